@@ -1,53 +1,53 @@
-//! What callers choose of attention, and the operands it becomes.
+//! Options of attention that callers choose, and the kernel operands made from them.
 use crate::attention_scores::{Causal, Rules, flash_attention_delta, segment_spans};
 use crate::element::Floating;
 use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
-/// How attention is computed; `Options::default()` is plain softmax attention. What is left out costs nothing.
+/// Options of attention; the default is plain softmax attention. An option that is not set costs nothing.
 ///
 /// The formulas are those of [`crate::attention_scores`]. All options go together, but for [`Options::offsets`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
+    /// Factor of the scores `q kᵀ`; `None`: `1 / sqrt(head dimension)`.
     pub scale: Option<f32>,
-    /// Which keys a query sees.
+    /// The keys that a query sees by its position.
     pub causal: Causal,
-    /// How far from its own position a query sees keys.
+    /// Maximum distance between a query's position and the keys that it sees.
     pub window: Window,
-    /// i32 array `[batch]`: how many keys of each batch element are live; the others are never looked at. `None`: all.
+    /// i32 array `[batch]`: number of live keys of each batch element; later keys are never read. `None`: all are live.
     pub lengths: Option<&'a Array>,
     /// i32 array `[2]`: the positions of the first query and of the first key in a longer sequence, of which both are
     /// parts; [`Causal::FromStart`] and windows are by these positions. `None`: both begin at 0.
     ///
-    /// The results for all parts of the keys are merged by the log-sum-exp (`Σ exp(lse_n - lse) out_n`), as in ring attention
-    /// (Liu et al. 2023); gradients with the merged result and log-sum-exp are summed. Not with [`Causal::FromEnd`] or dropout,
-    /// which are by the numbers of all queries and keys; sinks belong to one
-    /// part alone, lengths and segments are those of the parts.
+    /// The results for all parts of the keys are merged by the log-sum-exp (`Σ exp(lse_n - lse) out_n`), as in ring
+    /// attention (Liu et al. 2023); gradients with the merged result and log-sum-exp are summed. Cannot be combined
+    /// with [`Causal::FromEnd`] or dropout, which depend on the numbers of all queries and keys. Pass sinks with one
+    /// part only; lengths and segments are those of the parts.
     pub offsets: Option<&'a Array>,
-    /// i32 arrays `[batch, queries]` and `[batch, keys]`: a query sees keys of its own segment only.
+    /// i32 arrays `[batch, queries]` and `[batch, keys]` of segment numbers: a query sees keys of its own segment only.
     ///
-    /// Numbers below 0 are padding: it sees nothing and nobody sees it. Where the others ascend, blocks of other segments are
-    /// skipped; those of padding always are.
+    /// Numbers below 0 are padding: it sees no keys, and no query sees it. Where the other numbers ascend, blocks of
+    /// other segments are skipped; blocks of padding always are.
     pub segments: Option<[&'a Array; 2]>,
-    /// Added to the scores: `[batch or 1, heads or 1, queries, keys]` of the queries' element type.
+    /// Bias added to the scores: `[batch or 1, heads or 1, queries, keys]` of the queries' element type.
     pub bias: Option<&'a Array>,
-    /// Scores become `cap · tanh(score / cap)`, before the bias.
+    /// Bound `cap` of the scores, applied as `cap · tanh(score / cap)` before the bias.
     pub soft_cap: Option<f32>,
-    /// `[heads]` of the queries' element type: a score of each head that takes its part of the softmax and gives no value.
+    /// `[heads]` of the queries' element type: an extra score per head that takes part in the softmax but has no value.
     pub sinks: Option<&'a Array>,
-    /// Sets probabilities to 0 at random.
+    /// Dropout of probabilities.
     pub dropout: Option<Dropout<'a>>,
 }
 
 #[cfg(feature = "graph")]
 impl Options<'_> {
-    /// True if there is nothing but a scale and a causal mask.
+    /// Returns true if no option is set but a scale and a causal mask.
     pub(crate) fn are_simple(&self) -> bool {
         self.bias.is_none() && self.sinks.is_none() && self.are_simple_with_bias()
     }
-    /// True if there is nothing but a scale, a causal mask, a bias and sinks.
+    /// Returns true if no option is set but a scale, a causal mask, a bias and sinks.
     pub(crate) fn are_simple_with_bias(&self) -> bool {
         let are_set =
             self.lengths.is_some() || self.offsets.is_some() || self.segments.is_some() || self.dropout.is_some();
@@ -55,27 +55,28 @@ impl Options<'_> {
     }
 }
 
-/// How far from its own position a query sees keys, itself always included; `None`: to the end.
+/// Numbers of keys that a query sees on each side of its own position, which it always sees; `None`: no limit.
 ///
-/// Query i stands at position i, or at `i + keys - queries` with [`Causal::FromEnd`]. [`Causal`] other than `No` is a
-/// right side of 0.
+/// Query i has position i, or `i + keys - queries` with [`Causal::FromEnd`]. [`Causal`] other than `No` sets the right
+/// side to 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Window {
-    /// Keys before the query.
+    /// Number of keys before the query's position.
     pub left: Option<usize>,
-    /// Keys behind it.
+    /// Number of keys after the query's position.
     pub right: Option<usize>,
 }
 
-/// Dropout of probabilities after the softmax: 0 with probability `rate`, the others divided by `1 - rate`.
+/// Dropout of probabilities after the softmax: each becomes 0 with probability `rate`, the others are divided by
+/// `1 - rate`.
 ///
 /// The same seed, batch element, head, query and key give the same decision: in the forward and the backward pass, on
 /// every device, whatever the blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout<'a> {
-    /// In [0, 1).
+    /// Probability of dropping an element, in [0, 1).
     pub rate: f32,
-    /// Another one for every step of training.
+    /// Source of the random numbers; use a new one for every step of training.
     pub seed: Seed<'a>,
 }
 
@@ -96,9 +97,9 @@ pub struct Dropout<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Seed<'a> {
-    /// A number. In a function of `jit` it is a constant: every call drops the same.
+    /// A number. In a function of `jit` it is a constant: every call drops the same elements.
     Number(u64),
-    /// The bits of a key, u32 `[2]`: the data of a key of `pallas_rt::random`, or a counter. The higher half comes first.
+    /// The bits of a key, u32 `[2]`, the higher half first: the data of a key of `pallas_rt::random`, or a counter.
     Key(&'a Array),
 }
 
@@ -113,29 +114,31 @@ impl<'a> From<&'a Array> for Seed<'a> {
     }
 }
 
-/// What kernels take besides queries, keys and values. Absent arrays are others in their stead, which no kernel reads.
+/// Operands of attention kernels besides queries, keys and values. An absent option has a placeholder that no kernel
+/// reads.
 #[derive(Clone, Debug)]
 pub struct Operands {
-    /// See [`Options::lengths`].
+    /// i32 `[batch]`: number of live keys of each batch element; see [`Options::lengths`].
     pub lengths: Array,
-    /// See [`Options::offsets`].
+    /// i32 `[2]`: positions of the first query and of the first key; see [`Options::offsets`].
     pub offsets: Array,
-    /// See [`Options::bias`].
+    /// Bias added to the scores; see [`Options::bias`].
     pub bias: Array,
-    /// See [`Options::segments`].
+    /// Segment numbers of queries and of keys; see [`Options::segments`].
     pub segments: [Array; 2],
-    /// See [`Options::sinks`].
+    /// `[heads]`: extra score of each head; see [`Options::sinks`].
     pub sinks: Array,
-    /// Factor of the scores.
+    /// Factor of the scores `q kᵀ`.
     pub scale: f32,
-    /// The halves of the seed, u32 `[2]`, the higher one first.
+    /// The seed of dropout, u32 `[2]`, the higher half first.
     pub seed: Array,
-    /// Which of these there are.
+    /// The options that are set.
     pub rules: Rules,
 }
 
 impl Operands {
-    /// What [`segment_spans`] finds of each block of so many queries, and of each block of so many keys: `[batch, blocks, 3]`.
+    /// Runs [`segment_spans`] on blocks of `block = [queries, keys]` elements: segment ranges `[batch, blocks, 3]` of
+    /// each.
     ///
     /// # Errors
     /// A block of nothing; device trouble.
@@ -157,12 +160,12 @@ impl Operands {
     }
 }
 
-/// The gradients by the results of attention.
+/// Gradients of the loss by the results of attention.
 #[derive(Clone, Copy, Debug)]
 pub struct Cotangents<'a> {
-    /// By the result.
+    /// Gradient by the attention's output.
     pub out: &'a Array,
-    /// By the log-sum-exp, f32; `None` for zeros.
+    /// Gradient by the log-sum-exp, f32; `None` for zeros.
     pub lse: Option<&'a Array>,
 }
 
@@ -173,11 +176,12 @@ impl<'a> From<&'a Array> for Cotangents<'a> {
 }
 
 impl Cotangents<'_> {
-    /// The numbers that kernels subtract from the gradients by probabilities: see [`flash_attention_delta`].
+    /// Returns for each query the `δ` that kernels subtract from gradients by probabilities: see
+    /// [`flash_attention_delta`].
     #[track_caller]
     pub(crate) fn delta<E: Floating>(self, out: &Array, rows: usize) -> Result<Array> {
         let Some(lse) = self.lse else {
-            // No program reads it.
+            // A placeholder that no program reads.
             let of_rows = out.shape().get(..3).unwrap_or(out.shape());
             let none = out.client().zeros(of_rows, <E::Acc as Elem>::DTYPE)?;
             return flash_attention_delta::<E>(out, self.out, &none, false, rows);
@@ -186,11 +190,11 @@ impl Cotangents<'_> {
     }
 }
 
-/// Windows of so many keys are as good as none: positions stay far from the end of i32.
+/// Window sizes from here on count as unlimited, so that positions plus a window stay within i32.
 const FAR: usize = 1 << 30;
 
 impl Options<'_> {
-    /// The operands of kernels for these queries and keys.
+    /// Checks the options against these queries and keys, and returns the operands of kernels.
     ///
     /// # Errors
     /// Ranks or heads that do not fit; an option of another shape or element type, or out of its range.
@@ -243,7 +247,7 @@ impl Options<'_> {
         })
     }
 
-    /// What kernels are traced with.
+    /// Returns the options that kernels are specialised for.
     ///
     /// # Errors
     /// A soft-cap that is not positive, a rate outside of [0, 1); offsets with what they do not go together with.
@@ -272,7 +276,7 @@ impl Options<'_> {
     }
 }
 
-/// The factor of the scores, `1 / sqrt(d)` by default.
+/// Returns the factor of the scores, by default `1 / sqrt(d)`.
 ///
 /// # Errors
 /// The factor is not finite.
@@ -284,7 +288,7 @@ pub(crate) fn scale(scale: Option<f32>, d: usize) -> Result<f32> {
     }
 }
 
-/// The bits of a soft-cap.
+/// Returns the bits of a soft-cap, which can be part of a kernel's key.
 ///
 /// # Errors
 /// It is not positive.
@@ -296,7 +300,7 @@ pub(crate) fn soft_cap(cap: Option<f32>) -> Result<Option<u32>> {
     }
 }
 
-/// Extents of an operand.
+/// Returns the extents of an operand that must have rank 4.
 ///
 /// # Errors
 /// Another rank.
@@ -310,7 +314,7 @@ pub(crate) fn axes(name: &str, x: &Array) -> Result<[usize; 4]> {
     }
 }
 
-/// An option's array, if it is what it should be.
+/// Returns the option's array, or an error if its element type or shape is not the expected one.
 #[track_caller]
 fn fits(name: &str, x: &Array, dtype: DType, shape: &[usize]) -> Result<Array> {
     if x.dtype() != dtype {

@@ -1,5 +1,5 @@
-//! Which keys a query sees, and what becomes of a score: one description for every kernel of attention, forward and
-//! backward.
+//! Rules of attention: which keys a query sees, and how a score is changed; one description for every kernel of
+//! attention, forward and backward.
 //!
 //! For a query at position p and key j, beginning with `s = scale · q kᵀ`:
 //!
@@ -13,61 +13,63 @@
 //! sinks       P = exp(s) / (exp(sink) + Σ_live exp(s))                 gpt-oss (2025), after Xiao et al. 2024
 //! dropout     P' = P / (1 - rate), or 0 with probability `rate`        Srivastava et al. 2014
 //! ```
-//! What the softmax sums over is not changed by dropout. Who is dropped follows from the seed and the element's coordinates
-//! alone ([`pallas_rt::threefry`]), so that forward and backward agree, whatever their blocks.
+//! Dropout does not change the sum of the softmax. Which elements are dropped follows from the seed and the element's
+//! coordinates alone ([`pallas_rt::threefry`]), so that forward and backward agree, whatever their blocks.
 //!
-//! [`Rules`] says which of these there are; it is a `#[fixed]` value, and what is absent leaves no trace in the kernel.
-//! [`Block`] is a block of scores at its place in the matrix of all scores.
+//! [`Rules`] says which of these apply; it is a `#[fixed]` value, and an absent rule leaves no trace in the kernel.
+//! [`Block`] is a block of the matrix of all scores, with its position there.
 use crate::element::{Floating, Wide};
 use pallas_rt::prelude::*;
 use pallas_rt::threefry;
 
-/// Which keys a query sees; key lengths apply besides.
+/// The keys that a query sees by its position; key lengths apply in addition.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Causal {
-    /// All of them.
+    /// Every query sees all keys.
     #[default]
     No,
-    /// Query i sees keys `j <= i`, also where there are more keys than queries: PyTorch's and JAX's `is_causal`.
+    /// Query i sees keys `j <= i`, even if there are more keys than queries, as with `is_causal` of PyTorch and JAX.
     FromStart,
-    /// The last query sees the last live key, query i keys `j <= i + keys - queries`: for queries that continue a cache
-    /// of keys. With more queries than keys the first ones see none.
+    /// Query i sees keys `j <= i + keys - queries`, so the last query sees the last live key: for queries that continue
+    /// a cache of keys. With more queries than keys the first ones see none.
     FromEnd,
 }
 
-/// The rules of a kernel of attention, fixed while it is traced.
+/// The options of attention that a kernel is specialised for while it is traced.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Rules {
-    /// Keys further than this before the query are dead.
+    /// Maximum distance of a visible key before the query; `None`: no limit.
     pub left: Option<i32>,
-    /// Keys further than this behind the query are dead.
+    /// Maximum distance of a visible key after the query; `None`: no limit.
     pub right: Option<i32>,
-    /// Whether the last query stands at the last live key; else the first one at the first.
+    /// Whether the last query's position is that of the last live key; otherwise the first query's is that of the first
+    /// key.
     pub from_end: bool,
-    /// True if the positions of the first query and of the first key are given.
+    /// Whether the positions of the first query and of the first key are given.
     pub offsets: bool,
     /// Whether a query sees keys of its own segment only.
     pub segments: bool,
-    /// Whether something is added to the scores.
+    /// Whether a bias is added to the scores.
     pub bias: bool,
-    /// Whether each head has a score besides those of its keys.
+    /// Whether each head has a sink: an extra score without a key.
     pub sinks: bool,
-    /// The bits of the soft-cap, an `f32`.
+    /// The soft-cap, as the bits of an `f32`; `None`: no soft-cap.
     pub soft_cap: Option<u32>,
-    /// Probabilities are dropped where their random word is below.
+    /// Dropout threshold: a probability is dropped if its random 32-bit word is below; `None`: no dropout.
     pub dropout: Option<u32>,
-    /// Whether a block that every query sees whole is treated as the others are: for devices that run both sides of a
-    /// branch, whichever is taken.
+    /// Whether every block is masked, even one that all its queries see whole: for devices that execute both sides of a
+    /// branch.
     pub one_way: bool,
 }
 
 impl Rules {
-    /// Position of the first query among the keys.
+    /// Position of the first query, counted in keys.
     pub fn first_position(self, queries: Scalar<i32>, length: Scalar<i32>) -> Scalar<i32> {
         if self.from_end { length - queries } else { scalar(0) }
     }
-    /// Of batch element b the i-th block along the queries and the j-th along the keys. `lengths` are the live keys of each
-    /// batch element, `offsets` the positions of the first query and of the first key, read by this rule only.
+    /// Returns block `(i, j)` along queries and keys of batch element b. `lengths` are the live keys of each batch
+    /// element; `offsets`, the positions of the first query and the first key, are read only if the rules have
+    /// `offsets`.
     pub fn block(
         self,
         size: [usize; 2],
@@ -88,7 +90,7 @@ impl Rules {
         let segments = self.segments.then_some(segments.numbers);
         Block { rules: self, size, row, position, queries, key, length, segments, spans }
     }
-    /// Scores from scaled products, and with a soft-cap the slope of that step for [`Rules::through`].
+    /// Applies soft-cap and bias to scaled products; also returns tanh of the soft-cap, which [`Rules::through`] needs.
     pub fn scores<A: Wide>(self, products: Tile<A>, bias: Option<Tile<A>>) -> (Tile<A>, Option<Tile<A>>) {
         let (mut scores, mut slope) = (products, None);
         if let Some(bits) = self.soft_cap {
@@ -99,28 +101,29 @@ impl Rules {
         }
         (bias.map_or(scores, |bias| scores + bias), slope)
     }
-    /// The gradient by scaled products from the one by scores.
+    /// Returns the gradient by scaled products, given the gradient by scores and the tanh that [`Rules::scores`]
+    /// returned.
     pub fn through<A: Wide>(self, gradient: Tile<A>, slope: Option<Tile<A>>) -> Tile<A> {
         // The derivative of cap·tanh(s/cap) is 1 - tanh².
         slope.map_or(gradient, |t| gradient - gradient * t * t)
     }
-    /// 1 / (1 - rate).
+    /// Factor of probabilities that dropout keeps: 1 / (1 - rate).
     fn factor(self) -> f64 {
         self.dropout.map_or(1.0, |below| 1.0 / (1.0 - f64::from(below) / 2f64.powi(32)))
     }
 }
 
-/// The numbers of the segments that queries and keys are of, read under the rule of that name only.
+/// Segment numbers of queries and keys; kernels read them only if the rules have `segments`.
 #[derive(Clone, Copy)]
 pub struct Segments {
-    /// The number of each of the block's queries, and of its keys; below 0: padding.
+    /// Segment number of each query and of each key of the block; below 0: padding.
     pub numbers: [In<i32>; 2],
-    /// What [`segment_spans`] finds of each block of queries, and of each block of keys: `[batch, blocks, 3]`.
+    /// Output of [`segment_spans`] for blocks of queries and for blocks of keys: `[batch, blocks, 3]`.
     pub spans: [Prefetch<i32>; 2],
 }
 
-/// The least and the greatest segment of each `BN` numbers of a row, of which there are `T` blocks, and the least number,
-/// that of padding included.
+/// Computes for each block of `BN` segment numbers of a row, `T` blocks per row, three numbers: the least and the
+/// greatest segment without padding, and the least number including padding.
 #[kernel(grid = (B, T))]
 pub fn segment_spans(
     #[block([B, N] => [_, BN], |b, i| (b, i), fill = 0)] numbers: In<i32>,
@@ -134,41 +137,41 @@ pub fn segment_spans(
     out.store(concat([least(real), select(real, x, i32::MIN).max(0), least(inside)], 0));
 }
 
-/// A block of scores: where it lies, and which of them are live.
+/// A block of the matrix of scores: its position, and what decides which of its scores are live.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// What holds.
+    /// The options that apply.
     pub rules: Rules,
-    /// Queries and keys of the block.
+    /// Numbers of queries and keys of the block.
     pub size: [usize; 2],
-    /// Its first query.
+    /// Index of its first query.
     pub row: Scalar<i32>,
-    /// That one's position among the keys.
+    /// Position of its first query, counted in keys.
     pub position: Scalar<i32>,
-    /// How many queries there are.
+    /// Number of all queries.
     pub queries: Scalar<i32>,
-    /// Its first key.
+    /// Index of its first key.
     pub key: Scalar<i32>,
-    /// How many keys are live.
+    /// Number of live keys.
     pub length: Scalar<i32>,
-    /// The numbers of the segments of its queries and of its keys, where there are segments; below 0: padding.
+    /// Segment number of each query and each key of the block, if there are segments; below 0: padding.
     pub segments: Option<[In<i32>; 2]>,
-    /// The least and the greatest segment of its queries and of its keys, and the least number, that of padding included.
+    /// Segment ranges of the block's queries and keys: see [`segment_spans`].
     pub spans: Option<[[Scalar<i32>; 3]; 2]>,
 }
 
 impl Block {
-    /// Some query of the block sees keys from the first of these to before the second.
+    /// Range of keys that at least one query of the block sees, as its start and end.
     fn some(self) -> [Scalar<i32>; 2] {
         let last = self.position + minimum(self.queries - self.row, self.size[0]) - 1;
         let begin = self.rules.left.map_or(scalar(0), |left| maximum(self.position - left, 0));
         let end = self.rules.right.map_or(self.length, |right| minimum(self.length, last + (right + 1)));
         [begin, end]
     }
-    /// Whether some query of the block may see some key of it. Where not, nothing need be loaded.
+    /// Returns true if some query of the block may see some key of it; if false, nothing need be loaded.
     ///
-    /// Of segments their least and greatest numbers are compared: where they ascend without gaps, as those of packed
-    /// sequences do, no dead block is live. Padding is of no segment.
+    /// Segments are compared by their least and greatest numbers: where these ascend without gaps, as in packed
+    /// sequences, the answer is exact. Padding belongs to no segment.
     pub fn is_live(self) -> Scalar<bool> {
         let [begin, end] = self.some();
         let mut live = self.key.lt(end);
@@ -180,7 +183,7 @@ impl Block {
         }
         live
     }
-    /// Whether every query of the block sees every key of it: no mask is needed.
+    /// Returns true if every query of the block sees every key of it, so that no mask is needed.
     pub fn is_whole(self) -> Scalar<bool> {
         if self.rules.one_way {
             return scalar(false);
@@ -191,19 +194,19 @@ impl Block {
             whole &= self.key.ge(self.position + (self.size[0] as i32 - 1 - left));
         }
         if let Some([own, theirs]) = self.spans {
-            // Both are of one segment, the same, and nothing is padding.
+            // Queries and keys all belong to the same segment, and none is padding.
             whole = whole & own[2].eq(theirs[1]) & theirs[2].eq(own[1]) & own[2].eq(own[1]);
         }
         whole
     }
-    /// Indices of its keys, along this axis of two.
+    /// Indices of the block's keys, as a tile of rank 2 along `axis`.
     fn keys(self, axis: usize) -> Tile<i32> {
         let mut shape = [1, 1];
         shape[axis] = self.size[1];
         iota::<i32>(shape, axis) + self.key
     }
-    /// Rows of keys or values `[keys, d]` with 0 where no query of the block looks: anything may lie there, NaN too, and
-    /// 0 · NaN is NaN.
+    /// Sets rows of keys or values `[keys, d]` to 0 where no query of the block sees the key: unused memory may hold
+    /// NaN, and 0 · NaN is NaN.
     pub fn seen<E: Real>(self, rows: Tile<E>) -> Tile<E> {
         let ([begin, end], keys) = (self.some(), self.keys(0));
         let mut seen = keys.lt(end);
@@ -215,11 +218,11 @@ impl Block {
         }
         select(seen, rows, 0.0)
     }
-    /// Rows of queries, or of the gradient by their results, `[queries, d]` with 0 for padding, whatever lies there.
+    /// Sets rows of queries, or of the gradient by their results, `[queries, d]`, to 0 for padding.
     pub fn asking<E: Real>(self, rows: Tile<E>) -> Tile<E> {
         self.segments.map_or(rows, |[own, _]| select(own.load().expand(1).ge(0), rows, 0.0))
     }
-    /// Which scores are live, `[queries, keys]`.
+    /// Mask of the live scores, `[queries, keys]`.
     pub fn live(self) -> Tile<bool> {
         let [queries, keys] = self.size;
         let numbers = self.keys(1);
@@ -232,20 +235,19 @@ impl Block {
             live &= numbers.ge(positions - left);
         }
         if let Some([own, theirs]) = self.segments {
-            // Padding of queries and of keys is never equal.
+            // Padding of queries becomes -1 and padding of keys -2, so that they are never equal.
             let (own, theirs) = (maximum(own.load(), -1), theirs.load());
             let theirs = select(theirs.ge(0), theirs, -2);
             live &= own.expand(1).eq(theirs.expand(0));
         }
         live
     }
-    /// What is added to the block's scores, read by this rule only.
+    /// Loads the block's bias; `None` if the rules have none.
     pub fn bias<E: Floating>(self, bias: In<E>) -> Option<Tile<E::Acc>> {
         self.rules.bias.then(|| bias.load().cast::<E::Acc>())
     }
-    /// What probabilities are multiplied by under dropout, `[queries, keys]`: 0, or 1 / (1 - rate). `head` counts the head
-    /// among those of all batch elements: `b · heads + h`.
-    /// `seed` has the halves of the seed.
+    /// Factors of the probabilities under dropout, `[queries, keys]`: 0 or 1 / (1 - rate). `head` is `b · heads + h`,
+    /// the index among the heads of all batch elements; `seed` has the halves of the seed.
     pub fn kept<A: Wide>(self, seed: Prefetch<u32>, head: Scalar<i32>) -> Option<Tile<A>> {
         let below = self.rules.dropout?;
         let seed = [seed.at(0), seed.at(1)];
@@ -258,8 +260,9 @@ impl Block {
     }
 }
 
-/// Inner products `δ` of the rows of a result and of the gradient by it; with `by_lse`, less the gradient by the row's
-/// log-sum-exp: its slope by a score is the probability, which the gradient by scores is a multiple of.
+/// Computes `δ`, the inner product of each row of `out` with its gradient `dout`. With `by_lse` it subtracts `dlse`,
+/// the gradient by the row's log-sum-exp: the derivative of that by a score is the probability, as in the term with
+/// `δ`.
 #[kernel(grid = (B, H, cdiv(S, BQ)))]
 pub fn flash_attention_delta<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] out: In<E>,
@@ -273,25 +276,25 @@ pub fn flash_attention_delta<E: Floating>(
     delta.store(if by_lse { along - dlse.load() } else { along });
 }
 
-/// What a kernel of gradients reads of a block of scores.
+/// Operands of a gradient kernel for one block of scores.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<E: Floating> {
     pub(crate) rules: Rules,
-    /// Queries, keys, values, and the gradient by the result.
+    /// Blocks of queries, keys, values, and of the gradient by the result.
     pub(crate) matrices: [In<E>; 4],
-    /// The log-sum-exp and the inner product `δ` of result and gradient, of each query.
+    /// For each query the log-sum-exp, and the inner product `δ` of result and gradient.
     pub(crate) rows: [In<E::Acc>; 2],
     pub(crate) scale: Scalar<E::Acc>,
 }
 
-/// Takes what is nobody's out of queries, keys and the gradient by the result. No type parameter of [`Inputs::back`]:
-/// that would be compiled for every block size.
+/// Sets rows of queries, keys and the gradient by the result that no live score uses to 0. A function object and not a
+/// type parameter of [`Inputs::back`], which would be compiled for every block size.
 type Clean<'a, A> = &'a dyn Fn([Tile<A>; 3]) -> [Tile<A>; 3];
 
 impl<E: Floating> Inputs<E> {
-    /// The way back through a block of scores, with the bias and what dropout keeps as in the forward pass. Where `live`
-    /// does not hold, a key is dead for a query; `clean` takes out of queries, keys and the gradient by the result what may be
-    /// anything because it is nobody's: 0 · NaN is NaN.
+    /// Computes the backward pass of a block of scores, with the bias and the dropout factors `kept` of the forward
+    /// pass. `live` is the mask of scores, `None` if all are live; `clean` zeroes rows of queries, keys and the
+    /// gradient by the result that no live score uses, since they may hold NaN, and 0 · NaN is NaN.
     ///
     /// With P the probabilities: `dS = P ∘ (kept ∘ dout vᵀ - δ)` (Dao et al. 2022, Algorithm 4).
     pub(crate) fn back(
@@ -315,14 +318,14 @@ impl<E: Floating> Inputs<E> {
     }
 }
 
-/// What [`Inputs::back`] finds, `[queries, keys]`, and what it is multiplied with.
+/// Gradients of a block of scores from [`Inputs::back`], `[queries, keys]`, and the operands they are multiplied with.
 #[derive(Clone, Copy)]
 pub(crate) struct Back<A> {
     /// Probabilities after dropout.
     kept: Tile<A>,
-    /// The gradient by scores: the bias's.
+    /// The gradient by scores, which is the bias's gradient.
     pub(crate) by_scores: Tile<A>,
-    /// The gradient by scaled products.
+    /// The gradient by scaled products `q kᵀ`.
     by_products: Tile<A>,
     q: Tile<A>,
     k: Tile<A>,
@@ -330,15 +333,15 @@ pub(crate) struct Back<A> {
 }
 
 impl<A: Wide> Back<A> {
-    /// What the block adds to the gradient by its queries, to be scaled.
+    /// The block's contribution to the gradient by its queries, before scaling.
     pub(crate) fn dq(self) -> Tile<A> {
         dot(self.by_products, self.k)
     }
-    /// What it adds to the one by its keys, to be scaled.
+    /// The block's contribution to the gradient by its keys, before scaling.
     pub(crate) fn dk(self) -> Tile<A> {
         dot(self.by_products.t(), self.q)
     }
-    /// What it adds to the one by its values.
+    /// The block's contribution to the gradient by its values.
     pub(crate) fn dv(self) -> Tile<A> {
         dot(self.kept.t(), self.dout)
     }

@@ -24,44 +24,44 @@ use pallas_rt::Target;
 use pallas_rt::launch::launch_parts;
 use pallas_rt::shader::Profile;
 
-/// A choice of block sizes.
+/// The parameters of a kernel whose block sizes [`choose`] decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
-    /// Queries and keys of flash attention.
+    /// Numbers of queries and keys of a block of flash attention.
     Attention,
-    /// Rows whose gradients a program accumulates, and rows that it iterates over.
+    /// Rows whose gradients a program accumulates, and rows that it iterates over, in attention's backward pass.
     AttentionGradients,
-    /// Queries and keys of a block of a splash mask.
+    /// Numbers of queries and keys of a block of a splash mask.
     SplashMask,
-    /// Keys of decode attention.
+    /// Number of keys of a block of decode attention.
     DecodeAttention,
-    /// Queries of a work item of paged attention.
+    /// Number of queries of a work item of paged attention.
     PagedQueries,
-    /// Pages per step of paged attention, and parts that a page is divided into.
+    /// Number of pages per step of paged attention, and of parts that a page is divided into.
     PagedKeys,
-    /// Rows, columns and depth of a matrix product.
+    /// Rows, columns and depth of blocks of a matrix product.
     Matmul,
-    /// Rows, columns and depth of a product with quantised weights.
+    /// Rows, columns and depth of blocks of a product with quantised weights.
     QuantizedMatmul,
-    /// Rows, classes and depth of the cross-entropy's forward pass.
+    /// Rows, classes and depth of blocks of the cross-entropy's forward pass.
     CrossEntropy,
-    /// Rows, classes and depth of its gradient with respect to x.
+    /// Rows, classes and depth of the cross-entropy's gradient by x.
     CrossEntropyDx,
-    /// Rows, classes and depth of its gradient with respect to w.
+    /// Rows, classes and depth of the cross-entropy's gradient by w.
     CrossEntropyDw,
-    /// Elements of a gated linear unit.
+    /// Number of elements of a block of a gated linear unit.
     Gated,
-    /// Elements of a row of an embedding.
+    /// Number of elements of a table's row that a program of an embedding copies.
     Embedding,
-    /// Rows of a block of an embedding.
+    /// Number of rows of a block of an embedding.
     EmbeddingRows,
-    /// Positions of the rotary embedding.
+    /// Number of positions of a block of the rotary embedding.
     Rotary,
-    /// Rows of softmax, norms and losses of logits.
+    /// Number of rows of a block of softmax, norms and losses of logits.
     Rows,
 }
 
-/// Block sizes that were measured on a kind of device.
+/// Block sizes that were measured on this kind of device; `None`: [`choose`] decides.
 fn tuned(choice: Choice, profile: Profile) -> Option<&'static [usize]> {
     match (profile, choice) {
         // On lavapipe. Larger blocks run in half the time and take ten times as long to compile.
@@ -78,14 +78,14 @@ fn tuned(choice: Choice, profile: Profile) -> Option<&'static [usize]> {
     }
 }
 
-/// Resources that a program needs for given block sizes. Fields that do not matter are 0.
+/// Resources that a program needs for given block sizes; 0: no need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Need {
-    /// See [`Budget::staged_bytes`](pallas_rt::shader::Budget::staged_bytes).
+    /// Bytes of tiles that threads share; see [`Budget::staged_bytes`](pallas_rt::shader::Budget::staged_bytes).
     pub(crate) staged_bytes: usize,
-    /// See [`Budget::live_elements`](pallas_rt::shader::Budget::live_elements).
+    /// Elements live at the same time; see [`Budget::live_elements`](pallas_rt::shader::Budget::live_elements).
     pub(crate) live_elements: usize,
-    /// Bytes of scratch, which is in workgroup memory on every kind of device.
+    /// Bytes of scratch; it is in workgroup memory on every kind of device.
     pub(crate) scratch_bytes: usize,
 }
 
@@ -93,36 +93,38 @@ impl Need {
     /// No requirements: the block sizes fit every device.
     pub(crate) const NOTHING: Need = Need { staged_bytes: 0, live_elements: 0, scratch_bytes: 0 };
 
-    /// Tiles of f32 that threads share.
+    /// Need for `words` f32 elements of tiles that threads share in workgroup memory.
     pub(crate) fn staged_words(words: usize) -> Need {
         Need { staged_bytes: 4 * words, ..Need::NOTHING }
     }
 
-    /// Tiles that are live at the same time in elementwise code.
+    /// Need for this many elements of tiles that are live at the same time in elementwise code.
     pub(crate) fn live_elements(live_elements: usize) -> Need {
         Need { live_elements, ..Need::NOTHING }
     }
 
+    /// Returns true if the need is within the target's budget.
     fn is_within(self, target: &Target) -> bool {
         let budget = target.budget();
         let within = self.staged_bytes as u64 <= budget.staged_bytes && self.live_elements <= budget.live_elements;
         within && self.has_scratch(target)
     }
 
+    /// Returns true if the scratch fits the target's workgroup memory.
     fn has_scratch(self, target: &Target) -> bool {
         self.scratch_bytes as u64 <= target.workgroup_bytes
     }
 }
 
-/// The extent of an axis that is not divided, or not known: its blocks are as large as listed.
+/// Extent of an axis that is not divided, or not known: its blocks are as large as listed.
 pub(crate) const ANY: usize = usize::MAX;
 
-/// Elements of a block of rows that a core keeps in its inner caches.
+/// Number of elements of a block of rows that a core keeps in its inner caches.
 const CACHED: usize = 1 << 16;
 
-/// Block sizes for an axis of each of these extents: the tuned ones unless their scratch is too large, else the first of
-/// `candidates` whose need is within the target's budget, else the last. Where the number of cores is known, no block is
-/// larger than its axis: see [`fitted`].
+/// Chooses block sizes for axes of these extents: the tuned ones unless their scratch is too large, else the first of
+/// `candidates` whose need is within the target's budget, else the last. Where the number of cores is known, no block
+/// is larger than its axis: see [`fitted`].
 pub(crate) fn choose<const N: usize>(
     choice: Choice,
     target: &Target,
@@ -146,8 +148,8 @@ pub(crate) fn choose<const N: usize>(
     blocks
 }
 
-/// The size of the equal blocks that an axis is divided into, as few as there are of at most `most` elements: a whole axis,
-/// or a multiple of 16 elements, so that lengths that differ by little have the same kernel.
+/// Returns the size of the equal blocks that an axis is divided into, as few as possible with at most `most` elements
+/// each: the whole axis, or a multiple of 16 elements, so that lengths that differ by little share a kernel.
 ///
 /// A program computes all of its block, also what is outside of the array.
 pub(crate) fn fitted(extent: usize, most: usize) -> usize {
@@ -157,12 +159,14 @@ pub(crate) fn fitted(extent: usize, most: usize) -> usize {
     }
 }
 
-/// A block of at most `most` elements, so that devices which divide an axis have whole blocks each: what has no block of its
-/// own for each device is computed by a few of them, from operands that the others send.
+/// Returns a block size of at most `most` such that every device of a mesh that divides the axis has whole blocks.
+/// Otherwise a few devices would compute all blocks, from operands that the others send.
 pub(crate) fn shared(extent: usize, most: usize) -> usize {
     of_parts(extent, most, launch_parts())
 }
 
+/// Returns the largest block of at most `most` elements that divides each of `parts` equal parts; `most` if that block
+/// would have fewer than 8 elements and not be a whole part.
 fn of_parts(extent: usize, most: usize, parts: usize) -> usize {
     // Blocks of a few elements would take longer than the exchange.
     const LEAST: usize = 8;
@@ -173,13 +177,14 @@ fn of_parts(extent: usize, most: usize, parts: usize) -> usize {
     (LEAST.min(own)..=most.min(own)).rev().find(|&block| own.is_multiple_of(block)).unwrap_or(most)
 }
 
-/// Blocks of a long axis of rows, so that there are some for each core and for each device of a mesh.
+/// Minimum number of blocks of a long axis of rows, so that each core and each device of a mesh has some.
 const LEAST_BLOCKS: usize = 8;
-/// Elements of a block that take about as long as the steps of its program.
+/// Number of elements of a block that take about as long to compute as a program takes to start.
 const LITTLE: usize = 1 << 11;
 
-/// A power of two of rows of `n` elements that fit the inner caches of a core together, if that leaves enough blocks of them,
-/// or if they are few elements: a program then takes longer than its steps. Else `least`.
+/// Returns the number of rows of `n` elements for a block: a power of two such that they fit the inner caches of a
+/// core, if that leaves enough blocks, or if they have so few elements that programs would be too short; at least
+/// `least`.
 pub(crate) fn many_rows(target: &Target, rows: usize, n: usize, least: usize) -> usize {
     let enough = target.budget().programs.max(LEAST_BLOCKS);
     let most = (CACHED / n.max(1)).min((rows / enough).max(LITTLE / n.max(1))).max(1);

@@ -1,11 +1,11 @@
-//! Plain operations on arrays in place of kernels.
+//! Functions composed of operations on arrays, which take a kernel's place where they are faster.
 //!
-//! One rule ([`is_better`]): a traced function that no mesh divides computes small problems of f32, and softmax and norms of
-//! long rows in any type of floats, by operations where the number of cores is known. `jit` fuses them with what is around
-//! them, and their gradients keep what they need of the values; a kernel is a launch of its own, and computes scores and logits
-//! again for its gradients, since those of large problems would need too much memory. A long row is work for several programs,
-//! where a kernel of rows has one. The sizes are said at each function here. Two are operations at any size: sums of rows by
-//! number ([`sums`]), also outside of traced functions, and rows by number ([`rows`]), in any type of floats.
+//! One rule ([`is_better`]): a traced function that no mesh divides computes small problems of f32, and softmax and
+//! norms of long rows in any type of floats, by operations where the number of cores is known. `jit` fuses them with
+//! their neighbours, and their gradients reuse intermediate values; a kernel is a launch of its own, and recomputes
+//! scores and logits for its gradients, since those of large problems need too much memory. A long row is work for
+//! several programs, while a kernel of rows has one program for it. The limits are stated at each function. Two use
+//! operations at any size and in any type of floats: [`sums`], also outside of traced functions, and [`rows`].
 //! `cargo bench --bench plain` compares both.
 use crate::attention_options::{Options, axes, scale};
 use crate::attention_scores::Causal;
@@ -14,36 +14,37 @@ use pallas_rt::launch::calls_run;
 use pallas_rt::prelude::*;
 use pallas_rt::{keep, ops};
 
-/// Most queries and keys of attention, and most keys of a single query.
+/// Maximum number of queries and keys of attention, and of keys of a single query, that operations compute.
 const POSITIONS: usize = 128;
 const KEYS_OF_ONE: usize = 256;
-/// Most scores of attention whose gradients keep probabilities: 64 MiB of them.
+/// Maximum number of scores of attention whose gradients keep probabilities: 64 MiB of them.
 const SCORES: usize = 1 << 24;
-/// Most logits of a loss.
+/// Maximum number of logits of a loss that operations compute.
 const LOGITS: usize = 1 << 14;
-/// Most elements of rows that are normalised.
+/// Maximum number of elements of short rows that operations normalise.
 const ROWS: usize = 1 << 19;
-/// Most elements whose pairs are turned.
+/// Maximum number of elements to which operations apply rotary embedding.
 const TURNED: usize = 1 << 15;
-/// Fewest elements of a row whose softmax is computed by several programs.
+/// Minimum length of a row whose softmax several programs compute.
 const LONG_ROW: usize = 1 << 16;
 
+/// Returns true if operations on arrays are faster than a kernel: for a small problem of f32 that is fused.
 fn is_better(operands: &[&Array], has_size: bool) -> bool {
     has_size && operands.iter().all(|x| x.dtype() == DType::F32) && are_fused(operands)
 }
 
-/// True for the element types of kernels, which compute in f32.
+/// Returns true for the element types that kernels with f32 arithmetic take.
 fn has_kernels(x: &Array) -> bool {
     matches!(x.dtype(), DType::F32 | DType::F16 | DType::Bf16)
 }
 
-/// True in a traced function that no mesh divides, where the number of cores is known.
+/// Returns true in a traced function that no mesh divides, on a target whose number of cores is known.
 fn are_fused(operands: &[&Array]) -> bool {
     operands.iter().any(|x| x.is_traced()) && on_cores(operands[0])
 }
 
-/// Attention over up to 128 positions, or of a single query over 256, in which all queries see all keys or, if it is causal,
-/// as many queries as keys those up to their own; `None`: a kernel has to compute it.
+/// Attention over up to 128 positions, or of a single query over up to 256 keys; all queries see all keys or, if it is
+/// causal, with as many queries as keys, those up to their own. `None`: a kernel has to compute it.
 ///
 /// # Errors
 /// A scale that is not finite.
@@ -67,9 +68,9 @@ pub(crate) fn attention([q, k, v]: [&Array; 3], is_causal: bool, factor: Option<
     Ok(Some((weights / sum).matmul(v)))
 }
 
-/// True if the gradients of attention are computed from its probabilities, which then stay in memory: where each head of each
-/// batch element has a bias of its own, which is as large, and there are no other options than a scale and sinks; up to 2^24
-/// scores, since a `vmap` that leaves the bias whole has probabilities for each example.
+/// Returns true if gradients of attention use its probabilities, which then stay in memory: if each head of each batch
+/// element has its own bias, which is as large, and no other options are set but a scale and sinks; up to 2^24 scores,
+/// since a `vmap` over other operands has probabilities for each example.
 pub(crate) fn keeps_probabilities([q, k, v]: [&Array; 3], options: &Options<'_>) -> bool {
     let (Some(bias), &[batch, heads, queries, d]) = (options.bias, q.shape()) else { return false };
     let keys = bias.shape()[3];
@@ -80,7 +81,7 @@ pub(crate) fn keeps_probabilities([q, k, v]: [&Array; 3], options: &Options<'_>)
     is_own && is_plain && is_better(&[q, k, v, bias, options.sinks.unwrap_or(bias)], has_size)
 }
 
-/// The result, the log-sum-exp and the probabilities of attention that [`keeps_probabilities`].
+/// Result, log-sum-exp and probabilities of attention for which [`keeps_probabilities`] holds.
 ///
 /// # Errors
 /// A scale that is not finite.
@@ -106,8 +107,8 @@ pub(crate) fn attention_with_probabilities([q, k, v]: [&Array; 3], options: &Opt
     Ok([probabilities.matmul(v), lse, probabilities])
 }
 
-/// The gradients of [`attention_with_probabilities`] by q, k, v, the bias and the sinks, from those by its result and by its
-/// log-sum-exp.
+/// Gradients of [`attention_with_probabilities`] by q, k, v, the bias and the sinks, given those by its result (`dout`)
+/// and by its log-sum-exp (`dlse`). log-sum-exp.
 ///
 /// # Errors
 /// A scale that is not finite.
@@ -120,7 +121,7 @@ pub(crate) fn gradients_by_probabilities(
 ) -> Result<Vec<Array>> {
     let factor = scale(options.scale, q.shape()[3])?;
     let by_probabilities = dout.matmul(&v.swapaxes(-1, -2));
-    // The sum of `out * dout`, without the result: nothing else may read that.
+    // The sum of `out * dout`, computed without `out`, which then need not be kept for it.
     let delta = (probabilities * &by_probabilities).sum(keep(-1)) - dlse.expand_dims(-1);
     let by_scores = probabilities * (by_probabilities - &delta);
     let dq = by_scores.matmul(k) * factor;
@@ -134,7 +135,7 @@ pub(crate) fn gradients_by_probabilities(
     Ok(all)
 }
 
-/// Softmax, or its logarithm, of rows of at least 2^16 elements, which are as much work for a program as many short ones;
+/// Softmax, or with `log` its logarithm, of rows of at least 2^16 elements, which are work for several programs;
 /// `None`: a kernel has to compute it.
 #[track_caller]
 pub(crate) fn softmax(x: &Array, log: bool) -> Option<Array> {
@@ -146,8 +147,8 @@ pub(crate) fn softmax(x: &Array, log: bool) -> Option<Array> {
     Some(if log { wide.log_softmax(-1) } else { wide.softmax(-1) }.cast(x.dtype()))
 }
 
-/// RMS norm, or layer norm with a shift `beta`, of rows with up to 2^19 elements in all, or of more than 2^17 each; `None`: a
-/// kernel has to compute it.
+/// RMS norm, or layer norm with a shift `beta`, of rows of up to 2^19 elements in all or of more than 2^17 each;
+/// `None`: a kernel has to compute it.
 pub(crate) fn norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsilon: f32) -> Option<Array> {
     let operands = [x, gamma, beta.unwrap_or(gamma)];
     let is_alike = has_kernels(x) && operands.iter().all(|operand| operand.dtype() == x.dtype());
@@ -163,8 +164,8 @@ pub(crate) fn norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsilon: f32)
     Some(beta.map_or_else(|| scaled.clone(), |beta| &scaled + beta).cast(x.dtype()))
 }
 
-/// Loss and log-sum-exp of up to 2^14 logits `x wᵀ` of a matrix of rows, each with a label of `[n, 1]`; `None`: a kernel has to
-/// compute them.
+/// Loss and log-sum-exp of rows `x` with labels `[n, 1]`, if there are up to 2^14 logits `x wᵀ`; `None`: a kernel has
+/// to compute them.
 pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -> Option<[Array; 2]> {
     let classes = w.shape()[0];
     let is_small = labels.dtype() == DType::I32 && labels.len() * classes <= LOGITS;
@@ -176,23 +177,23 @@ pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -
     let known = labels.clip(0, classes as i64 - 1);
     let of_label = logits.take_along_axis(&known.expand_dims(-1), -1).squeeze(-1);
     let is_class = labels.eq(&known);
-    // The loss of no class is NaN, with the gradient of the log-sum-exp.
+    // The loss of a label that is not a class is NaN; its gradient is that of the log-sum-exp.
     let loss = &lse - ops::select(&is_class, &of_label, f64::NAN);
     Some([ops::select(&labels.eq(ignore), 0.0, &loss), lse.stop_gradient()])
 }
 
-/// Rows of a table by numbers of which those that are none of its rows give NaN, in a traced function, at any size; `None`: a
-/// kernel has to look them up.
+/// Rows of a table by number, NaN for a number out of range, in a traced function, at any size; `None`: a kernel has to
+/// look them up.
 #[track_caller]
 pub(crate) fn rows(table: &Array, numbers: &Array) -> Option<Array> {
     let is_better = table.dtype().is_float() && are_fused(&[table, numbers]);
-    // Elsewhere a negative one would count from the end.
+    // `take` counts negative numbers from the end, so they are made out of range.
     let numbers = || ops::select(&numbers.lt(0), table.shape()[0] as i64, numbers);
     (is_better && !table.is_empty()).then(|| table.take(&numbers(), 0))
 }
 
-/// Up to 2^15 elements of heads `[.., positions, d]`, whose halves are pairs that are turned by tables; `None`: a kernel has to
-/// turn them.
+/// Rotary embedding of up to 2^15 elements `[.., positions, d]`: pairs an element of the first half of d with one of
+/// the second and rotates the pair by the tables' angle; `None`: a kernel has to do it.
 #[track_caller]
 pub(crate) fn turned(x: &Array, [cos, sin]: [&Array; 2], inverse: bool) -> Option<Array> {
     let [.., positions, d] = *x.shape() else { return None };
@@ -205,8 +206,8 @@ pub(crate) fn turned(x: &Array, [cos, sin]: [&Array; 2], inverse: bool) -> Optio
     Some(ops::concatenate(&[a * cos - b * &sin, a * &sin + b * cos], -1))
 }
 
-/// Sums of the rows of a matrix with the same number, but for those of the number `left_out`; `None`: a kernel has to compute
-/// them.
+/// Sums of rows with the same number, `count` numbers, without rows of the number `left_out`; `None`: a kernel has to
+/// compute them.
 ///
 /// # Errors
 /// Device trouble.

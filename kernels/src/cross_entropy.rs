@@ -6,12 +6,13 @@
 //! lse = ln Σ_v exp z_v        loss = lse - (1-ε)·z_y - ε·mean_v z_v + ζ·lse²
 //! g_v = dloss·((1 + 2ζ·lse)·exp(z_v - lse) - (1-ε)·[v = y] - ε/V)        dx = g w        dw = gᵀ x
 //! ```
-//! ε smooths labels (Szegedy et al. 2016), ζ keeps the logits' normaliser near 1 (z-loss, PaLM 2022). Logits live a block at
-//! a time (Liger Kernel, Hsu et al. 2024; Cut Your Losses, Wijmans et al. 2025): forward with a running maximum and sum
-//! over blocks of the vocabulary; backward they are computed anew, once for dx and once for dw, so that each element of a
-//! gradient is summed by one program in one order: the same every time. That is 8·n·V·d multiplications and additions
-//! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. On the CPU,
-//! [`crate::cross_entropy_resident`] has both in one pass of 6·n·V·d. Everything but the operands is f32.
+//! ε smooths labels (Szegedy et al. 2016), ζ keeps the logits' normaliser near 1 (z-loss, PaLM 2022). Only a block of
+//! logits exists at a time (Liger Kernel, Hsu et al. 2024; Cut Your Losses, Wijmans et al. 2025): the forward pass
+//! keeps a running maximum and sum over blocks of the vocabulary; the backward pass recomputes logits, once for dx and
+//! once for dw, so that one program sums each element of a gradient in one order: the same every time. That is 8·n·V·d
+//! multiplications and additions backward, where stored logits would take 4; memory is n + V rows of d elements instead
+//! of n·V. On the CPU, [`crate::cross_entropy_resident`] computes both in one pass of 6·n·V·d. Everything but the
+//! operands is f32.
 use crate::blocks::{Choice, Need, choose, shared};
 use crate::cross_entropy_resident as resident;
 use crate::cross_entropy_rows::{Row, State, Terms};
@@ -23,14 +24,14 @@ use pallas_rt::Differentiable;
 use pallas_rt::launch::may_gather;
 use pallas_rt::prelude::*;
 
-/// What counts as a loss.
+/// Options of the cross-entropy loss.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Rows of this label have no loss and no gradient; it need not be a class. -100, as in PyTorch.
+    /// Label of rows without loss and gradient; it need not be a class. -100 by default, as in PyTorch.
     pub ignore: i32,
-    /// ε: part of the target, 0 to 1, that is spread evenly over all classes.
+    /// ε of label smoothing: part of the target, 0 to 1, that is spread evenly over all classes.
     pub smoothing: f32,
-    /// ζ: weight of the squared log-sum-exp.
+    /// ζ of the z-loss: weight of the squared log-sum-exp.
     pub z_loss: f32,
 }
 impl Default for Options {
@@ -39,7 +40,7 @@ impl Default for Options {
     }
 }
 
-/// Loss and log-sum-exp of each row. `DP` is d rounded up to blocks of `depth`.
+/// Computes loss and log-sum-exp of each row. `DP` is d rounded up to a multiple of the block depth `depth`.
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
 pub fn cross_entropy_blocks<E: Floating>(
     #[block([N, D] => [BN, DP], |i, _| (i, 0), fill = 0.0)] x: In<E>,
@@ -81,7 +82,8 @@ pub fn cross_entropy_blocks<E: Floating>(
     }
 }
 
-/// The gradient by x: rows of it stay with a program, blocks of the vocabulary pass. `DP` as in [`cross_entropy_blocks`].
+/// Computes the gradient by x: a program keeps a block of its rows, and blocks of the vocabulary stream past. `DP` as
+/// in [`cross_entropy_blocks`].
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
 pub fn cross_entropy_dx<E: Floating>(
     #[block([N, D] => [BN, DP], |i, _| (i, 0), fill = 0.0)] x: In<E>,
@@ -122,7 +124,8 @@ pub fn cross_entropy_dx<E: Floating>(
     }
 }
 
-/// The gradient by w: classes of it stay with a program, blocks of rows pass. `DP` as in [`cross_entropy_blocks`].
+/// Computes the gradient by w: a program keeps a block of classes, and blocks of rows stream past. `DP` as in
+/// [`cross_entropy_blocks`].
 #[kernel(grid = (cdiv(V, BV), cdiv(N, BN)), semantics = (parallel, arbitrary))]
 pub fn cross_entropy_dw<E: Floating>(
     #[block([N, D] => [BN, DP], |_, i| (i, 0), fill = 0.0)] x: In<E>,
@@ -163,7 +166,7 @@ pub fn cross_entropy_dw<E: Floating>(
     }
 }
 
-/// Loss and log-sum-exp of each row of given logits; `whole`: of all of them at once, BV is V.
+/// Computes loss and log-sum-exp of each row of given logits. With `whole` one block has all classes: BV is V.
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
 pub fn cross_entropy_of_logits_blocks<E: Floating>(
     #[block([N, V] => [BN, BV], |i, j| (i, j), fill = 0.0)] z: In<E>,
@@ -198,7 +201,7 @@ pub fn cross_entropy_of_logits_blocks<E: Floating>(
     }
 }
 
-/// The gradient by given logits.
+/// Computes the gradient by given logits.
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)))]
 pub fn cross_entropy_of_logits_dz<E: Floating>(
     #[block([N, V] => [BN, BV], |i, j| (i, j))] z: In<E>,
@@ -217,7 +220,7 @@ pub fn cross_entropy_of_logits_dz<E: Floating>(
     dz.store(row.gradient_of_classes(z.load().cast::<E::Acc>(), program_id(1) * BV, V, terms).cast::<E>());
 }
 
-/// Returns one number per row as a column. Refuses an array of another length.
+/// Returns an array of one number per row as a column `[n, 1]`. Refuses an array of another length.
 #[track_caller]
 fn column(name: &str, x: &Array, n: usize) -> Result<Array> {
     if x.len() != n {
@@ -226,7 +229,7 @@ fn column(name: &str, x: &Array, n: usize) -> Result<Array> {
     Ok(x.reshape(&[n, 1]))
 }
 
-/// Returns the labels as a column. Refuses options out of range, labels that are no class, and a classifier without
+/// Returns the labels as a column. Refuses options out of range, labels that are not a class, and a classifier without
 /// classes.
 #[track_caller]
 fn labels_column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result<Array> {
@@ -250,7 +253,7 @@ fn labels_column(labels: &Array, n: usize, classes: usize, options: &Options) ->
     Ok(column)
 }
 
-/// Copies the log-sum-exp.
+/// Copies the log-sum-exp: an operation of traced functions that has no gradient.
 #[kernel(grid = (cdiv(N, 1024)))]
 pub fn cross_entropy_lse(
     #[block([N] => [1024], |i| (i,))] lse: In<f32>,
@@ -259,8 +262,8 @@ pub fn cross_entropy_lse(
     copy.store(lse.load());
 }
 
-/// The log-sum-exp as a value whose gradient is refused, because the backward kernels have none for it. A traced function
-/// that does not use it does not compute it.
+/// Returns the log-sum-exp as a value whose gradient is refused, because the backward kernels do not have it. A traced
+/// function that does not use the value does not compute it.
 #[track_caller]
 #[inline]
 fn without_gradient(lse: Array) -> Result<Array> {
@@ -270,7 +273,7 @@ fn without_gradient(lse: Array) -> Result<Array> {
     Ok(cross_entropy_lse(lse.reshape(&[lse.len()]))?.reshape(lse.shape()))
 }
 
-/// Returns the rows of x. Refuses a `w` whose rows have another length.
+/// Returns x reshaped to rows `[n, d]`. Refuses a `w` whose rows have another length.
 #[track_caller]
 fn operands(x: &Array, w: &Array) -> Result<Array> {
     let flat = rows(x)?;
@@ -283,14 +286,14 @@ fn operands(x: &Array, w: &Array) -> Result<Array> {
     Ok(flat)
 }
 
-/// Rows, classes and depth of a block, and the depth of whole blocks.
+/// Returns rows, classes and depth of a block, and the depth rounded up to whole blocks.
 fn block_sizes(choice: Choice, x: &Array, w: &Array) -> [usize; 4] {
-    // Blocks of x and of w, and the logits of a block, which are multiplied with one of them.
+    // Blocks of x and of w, and the block of logits, which is multiplied with one of them.
     let need = |[n, v, d]: [usize; 3]| Need::staged_words((n + v) * d + n * v);
     let (n, target) = (x.shape()[0], x.client().target());
     let (classes, d) = (w.shape()[0], w.shape()[1]);
     let deep = if d.is_multiple_of(256) { 256 } else { 64 };
-    // The columns of x and w are in a core's caches, however long its rows are.
+    // All columns in one block: a core's caches hold them, however long rows are.
     let on_cores = target.cores.map(|_| [256, 128, d]);
     let all = on_cores.into_iter().chain([[128, 128, deep], [32, 64, 16]]);
     let [bn, bv, bd] = choose(choice, target, [n, classes, d], all.map(|blocks| (blocks, need(blocks))));
@@ -391,7 +394,7 @@ pub fn cross_entropy_backward(
     Ok((dx.reshape(x.shape()), narrow(x.dtype(), dw)?))
 }
 
-/// Loss and log-sum-exp of given logits `[.., classes]`, as [`cross_entropy`] of those it computes itself.
+/// Loss and log-sum-exp of given logits `[.., classes]`; see [`cross_entropy`], which computes the logits.
 ///
 /// # Errors
 /// As [`cross_entropy`].
@@ -429,7 +432,8 @@ pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> 
     Ok((loss, without_gradient(lse)?))
 }
 
-/// The gradient by logits of [`cross_entropy_of_logits`].
+/// Gradient by the logits `z` of [`cross_entropy_of_logits`], from its log-sum-exp and the gradient `dloss` by its
+/// losses.
 ///
 /// # Errors
 /// As [`cross_entropy`].

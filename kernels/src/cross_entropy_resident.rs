@@ -1,8 +1,8 @@
 //! Both gradients of the cross-entropy in one pass: three products instead of four, for processors with few threads and much
 //! memory.
 //!
-//! A program has a part of the classes. Blocks of them stay while rows stream past, and its sums of the gradient by x are
-//! one array of all rows, so that logits and their gradients are computed once:
+//! A program has a part of the classes. A block of them stays while all rows stream past. Its sums of the gradient by x
+//! form an array of all rows, so that logits and their gradients are computed once:
 //!
 //! ```text
 //! for each block j of the part's classes, block i of rows:     g = gradient of logits x_i w_jᵀ
@@ -14,7 +14,8 @@ use crate::element::Floating;
 use pallas_rt::launch::launch_parts;
 use pallas_rt::prelude::*;
 
-/// Both gradients, those by x as a sum for each of `P` parts of the classes, which have `S` blocks. `R` is N in whole blocks.
+/// Computes both gradients; those by x as a sum for each of `P` parts of the classes, which have `S` blocks. `R` is the
+/// number of rows rounded up to whole blocks.
 #[kernel(grid = (P, S, cdiv(N, BN)), semantics = (parallel, arbitrary, arbitrary))]
 pub fn cross_entropy_resident<E: Floating>(
     #[block([N, D] => [BN, D], |_, _, i| (i, 0), fill = 0.0)] x: In<E>,
@@ -51,7 +52,7 @@ pub fn cross_entropy_resident<E: Floating>(
     }
 }
 
-/// Sums over parts, in the type of the gradient.
+/// Sums the gradient by x over parts, and converts it to its type.
 #[kernel(grid = (cdiv(N, BN)))]
 pub fn cross_entropy_dx_of_parts<E: Floating>(
     #[block([P, R, D] => [P, BN, D], |i| (0, i, 0))] dxs: In<E::Acc>,
@@ -62,11 +63,11 @@ pub fn cross_entropy_dx_of_parts<E: Floating>(
     dx.store(dxs.load().sum(0).reshape([BN, D]).cast::<E>());
 }
 
-/// Most bytes of sums of the gradient by x.
+/// Maximum number of bytes of the sums of the gradient by x.
 const RESIDENT: usize = 64 << 20;
 
-/// Parts of the classes, one for each core, and blocks of a part, if three products take less time in these parts than four
-/// that are spread evenly: `blocks` of classes, and matrices `x` and `w`. `None` where the number of cores is unknown (GPUs).
+/// Numbers of parts of the classes, one for each core, and of blocks per part, for `blocks` blocks of classes; `None`
+/// if four evenly spread products are faster than three in these parts, or where the number of cores is unknown (GPUs).
 pub(crate) fn parts(x: &Array, blocks: usize) -> Option<[usize; 2]> {
     let parts = x.client().target().cores?.min(blocks).max(1);
     let steps = blocks.div_ceil(parts);

@@ -1,26 +1,27 @@
-//! Values of rows that kernels of the cross-entropy compute while blocks of their logits pass; the formulas are those of
-//! [`crate::cross_entropy`].
+//! Computations on rows that kernels of the cross-entropy share, while blocks of logits stream past;
+//! [`crate::cross_entropy`] has the formulas.
 use crate::element::Wide;
 use pallas_rt::prelude::*;
 
-/// A row's statistics while blocks of its logits pass.
+/// Statistics of a block of rows, accumulated while blocks of their logits stream past.
 #[derive(Clone, Copy)]
 pub(crate) struct State<A> {
     pub(crate) max: Scratch<A>,
     pub(crate) sum: Scratch<A>,
-    /// The label's logit, and the sum of all.
+    /// The logit of each row's label, and the sum of all logits.
     pub(crate) target: Scratch<A>,
     pub(crate) total: Scratch<A>,
 }
 
 impl<A: Wide> State<A> {
+    /// Initialises the statistics before the first block.
     pub(crate) fn begin(self) {
         self.max.fill(f32::NEG_INFINITY);
         self.sum.fill(0.0);
         self.target.fill(0.0);
         self.total.fill(0.0);
     }
-    /// Takes in logits of classes `class ..`; those from `classes` on are none.
+    /// Accumulates logits of the classes from `class` on; columns beyond `classes` are ignored.
     pub(crate) fn visit(self, z: Tile<A>, labels: Tile<i32>, class: Scalar<i32>, classes: Scalar<i32>, smooth: bool) {
         let class = iota::<i32>([1, z.shape()[1]], 1) + class;
         let inside = class.lt(classes);
@@ -35,7 +36,7 @@ impl<A: Wide> State<A> {
         self.sum.store(self.sum.load() * (self.max.load() - base).exp() + (z - base).exp().sum(1));
         self.max.store(m);
     }
-    /// Takes in the logits of all classes at once.
+    /// Sets the statistics from the logits of all classes at once.
     pub(crate) fn take(self, z: Tile<A>, labels: Tile<i32>, smooth: bool) {
         let last = z.shape()[1] as i32 - 1;
         self.target.store(z.take_along_axis(labels.maximum(0).minimum(last), 1));
@@ -46,12 +47,12 @@ impl<A: Wide> State<A> {
         self.max.store(m);
         self.sum.store((z - select(m.eq(f32::NEG_INFINITY), 0.0, m)).exp().sum(1));
     }
-    /// Loss and log-sum-exp.
+    /// Returns loss and log-sum-exp of each row.
     pub(crate) fn finish(self, labels: Tile<i32>, classes: Scalar<i32>, terms: Terms<A>) -> (Tile<A>, Tile<A>) {
         let lse = self.max.load() + self.sum.load().log();
         let mut loss = lse - self.target.load() * terms.certain() + lse * lse * terms.z_loss;
         if terms.smooth {
-            // Only then: the mean over a class that is never chosen is -inf.
+            // Only with smoothing: if a logit is -inf the mean over all classes is -inf.
             loss -= self.total.load() * (terms.smoothing / classes.cast::<A>());
         }
         let is_class = labels.ge(0) & labels.lt(classes);
@@ -59,7 +60,7 @@ impl<A: Wide> State<A> {
     }
 }
 
-/// [`Options`] inside of a kernel.
+/// Values of [`Options`] inside of a kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<A> {
     pub(crate) ignore: Scalar<i32>,
@@ -72,13 +73,13 @@ impl<A: Wide> Terms<A> {
     pub(crate) fn new(ignore: Scalar<i32>, [smoothing, z_loss]: [Scalar<f32>; 2], smooth: bool) -> Self {
         Terms { ignore, smoothing: smoothing.cast::<A>(), smooth, z_loss: z_loss.cast::<A>() }
     }
-    /// The part of the target that its label has for certain.
+    /// The part of the target that smoothing leaves to the label: 1 - ε.
     pub(crate) fn certain(self) -> Scalar<A> {
         -self.smoothing + 1.0
     }
 }
 
-/// A block of rows' values: a column each.
+/// Labels, log-sum-exps and gradients of a block of rows, a column each.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<A> {
     pub(crate) labels: Tile<i32>,
@@ -87,12 +88,12 @@ pub(crate) struct Row<A> {
 }
 
 impl<A: Wide> Row<A> {
-    /// Gradient by the logits of classes `class ..`, of which those from `classes` on have none.
+    /// Gradient by the logits of the classes from `class` on; 0 in columns beyond `classes`.
     pub(crate) fn gradient(self, z: Tile<A>, class: Scalar<i32>, classes: Scalar<i32>, terms: Terms<A>) -> Tile<A> {
         let numbers = iota::<i32>([1, z.shape()[1]], 1) + class;
         select(numbers.lt(classes), self.gradient_of_classes(z, class, classes, terms), 0.0)
     }
-    /// The same where nobody reads what belongs to no class.
+    /// Gradient by the logits of the classes from `class` on; unspecified in columns beyond `classes`.
     pub(crate) fn gradient_of_classes(
         self,
         z: Tile<A>,

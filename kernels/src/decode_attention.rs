@@ -12,8 +12,8 @@
 //! The queries of all heads that share a head of keys are rows of one product, so keys and values are read once. A step's
 //! time is that of reading them.
 //!
-//! Take this for 1 to 64 queries against a contiguous cache, [`crate::flash_attention`] for more queries, and
-//! [`crate::paged_attention`] where the cache lies in pages or requests have different numbers of queries.
+//! Use this for 1 to 64 queries against a contiguous cache, [`crate::flash_attention`] for more queries, and
+//! [`crate::paged_attention`] if the cache is in pages or requests have different numbers of queries.
 use crate::attention_options::{axes, scale, soft_cap};
 use crate::attention_scores::Rules;
 use crate::blocks::{Choice, Need, choose};
@@ -23,28 +23,30 @@ use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
-/// How attention is computed; `Options::default()` lets each query see all keys.
+/// Options of decode attention; by default each query sees all keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
+    /// Factor of the scores `q kᵀ`; `None`: `1 / sqrt(head dimension)`.
     pub scale: Option<f32>,
-    /// The last query sees the last live key, query i keys `j <= i + keys - queries`: several queries continue the cache.
+    /// Whether query i sees only keys `j <= i + keys - queries`: the last query's position is that of the last live
+    /// key.
     pub causal: bool,
-    /// i32 array `[batch]`: how many keys of each batch element are live; the others are never looked at. `None`: all.
+    /// i32 array `[batch]`: number of live keys of each batch element; later keys are never read. `None`: all are live.
     pub lengths: Option<&'a Array>,
-    /// Scores are pressed into `(-c, c)` by `c · tanh(s / c)`.
+    /// Bound `c` of the scores, applied as `c · tanh(s / c)`; `None`: no bound.
     pub soft_cap: Option<f32>,
-    /// Parts that the keys are split in; `None`: as many as keep the device busy.
+    /// Number of parts that the keys are split into; `None`: enough to keep the device busy.
     pub splits: Option<usize>,
 }
 
-/// Most queries per sequence.
+/// Maximum number of queries per batch element.
 const MOST_QUERIES: usize = 64;
 
-/// One split of the keys per program: blocks of keys stream past the rows, which are the queries of a group's heads.
+/// Computes one split of the keys per program: blocks of keys stream past the rows, which are the queries of a group's
+/// heads.
 ///
-/// Row r is query `r % queries` of its sequence. The live keys of a batch element are split evenly, by blocks. Of `rules`
-/// the soft-cap counts.
+/// Row r is query `r % queries` of its batch element. The live keys of a batch element are split evenly, in whole
+/// blocks. Only the soft-cap of `rules` applies.
 #[kernel(grid = (B, G, P, M, N), semantics = (parallel, parallel, parallel, parallel, arbitrary))]
 pub fn decode_attention_splits<E: Float>(
     #[block([B, G, M, R, D] => [_, _, _, R, D], |b, g, _, m, _| (b, g, m, 0, 0))] q: In<E>,
@@ -98,7 +100,7 @@ pub fn decode_attention_splits<E: Float>(
                 live &= keys.le(iota::<i32>([R, 1], 0) % queries + (length - queries));
             }
             let (scores, _) = rules.scores(dot(scaled.load(), k.load().cast::<f32>().t()), None);
-            // What lies behind the last key may be anything, NaN too, and 0 · NaN is NaN.
+            // Memory after the last key may hold NaN, and 0 · NaN is NaN.
             let v = select((iota::<i32>([BK, 1], 0) + key).lt(length), v.load().cast::<f32>(), 0.0);
             rows.visit(select(live, scores, f32::NEG_INFINITY), |p| dot(p, v));
         }
@@ -110,8 +112,8 @@ pub fn decode_attention_splits<E: Float>(
     }
 }
 
-/// Weighs partial results `[parts, R, D]` of attention by their log-sum-exps: result t is made of parts
-/// `first, first + stride, ..`, `count` of them, with `[first, stride, count]` the rows of `parts_of`.
+/// Combines partial results `[parts, R, D]` of attention, weighted by their log-sum-exps. Result t is the sum of the
+/// `count` parts `first, first + stride, ..`, where `[first, stride, count]` is row t of `parts_of`.
 #[kernel(grid = (T, X), semantics = (parallel, arbitrary))]
 pub fn combine_splits<E: Float>(
     #[prefetch([T, 3])] parts_of: Prefetch<i32>,
@@ -139,12 +141,13 @@ pub fn combine_splits<E: Float>(
     }
 }
 
-/// On the CPU, most keys in a block, and fewest keys that are worth a split.
+/// On the CPU, maximum number of keys in a block, and minimum number of keys of a split.
 const KEYS: usize = 1024;
 
-/// Number of keys in a block, of so many, that [`decode_attention`] chooses for programs with `rows` rows of queries.
+/// Number of keys in a block that [`decode_attention`] chooses, for programs with `rows` rows of queries and `keys`
+/// keys.
 pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) -> usize {
-    // Queries, keys, values and probabilities share workgroup memory; an eighth more lies between their rows.
+    // Queries, keys, values and probabilities share workgroup memory; padding between rows takes an eighth more.
     let need = |keys: usize| {
         let words = (2 * keys + rows) * head_dim + rows * keys;
         Need::staged_words(words + words / 8)
@@ -188,8 +191,8 @@ pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) 
     decode_attention_with_lse(q, k, v, options).map(|(out, _)| out)
 }
 
-/// [`decode_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`; -inf for rows
-/// without live key.
+/// [`decode_attention`] and the log-sum-exp of each row's scores, f32 `[batch, heads, queries]`; -inf for rows without
+/// live keys.
 ///
 /// # Errors
 /// As [`decode_attention`].
@@ -202,13 +205,13 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
         return wrong(format!("{queries} queries per sequence are more than {MOST_QUERIES}: take `flash_attention`"));
     }
     let group = group(heads, key_heads)?;
-    // Rows of one block: the queries of as many heads of a group as make no more than 64.
+    // A block's rows are the queries of as many heads of a group as have at most 64 queries together.
     let apart = (1..=group).find(|m| group.is_multiple_of(*m) && group / m * queries <= MOST_QUERIES).unwrap_or(1);
     let rows = group / apart * queries;
     let block = block_size(client.target(), rows, keys, d);
     let blocks = keys.div_ceil(block);
     let programs = batch * key_heads * apart;
-    // A split has work for some blocks, or it isn't worth its launch.
+    // A split must have several blocks to be worth its launch.
     let some = if client.target().cores.is_some() { KEYS.div_ceil(block) } else { 4 };
     let worth = busy(client).div_ceil(programs.max(1)).min(blocks / some);
     let splits = options.splits.unwrap_or(worth).clamp(1, blocks.max(1));
@@ -240,10 +243,10 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     Ok((out.reshape(q.shape()), lse.reshape(&[batch, heads, queries])))
 }
 
-/// Heads of queries for each head of keys.
+/// Number of query heads that share each head of keys.
 ///
 /// # Errors
-/// They are no multiple.
+/// `heads` is not a multiple of `key_heads`.
 #[track_caller]
 pub(crate) fn group(heads: usize, key_heads: usize) -> Result<usize> {
     if key_heads == 0 || !heads.is_multiple_of(key_heads) {

@@ -2,7 +2,7 @@
 use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
-/// Evaluates an expression with `$E` the float type of `$dtype`: f32, f16 or bf16.
+/// Evaluates an expression with `$E` as the Rust type of `$dtype`: f32, f16 or bf16; other types are an error.
 macro_rules! floats {
     ($kernel:literal, $dtype:expr, $E:ident => $call:expr) => {
         match $dtype {
@@ -24,8 +24,8 @@ macro_rules! floats {
 }
 pub(crate) use floats;
 
-/// Ends a call that states its gradient, in an expression of the residuals and of the cotangents of the results; evaluates to
-/// the results.
+/// Ends a differentiable call and evaluates to its results. `$gradient` is an expression of the residuals and of the
+/// results' cotangents.
 macro_rules! with_gradient {
     ($call:ident, $results:expr, $residuals:expr, |$saved:pat_param, $cotangents:pat_param| $gradient:expr) => {
         match $call.end($results, $residuals)? {
@@ -39,7 +39,7 @@ macro_rules! with_gradient {
 }
 pub(crate) use with_gradient;
 
-/// The elements of an i32 array on the host.
+/// Reads the elements of an i32 array on the host.
 ///
 /// # Errors
 /// Another element type, with the operand's name; device errors.

@@ -1,4 +1,4 @@
-//! Embedding: rows of a table by number, and the gradient by the table.
+//! Embedding: lookup of table rows by number, and the gradient by the table.
 //!
 //! ```text
 //! out_t = table[ids_t]        dtable_v = Σ_{t: ids_t = v} dout_t
@@ -16,7 +16,7 @@ use crate::wrong::wrong;
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
-/// Copies a row in blocks of `BD` elements; a number that is none of the table's gives NaN.
+/// Copies a row of the table in blocks of `BD` elements; a number out of range gives NaN.
 #[kernel(grid = (N, cdiv(D, BD)))]
 pub fn embedding_blocks<E: Floating, const BD: usize>(
     #[prefetch([N])] ids: Prefetch<i32>,
@@ -27,7 +27,8 @@ pub fn embedding_blocks<E: Floating, const BD: usize>(
     out.store(select(id.ge(0) & id.lt(V), table.load(), f32::NAN));
 }
 
-/// Sums rows `order[starts[v] .. starts[v + 1]]` of `dout` into row v. `NP` is at least N: kernels are compiled for it.
+/// Sums rows `order[starts[v] .. starts[v + 1]]` of `dout` into row v of the gradient. `NP` is the number of rows of
+/// `dout` for which the kernel is compiled, at least N.
 #[kernel(grid = (V, cdiv(D, BD)))]
 pub fn embedding_backward_blocks<E: Floating, const BD: usize>(
     #[prefetch([S])] starts: Prefetch<i32>,
@@ -45,7 +46,7 @@ pub fn embedding_backward_blocks<E: Floating, const BD: usize>(
     dtable.store(sum.cast::<E>());
 }
 
-/// Copies blocks of rows, for processors whose programs read the whole table. A number that is none of the table's gives NaN.
+/// Copies blocks of rows, for processors whose programs read the whole table. A number out of range gives NaN.
 #[kernel(grid = (cdiv(N, BN)))]
 pub fn embedding_rows<E: Floating>(
     #[block([N] => [BN], |t| (t,), fill = 0)] ids: In<i32>,
@@ -64,8 +65,9 @@ pub fn embedding_rows<E: Floating>(
     }
 }
 
-/// Sums rows of `dout` into blocks of rows of the gradient: `order` has pairs of a position and its number, sorted by number,
-/// of which `starts[i] .. starts[i + 1]` are those of block i. `NP` is at least N.
+/// Sums rows of `dout` into blocks of rows of the gradient. `order` has pairs of a position and its number, sorted by
+/// number; those of block i are `starts[i] .. starts[i + 1]`. `NP` is the number of rows for which the kernel is
+/// compiled, at least N.
 #[kernel(grid = (cdiv(V, BV), cdiv(D, BD)))]
 pub fn embedding_backward_rows<E: Floating>(
     #[prefetch([S])] starts: Prefetch<i32>,
@@ -80,7 +82,7 @@ pub fn embedding_backward_rows<E: Floating>(
 ) {
     let block = program_id(0);
     if E::DTYPE == <E::Acc as Elem>::DTYPE {
-        // The sums need no memory of their own.
+        // The sums are accumulated in the result.
         dtable.fill(0.0);
         for t in starts.at(block)..starts.at(block + 1) {
             let sum = dtable.at((order.at((t, 1)) - block * BV, ..));
@@ -96,12 +98,12 @@ pub fn embedding_backward_rows<E: Floating>(
     }
 }
 
-/// True if programs take several rows: where the number of cores is known, and there is something to copy.
+/// Returns true if a program copies several rows: where the number of cores is known and the table is not empty.
 fn by_rows(table: &Array) -> bool {
     table.client().target().cores.is_some() && !table.is_empty()
 }
 
-/// Rows of a block, of so many that are as long as those of `x`.
+/// Number of rows of a block, for `all` rows as long as those of `x`.
 fn rows_of_block(x: &Array, all: usize) -> usize {
     let target = x.client().target();
     let each = many_rows(target, all, x.shape().last().copied().unwrap_or(1), 1);
@@ -109,7 +111,7 @@ fn rows_of_block(x: &Array, all: usize) -> usize {
     shared(all, rows)
 }
 
-/// Elements of a block of a row.
+/// Number of elements of a row that a program copies.
 fn width(x: &Array) -> usize {
     // One element per thread where 64 fit the registers, so that a few rows are many programs.
     let candidates = [1024, 256].map(|width| ([width], Need::live_elements(64 * width)));
@@ -117,7 +119,7 @@ fn width(x: &Array) -> usize {
     width
 }
 
-/// The numbers, each checked against the table; none for those that a traced function computes.
+/// The numbers on the host, each checked against the table; empty if a traced function computes them.
 #[track_caller]
 fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
     if ids.is_traced() && ids.dtype() == DType::I32 {
@@ -132,9 +134,9 @@ fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
 
 /// Rows of `table [vocabulary, d]` (f32, f16 or bf16) by i32 `ids [..]`: `[.., d]`.
 ///
-/// The numbers are read on the host to check them: on a GPU the call waits for what makes them. Numbers that a traced function
-/// computes are not known: one out of range gives a row of NaN, and where the number of cores is not known, the gradient by the
-/// table is refused.
+/// The numbers are read on the host to check them, so on a GPU the call waits for the kernels that write them. Numbers
+/// that a traced function computes are not checked: one out of range gives a row of NaN, and where the number of cores
+/// is not known, the gradient by the table is refused.
 ///
 /// # Errors
 /// A table that is no matrix, other element types, a number out of range; device trouble.
@@ -175,7 +177,7 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
     Ok(out)
 }
 
-/// Rows of the table by numbers that are known to be of it, or that a traced function computes.
+/// Looks up rows by numbers that are checked, or that a traced function computes.
 #[track_caller]
 #[inline]
 fn looked_up(table: &Array, ids: &Array) -> Result<Array> {
@@ -188,8 +190,8 @@ fn looked_up(table: &Array, ids: &Array) -> Result<Array> {
     Ok(out.reshape(&[ids.shape(), &table.shape()[1..]].concat()))
 }
 
-/// The gradient `[vocabulary, d]` by the table, from the gradient `dout [.., d]` by [`embedding`]'s result. The row
-/// `padding`, if there is one, gets none, as in PyTorch.
+/// The gradient `[vocabulary, d]` by the table, from the gradient `dout [.., d]` by [`embedding`]'s result. The
+/// gradient of row `padding`, if given, is 0, as in PyTorch.
 ///
 /// # Errors
 /// As [`embedding`]; `dout` of another shape.
@@ -216,7 +218,7 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
     // A program has a block of rows on the CPU, a row elsewhere.
     let is_by_rows = client.target().cores.is_some() && vocabulary * d > 0;
     let block = if is_by_rows { rows_of_block(&flat, vocabulary) } else { 1 };
-    // starts[i] counts the numbers below those of block i; each position then goes where its number's next one is due.
+    // Counting sort: starts[v] is the number of ids below v; each position goes to the next free place of its id.
     let kept = |id: &i32| Some(*id) != padding;
     let mut starts = vec![0i32; vocabulary + 1];
     ids.iter().filter(|id| kept(id)).for_each(|&id| starts[id as usize + 1] += 1);

@@ -27,21 +27,21 @@ use crate::online::Online;
 use pallas_rt::prelude::*;
 use pallas_rt::{Differentiable, Target};
 
-/// What a program multiplies keys and values with that stream past it.
+/// Operands of the products that a program computes with the keys and values streaming past it.
 #[derive(Clone, Copy)]
 struct Products<E: Floating> {
     rules: Rules,
-    /// Multiplied by the factor of the scores.
+    /// The queries, multiplied by the factor of the scores.
     q: Scratch<E::Acc>,
-    /// Where products are of operands as they are: the queries, and that factor.
+    /// The queries as they are and the factor of the scores, if products take operands in type `E`.
     narrow: Option<(Scratch<E>, Scalar<E::Acc>)>,
     bias: Option<Tile<E::Acc>>,
-    /// Probabilities are multiplied by it.
+    /// Factors of the probabilities under dropout.
     kept: Option<Tile<E::Acc>>,
 }
 
 impl<E: Floating> Products<E> {
-    /// Scores of a block of keys `[BK, D]`.
+    /// Returns the scores of a block of keys `[BK, D]`.
     fn scores(self, k: Tile<E>) -> Tile<E::Acc> {
         let products = match self.narrow {
             Some((q, scale)) => dot(q.load(), k.t()) * scale,
@@ -49,8 +49,8 @@ impl<E: Floating> Products<E> {
         };
         self.rules.scores(products, self.bias).0
     }
-    /// What sums of a block of values are a product of: probabilities that dropout keeps, and the values. Of those of a block
-    /// that is seen in `part` what no query sees counts as 0.
+    /// Returns probabilities (after dropout) and values, whose product is added to the sums. If only `part` of the
+    /// block is seen, values that no query sees become 0.
     fn factors(self, p: Tile<E::Acc>, v: Tile<E>, part: Option<Block>) -> Factors<E> {
         let p = self.kept.map_or(p, |kept| p * kept);
         match self.narrow {
@@ -63,13 +63,14 @@ impl<E: Floating> Products<E> {
     }
 }
 
-/// Probabilities and values.
+/// Probabilities and values, in the operands' type or in that of the accumulator.
 enum Factors<E: Floating> {
     Narrow(Tile<E>, Tile<E>),
     Wide(Tile<E::Acc>, Tile<E::Acc>),
 }
 
 impl<E: Floating> Factors<E> {
+    /// Multiplies probabilities and values.
     fn product(self) -> Tile<E::Acc> {
         match self {
             Factors::Narrow(p, v) => dot(p, v),
@@ -78,11 +79,12 @@ impl<E: Floating> Factors<E> {
     }
 }
 
-/// One tile of attention per program; keys and values stream past it. Heads of queries share heads of keys in groups.
+/// Computes one block of queries per program; keys and values stream past it. Groups of query heads share a head of
+/// keys.
 ///
-/// Which options hold is in `rules`; the arrays of others are not read. [`Options::operands`] makes all of them. `narrow`
-/// products are of queries, keys and values as they are, and of probabilities rounded to their type: what cooperative
-/// matrices of f16 and processors with products of bf16 multiply. Else all factors are `E::Acc`.
+/// `rules` says which options are set; the arrays of others are not read. [`Options::operands`] makes all of them. With
+/// `narrow`, products take queries, keys and values as they are, and probabilities rounded to their type: cooperative
+/// matrices of f16 and processors with products of bf16 multiply these. Otherwise all factors are `E::Acc`.
 #[kernel(grid = (B, H, cdiv(S, BQ), cdiv(L, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
 pub fn flash_attention_blocks<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
@@ -148,7 +150,7 @@ pub fn flash_attention_blocks<E: Floating>(
     }
 }
 
-/// Queries and keys of a block that [`flash_attention`] chooses for queries `[batch, heads, queries, d]` and a number of keys.
+/// Numbers of queries and keys of a block that [`flash_attention`] chooses for queries `[batch, heads, queries, d]`.
 pub fn block_sizes(
     target: &Target,
     dtype: DType,
@@ -194,8 +196,8 @@ pub fn block_sizes(
     choose(Choice::Attention, target, [queries, keys], candidates.into_iter().flatten())
 }
 
-/// Returns true if a device multiplies floats of 16 bits as they are: products are those of [`flash_attention_blocks`]'
-/// `narrow`.
+/// Returns true if the device multiplies 16-bit floats of this type directly, so that [`flash_attention_blocks`] uses
+/// `narrow` products.
 fn is_narrow(target: &Target, dtype: DType) -> bool {
     match dtype {
         DType::F16 => target.matrices.is_some_and(|matrices| matrices.half.is_some()),
@@ -209,15 +211,15 @@ fn is_narrow(target: &Target, dtype: DType) -> bool {
 /// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row without
 /// live key gives 0, and so does one whose live scores are all -inf.
 ///
-/// Keys past [`Options::lengths`], and queries and keys of padding (a segment below 0), may hold anything: it
-/// reaches no result, on any device, forward or backward. Of other keys a NaN passes on to the queries that see them; and
-/// since 0 · NaN is NaN, a NaN or infinite *value* also to queries that do not, if they share a block with one that does.
-/// Garbage behind a causal mask or a window is padding, too: say so.
+/// Keys past [`Options::lengths`], and queries and keys of padding (a segment below 0), may hold anything: they do not
+/// affect any result, on any device, forward or backward. A NaN in another key reaches the queries that see it. Since 0
+/// · NaN is NaN, a NaN or infinite *value* also reaches queries that do not see it, if they share a block with one that
+/// does. State unused memory past a causal mask or a window as padding, too.
 ///
-/// In traced functions on the CPU attention of up to 128 positions of f32 without other options than scale and causality is
-/// made of operations on arrays (feature `graph`), which take less time there. So are the gradients of f32 attention with a
-/// bias `[batch, heads, queries, keys]` of up to 2^24 elements, without other options than a scale and sinks: probabilities stay
-/// in memory for them.
+/// In traced functions on the CPU, f32 attention of up to 128 positions with no options but scale and causality is
+/// computed by operations on arrays (feature `graph`), which are faster there. So are gradients of f32 attention with a
+/// bias `[batch, heads, queries, keys]` of up to 2^24 elements and no other options but a scale and sinks, which keep
+/// the probabilities in memory.
 ///
 /// # Errors
 /// Ranks, sizes, element types or heads that do not fit; device trouble.
@@ -243,10 +245,10 @@ pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -
     flash_attention_with_lse(q, k, v, options).map(|(out, _)| out)
 }
 
-/// [`flash_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`. Both have gradients.
+/// [`flash_attention`] and the log-sum-exp of each row's scores, f32 `[batch, heads, queries]`. Both have gradients.
 ///
-/// The sum includes the head's sink, if there are [`Options::sinks`]. The result for a row without live keys, also
-/// where there are no keys at all, is therefore the sink's score, and -inf without sinks.
+/// The sum includes the head's sink, if there are [`Options::sinks`]. For a row without live keys, also if there are no
+/// keys at all, the log-sum-exp is therefore the sink's score, and -inf without sinks.
 ///
 /// # Errors
 /// As [`flash_attention`].
@@ -261,7 +263,7 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
     }
 }
 
-/// [`flash_attention_with_lse`] with its gradients by q, k, v, and by bias and sinks if there are any, in this order.
+/// Computes [`flash_attention_with_lse`] with gradients by `args`: q, k, v, then bias and sinks if there are any.
 #[track_caller]
 fn differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> Result<(Array, Array)> {
     let (call, args) = Differentiable::begin(args)?;
@@ -292,7 +294,7 @@ fn differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> R
     Ok((out, lse))
 }
 
-/// Ends a call that has these results: where a gradient is asked for, operations on arrays compute both.
+/// Replaces results and gradients of a differentiated call by operations on arrays that keep the probabilities.
 #[cfg(feature = "graph")]
 #[track_caller]
 fn with_probabilities(call: Differentiable, results: [&Array; 2], options: &Options<'_>) -> Result<(Array, Array)> {
@@ -310,7 +312,7 @@ fn with_probabilities(call: Differentiable, results: [&Array; 2], options: &Opti
     Ok((out, lse))
 }
 
-/// Queries, keys and values, and the options with the bias and the sinks that follow them.
+/// Splits arguments `q, k, v, bias?, sinks?` into the operands and options with this bias and these sinks.
 fn arguments<'a>(args: &[&'a Array], options: &Options<'a>) -> ([&'a Array; 3], Options<'a>) {
     let mut more = args[3..].iter().copied();
     let bias = options.bias.and_then(|_| more.next());
@@ -318,7 +320,7 @@ fn arguments<'a>(args: &[&'a Array], options: &Options<'a>) -> ([&'a Array; 3], 
     ([args[0], args[1], args[2]], Options { bias, sinks, ..*options })
 }
 
-/// [`flash_attention_with_lse`] in the blocks that are chosen, without gradients.
+/// Computes [`flash_attention_with_lse`] without gradients, in blocks that it chooses.
 #[track_caller]
 #[inline]
 fn forward(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
@@ -337,7 +339,7 @@ fn forward(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Ar
     floats!("flash_attention", q.dtype(), E => flash_attention_in_blocks::<E>(q, k, v, options, blocks))
 }
 
-/// [`flash_attention_with_lse`] of elements `E` in blocks of so many queries and keys, without gradients.
+/// [`flash_attention_with_lse`] of elements `E` with `blocks = [queries, keys]` as block size, without gradients.
 ///
 /// # Errors
 /// As [`flash_attention`].

@@ -23,7 +23,7 @@ use crate::flash_attention_whole::{KEYS, flash_attention_whole_gradients, heads_
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
-/// The gradient by queries: one tile of it per program; keys and values stream past.
+/// Computes the gradient by queries: a block of it per program; keys and values stream past.
 #[kernel(grid = (B, H, cdiv(S, BQ), cdiv(L, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
 pub fn flash_attention_dq<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
@@ -69,7 +69,7 @@ pub fn flash_attention_dq<E: Floating>(
     }
 }
 
-/// The gradients by keys and values: one tile of both per program; queries of all heads of a group stream past.
+/// Computes the gradients by keys and values: a block of both per program; queries of all heads of a group stream past.
 #[kernel(
     grid = (B, G, cdiv(L, BK), cdiv(H, G), cdiv(S, BQ)),
     semantics = (parallel, parallel, parallel, arbitrary, arbitrary)
@@ -128,8 +128,8 @@ pub fn flash_attention_dkv<E: Floating>(
     }
 }
 
-/// Number of rows whose gradients a program of [`flash_attention_backward`] accumulates, of so many, and number of rows
-/// that it processes at a time, of so many.
+/// Returns the number of rows whose gradients a program of [`flash_attention_backward`] accumulates, and the number of
+/// rows that it processes per step, for axes with `rows` rows.
 pub fn block_sizes(target: &Target, rows: [usize; 2], head_dim: usize) -> [usize; 2] {
     // Two tiles of operands each, probabilities and the gradient by scores share workgroup memory; an eighth more lies
     // between their rows.
@@ -147,7 +147,7 @@ pub fn block_sizes(target: &Target, rows: [usize; 2], head_dim: usize) -> [usize
 /// Gradients by q, k and v of [`crate::flash_attention::flash_attention`] with the same options, from its result, its
 /// log-sum-exp and the gradient by the result.
 ///
-/// Where scores are -inf or a row has no live key, nothing flows back. The gradients by bias and sinks are
+/// Where scores are -inf or a row has no live key, the gradient is 0. The gradients by bias and sinks are
 /// [`crate::flash_attention_bias::bias_gradient`] and [`crate::flash_attention_bias::sinks_gradient`].
 ///
 /// # Errors
@@ -201,10 +201,10 @@ pub fn flash_attention_backward<'a>(
         gradients_in_blocks::<E>(operands, results, by, options, [of_queries, [queries, keys]]))
 }
 
-/// [`flash_attention_backward`] with the gradient by [`Options::bias`], of its shape, as
-/// [`crate::flash_attention_bias::bias_gradient`] has it.
+/// [`flash_attention_backward`] that also returns the gradient by [`Options::bias`], of its shape: see
+/// [`crate::flash_attention_bias::bias_gradient`].
 ///
-/// On the CPU a bias that each head has for itself takes no products of its own.
+/// On the CPU, a bias that no heads or batch elements share needs no additional products.
 ///
 /// # Errors
 /// As there, and without a bias in the options.
@@ -230,8 +230,8 @@ pub fn flash_attention_backward_with_bias<'a>(
     Ok((dq, dk, dv, bias_gradient(operands, results, by, options)?))
 }
 
-/// [`flash_attention_backward`] of elements `E`, as two kernels, in blocks of so many queries and keys: of the one for dq,
-/// and of the one for dk and dv.
+/// [`flash_attention_backward`] of elements `E` by two kernels with these block sizes (queries, keys): `of_queries` for
+/// dq, `of_keys` for dk and dv.
 ///
 /// # Errors
 /// As [`flash_attention_backward`].

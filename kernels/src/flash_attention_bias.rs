@@ -1,7 +1,7 @@
-//! Gradients of flash attention by its bias and its sinks; the formulas are those of [`crate::flash_attention_backward`].
+//! Gradients of flash attention by its bias and its sinks; [`crate::flash_attention_backward`] has the formulas.
 //!
-//! The bias's is the gradient by scores itself, summed over the batch elements and heads that share it: a matrix as large as
-//! the bias, so it is computed only when asked for, by a kernel of its own (two products).
+//! The gradient by the bias is that by the scores, summed over the batch elements and heads that share it: a matrix as
+//! large as the bias, so it is computed only when asked for, by a kernel of its own (two products).
 use crate::attention_options::{Cotangents, Operands, Options, axes};
 use crate::attention_scores::{Inputs, Rules, Segments};
 use crate::dispatch::floats;
@@ -10,7 +10,7 @@ use crate::flash_attention_backward::block_sizes;
 use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
-/// The gradient by the bias: one tile of it per program; the batch elements and heads that share it stream past.
+/// Computes the gradient by the bias: a block of it per program; batch elements and heads that share it stream past.
 #[kernel(
     grid = (BB, BH, cdiv(S, BQ), cdiv(L, BK), cdiv(B, BB), cdiv(H, BH)),
     semantics = (parallel, parallel, parallel, parallel, arbitrary, arbitrary)
@@ -62,7 +62,7 @@ pub fn flash_attention_dbias<E: Floating>(
     }
 }
 
-/// The gradient by the sinks: one head a program; all rows stream past.
+/// Computes the gradient by the sinks: one head per program; all rows stream past.
 #[kernel(grid = (H, B, cdiv(S, BQ)), semantics = (parallel, arbitrary, arbitrary))]
 pub fn flash_attention_dsinks<E: Floating, const BQ: usize>(
     #[block([B, H, S] => [_, _, BQ], |h, b, i| (b, h, i), fill = f32::INFINITY)] lse: In<E::Acc>,
@@ -84,8 +84,8 @@ pub fn flash_attention_dsinks<E: Floating, const BQ: usize>(
     }
 }
 
-/// The gradient by [`Options::bias`], of its shape, from the operands q, k and v, results and their gradient as in
-/// [`crate::flash_attention_backward::flash_attention_backward`].
+/// Gradient by [`Options::bias`], of its shape, from q, k and v, the forward pass' results and the gradients by them:
+/// the arguments of [`crate::flash_attention_backward::flash_attention_backward`].
 ///
 /// # Errors
 /// Without a bias in the options; ranks, sizes, element types or heads that do not fit; device trouble.
@@ -118,7 +118,7 @@ pub fn bias_gradient<'a>(
     floats!("bias_gradient", q.dtype(), E => bias_gradient_in_blocks::<E>(operands, results, by, options, blocks))
 }
 
-/// [`bias_gradient`] of elements `E`, in blocks of so many queries and keys.
+/// [`bias_gradient`] of elements `E`, in blocks of `[bq, bk]` queries and keys.
 ///
 /// # Errors
 /// As [`bias_gradient`].
@@ -147,11 +147,11 @@ pub fn bias_gradient_in_blocks<'a, E: Floating>(
     )
 }
 
-/// Rows that the gradient by the sinks takes at a time.
+/// Number of rows that the gradient by the sinks processes at a time.
 const ROWS: usize = 256;
 
-/// The gradient by [`Options::sinks`], from the forward pass' result, its log-sum-exp and the gradient by the result. That of
-/// padding has to be numbers here, too: segments are not among the operands.
+/// Gradient by [`Options::sinks`], from the forward pass' result, its log-sum-exp and the gradient by the result. Rows
+/// of padding must be finite here, since segments are not among the operands.
 ///
 /// # Errors
 /// Ranks, sizes or element types that do not fit; device trouble.

@@ -15,8 +15,8 @@ use crate::element::Floating;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
-/// The gradients by queries, keys and values, one head of keys a program. `R` and `C` are the numbers of queries and keys in
-/// whole blocks.
+/// Computes gradients by queries, keys and values, one head of keys per program. `R` and `C` are the numbers of queries
+/// and keys rounded up to whole blocks.
 #[kernel(
     grid = (B, G, cdiv(H, G), cdiv(L, BK), cdiv(S, BQ)),
     semantics = (parallel, parallel, arbitrary, arbitrary, arbitrary)
@@ -89,8 +89,8 @@ pub fn flash_attention_resident<E: Floating>(
     }
 }
 
-/// As [`flash_attention_resident`], with the gradient by a bias that each head of queries has for itself: the gradient by its
-/// scores, of which each step writes a block.
+/// Computes what [`flash_attention_resident`] does, and the gradient by a bias that each head of queries has for
+/// itself: the gradient by its scores, of which each step writes a block.
 #[kernel(
     grid = (B, G, cdiv(H, G), cdiv(L, BK), cdiv(S, BQ)),
     semantics = (parallel, parallel, arbitrary, arbitrary, arbitrary)
@@ -169,11 +169,11 @@ pub fn flash_attention_resident_bias<E: Floating>(
     }
 }
 
-/// Most bytes of sums that a program keeps.
+/// Maximum number of bytes of sums that a program keeps.
 const RESIDENT: usize = 64 << 20;
 
 /// Returns true if five products in one program per head of keys take less time than seven products spread over all
-/// cores. False where the number of cores is unknown (GPUs).
+/// cores; false where the number of cores is unknown (GPUs).
 pub(crate) fn is_worth_it(
     target: &Target,
     [batch, .., queries, d]: [usize; 4],
@@ -185,8 +185,8 @@ pub(crate) fn is_worth_it(
     5 * rounds * cores <= 7 * programs && (queries + 2 * keys).saturating_mul(d * size_of::<f32>()) <= RESIDENT
 }
 
-/// [`crate::flash_attention_backward::flash_attention_backward`] of elements `E`, in one pass with blocks
-/// of so many queries and keys.
+/// [`crate::flash_attention_backward::flash_attention_backward`] of elements `E`, in one pass with blocks of `[bq, bk]`
+/// queries and keys.
 ///
 /// # Errors
 /// As there.
@@ -211,7 +211,8 @@ pub fn resident_gradients<'a, E: Floating>(
     )
 }
 
-/// [`resident_gradients`] with the gradient by the bias of [`Options::bias`], of which each head of queries has its own.
+/// [`resident_gradients`] that also returns the gradient by [`Options::bias`], of which each head of queries has its
+/// own.
 ///
 /// # Errors
 /// As there.

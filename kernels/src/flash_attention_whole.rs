@@ -1,5 +1,5 @@
-//! Attention over keys that are one block, and its gradients where the queries are one, too: nothing streams past, so that a
-//! program of a few positions takes a few steps.
+//! Attention whose keys are one block, and its gradients where the queries are one block, too: nothing streams past, so
+//! a program for few positions takes few steps.
 //!
 //! ```text
 //! P = softmax(s)      out = P v
@@ -13,13 +13,13 @@ use pallas_rt::Target;
 use pallas_rt::launch::launch_parts;
 use pallas_rt::prelude::*;
 
-/// Most keys of a block, of which programs take all at once, and most elements of them: they stay in a core's second level
-/// cache.
+/// Maximum number of keys of a block that a program takes at once; it stays in a core's second-level cache.
 pub(crate) const KEYS: usize = 128;
+/// Maximum number of elements of a block of keys.
 const ELEMENTS: usize = 1 << 14;
 
-/// The rules of a call whose keys are one block and whose options are neither arrays nor random. `None` where anything else
-/// holds, or where the number of cores is unknown (GPUs).
+/// The rules of a call whose keys fit one block and whose options are neither arrays nor random; `None` for all other
+/// calls, and where the number of cores is unknown (GPUs).
 pub(crate) fn rules(
     target: &Target,
     [keys, d]: [usize; 2],
@@ -32,7 +32,7 @@ pub(crate) fn rules(
     (target.cores.is_some() && is_small && is_plain).then_some(operands.rules)
 }
 
-/// The block of `size` scores from a row of `queries` on, over all keys.
+/// The block of `size = [queries, keys]` scores that begins at query `row`, over all keys.
 fn block(rules: Rules, size: [usize; 2], row: Scalar<i32>, queries: Scalar<i32>) -> Block {
     let length = scalar(size[1] as i32);
     Block {
@@ -48,12 +48,13 @@ fn block(rules: Rules, size: [usize; 2], row: Scalar<i32>, queries: Scalar<i32>)
     }
 }
 
-/// True if some queries do not see some keys.
+/// Returns true if some queries do not see some keys.
 fn is_masked(rules: Rules) -> bool {
     rules.left.is_some() || rules.right.is_some()
 }
 
-/// Scores from products of queries and keys, -inf where a query does not see a key, and the slope of a soft-cap.
+/// Computes scores from products of queries and keys, -inf where a query does not see a key, and the tanh of a
+/// soft-cap.
 fn scores<A: Wide>(products: Tile<A>, block: Block) -> (Tile<A>, Option<Tile<A>>) {
     let (scores, slope) = block.rules.scores(products, None);
     match is_masked(block.rules) {
@@ -62,12 +63,12 @@ fn scores<A: Wide>(products: Tile<A>, block: Block) -> (Tile<A>, Option<Tile<A>>
     }
 }
 
-/// True where a query sees a key, for all heads.
+/// Mask that is true where a query sees a key, equal for all heads.
 fn live(block: Block) -> Tile<bool> {
     block.live().reshape([1, 1, block.size[0], block.size[1]])
 }
 
-/// Keys or values of some heads with 0 where no query looks.
+/// Sets keys or values of some heads to 0 where no query sees them.
 fn seen<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
     if !is_masked(block.rules) {
         return rows;
@@ -76,16 +77,16 @@ fn seen<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
     select(seen.reshape([1, 1, block.size[1], 1]), rows, 0.0)
 }
 
-/// Operands of products have the axes of batches and heads first.
+/// Batch axes of products: batch elements and heads, the first axes of both operands.
 const HEADS: &[(usize, usize)] = &[(0, 0), (1, 1)];
 
-/// Most multiply-adds of a program that has several heads, and most elements of its tiles.
+/// Maximum number of multiply-adds of a program with several heads.
 const WORK: usize = 1 << 18;
+/// Maximum number of elements of the tiles of a program with several heads.
 const TILE: usize = 1 << 13;
 
-/// Batch elements and heads of a program, in front of so many queries and keys of `d` elements: as many as make it worth its
-/// steps, and as leave programs for each core. Heads of queries that share keys have programs of their own, and so have those
-/// that several devices divide.
+/// Numbers of batch elements and of heads per program: as many as make it worth its overhead and leave programs for
+/// each core. A program has a single head if heads of queries share keys, or if several devices divide them.
 pub(crate) fn heads_of_program(
     target: &Target,
     [batch, heads, queries, d]: [usize; 4],
@@ -96,7 +97,7 @@ pub(crate) fn heads_of_program(
     }
     let most = (WORK / (queries * keys * d).max(1)).min(TILE / (queries.max(keys) * keys.max(d)).max(1));
     let all = batch * heads;
-    // All of a few heads are less work than handing some to another thread.
+    // If all heads together are little work, they are one program: giving some to another thread would take longer.
     let cores = if all <= most { 1 } else { target.cores.unwrap_or(1) };
     let most = most.min(all / cores).max(1);
     let part = |extent: usize, most: usize| {
@@ -106,8 +107,8 @@ pub(crate) fn heads_of_program(
     [if own == heads { part(batch, most / own) } else { 1 }, own]
 }
 
-/// Results and log-sum-exps of a block of queries of some heads. Heads of queries share heads of keys in groups, if a
-/// program has one head.
+/// Computes results and log-sum-exps of a block of queries of some heads. Groups of query heads may share a head of
+/// keys if a program has one head.
 #[kernel(grid = (cdiv(B, BB), cdiv(H, BH), cdiv(S, BQ)))]
 pub fn flash_attention_whole<E: Floating>(
     #[block([B, H, S, D] => [BB, BH, BQ, D], |b, h, i| (b, h, i, 0), fill = 0.0)] q: In<E>,
@@ -135,7 +136,7 @@ pub fn flash_attention_whole<E: Floating>(
     lse.store(select(dead, f32::NEG_INFINITY, m + total.log()).reshape([BB, BH, BQ]));
 }
 
-/// The gradients by queries, keys and values of some heads, of which each has keys of its own.
+/// Computes gradients by queries, keys and values of some heads, each of which has its own keys.
 #[kernel(grid = (cdiv(B, BB), cdiv(H, BH)))]
 pub fn flash_attention_whole_gradients<E: Floating>(
     #[block([B, H, S, D] => [BB, BH, S, D], |b, h| (b, h, 0, 0))] q: In<E>,

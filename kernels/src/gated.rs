@@ -13,16 +13,16 @@ use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// The function of the gate.
+/// Activation function of the gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
-    /// `g·σ(g)`: SwiGLU.
+    /// `g·σ(g)`, the gate of SwiGLU.
     Silu,
-    /// `g·Φ(g)`: GEGLU.
+    /// `g·Φ(g)`, the gate of GEGLU.
     Gelu,
 }
 
-/// The function and its derivative.
+/// Returns the activation of the gate and its derivative.
 fn activation<A: Wide>(g: Tile<A>, gelu: bool) -> (Tile<A>, Tile<A>) {
     if gelu {
         // Not `1 + erf`, which rounds to 0 below -6 although Φ is positive there.
@@ -36,7 +36,7 @@ fn activation<A: Wide>(g: Tile<A>, gelu: bool) -> (Tile<A>, Tile<A>) {
     }
 }
 
-/// `act(gate) · up` of a block.
+/// Computes `act(gate) · up` of a block.
 #[kernel(grid = (cdiv(N, BN)))]
 pub fn gated_blocks<E: Floating>(
     #[block([N] => [BN], |i| (i,))] gate: In<E>,
@@ -49,7 +49,7 @@ pub fn gated_blocks<E: Floating>(
     out.store((y * up.load().cast::<E::Acc>()).cast::<E>());
 }
 
-/// Gradients by gate and up of a block.
+/// Computes gradients by gate and up of a block.
 #[kernel(grid = (cdiv(N, BN)))]
 pub fn gated_backward_blocks<E: Floating>(
     #[block([N] => [BN], |i| (i,))] gate: In<E>,
@@ -66,7 +66,7 @@ pub fn gated_backward_blocks<E: Floating>(
     dup.store((dy * y).cast::<E>());
 }
 
-/// Elements of a block of `x`.
+/// Number of elements of a block of `x`.
 fn block(x: &Array) -> usize {
     let target = x.client().target();
     // Gate, up, the gradient, and two results.
@@ -75,7 +75,7 @@ fn block(x: &Array) -> usize {
     shared(x.len(), block)
 }
 
-/// The operands have one shape.
+/// Refuses operands of different shapes.
 #[track_caller]
 fn alike(operands: &[(&str, &Array)]) -> Result<()> {
     let [(_, first), rest @ ..] = operands else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! When to use which kernel, by what you have. The code of every page runs as a test; how to write kernels of your own is
-//! [`pallas_rt::guide`].
+//! Guide to the kernels: which one to use for what. The code of every page runs as a test; [`pallas_rt::guide`]
+//! explains how to write your own kernels.
 //!
 //! | you compute | take | page |
 //! |---|---|---|
@@ -17,9 +17,9 @@
 //! | the loss of a large vocabulary, and back | [`crate::cross_entropy`] | [`language_models`] |
 //!
 //! All of them take f32, f16 and bf16, compute in f32, and give the same bits at every call on the same device. Sizes need not
-//! divide blocks. Each function chooses blocks for the device; the `_blocks` kernel behind it takes yours.
+//!
 
-/// Declares the pages: an empty module with the page of its name in `kernels/guide` as its text.
+/// Declares the pages of the guide: empty modules, each documented by the file of its name in `kernels/guide`.
 macro_rules! pages {
     ($($page:ident: $title:literal,)*) => {$(
         #[doc = concat!($title, "\n\n", include_str!(concat!("../guide/", stringify!($page), ".md")))]

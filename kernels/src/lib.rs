@@ -1,7 +1,7 @@
-//! Kernels ready to call, each a file: formula, kernel, reference, tests. The [`guide`] says when to use which.
+//! Kernels that are ready to call, a file each: formula, kernel, reference, tests. The [`guide`] says which one to use.
 //!
-//! The functions named after the operation choose block sizes by the device's [`Target`](pallas_rt::Target) and dispatch on the
-//! element type; the `_blocks` kernels that they call are public, for callers who choose their own.
+//! The functions named after the operation choose block sizes by the device's [`Target`](pallas_rt::Target) and the
+//! kernel by element type; the `_blocks` kernels that they call are public, for callers who choose their own.
 //!
 //! Those functions are `#[inline]`: a crate compiles the kernels that it calls, for every element type and block size, and
 //! no others.

@@ -1,4 +1,4 @@
-//! Matrix products `C = epilogue(op(A)·op(B))`, any m, n and k, batched, with operands as they lie or transposed.
+//! Matrix products `C = epilogue(op(A)·op(B))` for any m, n and k, batched; each operand may be stored transposed.
 //!
 //! ```text
 //! C[b, i, j] = epilogue(Σ_p A[b, i, p] · B[b, p, j])
@@ -10,16 +10,16 @@ use crate::dispatch::{floats, with_gradient};
 use pallas_rt::prelude::*;
 use pallas_rt::{Differentiable, Target};
 
-/// How the two matrices lie in memory.
+/// Storage order of the two matrices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
-    /// A is `[k, m]`.
+    /// A is stored as `[k, m]`.
     pub a_transposed: bool,
-    /// B is `[n, k]`.
+    /// B is stored as `[n, k]`.
     pub b_transposed: bool,
 }
 
-/// Blocks of `[BM, BK]·[BK, BN]`, accumulated over k in scratch; `epilogue` is applied to the finished block.
+/// Multiplies blocks `[BM, BK]·[BK, BN]`, accumulates over k in scratch, and applies `epilogue` to the finished block.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
 pub fn matmul_blocks<E: Number, O: Elem>(
     #[block([G, M, K] => [_, BM, BK], |g, i, _, p| (g, i, p), fill = 0.0)] a: In<E>,
@@ -40,7 +40,7 @@ pub fn matmul_blocks<E: Number, O: Elem>(
     }
 }
 
-/// As [`matmul_blocks`] with A given as `[k, m]`.
+/// Multiplies like [`matmul_blocks`], with A stored as `[k, m]`.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
 pub fn matmul_tn_blocks<E: Number, O: Elem>(
     #[block([G, K, M] => [_, BK, BM], |g, i, _, p| (g, p, i), fill = 0.0)] a: In<E>,
@@ -61,7 +61,7 @@ pub fn matmul_tn_blocks<E: Number, O: Elem>(
     }
 }
 
-/// As [`matmul_blocks`] with B given as `[n, k]`.
+/// Multiplies like [`matmul_blocks`], with B stored as `[n, k]`.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
 pub fn matmul_nt_blocks<E: Number, O: Elem>(
     #[block([G, M, K] => [_, BM, BK], |g, i, _, p| (g, i, p), fill = 0.0)] a: In<E>,
@@ -82,7 +82,7 @@ pub fn matmul_nt_blocks<E: Number, O: Elem>(
     }
 }
 
-/// As [`matmul_blocks`] with A given as `[k, m]` and B as `[n, k]`.
+/// Multiplies like [`matmul_blocks`], with A stored as `[k, m]` and B as `[n, k]`.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
 pub fn matmul_tt_blocks<E: Number, O: Elem>(
     #[block([G, K, M] => [_, BK, BM], |g, i, _, p| (g, p, i), fill = 0.0)] a: In<E>,
@@ -103,8 +103,8 @@ pub fn matmul_tt_blocks<E: Number, O: Elem>(
     }
 }
 
-/// Blocks of the CPU, each `[BM, BN, BK]`: large ones copy less of A and B side by side (a block of C takes a quarter of
-/// 128 x 128's traffic at 512 x 512), small ones waste less where the matrices end inside of them.
+/// Block sizes `[BM, BN, BK]` for the CPU. Large blocks copy less of A and B (a block of C with 512 x 512 has a quarter
+/// of the traffic of 128 x 128); small ones waste less where they extend past the matrices' ends.
 const CPU_BLOCKS: [[usize; 3]; 10] = [
     [2048, 1024, 512],
     [1024, 1024, 512],
@@ -118,19 +118,19 @@ const CPU_BLOCKS: [[usize; 3]; 10] = [
     [32, 128, 64],
 ];
 
-/// Rows up to which a product takes no longer than reading B.
+/// Number of rows of A up to which multiplying takes no longer than reading B.
 const FEW: usize = 16;
 
-/// The blocks for a few rows: the longest runs of B in memory that leave work for each core.
+/// Block size for products with few rows: the longest runs of B in memory that still give each core work.
 fn few_rows(cores: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {
     let (widths, bk) = if b_transposed { ([256, 128, 64], 1024) } else { ([1024, 512, 256], 256) };
     let enough = widths.into_iter().find(|bn| g * n.div_ceil(*bn) >= 2 * cores);
     [m.max(1), enough.unwrap_or(128), bk]
 }
 
-/// The blocks for `g` products `[m, k]·[k, n]` on a number of cores.
+/// Block size for `g` products `[m, k]·[k, n]` on a CPU with this number of cores.
 fn on_cores(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usize; 3] {
-    // What touching an element of a block costs in multiply-adds: it is copied beside its neighbours, or added to.
+    // Cost of accessing an element of a block, in multiply-adds: it is packed, or added to.
     const TOUCH: usize = 8;
     if m <= FEW {
         return few_rows(cores, [g, m, n], b_transposed);
@@ -146,7 +146,7 @@ fn on_cores(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usiz
     *best.expect("there are blocks")
 }
 
-/// The blocks for `g` products `[m, k]·[k, n]` of elements of this type.
+/// Block size for `g` products `[m, k]·[k, n]` of elements of this type.
 fn blocks(target: &Target, dtype: DType, extents: [usize; 4], b_transposed: bool) -> [usize; 3] {
     let [_, m, n, k] = extents;
     let matrices = dtype == DType::F16 && target.matrices.is_some_and(|m| m.half.is_some());
@@ -164,13 +164,13 @@ fn blocks(target: &Target, dtype: DType, extents: [usize; 4], b_transposed: bool
     )
 }
 
-/// The blocks for threads that hold eight by eight accumulators in registers each. Where rows of C are not whole
-/// vectors, 16 threads along a row write half a memory segment at once.
+/// Block size for GPU threads that hold eight by eight accumulators in registers each. Where rows of C are not a
+/// multiple of a vector, 16 threads along a row write half a memory segment at once.
 pub(crate) fn threads_blocks(n: usize) -> [usize; 3] {
     if !n.is_multiple_of(4) && n > 64 { [64, 128, 16] } else { [64, 64, 16] }
 }
 
-/// The kernel of a layout, with the blocks of the device, on operands as batches.
+/// Reshapes operands to batches, and calls the kernel for their layout with the device's block size.
 macro_rules! product {
     ($E:ty, $O:ty, $a:expr, $b:expr, $layout:expr, $epilogue:expr) => {{
         let (a, b, layout, epilogue) = (batched($a)?, batched($b)?, $layout, $epilogue);
@@ -193,7 +193,7 @@ macro_rules! product {
     }};
 }
 
-/// A matrix as a batch of one.
+/// Reshapes a matrix to a batch of one; returns other arrays as they are.
 #[track_caller]
 fn batched(x: &Array) -> Result<Array> {
     match *x.shape() {
@@ -232,8 +232,8 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
     }
 }
 
-/// [`matmul`] with transposed operands and an epilogue: a function of the finished f32 block (bias-free: activations,
-/// scales), applied before the result is rounded.
+/// [`matmul`] with transposed operands and an epilogue: a function (activation, scale ..) of a finished f32 block,
+/// which is applied before the result is rounded.
 ///
 /// # Errors
 /// As [`matmul`].

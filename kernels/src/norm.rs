@@ -13,7 +13,7 @@ use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, check_epsilon,
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
-/// Layer norm of whole rows that fit a block.
+/// Computes layer norm of whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
 pub fn layer_norm_whole_rows<E: Floating>(
     #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
@@ -32,7 +32,7 @@ pub fn layer_norm_whole_rows<E: Floating>(
     out.store(y.cast::<E>());
 }
 
-/// RMS norm of whole rows that fit a block.
+/// Computes RMS norm of whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
 pub fn rms_norm_whole_rows<E: Floating>(
     #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
@@ -46,7 +46,7 @@ pub fn rms_norm_whole_rows<E: Floating>(
     out.store((x * (mean + epsilon.cast::<E::Acc>()).rsqrt() * gamma.load().cast::<E::Acc>()).cast::<E>());
 }
 
-/// Mean over each row of `(x - centre)^power`, in blocks of columns.
+/// Computes the mean over each row of `(x - centre)^power`, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
 pub fn row_moment<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] x: In<E>,
@@ -68,7 +68,7 @@ pub fn row_moment<E: Floating>(
     }
 }
 
-/// `(x - mean) / sqrt(variance + ε) · γ + β` from given statistics, in blocks of columns.
+/// Computes `(x - mean) / sqrt(variance + ε) · γ + β` from given statistics, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
 pub fn normalise<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,

@@ -17,7 +17,7 @@ use crate::online::busy;
 use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, check_epsilon, narrow, on_cores, parameter, rows};
 use pallas_rt::prelude::*;
 
-/// What is found of whole rows.
+/// Gradient and statistics of whole rows.
 #[derive(Clone, Copy)]
 struct Back<A> {
     dx: Tile<A>,
@@ -26,7 +26,8 @@ struct Back<A> {
     hat: Tile<A>,
 }
 
-/// From rows and the gradient by what γ scales; `variance` may change the variances of rows.
+/// Computes the gradient by rows `x`, given `g`, the gradient by the normalised rows; `variance` may adjust the rows'
+/// variances. Without `centre` it is that of RMS norm.
 fn back<A: Wide>(
     x: Tile<A>,
     g: Tile<A>,
@@ -45,7 +46,7 @@ fn back<A: Wide>(
     Back { dx: (g - level - hat * along) * r, mean, variance, hat }
 }
 
-/// The gradient by x and the statistics of whole rows that fit a block; without `centre` that of RMS norm.
+/// Computes the gradient by x, and the statistics, of rows that fit a block whole; without `centre` that of RMS norm.
 #[kernel(grid = (cdiv(R, BR)))]
 pub fn norm_backward_whole_rows<E: Floating>(
     #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
@@ -65,8 +66,8 @@ pub fn norm_backward_whole_rows<E: Floating>(
     variance.store(found.variance);
 }
 
-/// All gradients of whole rows that fit a block, read once; those of the parameters are sums over the rows of each of `P`
-/// parts, which have `S` blocks.
+/// Computes all gradients of rows that fit a block whole, in one pass. The rows form `P` parts of `S` blocks; gradients
+/// of the parameters are sums over the rows of each part.
 #[kernel(grid = (P, S), semantics = (parallel, arbitrary))]
 pub fn norm_backward_parts<E: Floating>(
     #[block([R, C] => [BR, C], |p, s| (p * S + s, 0), fill = 0.0)] x: In<E>,
@@ -91,11 +92,11 @@ pub fn norm_backward_parts<E: Floating>(
     if program_id(0) * S + program_id(1) < cdiv(R, BR) {
         let dy = dy.load().cast::<E::Acc>();
         let g = dy * gamma.load().cast::<E::Acc>();
-        // Behind the last row 0 / 0 is no 0.
+        // After the last row the variance is 0, which would give NaN if ε is 0.
         let live = x.valid(0).reshape([BR, 1]);
         let variance = |variance: Tile<E::Acc>| select(live, variance, 1.0);
         let found = back(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, variance);
-        // Before anything is stored: a CPU does all of a row at once then.
+        // Computed before anything is stored, so that a CPU computes everything of a row in one loop.
         let (scales, shifts) = ((dy * found.hat).sum(0), dy.sum(0));
         dx.store(found.dx.cast::<E>());
         gammas.store(gammas.load() + scales);
@@ -109,7 +110,7 @@ pub fn norm_backward_parts<E: Floating>(
     }
 }
 
-/// Sums over parts, of which there are at most `NP`.
+/// Sums the parameters' gradients over parts, of which there are at most `NP`.
 #[kernel(grid = (cdiv(C, BC)))]
 pub fn norm_backward_sums<E: Floating>(
     #[block([P, C] => [NP, BC], |j| (0, j), fill = 0.0)] dgammas: In<E::Acc>,
@@ -123,7 +124,7 @@ pub fn norm_backward_sums<E: Floating>(
     dbeta.store(dbetas.load().sum(0).cast::<E>());
 }
 
-/// `mean g` and `mean(g·x̂)` of each row, over blocks of its columns.
+/// Computes the means of g and of g·x̂ of each row, over blocks of columns: `level` and `along`.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
 pub fn norm_backward_means<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] x: In<E>,
@@ -153,7 +154,7 @@ pub fn norm_backward_means<E: Floating>(
     }
 }
 
-/// The gradient by x from the rows' statistics, in blocks of columns.
+/// Computes the gradient by x from the rows' statistics, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
 pub fn norm_backward_apply<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,
@@ -174,8 +175,8 @@ pub fn norm_backward_apply<E: Floating>(
     dx.store(((g - level.load() - hat * along.load()) * r).cast::<E>());
 }
 
-/// Gradients of scale and shift: sums over rows, block by block, in their type, so that devices which divide the rows add
-/// up their parts before they are rounded.
+/// Computes gradients of scale and shift: sums over blocks of rows in the type of sums, so that devices which divide
+/// the rows add up their parts before they are rounded.
 #[kernel(grid = (cdiv(C, BC), cdiv(R, BR)), semantics = (parallel, arbitrary))]
 pub fn norm_backward_parameters<E: Floating>(
     #[block([R, C] => [BR, BC], |j, i| (i, j), fill = 0.0)] x: In<E>,
@@ -204,10 +205,10 @@ pub fn norm_backward_parameters<E: Floating>(
     }
 }
 
-/// Rows of a block where they are read once: so few that they stay in cache.
+/// Number of rows of a block in the one-pass kernel: few enough to stay in cache.
 const ROWS: usize = 8;
 
-/// Gradients by x, gamma and beta.
+/// Computes gradients by x, gamma and beta, of layer norm with `centre`, of RMS norm without.
 #[track_caller]
 #[inline]
 fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> Result<(Array, Array, Array)> {
@@ -247,7 +248,7 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
     })
 }
 
-/// In the shapes of what they are gradients by.
+/// Reshapes gradients to the shapes of x, gamma and beta.
 #[track_caller]
 #[inline]
 fn gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(Array, Array, Array)> {

@@ -1,4 +1,5 @@
-//! Softmax over keys that stream past a block of rows (Milakov & Gimelshein 2018): the kernels of attention share it.
+//! Online softmax over keys that stream past a block of rows (Milakov & Gimelshein 2018), shared by kernels of
+//! attention.
 //!
 //! ```text
 //! m' = max(m, max_j s_j)   p_j = exp(s_j - m')   l' = l·exp(m - m') + Σ p_j   a' = a·exp(m - m') + Σ p_j v_j
@@ -8,7 +9,7 @@ use crate::element::Wide;
 use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
-/// What a block of rows keeps between blocks of keys.
+/// State of a block of rows between blocks of keys: maximum and sum of the scores' exponentials, and weighted values.
 #[derive(Clone, Copy)]
 pub(crate) struct Online<A> {
     pub(crate) max: Scratch<A>,
@@ -17,23 +18,23 @@ pub(crate) struct Online<A> {
 }
 
 impl<A: Wide> Online<A> {
-    /// Before the first key.
+    /// Initialises the state before the first key.
     pub(crate) fn begin(self) {
         self.max.fill(f32::NEG_INFINITY);
         self.sum.fill(0.0);
         self.acc.fill(0.0);
     }
-    /// After a key of these scores `[rows, 1]` that has no value.
+    /// Initialises the state as after a key with these scores `[rows, 1]` and no value, such as a sink.
     pub(crate) fn begin_after(self, scores: Tile<A>) {
         self.max.store(scores);
         self.sum.fill(1.0);
         self.acc.fill(0.0);
     }
-    /// Takes in a block of scores, -inf for dead keys; `product` multiplies their weights with the block's values.
+    /// Adds a block of scores, -inf for dead keys; `product` multiplies the scores' weights with the block's values.
     pub(crate) fn visit(self, scores: Tile<A>, product: impl FnOnce(Tile<A>) -> Tile<A>) {
         self.visit_with(scores, |p| p, product);
     }
-    /// [`Online::visit`] where `product` multiplies what `factors` makes of the weights.
+    /// Adds a block of scores as [`Online::visit`] does; `factors` prepares the weights for `product`.
     pub(crate) fn visit_with<F>(
         self,
         scores: Tile<A>,
@@ -41,26 +42,27 @@ impl<A: Wide> Online<A> {
         product: impl FnOnce(F) -> Tile<A>,
     ) {
         let [m, p, alpha] = self.weights(scores);
-        // Before the sum: threads of a GPU meet once for both.
+        // Computed before the sum, so that threads of a GPU need one barrier for both.
         let factors = factors(p);
         let acc = self.rescaled(p, alpha);
         self.acc.store(acc + product(factors));
         self.max.store(m);
     }
-    /// The new maxima, the weights of a block's keys, and the factor of everything before. Without a type parameter, so
-    /// that it is compiled once, not for each closure of [`Online::visit_with`].
+    /// Returns the new maxima, the weights of a block's keys, and the factor that rescales earlier sums. Not generic,
+    /// so that it is compiled once and not for each closure of [`Online::visit_with`].
     fn weights(self, scores: Tile<A>) -> [Tile<A>; 3] {
         let m = maximum(self.max.load(), scores.max(1));
         // Before a row's first live key its maximum is -inf; its sum stays 0.
         let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);
         [m, (scores - base).exp(), (self.max.load() - base).exp()]
     }
-    /// Takes weights into the sum; gives the accumulator to add their product to.
+    /// Adds weights to the sum, and returns the rescaled accumulator, to which their product with values is to be
+    /// added.
     fn rescaled(self, p: Tile<A>, alpha: Tile<A>) -> Tile<A> {
         self.sum.store(self.sum.load() * alpha + p.sum(1));
         self.acc.load() * alpha
     }
-    /// The rows' results and log-sum-exps `[rows, 1]`: 0 and -inf where no key was live.
+    /// Returns the rows' results and log-sum-exps `[rows, 1]`: 0 and -inf for rows without live keys.
     pub(crate) fn finish(self) -> (Tile<A>, Tile<A>) {
         let total = self.sum.load();
         let dead = total.eq(0.0);
@@ -69,10 +71,10 @@ impl<A: Wide> Online<A> {
     }
 }
 
-/// A table of numbers on the client.
+/// Uploads numbers as an i32 array.
 ///
 /// # Errors
-/// A number no i32 holds; device trouble.
+/// A number does not fit i32; device trouble.
 #[track_caller]
 pub(crate) fn table<N>(client: &Client, numbers: &[N], shape: &[usize]) -> Result<Array>
 where
@@ -86,7 +88,7 @@ where
     client.array(&converted, shape)
 }
 
-/// Programs that keep a device busy.
+/// Number of programs that keep a device busy.
 pub(crate) fn busy(client: &Client) -> usize {
     client.target().budget().programs
 }

@@ -8,25 +8,25 @@
 //! default NHD `[pages, page, key heads, d]`: transpose those once. Page `j` of request r is number `tables[r][j]` of the
 //! pool.
 //!
-//! Queries of all requests lie one behind the other, `[queries, heads, d]`, those of request r from `starts[r]` to
-//! `starts[r + 1]`, as in JAX's `ragged_paged_attention`: a prefill of hundreds of queries and steps of one query each run
-//! in one launch. They are the last tokens of their request: with n queries and `lengths[r]` keys query i sees keys
-//! `j <= i + lengths[r] - n`. So a step first appends its keys and values ([`PagedCache::append`]), then attends.
+//! Queries of all requests are contiguous, `[queries, heads, d]`; those of request r are from `starts[r]` to
+//! `starts[r + 1]`, as in JAX's `ragged_paged_attention`: a prefill of hundreds of queries and steps of one query each
+//! run in one launch. They are the last tokens of their request: with n queries and `lengths[r]` keys, query i sees
+//! keys `j <= i + lengths[r] - n`. So a step first appends its keys and values ([`PagedCache::append`]), then attends.
 //!
-//! What a step attends to is a [`Batch`], made on the host from the scheduler's numbers: it checks each entry of the block
-//! tables that will be read **before anything runs**, and all layers of a model share it. An entry out of the pool's range
-//! is an error, never a read of another page. The functions that take tables as arrays read them back and make a batch
-//! for each call, which waits for the device.
+//! A [`Batch`] describes a step. It is made on the host from the scheduler's numbers: it checks each entry of the block
+//! tables that will be read **before anything runs**, and all layers of a model share it. An entry out of the pool's
+//! range is an error, never a read of another page. The functions that take tables as arrays read them back and make a
+//! batch for each call, which waits for the device.
 //!
-//! A batch is cut into items: up to 16 queries of one request, against a run of its pages. Long runs are split, so that a
-//! long request does not keep one core busy alone, and [`combine_splits`] weighs the parts. The queries of all heads that
-//! share a head of keys are rows of one product.
+//! A batch is cut into work items: up to 16 queries of one request, against a run of its pages. Long runs are split, so
+//! that a long request does not keep one core busy alone, and [`combine_splits`] combines the parts. The queries of all
+//! heads that share a head of keys are rows of one product.
 //!
 //! Keys and values may be 8-bit integers with one f32 scale per token and head, `x ≈ scale · i8` with
 //! `scale = max|x| / 127`, as JAX's quantised `paged_attention` keeps them: a page in use never has to be rescaled.
 //! Scores and weights are multiplied by the scales, not keys and values.
 //!
-//! Take [`crate::decode_attention`] where all requests have contiguous caches.
+//! Use [`crate::decode_attention`] if all requests have contiguous caches.
 use crate::attention_options::{scale, soft_cap};
 use crate::attention_scores::Rules;
 use crate::blocks::{ANY, Choice, choose};
@@ -41,37 +41,37 @@ use pallas_rt::prelude::*;
 pub use crate::paged_batch::{Batch, BatchOptions, Requests, block_size};
 pub use crate::paged_cache::PagedCache;
 
-/// How scores are computed.
+/// Options of paged attention.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
+    /// Factor of the scores `q kᵀ`; `None`: `1 / sqrt(head dimension)`.
     pub scale: Option<f32>,
-    /// Scores are pressed into `(-c, c)` by `c · tanh(s / c)`.
+    /// Bound `c` of the scores, applied as `c · tanh(s / c)`; `None`: no bound.
     pub soft_cap: Option<f32>,
 }
 
-/// What an item's rows see of the pages of a step.
+/// Which keys of a step's pages are visible to the rows (queries × heads) of a work item.
 #[derive(Clone, Copy)]
 struct Mask {
-    /// First key of the pages, and where the item's keys end.
+    /// Index of the first key of the pages, and end of the item's keys.
     key: Scalar<i32>,
     end: Scalar<i32>,
-    /// Position of the item's first query, and how many queries there are.
+    /// Position of the item's first query, and number of its queries.
     position: Scalar<i32>,
     count: Scalar<i32>,
     window: Option<Scalar<i32>>,
-    /// Heads of a group: rows of one query.
+    /// Number of query heads that share a head of keys: each query has as many rows.
     group: usize,
 }
 
 impl Mask {
-    /// Whether all rows see so many keys.
+    /// Returns true if every row sees the first `keys` keys of the pages, so that no mask is needed.
     fn is_seen(self, keys: usize) -> Scalar<bool> {
         let behind = self.key + keys as i32;
         let seen = behind.le(self.end) & behind.le(self.position + 1);
         self.window.map_or(seen, |window| seen & self.key.gt(self.position + self.count - 1 - window))
     }
-    /// The scores `[rows, keys]` of the keys that each row sees.
+    /// Returns the scores `[rows, keys]` with -inf for keys that a row does not see.
     fn scores(self, scores: Tile<f32>) -> Tile<f32> {
         let [rows, keys] = [0, 1].map(|axis| scores.shape()[axis]);
         let keys = iota::<i32>([1, keys], 1) + self.key;
@@ -82,15 +82,15 @@ impl Mask {
         }
         select(live, scores, f32::NEG_INFINITY)
     }
-    /// Rows of values from key `first` of the step on, without what lies behind the last key: it may be anything, NaN too,
-    /// and 0 · NaN is NaN.
+    /// Returns the rows of values that begin at key `first` of the step, with 0 past the request's last key: unused
+    /// memory may hold NaN, and 0 · NaN is NaN.
     fn values(self, values: Tile<f32>, first: usize) -> Tile<f32> {
         let keys = iota::<i32>([values.shape()[0], 1], 0) + (self.key + first as i32);
         select(keys.lt(self.end), values, 0.0)
     }
 }
 
-/// Keys and values of a step, page by page or of a piece of a page, and the scales of all of them if they have some.
+/// Keys and values of one step, a tile per page or part of a page, with their dequantisation scales if they are i8.
 struct Pages<C: Number> {
     k: Vec<Tile<C>>,
     v: Vec<Tile<C>>,
@@ -99,7 +99,8 @@ struct Pages<C: Number> {
 }
 
 impl<C: Number> Pages<C> {
-    /// Shows them to the rows of scaled queries, all their keys to each row if there is no mask.
+    /// Accumulates attention of the scaled queries `q` over these pages into `rows`; without `mask` every row sees all
+    /// keys.
     fn visit(&self, rows: Online<f32>, q: Tile<f32>, mask: Option<Mask>) {
         // Keys and values become f32 while they are multiplied.
         let scores = beside(self.k.iter().map(|k| dot(q, k.cast::<f32>().t())).collect(), 1);
@@ -126,7 +127,7 @@ impl<C: Number> Pages<C> {
     }
 }
 
-/// Tiles side by side along an axis.
+/// Concatenates tiles along an axis; returns a single tile as it is.
 fn beside<C: Number>(tiles: Vec<Tile<C>>, axis: usize) -> Tile<C> {
     match tiles[..] {
         [one] => one,
@@ -134,12 +135,13 @@ fn beside<C: Number>(tiles: Vec<Tile<C>>, axis: usize) -> Tile<C> {
     }
 }
 
-/// An item per program and head of keys: its pages stream past its rows, which are its queries' heads of the group, so many
-/// `pages` in a step, or one of the equal `pieces` of a page.
+/// Computes attention of one work item and one head of keys per program. The item's pages stream past its rows, which
+/// are its queries' heads of the group: `pages` per step, or one of the equal `pieces` of a page.
 ///
-/// Items of one query have rows of their own size, whatever `BQ` is. `items` has a column for each constant of the module.
-/// `NP` is at least P: kernels are compiled for it. With `is_gathered`, for processors whose programs read the whole pool, it is
-/// P, and the `PG` pages of a step are looked up in it as one tile.
+/// Items of a single query use rows of their own size, whatever `BQ` is. `items` has a column for each constant of the
+/// module. `NP` is the size of the pool for which the kernel is compiled, at least P. With `is_gathered`, for
+/// processors whose programs read the whole pool, `NP` is P, and the `PG` pages of a step are gathered from the pool as
+/// one tile.
 #[kernel(grid = (W, G, N), semantics = (parallel, parallel, arbitrary))]
 pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     #[block([T, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, FIRST))), g, 0, 0), fill = 0.0)]
@@ -205,7 +207,7 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
             window: if windowed { Some(window) } else { None },
             group: Q,
         };
-        // Behind the item's last page it may be any number, of a page of which no row sees anything.
+        // After the item's last page the number may be that of any page, of which no row sees anything.
         let numbers = if is_gathered { Some(run_of_table.load().maximum(0).minimum(P - 1)) } else { None };
         let pages = || {
             if let Some(numbers) = numbers {
@@ -220,7 +222,7 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
                 let scales = if quantised { Some([of(k_scales), of(v_scales)]) } else { None };
                 Pages { k: all(k), v: all(v), scales, rules }
             } else {
-                // Behind the item's last page that one again, of which no row sees anything then.
+                // After the item's last page, load that page again; no row sees anything of it.
                 let page = |i: usize| tables.at((request, start + minimum(first + i as i32, run - 1)));
                 let numbers = Vec::from_iter((0..PG).map(page));
                 let keys = ds(behind, size);
@@ -232,7 +234,7 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
                 Pages { k: all(k), v: all(v), scales, rules }
             }
         };
-        // Looked up where they are seen: where all keys are, products read the pages where they lie.
+        // Pages are looked up inside of each branch: if all keys are seen, products read the pages in place.
         if mask.is_seen(PG * size) {
             if count == 1 {
                 pages().visit(one, one_scaled.load(), None);
@@ -261,13 +263,13 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     }
 }
 
-/// On a CPU, most keys of a step, and most bytes of keys and of scores: so many lie in the caches of a core, and the overhead
-/// of a step does not matter.
+/// Maximum keys per step on a CPU: that many fit in a core's caches, and amortise the overhead of a step.
 const KEYS: usize = 2048;
+/// On a CPU, maximum bytes of a step's keys, and of its scores, so that they fit in a core's caches.
 const BYTES: [usize; 2] = [1 << 19, 1 << 16];
 
-/// Pages per step and parts of a page, one of which is 1: a page, or as much of it as fits workgroup memory beside the
-/// queries of a work item. A core of a CPU takes several pages, but no more than most items have.
+/// Returns `[pages per step, parts of a page]`, one of which is 1. On GPUs a step takes a page, or the part of it that
+/// fits workgroup memory beside the item's queries; on CPUs several pages, but at most as many as most items have.
 fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4], bytes: usize, run: usize) -> [usize; 2] {
     let need = |keys: usize| need(block * group, keys, d);
     let keys = KEYS.min(BYTES[0] / (d * bytes).max(1)).min(BYTES[1] / (4 * block * group).max(1));
@@ -279,7 +281,7 @@ fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4], bytes: us
 }
 
 impl Batch {
-    /// Attention of the batch's queries `[queries, heads, d]` over a cache.
+    /// Computes attention of the batch's queries `[queries, heads, d]` over a cache.
     ///
     /// # Errors
     /// Shapes or element types that do not fit; device trouble.
@@ -289,8 +291,8 @@ impl Batch {
         self.attend_with_lse(q, cache, options).map(|(out, _)| out)
     }
 
-    /// [`Batch::attend`] and the logarithm of each row's sum of exponentials, f32 `[queries, heads]`; -inf for rows that see
-    /// no key.
+    /// Computes [`Batch::attend`] and the log-sum-exp of each row's scores, f32 `[queries, heads]`; -inf for rows that
+    /// see no key.
     ///
     /// # Errors
     /// As [`Batch::attend`].
@@ -310,7 +312,7 @@ impl Batch {
         let stacked = q.reshape(&[self.queries, key_heads, group, d]);
         let (quantised, windowed) = (cache.scales.is_some(), self.window.is_some());
         let window = i32::try_from(self.window.unwrap_or(0)).unwrap_or(i32::MAX);
-        // Not looked at without scales.
+        // A placeholder that kernels do not read if there are no scales.
         let none = q.client().zeros(&[1, 1, self.sizes[2]], DType::F32)?;
         let [k_scales, v_scales] = cache.scales.as_ref().map_or([&none, &none], |s| s.each_ref());
         let parts = self.parts.as_ref().map_or(self.queries, |p| p.1);
@@ -353,8 +355,9 @@ impl Batch {
     }
 }
 
-/// One query per request, `[requests, heads, d]`, over a cache: `tables` is an i32 array `[requests, most pages]`, `lengths`
-/// `[requests]`. Both are read back and checked; see [`Batch`] for many layers over one step.
+/// Attention of one query per request, `[requests, heads, d]`, over a paged cache. `tables` is an i32 array
+/// `[requests, maximum pages]`, `lengths` `[requests]`. Both are read back and checked; a [`Batch`] does that once for
+/// many layers.
 ///
 /// # Errors
 /// As [`Batch::new`] and [`Batch::attend`].
@@ -387,7 +390,8 @@ pub fn paged_attention(
     batch_of(q, cache, tables, lengths, &starts)?.attend(q, cache, options)
 }
 
-/// Queries `[queries, heads, d]` of requests one behind the other over a cache; `starts` is an i32 array `[requests + 1]`.
+/// Attention of queries `[queries, heads, d]` over a paged cache, with the queries of each request contiguous: those of
+/// request r are `starts[r]..starts[r + 1]`; `starts` is an i32 array `[requests + 1]`.
 ///
 /// # Errors
 /// As [`Batch::new`] and [`Batch::attend`].
@@ -417,7 +421,7 @@ pub fn ragged_paged_attention(
     batch_of(q, cache, tables, lengths, &integers("starts", starts)?)?.attend(q, cache, options)
 }
 
-/// A batch from tables on a device.
+/// Reads block tables and lengths back from the device and makes a batch of them.
 #[track_caller]
 fn batch_of(q: &Array, cache: &PagedCache, tables: &Array, lengths: &Array, starts: &[i32]) -> Result<Batch> {
     let &[_, heads, _] = q.shape() else {

@@ -1,4 +1,4 @@
-//! What a step over a cache in pages attends to, checked and cut into items: see [`crate::paged_attention`].
+//! Batches of paged attention: requests of one step, checked and cut into work items; see [`crate::paged_attention`].
 use crate::blocks::{ANY, Choice, Need, choose};
 use crate::decode_attention::group;
 use crate::online::{busy, table};
@@ -8,66 +8,68 @@ use pallas_rt::Target;
 use pallas_rt::prelude::*;
 use std::collections::HashMap;
 
-/// The scheduler's numbers of a step, on the host.
+/// Numbers of a step's requests from the scheduler, on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Requests<'a> {
-    /// Pages of each request, `[requests, most pages]` row by row. Entries behind a request's last page are not looked at.
+    /// Page numbers of each request, `[requests, maximum pages]` row by row. Entries after a request's last page are
+    /// ignored.
     pub tables: &'a [i32],
-    /// Keys of each request, those of this step's tokens included; may be 0.
+    /// Number of keys of each request, including those of this step's tokens; may be 0.
     pub lengths: &'a [i32],
-    /// Where the queries of each request begin, and the end: one number more than requests. Two equal ones: no queries.
+    /// Index of each request's first query, and the number of all queries at the end; equal neighbours: no queries.
     pub starts: &'a [i32],
 }
 
-/// What decides which items a batch is cut into.
+/// Options that decide how a batch is cut into work items.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BatchOptions {
-    /// A query sees this many keys at most, its own the last. `None`: all up to its own.
+    /// Maximum number of keys that a query sees, its own the last. `None`: all up to its own.
     pub window: Option<usize>,
-    /// Most pages of an item; `None`: so many that the device is busy.
+    /// Maximum number of pages of an item; `None`: enough items to keep the device busy.
     pub pages_per_item: Option<usize>,
 }
 
-/// A checked step over a cache: see the module. Used for every layer whose cache has these extents.
+/// A checked step over a paged cache, usable for every layer whose cache has these extents: see the module.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Pages, heads of keys, page size of the cache; heads of queries in a group.
+    /// Numbers of pages and of heads of keys, and the page size, of the cache; number of query heads in a group.
     pub(crate) sizes: [usize; 4],
     pub(crate) window: Option<usize>,
-    /// Queries of an item at most.
+    /// Maximum number of queries of an item.
     pub(crate) block: usize,
     pub(crate) queries: usize,
-    /// Longest run of pages of an item, and the mean one.
+    /// Maximum and mean number of pages of an item.
     pub(crate) steps: usize,
     pub(crate) run: usize,
     pub(crate) tables: Array,
     pub(crate) items: Array,
-    /// Where the parts of each query's result are, if any has several: `[first, stride, count]`, their sum, most parts.
+    /// Parts of each query's result, if any has several: rows `[first, stride, count]`; number of all parts; maximum
+    /// count.
     pub(crate) parts: Option<(Array, usize, usize)>,
-    /// Page and position in it of each query's own key, or the reason why nothing can be appended.
+    /// Page, and position in it, of each query's own key; or the reason why nothing can be appended.
     pub(crate) slots: std::result::Result<Array, String>,
 }
 
 // Columns of a batch's table of items.
-/// The request.
+/// Column of the item's request.
 pub(crate) const REQUEST: usize = 0;
-/// Its first query in the packed array, and their number.
+/// Columns of the item's first query in the packed array, and of the number of queries.
 pub(crate) const FIRST: usize = 1;
 pub(crate) const COUNT: usize = 2;
-/// Position of the first query in its request; negative with more queries than keys.
+/// Column of the position of the first query in its request; negative with more queries than keys.
 pub(crate) const POSITION: usize = 3;
-/// Keys of the request.
+/// Column of the number of keys of the request.
 pub(crate) const LENGTH: usize = 4;
-/// First page in the request's table, and their number.
+/// Columns of the item's first page in the request's table, and of the number of pages.
 pub(crate) const PAGE: usize = 5;
 pub(crate) const PAGES: usize = 6;
-/// Where the results go.
+/// Column of the index at which the item's results are stored.
 pub(crate) const PART: usize = 7;
+/// Number of columns.
 pub(crate) const COLUMNS: usize = 8;
 
-/// Number of queries of a work item with `group` heads each that attend to keys in pages: enough to amortise reading
-/// the pages, few enough for registers; on a GPU their rows and the keys and values of a page fit workgroup memory
-/// together.
+/// Number of queries of a work item, for `group` heads per head of keys: enough to amortise reading the pages, few
+/// enough for registers; on a GPU their rows and a page's keys and values fit workgroup memory together.
 pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize {
     let most = if group <= 8 { 16 } else { 4 };
     let candidates = [16, 4, 1].into_iter().filter(|block| *block <= most);
@@ -76,9 +78,9 @@ pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize
     block
 }
 
-/// Workgroup memory for `rows` rows of queries together with the keys and values of heads of `d`.
+/// Need of a program for `rows` rows of queries, `keys` keys and their values, of `d` elements each.
 pub(crate) fn need(rows: usize, keys: usize, d: usize) -> Need {
-    // Queries, results and what lies between rows; keys and values, masked ones too.
+    // Three times for the rows (queries, results, padding), and for keys, values and masked values.
     Need::staged_words(3 * (rows + keys) * d)
 }
 
@@ -119,7 +121,7 @@ impl Batch {
         let (mut items, mut parts, mut part, mut most) = (vec![], vec![0; 3 * queries], 0, 1);
         for b in &blocks {
             let runs = b.pages.len().div_ceil(each).max(1);
-            // Evenly: none much shorter than the others.
+            // Split evenly, so that no run is much shorter than the others.
             let bound = |i: usize| b.pages.start + b.pages.len() * i / runs;
             for i in 0..runs {
                 let (first, count) = (bound(i), bound(i + 1) - bound(i));
@@ -155,7 +157,7 @@ impl Batch {
         })
     }
 
-    /// Refuses a cache of other extents.
+    /// Refuses a cache of other extents than the batch was made for; returns the cache's extents.
     #[track_caller]
     pub(crate) fn fits(&self, cache: &PagedCache) -> Result<[usize; 4]> {
         let shape = cache.extents()?;
@@ -167,7 +169,7 @@ impl Batch {
     }
 }
 
-/// Requests whose numbers agree.
+/// The numbers of a step's requests, checked to agree with each other.
 struct Rows<'a> {
     tables: &'a [i32],
     columns: usize,
@@ -175,7 +177,7 @@ struct Rows<'a> {
     starts: Vec<usize>,
 }
 
-/// Queries of one request that see the same pages.
+/// Queries of one request that are processed together, and the pages that they see.
 struct Block {
     request: usize,
     first: usize,
@@ -185,6 +187,8 @@ struct Block {
 }
 
 impl<'a> Rows<'a> {
+    /// Checks the numbers of requests against each other, and page numbers against a pool of `pages` pages of `page`
+    /// keys.
     #[track_caller]
     fn check(Requests { tables, lengths, starts }: Requests<'a>, pages: usize, page: usize) -> Result<Rows<'a>> {
         let requests = lengths.len();
@@ -218,14 +222,14 @@ impl<'a> Rows<'a> {
         Ok(Rows { tables, columns, lengths: sizes(lengths), starts: sizes(starts) })
     }
 
-    /// Blocks of at most `block` queries, and the pages that some query of each sees.
+    /// Cuts the requests' queries into blocks of at most `block`, each with the pages that some of its queries see.
     fn blocks(&self, block: usize, page: usize, window: Option<usize>) -> Vec<Block> {
         let mut blocks = vec![];
         for (r, &length) in self.lengths.iter().enumerate() {
             let (start, end) = (self.starts[r], self.starts[r + 1]);
             for first in (start..end).step_by(block) {
                 let count = block.min(end - first);
-                // Keys below this one: the last query's own is the last.
+                // End of the keys that the block sees: the last query sees keys up to its own.
                 let last = (length + first + count - start).saturating_sub(end - start).min(length);
                 let own = (length + first - start).saturating_sub(end - start);
                 let from = window.map_or(0, |w| (own + 1).saturating_sub(w)).min(last);
@@ -237,7 +241,8 @@ impl<'a> Rows<'a> {
         blocks
     }
 
-    /// Returns the page and the position in it of each query's own key, or a message if two queries have the same one.
+    /// Returns the page, and the position in it, of each query's own key, or a message if two queries have the same
+    /// one.
     fn slots(&self, page: usize) -> std::result::Result<Vec<usize>, String> {
         let (mut slots, mut owners) = (vec![], HashMap::new());
         for (r, &length) in self.lengths.iter().enumerate() {

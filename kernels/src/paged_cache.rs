@@ -1,21 +1,22 @@
-//! A cache of keys and values in pages, and how it grows: see [`crate::paged_attention`].
+//! The paged cache of keys and values, and how it grows: see [`crate::paged_attention`].
 use crate::dispatch::floats;
 use crate::paged_batch::Batch;
 use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
-/// Keys and values of all requests.
+/// Keys and values of all requests, in pages.
 #[derive(Clone, Debug)]
 pub struct PagedCache {
-    /// `[pages, key heads, page, d]`, of a float type or i8.
+    /// Keys, `[pages, key heads, page, d]`, of a float type or i8.
     pub k: Array,
-    /// As `k`.
+    /// Values, with shape and type of `k`.
     pub v: Array,
-    /// With i8: f32 `[pages, key heads, page]` for keys and for values.
+    /// Dequantisation scales of keys and of values, f32 `[pages, key heads, page]`; only with i8.
     pub scales: Option<[Array; 2]>,
 }
 
-/// Writes a row of keys and of values per program into the pages, in place; `slots` has their pages and places.
+/// Writes a row of keys and of values per program into the pages, in place; `slots` has each row's page and position in
+/// it.
 #[kernel(grid = (T, G))]
 pub fn paged_append<E: Float, C: Float>(
     #[block([T, G, D] => [_, _, D], |t, g| (t, g, 0))] new_k: In<E>,
@@ -30,7 +31,7 @@ pub fn paged_append<E: Float, C: Float>(
     v_out.store(new_v.load().cast::<f32>().cast::<C>());
 }
 
-/// [`paged_append`] into 8-bit integers: a scale for each row.
+/// Writes like [`paged_append`], for keys or values, as 8-bit integers with a scale for each row.
 #[kernel(grid = (T, G))]
 pub fn paged_append_quantised<E: Float>(
     #[block([T, G, D] => [_, _, D], |t, g| (t, g, 0))] new: In<E>,
@@ -51,7 +52,7 @@ pub fn paged_append_quantised<E: Float>(
 }
 
 impl PagedCache {
-    /// An empty pool of pages `[pages, key heads, page, d]` of f32, f16, bf16, or i8 with scales.
+    /// Allocates an empty pool of pages `[pages, key heads, page, d]` of f32, f16, bf16, or i8 with scales.
     ///
     /// # Errors
     /// Another element type; no memory.
@@ -68,7 +69,7 @@ impl PagedCache {
         Ok(PagedCache { k: client.zeros(&shape, dtype)?, v: client.zeros(&shape, dtype)?, scales })
     }
 
-    /// Pages, heads of keys, page size, head dimension.
+    /// Checks the arrays' shapes; returns numbers of pages and key heads, page size and head dimension.
     #[track_caller]
     pub(crate) fn extents(&self) -> Result<[usize; 4]> {
         let (k, v) = (self.k.shape(), self.v.shape());
@@ -88,12 +89,12 @@ impl PagedCache {
         }
     }
 
-    /// Writes the keys and values `[queries, key heads, d]` of a batch's tokens at their places, in place if no clone of the
-    /// cache is alive.
+    /// Writes the keys and values `[queries, key heads, d]` of a batch's tokens into their pages, in place if no clone
+    /// of the cache is alive.
     ///
     /// # Errors
     /// Shapes or element types that do not fit; a request with more queries than keys; two queries whose tokens have
-    /// the same place; device errors, after which the cache is empty.
+    /// the same position in a page; device errors, after which the cache is empty.
     #[track_caller]
     #[inline]
     pub fn append(&mut self, batch: &Batch, k: &Array, v: &Array) -> Result<()> {

@@ -21,31 +21,32 @@ use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
-/// How many bits an element has.
+/// Number of bits of a quantised element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bits {
-    /// i8, symmetric.
+    /// i8, symmetric about 0.
     Eight,
-    /// Halves of u8, with zero points.
+    /// Half a u8, with zero points.
     Four,
 }
 
-/// A quantised matrix `[k, n]`: see the [module](self) for its arrays.
+/// A quantised matrix `[k, n]`; the [module](self) describes its arrays.
 #[derive(Clone, Debug)]
 pub struct Quantized {
-    /// i8 `[k, n]`, or u8 `[ceil(k / 2), n]`.
+    /// Quantised elements: i8 `[k, n]`, or u8 `[ceil(k / 2), n]` for four bits.
     pub values: Array,
-    /// f32 `[groups, n]`.
+    /// Scale of each group and column: f32 `[groups, n]`.
     pub scales: Array,
-    /// u8 `[groups, n]`, for four bits.
+    /// Zero point of each group and column: u8 `[groups, n]`; only for four bits.
     pub zeros: Option<Array>,
-    /// Rows.
+    /// Number of rows of the matrix.
     pub k: usize,
-    /// Rows of a group; `None`: all of them.
+    /// Number of rows of a group; `None`: all rows.
     pub group: Option<usize>,
 }
 
-/// Blocks of x and of 8-bit weights, summed over k in scratch. A block of k has `GB` groups, or `P` blocks are a group.
+/// Multiplies blocks of x and of 8-bit weights and sums over k in scratch. A block of k spans `GB` groups if they are
+/// smaller than it, and a group spans `P` blocks if it is larger.
 #[kernel(grid = (cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, arbitrary))]
 pub fn matmul_int8_blocks<E: Float>(
     #[block([M, K] => [BM, BK], |i, _, p| (i, p), fill = 0.0)] x: In<E>,
@@ -80,7 +81,8 @@ pub fn matmul_int8_blocks<E: Float>(
     }
 }
 
-/// As [`matmul_int8_blocks`] with 4-bit weights: even columns of x meet the low halves, odd ones the high halves.
+/// Multiplies like [`matmul_int8_blocks`] with 4-bit weights: even columns of x by the low halves of bytes, odd columns
+/// by the high halves.
 #[kernel(
     grid = (cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)),
     semantics = (parallel, parallel, arbitrary),
@@ -107,7 +109,7 @@ pub fn matmul_int4_blocks<E: Float>(
         (x.at((.., strided(0, HB, 2))).load().cast::<f32>(), x.at((.., strided(1, HB, 2))).load().cast::<f32>());
     let bytes = values.load();
     let (scale, zero, sixteenth) = (scales.load(), zero_points.load().cast::<f32>(), odd * 0.0625);
-    // High halves stay where they are, 16 times as large, and odd columns of x make up for it.
+    // High halves are not shifted, so they are 16 times too large; odd columns of x are divided by 16.
     if GB == 1 {
         let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
         let sums = even.sum(1) + odd.sum(1);
@@ -132,15 +134,16 @@ pub fn matmul_int4_blocks<E: Float>(
     }
 }
 
-/// Rows up to which reading the weights takes longer than multiplying.
+/// Number of rows of x up to which reading the weights takes longer than multiplying.
 const FEW: usize = 16;
-/// Weights of a step for one row. More rows have fewer, so that their sums by group stay in the cache.
+/// Number of weights per step for one row of x. With more rows steps are smaller, so that sums by group stay in cache.
 const STEP: usize = 1 << 21;
 
-/// The blocks for products `[m, k]·[k, n]` on a number of cores, where `group` rows of weights share a scale.
+/// Block size for products `[m, k]·[k, n]` on a CPU with this number of cores, where `group` rows of weights share a
+/// scale.
 fn on_cores(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
     match m {
-        // A few rows, as when decoding: hardly more work than reading the weights, which stay bytes.
+        // A few rows, as in decoding: reading the weights, as bytes, takes most of the time.
         ..=FEW => {
             let width = [1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= 2 * cores);
             let width = fitted(n, width.unwrap_or(128));
@@ -162,14 +165,14 @@ fn on_cores(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
     }
 }
 
-/// The blocks for products `[m, k]·[k, n]`, where `group` rows of weights share a scale.
+/// Block size for products `[m, k]·[k, n]`, where `group` rows of weights share a scale.
 fn blocks(target: &Target, extents: [usize; 4]) -> [usize; 3] {
     let [m, n, ..] = extents;
     let blocks = target.cores.map_or(threads_blocks(n), |cores| on_cores(cores, extents));
     choose(Choice::QuantizedMatmul, target, [m, n, ANY], [(blocks, Need::NOTHING)])
 }
 
-/// Refuses rows of a group that no block of k is made of.
+/// Refuses a group of rows that is not a power of two from 16 on, of which blocks of k are made.
 #[track_caller]
 fn check_group(group: Option<usize>) -> Result<()> {
     match group {
@@ -180,10 +183,10 @@ fn check_group(group: Option<usize>) -> Result<()> {
     }
 }
 
-/// The quantised form of a matrix `[k, n]` of f32, f16 or bf16, made on the host, with a scale per column and `group` rows.
+/// Quantises a matrix `[k, n]` of f32, f16 or bf16 on the host, with a scale per column and group of `group` rows.
 ///
-/// Eight bits: `scale = max |w| / 127`. Four: the range of the group and 0 in 15 steps. Elements are rounded to the nearest
-/// step, so that each is off by at most half of its scale.
+/// Eight bits: `scale = max |w| / 127`. Four bits: 15 steps over the range of the group and 0. Elements are rounded to
+/// the nearest step, so that each is off by at most half of its scale.
 ///
 /// # Errors
 /// No matrix, another element type, a group that is no power of two from 16 on; device trouble.
@@ -220,7 +223,7 @@ pub fn quantize(w: &Array, bits: Bits, group: Option<usize>) -> Result<Quantized
         let scale = scales[p / rows * n + j];
         if scale > 0.0 { (x[p * n + j] / scale).round() } else { 0.0 }
     };
-    // Behind the last row is nothing: x has no column for it.
+    // After the last row the value does not matter: x has no column for it.
     let half = |p: usize, j: usize| match p < k {
         true => (steps(p, j) + f32::from(zeros[p / rows * n + j])).clamp(0.0, 15.0) as u8,
         false => 0,

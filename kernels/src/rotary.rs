@@ -1,11 +1,11 @@
-//! Rotary position embedding: pairs of elements of a head are turned by angles that grow with the position.
+//! Rotary position embedding: rotates pairs of elements of a head by angles that grow with the position.
 //!
 //! ```text
 //! (x, y) -> (x·cos θ - y·sin θ, x·sin θ + y·cos θ)      θ = position · base^(-2i/d) for pair i
 //! ```
-//! (Su et al. 2021.) Pairs are halves of the head (GPT-NeoX, Llama in its common form) or neighbours (GPT-J, the paper).
-//! Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The gradient is
-//! the opposite turn.
+//! (Su et al. 2021.) Pairs are halves of the head (GPT-NeoX, Llama in its common form) or neighbours (GPT-J, the
+//! paper). Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The
+//! gradient is the opposite rotation.
 use crate::blocks::{Choice, Need, choose, many_rows};
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
@@ -13,17 +13,17 @@ use crate::wrong::wrong;
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
-/// Which elements make a pair.
+/// Which elements of a head form a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pairs {
-    /// Element i and i + d/2.
+    /// Elements i and i + d/2.
     #[default]
     Halves,
-    /// Element 2i and 2i + 1.
+    /// Elements 2i and 2i + 1.
     Neighbours,
 }
 
-/// Turns the pairs of a block of heads and positions; backwards if `inverse`.
+/// Rotates the pairs of a block of heads and positions; in the opposite direction if `inverse`.
 #[kernel(grid = (cdiv(N, BN), cdiv(S, BS)), assume(D == 2 * P))]
 pub fn rotary_blocks<E: Floating>(
     #[block([N, S, D] => [BN, BS, D], |n, i| (n, i, 0))] x: In<E>,
@@ -55,7 +55,8 @@ pub fn rotary_blocks<E: Floating>(
     }
 }
 
-/// Cosines and sines `[positions, d / 2]` of positions `first ..` for heads of `d` elements; `base` is commonly 10,000.
+/// Tables of cosines and sines `[positions, d / 2]`, for `positions` positions from `first` on and heads of `d`
+/// elements; `base` is commonly 10,000.
 ///
 /// # Errors
 /// Device trouble.
@@ -74,6 +75,7 @@ pub fn tables(client: &Client, first: usize, positions: usize, d: usize, base: f
     Ok((table(f64::cos)?, table(f64::sin)?))
 }
 
+/// Rotates heads of `x` in the opposite direction if `inverse`; see [`rotary`].
 #[track_caller]
 #[inline]
 fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Result<Array> {
@@ -93,13 +95,14 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     let target = x.client().target();
     let candidates = [64, 8].map(|rows| ([rows], need(rows)));
     let [rows] = choose(Choice::Rotary, target, [*s], candidates);
-    // Where the number of cores is known, a program turns several heads of few positions.
+    // Where the number of cores is known, a program rotates several heads if they have few positions.
     let heads = if target.cores.is_some() { many_rows(target, flat.shape()[0], rows * d, 1) } else { 1 };
     let out = floats!("rotary", x.dtype(), E => rotary_blocks::<E>(&flat, cos, sin, neighbours, inverse, heads, rows))?;
     Ok(out.reshape(x.shape()))
 }
 
-/// Turns `x` `[.., positions, d]` by tables `[positions, d / 2]` of f32; f32, f16 or bf16, computed in f32.
+/// Rotates the pairs of `x` `[.., positions, d]` by tables `[positions, d / 2]` of f32; f32, f16 or bf16, computed in
+/// f32.
 ///
 /// # Errors
 /// Shapes or element types that do not fit, an odd head dimension; device trouble.
@@ -122,7 +125,7 @@ pub fn rotary(x: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array
     Ok(y)
 }
 
-/// The gradient by x of [`rotary`], from the gradient by its result.
+/// Gradient by x of [`rotary`], from the gradient `dy` by its result.
 ///
 /// # Errors
 /// As [`rotary`].

@@ -1,4 +1,4 @@
-//! Arrays as matrices of rows.
+//! Arrays as matrices of rows, and the blocks of such matrices.
 use crate::blocks::{Choice, Need, choose, many_rows, shared};
 use crate::dispatch::floats;
 use crate::element::Floating;
@@ -6,7 +6,7 @@ use crate::wrong::wrong;
 use pallas_rt::launch::launch_parts;
 use pallas_rt::prelude::*;
 
-/// `[.., n]` as `[rows, n]`.
+/// Reshapes `[.., n]` to `[rows, n]`.
 ///
 /// # Errors
 /// The array is a scalar.
@@ -18,10 +18,10 @@ pub(crate) fn rows(x: &Array) -> Result<Array> {
     }
 }
 
-/// A vector of the row's length, as a row.
+/// Reshapes a parameter of rows, a vector of `n` elements, to `[1, n]`.
 ///
 /// # Errors
-/// It is another vector, or none.
+/// The array is not a vector of this length.
 #[track_caller]
 pub(crate) fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
     if x.shape() != [n] {
@@ -30,7 +30,7 @@ pub(crate) fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
     Ok(x.reshape(&[1, n]))
 }
 
-/// Sums of f32 as the operands' type.
+/// Converts sums in the accumulator's type to type `E`.
 #[kernel(grid = (cdiv(N, BN), cdiv(D, BD)))]
 fn rounded<E: Floating>(
     #[block([N, D] => [BN, BD], |i, j| (i, j))] x: In<E::Acc>,
@@ -41,7 +41,7 @@ fn rounded<E: Floating>(
     out.store(x.load().cast::<E>());
 }
 
-/// Sums in the operands' type.
+/// Converts f32 sums to type `dtype`, that of the operands.
 #[track_caller]
 #[inline]
 pub(crate) fn narrow(dtype: DType, sums: Array) -> Result<Array> {
@@ -63,39 +63,41 @@ pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
     wrong(format!("`epsilon` is {epsilon}, expected a finite number of at least 0"))
 }
 
-/// Longest row that is one block, and the same where a core keeps it and what is computed of it in its second level cache.
+/// Maximum length of a row that is one block.
 const WHOLE_ROW: usize = 1 << 12;
+/// On a CPU, maximum length of a row that is one block: a core keeps row and results in its second-level cache.
 const CACHED_ROW: usize = 1 << 17;
-/// Columns of a block of longer ones, and on a processor, where a block of one row is little work for a program.
+/// Number of columns of a block of longer rows.
 const BLOCK: usize = 1 << 10;
+/// On a CPU, number of columns of a block of longer rows: fewer would be little work for a program.
 const BLOCK_OF_CORES: usize = 1 << 13;
 
-/// True if the rows of a matrix are read as a whole, once, and not block by block, once for each value that is found of them.
-/// Devices of a mesh that divide long rows keep their own columns.
+/// Returns true if rows of a matrix are read once as a whole, not once in blocks for each statistic of them. Devices of
+/// a mesh that divide long rows keep their own columns.
 pub(crate) fn are_whole(x: &Array) -> bool {
     x.shape()[1] <= if on_cores(x) { CACHED_ROW } else { WHOLE_ROW }
 }
 
-/// True if what is computed of an array is divided among a known number of cores alone, not among the devices of a mesh.
+/// Returns true if work on the array is divided among a known number of cores, and not among devices of a mesh.
 pub(crate) fn on_cores(x: &Array) -> bool {
     x.client().target().cores.is_some() && launch_parts() == 1
 }
 
-/// True for an array whose rows a core's cache does not keep, with what is computed of them.
+/// Returns true if the rows of an array and their results exceed a core's cache.
 #[cfg(feature = "graph")]
 pub(crate) fn are_long(x: &Array) -> bool {
     x.shape().last().is_some_and(|&n| n > CACHED_ROW)
 }
 
-/// Rows and columns of a block of a matrix whose rows are not [whole](are_whole), of at most eight rows.
+/// Rows and columns of a block, at most eight rows, of a matrix whose rows are not [whole](are_whole).
 pub(crate) fn blocks_of_long_rows(x: &Array) -> [usize; 2] {
     blocks_of_rows(x, 8, Some(if on_cores(x) { BLOCK_OF_CORES } else { BLOCK }))
 }
 
-/// Rows and columns of a block of `x`, a matrix of `rows` rows of `n` elements: at most `most` rows, and few enough that all
-/// tiles fit registers; whole rows, or `columns` elements of each.
+/// Rows and columns of a block of the matrix `x`: at most `most` rows, and few enough that all tiles fit registers,
+/// with `columns` columns, or all columns for `None`.
 ///
-/// On the CPU a block has more rows than that if they are short, as long as there is one for each core.
+/// On the CPU a block has more rows than that if they are short, as long as each core has a block.
 pub(crate) fn blocks_of_rows(x: &Array, most: usize, columns: Option<usize>) -> [usize; 2] {
     // The input rows, the computed rows, a gradient or a parameter, and the result.
     const TILES: usize = 4;

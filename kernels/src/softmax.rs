@@ -13,7 +13,7 @@ use crate::softmax_backward::{log_softmax_backward, softmax_backward};
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
-/// Maximum and sum of exponentials of each row, over blocks of its columns.
+/// Computes maximum and sum of exponentials of each row, over blocks of its columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
 pub fn softmax_statistics<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = f32::NEG_INFINITY)] x: In<E>,
@@ -40,7 +40,7 @@ pub fn softmax_statistics<E: Floating>(
     }
 }
 
-/// Softmax of each row from its statistics.
+/// Computes softmax of each row from its statistics; with `log` its logarithm.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
 pub fn softmax_apply<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,
@@ -56,7 +56,7 @@ pub fn softmax_apply<E: Floating>(
     out.store(y.cast::<E>());
 }
 
-/// Softmax of whole rows that fit a block.
+/// Computes softmax of whole rows that fit a block; with `log` its logarithm.
 #[kernel(grid = (cdiv(R, BR)))]
 pub fn softmax_whole_rows<E: Floating>(
     #[block([R, C] => [BR, C], |i| (i, 0))] x: In<E>,
@@ -72,6 +72,7 @@ pub fn softmax_whole_rows<E: Floating>(
     out.store(y.cast::<E>());
 }
 
+/// Computes softmax, or with `log` its logarithm, by the kernels that suit the rows' length.
 #[track_caller]
 #[inline]
 fn either(x: &Array, log: bool) -> Result<Array> {

@@ -11,17 +11,17 @@ use crate::element::{Floating, Wide};
 use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, rows};
 use pallas_rt::prelude::*;
 
-/// What is summed over a row.
+/// Term of the sum over a row; with `log` of log-softmax.
 fn summand<A: Wide>(y: Tile<A>, dy: Tile<A>, log: bool) -> Tile<A> {
     if log { dy } else { y * dy }
 }
 
-/// The gradient, given its row's sum.
+/// The gradient, given the sum over its row; with `log` of log-softmax.
 fn gradient<A: Wide>(y: Tile<A>, dy: Tile<A>, sum: Tile<A>, log: bool) -> Tile<A> {
     if log { dy - y.exp() * sum } else { y * (dy - sum) }
 }
 
-/// The gradient of whole rows that fit a block.
+/// Computes the gradient of whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
 pub fn softmax_backward_whole_rows<E: Floating>(
     #[block([R, C] => [BR, C], |i| (i, 0))] y: In<E>,
@@ -34,7 +34,7 @@ pub fn softmax_backward_whole_rows<E: Floating>(
     dx.store(gradient(y, dy, summand(y, dy, log).sum(1), log).cast::<E>());
 }
 
-/// The sum of each row, over blocks of its columns.
+/// Computes the sum over each row, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
 pub fn softmax_backward_sums<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] y: In<E>,
@@ -54,7 +54,7 @@ pub fn softmax_backward_sums<E: Floating>(
     }
 }
 
-/// The gradient from the rows' sums, in blocks of columns.
+/// Computes the gradient from the rows' sums, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
 pub fn softmax_backward_apply<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] y: In<E>,
@@ -68,6 +68,7 @@ pub fn softmax_backward_apply<E: Floating>(
     dx.store(gradient(y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>(), sum.load(), log).cast::<E>());
 }
 
+/// Computes the gradient of softmax, or with `log` of log-softmax, by the kernels that suit the rows' length.
 #[track_caller]
 #[inline]
 fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
@@ -83,7 +84,7 @@ fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
     Ok(dx.reshape(y.shape()))
 }
 
-/// The gradient by x of `softmax(x)`, from its result and the gradient by that; f32, f16 or bf16, computed in f32.
+/// Gradient by x of `softmax(x)`, from its result `y` and the gradient `dy` by that; f32, f16 or bf16, computed in f32.
 ///
 /// # Errors
 /// Scalars, shapes or element types that do not fit; device trouble.
@@ -102,7 +103,8 @@ pub fn softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
     either(y, dy, false)
 }
 
-/// The gradient by x of `log_softmax(x)`, from its result and the gradient by that; f32, f16 or bf16, computed in f32.
+/// Gradient by x of `log_softmax(x)`, from its result `y` and the gradient `dy` by that; f32, f16 or bf16, computed in
+/// f32.
 ///
 /// # Errors
 /// As [`softmax_backward`].

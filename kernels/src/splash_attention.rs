@@ -1,4 +1,5 @@
-//! Block-sparse attention ("splash", after JAX's kernel of that name): time is that of the blocks that a mask leaves.
+//! Block-sparse attention ("splash", after JAX's kernel of that name): its time is that of the blocks that a mask
+//! leaves.
 //!
 //! ```text
 //! out_i = softmax(cap(q_i kᵀ · scale)) v        over the keys that the mask lets query i see
@@ -11,9 +12,9 @@
 //!
 //! Gradients are those of [`crate::flash_attention_backward`]: dq over the lists by rows, dk and dv over those by columns.
 //!
-//! Take this for masks that leave large holes: windows, chunks, documents, patterns in an array, different ones for each
-//! head. [`crate::flash_attention`] needs no lists and skips blocks above a diagonal or outside of a window, too; it takes
-//! lengths and segments that change with every batch.
+//! Use it for masks that leave large holes: windows, chunks, documents, patterns in an array, different ones for each
+//! head. [`crate::flash_attention`] needs no lists and skips blocks above a diagonal or outside of a window, too; it
+//! takes lengths and segments that change with every batch.
 use crate::attention_options::{axes, scale};
 use crate::attention_scores::{Inputs, Rules, flash_attention_delta};
 use crate::dispatch::{floats, with_gradient};
@@ -24,16 +25,16 @@ use crate::wrong::wrong;
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
-/// How scores are computed.
+/// Options of block-sparse attention.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
+    /// Factor of the scores `q kᵀ`; `None`: `1 / sqrt(head dimension)`.
     pub scale: Option<f32>,
-    /// Scores are pressed into `(-c, c)` by `c · tanh(s / c)`.
+    /// Bound `c` of the scores, applied as `c · tanh(s / c)`; `None`: no bound.
     pub soft_cap: Option<f32>,
 }
 
-/// One tile of attention per program; the live blocks of keys and values of its list stream past it.
+/// Computes one block of queries per program; the live blocks of keys and values of its list stream past it.
 #[kernel(grid = (B, H, cdiv(S, BQ), N), semantics = (parallel, parallel, parallel, arbitrary))]
 pub fn splash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
@@ -86,7 +87,7 @@ pub fn splash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
     }
 }
 
-/// The gradient by queries: one tile of it per program; the live blocks of keys and values of its list stream past.
+/// Computes the gradient by queries: a block of it per program, past which the live blocks of keys and values stream.
 #[kernel(grid = (B, H, cdiv(S, BQ), N), semantics = (parallel, parallel, parallel, arbitrary))]
 pub fn splash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
@@ -133,8 +134,8 @@ pub fn splash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
     }
 }
 
-/// The gradients by keys and values: one tile of both per program; the live blocks of queries of all heads of a group
-/// stream past.
+/// Computes the gradients by keys and values: a block of both per program, past which the live blocks of queries of
+/// all heads of a group stream.
 #[kernel(
     grid = (B, G, cdiv(L, BK), cdiv(H, G), N),
     semantics = (parallel, parallel, parallel, arbitrary, arbitrary)
@@ -207,9 +208,10 @@ pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
 /// Attention of queries `[batch, heads, queries, d]` over keys and values `[batch, key heads, keys, d]` under the masks of
 /// each head; f32, f16 or bf16, computed in f32.
 ///
-/// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row that sees
-/// no key gives 0. Blocks that no query sees may hold anything; in the others values are numbers, as a masked one is
-/// multiplied by 0: padding inside of a block is for [`crate::flash_attention`].
+/// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row that
+/// sees no key gives 0. Blocks that no query sees may hold anything. In other blocks values must not be NaN or
+/// infinite, even where they are masked, as they are multiplied by 0: use [`crate::flash_attention`] for padding inside
+/// of a block.
 ///
 /// # Errors
 /// Ranks, sizes, element types or heads that do not fit; device trouble.
@@ -237,7 +239,7 @@ pub fn splash_attention(q: &Array, k: &Array, v: &Array, info: &MaskInfo, option
     Ok(out)
 }
 
-/// The sizes of blocks that kernels are compiled for.
+/// Calls a function for the mask's block size, which is one of those that kernels are compiled for.
 macro_rules! blocks {
     ($info:ident, $f:ident::<$E:ident>($($argument:expr),*)) => {
         match $info.block {
@@ -252,8 +254,8 @@ macro_rules! blocks {
     };
 }
 
-/// [`splash_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`; -inf for rows
-/// that see no key.
+/// [`splash_attention`] and the log-sum-exp of each row's scores, f32 `[batch, heads, queries]`; -inf for rows that see
+/// no key.
 ///
 /// # Errors
 /// As [`splash_attention`].
@@ -376,7 +378,7 @@ pub fn gradients_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     Ok((dq, dk, dv))
 }
 
-/// Scale and rules of a call.
+/// Checks the masks' block size, and returns the factor of the scores and the rules of a call.
 #[track_caller]
 fn call<const BQ: usize, const BK: usize>(
     q: &Array,

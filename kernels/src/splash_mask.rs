@@ -1,4 +1,4 @@
-//! Masks of block-sparse attention: what is seen, in words, and the lists of blocks it comes to.
+//! Masks of block-sparse attention, and the lists of blocks that are left of them.
 //!
 //! A [`Mask`] says which keys a query sees. [`MaskInfo`] cuts the matrix of queries and keys into blocks, once, on the host:
 //!
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::ops::{BitAnd, BitOr, Not, Range};
 use std::sync::Arc;
 
-/// Which keys a query sees. `a & b`, `a | b` and `!a` combine masks.
+/// Mask of attention: which keys a query sees. `a & b`, `a | b` and `!a` combine masks.
 ///
 /// ```
 /// use pallas_kernels::splash_mask::Mask;
@@ -29,20 +29,20 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Mask {
-    /// All keys.
+    /// Every query sees all keys.
     Full,
-    /// Keys `j <= i + offset` for query i.
+    /// Query i sees keys `j <= i + offset`.
     Causal {
-        /// How many keys there are before the first query.
+        /// Number of keys before the first query.
         offset: i32,
     },
-    /// Keys from `i + offset - left` to `i + offset + right`; `None`: no bound.
+    /// Query i sees keys from `i + offset - left` to `i + offset + right`; `None`: no bound.
     Local {
-        /// How far back.
+        /// Number of visible keys before the query's position.
         left: Option<i32>,
-        /// How far ahead.
+        /// Number of visible keys after the query's position.
         right: Option<i32>,
-        /// How many keys there are before the first query.
+        /// Number of keys before the first query.
         offset: i32,
     },
     /// Keys of the query's own chunk: `j / size == i / size`. Llama 4's chunked attention is `Mask::causal() & chunked`.
@@ -50,17 +50,17 @@ pub enum Mask {
         /// Number of queries and keys in a chunk. [`MaskInfo`] refuses a size below 1, which would mask every key.
         size: i32,
     },
-    /// What an array says.
+    /// Mask given as an array.
     Dense(Arc<Dense>),
-    /// What both see.
+    /// Intersection: keys that both masks see.
     And(Arc<[Mask; 2]>),
-    /// What either sees.
+    /// Union: keys that either mask sees.
     Or(Arc<[Mask; 2]>),
-    /// What it does not see.
+    /// Complement: keys that the mask does not see.
     Not(Arc<Mask>),
 }
 
-/// A mask as an array `[queries, keys]`.
+/// A mask as an array `[queries, keys]` of bools: true where the query sees the key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Dense {
     shape: [usize; 2],
@@ -86,7 +86,7 @@ impl Not for Mask {
     }
 }
 
-/// How much of a block is seen.
+/// How much of a block of queries and keys is seen: every pair, some or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Full,
@@ -95,21 +95,21 @@ enum Part {
 }
 
 impl Mask {
-    /// Keys up to the query's own.
+    /// Creates a mask in which a query sees the keys up to its own position.
     pub fn causal() -> Mask {
         Mask::Causal { offset: 0 }
     }
-    /// The query's own key and so many before it.
+    /// Creates a mask in which a query sees its own key and the `left` keys before it.
     pub fn window(left: i32) -> Mask {
         Mask::Local { left: Some(left), right: Some(0), offset: 0 }
     }
-    /// A mask given element by element.
+    /// Creates a mask from a function of query and key.
     pub fn dense(queries: usize, keys: usize, sees: impl Fn(usize, usize) -> bool) -> Mask {
         let sees = (0..queries * keys).map(|at| sees(at / keys, at % keys)).collect();
         Mask::Dense(Arc::new(Dense { shape: [queries, keys], sees }))
     }
 
-    /// Whether a query sees a key; outside of an array nothing is seen.
+    /// Returns true if a query sees a key; outside of a dense mask's array nothing is seen.
     pub fn sees(&self, query: usize, key: usize) -> bool {
         let ahead = key as i64 - query as i64;
         match self {
@@ -130,11 +130,11 @@ impl Mask {
         }
     }
 
-    /// How much of a block is seen; exact.
+    /// Returns how much of a block is seen, exactly: evaluates each element if the bounds do not decide.
     fn part(&self, queries: Range<usize>, keys: Range<usize>) -> Part {
         match self.bounds(&queries, &keys) {
             Part::Partial if matches!(self, Mask::Dense(_) | Mask::And(_) | Mask::Or(_) | Mask::Not(_)) => {
-                // Two masks may leave nothing, or all, of a block that each sees in part.
+                // Combined masks may see nothing, or all, of a block that each of them sees in part.
                 let mut seen = queries.flat_map(|i| keys.clone().map(move |j| (i, j))).map(|(i, j)| self.sees(i, j));
                 let first = seen.next().unwrap_or(false);
                 match (first, seen.all(|s| s == first)) {
@@ -147,10 +147,10 @@ impl Mask {
         }
     }
 
-    /// How much of a block is seen, by its corners; of combined masks and arrays `Partial` may be anything.
+    /// Returns how much of a block is seen, by its corners; for combined and dense masks `Partial` means unknown.
     fn bounds(&self, queries: &Range<usize>, keys: &Range<usize>) -> Part {
         let [q, k] = [queries, keys].map(|r| (r.start as i64, r.end as i64 - 1));
-        // Between these lies `key - query`.
+        // The range of `key - query` in the block.
         let (least, most) = (k.0 - q.1, k.1 - q.0);
         let band = |low: i64, high: i64| match () {
             () if least >= low && most <= high => Part::Full,
@@ -193,7 +193,7 @@ impl Mask {
         }
     }
 
-    /// A mask that sees the same in a block, without the parts of combinations that do not matter there.
+    /// Simplifies the mask for a block: drops operands of combinations that have no effect there.
     fn within(&self, queries: &Range<usize>, keys: &Range<usize>) -> Mask {
         let parts = |both: &[Mask; 2]| both.each_ref().map(|m| (m.bounds(queries, keys), m.within(queries, keys)));
         match self {
@@ -212,7 +212,7 @@ impl Mask {
         }
     }
 
-    /// Whether kernels can compute it from positions.
+    /// Returns true if kernels can compute the mask from positions, without an array.
     fn is_computable(&self) -> bool {
         match self {
             Mask::Dense(_) => false,
@@ -222,7 +222,7 @@ impl Mask {
         }
     }
 
-    /// The mask of queries `[n, 1]` and keys `[1, m]`, in a kernel; axes may have extent 1.
+    /// Computes the mask of queries `[n, 1]` and keys `[1, m]` in a kernel; axes of the result may have extent 1.
     fn tile(&self, queries: Tile<i32>, keys: Tile<i32>) -> Tile<bool> {
         match self {
             Mask::Full | Mask::Dense(_) => full([1, 1], true),
@@ -240,7 +240,7 @@ impl Mask {
         }
     }
 
-    /// Refuses sizes that mean nothing.
+    /// Refuses chunks below 1, and dense masks of another shape than `[queries, keys]`.
     #[track_caller]
     fn check(&self, shape: [usize; 2]) -> Result<()> {
         match self {
@@ -261,22 +261,23 @@ fn near(distance: i64) -> i32 {
     distance.clamp(-(1 << 30), 1 << 30) as i32
 }
 
-/// In the lists: a block that needs no mask. Any other number is that of its mask among the partial blocks' arrays.
+/// Number of a block that needs no mask; others are indices of computed masks or of partial blocks' arrays.
 pub(crate) const WHOLE: i32 = -1;
-/// So many different computable masks are computed in the kernel; more are arrays.
+/// Maximum number of masks that a kernel computes; if there are more, all are stored as arrays.
 const COMPUTED: usize = 4;
 
-/// How a kernel masks partial blocks.
+/// Masks that a kernel computes for partial blocks from positions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Computed {
-    /// Masks that it computes, by number; none: they are arrays.
+    /// The masks, indexed by mask number; empty: they are loaded from arrays.
     masks: Vec<Mask>,
-    /// Whether the last block of keys overhangs them.
+    /// Whether the last block of keys extends past the last key.
     overhangs: bool,
 }
 
 impl Computed {
-    /// Which scores of a block are live: of keys that there are, by the mask of this number, or by the array.
+    /// Returns the mask of a block's scores: existing keys that the computed mask `number`, or else `array`, lets a
+    /// query see.
     pub(crate) fn live(
         &self,
         [number, first_query, first_key, keys]: [Scalar<i32>; 4],
@@ -298,29 +299,29 @@ impl Computed {
     }
 }
 
-/// The blocks that the masks of each head leave, for queries and keys of these numbers: made once, used at every call.
+/// The blocks that each head's mask leaves, for given numbers of queries and keys: made once, used at every call.
 #[derive(Clone, Debug)]
 pub struct MaskInfo {
-    /// Queries and keys.
+    /// Numbers of queries and keys.
     pub(crate) shape: [usize; 2],
-    /// Queries and keys of a block.
+    /// Numbers of queries and keys of a block.
     pub(crate) block: [usize; 2],
-    /// i32 `[heads]`: which mask a head has.
+    /// i32 `[heads]`: index of each head's mask.
     pub(crate) mask_of: Array,
-    /// For each mask and block of queries the number of live blocks of keys, then for each of them its number and mask:
-    /// `[masks, blocks, 1 + 2 · longest]`.
+    /// For each mask and block of queries the number of live blocks of keys, then for each of them its index and mask
+    /// number: `[masks, blocks, 1 + 2 · longest]`.
     pub(crate) rows: Lists,
-    /// As `rows`, for blocks of keys.
+    /// For each mask and block of keys the live blocks of queries, in the same form as `rows`.
     pub(crate) columns: Lists,
-    /// Partial blocks that are not computed, each once: `[n, queries, keys]`.
+    /// Distinct partial blocks that are stored as arrays: `[n, queries, keys]`.
     pub(crate) partial: Array,
     pub(crate) computed: Computed,
     heads: usize,
     live: usize,
 }
 
-/// What kernels compute of these masks in their live blocks: what is left of them there, or all of each; nothing where
-/// arrays are better.
+/// Chooses the masks that kernels compute in live blocks: the masks simplified to their blocks if these are few, else
+/// the whole masks; empty if storing arrays is better.
 fn computed(
     masks: &[&Mask],
     live: &[Vec<([usize; 2], bool)>],
@@ -345,7 +346,7 @@ fn computed(
     }
 }
 
-/// Lists of blocks on the device.
+/// Lists of live blocks, on the device: a row per mask and block of queries or keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Lists {
     pub(crate) table: Array,
@@ -353,14 +354,14 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// From lists of blocks and masks, so many for each mask.
+    /// Uploads lists of blocks with mask numbers, the same number of lists for each mask.
     #[track_caller]
     fn new(client: &Client, masks: usize, lists: &[Vec<[i32; 2]>]) -> Result<Lists> {
         let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
         let columns = 1 + 2 * longest;
         let mut numbers = vec![];
         for list in lists {
-            // Behind its end a list repeats its last block: whoever fetches ahead fetches nothing else.
+            // After its end a list repeats its last block, so that software pipelining fetches nothing else.
             let last = list.last().copied().unwrap_or([0, 0]);
             numbers.push(list.len() as i32);
             numbers.extend(list.iter().copied().chain(std::iter::repeat_n(last, longest - list.len())).flatten());
@@ -370,14 +371,15 @@ impl Lists {
     }
 }
 
-/// Queries and keys of a block that [`MaskInfo::new`] chooses: the blocks of the gradients for heads of 64.
+/// Numbers of queries and keys of a block that [`MaskInfo::new`] chooses: the gradients' blocks for heads of 64
+/// elements.
 pub fn block_sizes(target: &Target) -> [usize; 2] {
     let blocks = flash_attention_backward::block_sizes(target, [ANY; 2], 64);
     choose(Choice::SplashMask, target, [ANY; 2], [(blocks, Need::NOTHING)])
 }
 
 impl MaskInfo {
-    /// The live blocks of so many queries and keys, with a mask for each head, in blocks that suit the device.
+    /// Finds the live blocks of `shape = [queries, keys]`, given a mask for each head, in blocks that suit the device.
     ///
     /// # Errors
     /// A mask that does not fit, none at all; device trouble.
@@ -386,7 +388,7 @@ impl MaskInfo {
         MaskInfo::in_blocks(client, heads, shape, block_sizes(client.target()))
     }
 
-    /// [`MaskInfo::new`] with blocks of so many queries and keys.
+    /// [`MaskInfo::new`] with `block = [queries, keys]` as the size of blocks.
     ///
     /// # Errors
     /// As [`MaskInfo::new`].
@@ -413,7 +415,7 @@ impl MaskInfo {
             .collect();
         let [queries, keys] = [0, 1].map(|a| shape[a].div_ceil(block[a]));
         let range = |axis: usize, i: usize| i * block[axis]..((i + 1) * block[axis]).min(shape[axis]);
-        // The live blocks of each mask: where they lie, and whether they need no mask.
+        // The live blocks of each mask: their indices, and whether they need no mask.
         let live: Vec<Vec<([usize; 2], bool)>> = masks
             .iter()
             .map(|mask| {
@@ -468,20 +470,20 @@ impl MaskInfo {
         })
     }
 
-    /// Live blocks of all heads, which time is proportional to.
+    /// Number of live blocks of all heads, to which the time of attention is proportional.
     pub fn live_blocks(&self) -> usize {
         self.live
     }
-    /// All blocks of all heads.
+    /// Number of blocks of all heads, live or not.
     pub fn blocks(&self) -> usize {
         self.heads * self.shape[0].div_ceil(self.block[0]) * self.shape[1].div_ceil(self.block[1])
     }
-    /// Queries and keys of a block.
+    /// Numbers of queries and keys of a block.
     pub fn block_size(&self) -> [usize; 2] {
         self.block
     }
 
-    /// Scale and rules of a call with these operands.
+    /// Checks operands `q` and `k` of these shapes against the masks, and returns the rules of a call.
     ///
     /// # Errors
     /// Shapes or heads that do not fit, a soft-cap that is not positive.

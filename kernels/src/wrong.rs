@@ -2,10 +2,10 @@
 use pallas_rt::ir::Loc;
 use pallas_rt::prelude::*;
 
-/// An error at the line of the user's call.
+/// Returns an error with the source position of the user's call.
 ///
-/// Every function from here to the user's call has `#[track_caller]`, and no closure is between them: a closure is a
-/// caller of its own. A test checks both.
+/// Every function from here to the user's call has `#[track_caller]`, and no closure is between them, since a closure
+/// would be the caller. A test checks both.
 #[track_caller]
 pub(crate) fn wrong<T>(message: String) -> Result<T> {
     Err(Error::Value { message: format!("{}: {message}", Loc::caller()) })

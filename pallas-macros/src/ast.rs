@@ -1,70 +1,71 @@
-//! A kernel as written: attribute, parameters with their specs. Every part keeps its tokens, so errors point at them.
+//! Syntax of a kernel: the attribute, and parameters with their specs. Every part keeps its tokens, so errors point at
+//! them.
 use proc_macro2::TokenStream;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{BinOp, Expr, Ident, Pat, Token, Type, bracketed, parenthesized};
 
-/// `#[kernel(..)]`'s arguments.
+/// Arguments of `#[kernel(..)]`.
 #[derive(Default)]
 pub(crate) struct Options {
-    /// Extents, slowest first.
+    /// Extents of the grid, slowest axis first.
     pub(crate) grid: Vec<Expr>,
     /// The tokens of `grid`, for errors.
     pub(crate) grid_tokens: Option<Expr>,
-    /// `parallel` or `arbitrary`, one per axis.
+    /// Semantics of the grid's axes, `parallel` or `arbitrary` each, and their tokens.
     pub(crate) semantics: Option<(Vec<Ident>, TokenStream)>,
-    /// Faults of the interpreter that are meant: `overflow`, `lost_store`.
+    /// Faults of the strict interpreter that are intended: `overflow`, `lost_store`.
     pub(crate) allow: Vec<Ident>,
-    /// Pairs of sizes declared equal.
+    /// Pairs of sizes that `assume` declares equal.
     pub(crate) assume: Vec<(Expr, Expr)>,
-    /// The tokens of each pair, for errors.
+    /// The tokens of each pair in `assume`, for errors.
     pub(crate) assumed: Vec<Expr>,
-    /// `BQ = [32, 64]`, one per tuned size.
+    /// Candidates `BQ = [32, 64]`, one entry per tuned size.
     pub(crate) tune: Option<Vec<Expr>>,
-    /// Which combinations are candidates.
+    /// Condition that selects the candidates among combinations.
     pub(crate) tune_if: Option<Expr>,
-    /// The crate's path, if it is renamed.
+    /// Path of the crate `pallas_rt`, if it is renamed.
     pub(crate) root: Option<syn::Path>,
-    /// Options that are unknown or given twice.
+    /// Errors about options that are unknown or given twice.
     pub(crate) wrong: Vec<syn::Error>,
-    /// Whether the rest could not be read: nothing is missing then.
+    /// Whether a later part could not be read, so that missing options are not reported.
     pub(crate) unread: bool,
 }
 
-/// What a parameter is.
+/// The role of a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Input,
     Output,
     Prefetch,
     Scratch,
-    /// A run-time scalar.
+    /// A run-time scalar parameter.
     Param,
-    /// `#[fixed]`: decided while tracing.
+    /// A `#[fixed]` value of the host, known while tracing.
     Fixed,
-    /// `#[dim]`: binds a dimension.
+    /// A `#[dim]` parameter, which gives a named dimension its size.
     Dim,
 }
 
-/// A parameter of the kernel.
+/// A parameter of the kernel, with its specs.
 pub(crate) struct Parameter {
     pub(crate) name: Ident,
     pub(crate) pat: Pat,
     pub(crate) ty: Type,
     pub(crate) role: Role,
     pub(crate) block: Option<Block>,
-    /// Sizes of `#[scratch]` or `#[prefetch]`.
+    /// Sizes of `#[scratch([..])]` or `#[prefetch([..])]`.
     pub(crate) sizes: Option<Vec<Expr>>,
-    /// `#[cfg]` and the like, kept on the function's parameter.
+    /// Other attributes, such as `#[cfg]`, which stay on the function's parameter.
     pub(crate) attrs: Vec<syn::Attribute>,
-    /// Whether a spec could not be read: nothing is missing then.
+    /// Whether a spec could not be read, so that missing ones are not reported.
     pub(crate) unread: bool,
 }
 
-/// `#[block([dims] => [block], |..| (..), fill = ..)]`
+/// The spec `#[block([dims] => [block], |..| (..), fill = ..)]`.
 pub(crate) struct Block {
     pub(crate) dims: Vec<Expr>,
-    /// `None`: the whole array.
+    /// Shape of a block; `None`: the whole array.
     pub(crate) block: Option<Vec<BlockSize>>,
     pub(crate) block_tokens: TokenStream,
     pub(crate) map: Option<syn::ExprClosure>,
@@ -72,17 +73,17 @@ pub(crate) struct Block {
     pub(crate) buffered: Option<Expr>,
     pub(crate) empty: Option<Expr>,
     pub(crate) alias: Option<Ident>,
-    /// Options that are unknown or given twice.
+    /// Errors about options that are unknown or given twice.
     pub(crate) wrong: Vec<syn::Error>,
 }
 
-/// An entry of a block's shape.
+/// Extent of a block along one dimension.
 pub(crate) enum BlockSize {
-    /// `_`
+    /// Squeezed: written `_`.
     Squeezed,
-    /// A size.
+    /// A size in elements.
     Blocked(Expr),
-    /// `Element(size, low, high)`
+    /// A block at any offset: `Element(size, low, high)`.
     Element(Box<[Expr; 3]>),
 }
 
@@ -170,6 +171,7 @@ impl Parse for Block {
     }
 }
 
+/// Error about an option that is given twice.
 fn twice(key: &Ident) -> syn::Error {
     syn::Error::new(key.span(), format!("`{key}` is given twice\n  help: keep one of them"))
 }
@@ -193,6 +195,7 @@ impl Parse for Options {
     }
 }
 
+/// Reads the value of one option.
 fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
     match key.to_string().as_str() {
         "crate" => {
@@ -261,17 +264,17 @@ fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Re
     Ok(())
 }
 
-/// The faults that `allow` takes.
+/// Arguments that `allow(..)` takes.
 const ALLOWED: [&str; 2] = ["overflow", "lost_store"];
 
-/// What is said about an option that there is not.
+/// Message about an option that does not exist.
 fn unknown(key: &str) -> String {
     let options =
         "`grid = (..)`, `semantics = (..)`, `assume(..)`, `allow(..)`, `tune(..)`, `tune_if = ..` and `crate = path`";
     format!("unknown kernel option `{key}`\n  help: options are {options}")
 }
 
-/// Errors gathered over a kernel, reported in one go.
+/// Errors collected over a kernel, reported together.
 #[derive(Default)]
 pub(crate) struct Errors(Vec<syn::Error>);
 
@@ -279,7 +282,7 @@ impl Errors {
     pub(crate) fn push(&mut self, e: syn::Error) {
         self.0.push(e);
     }
-    /// An error at some tokens; `help` says what to write instead.
+    /// Adds an error that points at these tokens; `help` says what to write instead.
     pub(crate) fn at(&mut self, tokens: impl quote::ToTokens, message: impl Into<String>, help: &str) {
         let message: String = message.into();
         let text = if help.is_empty() { message } else { format!("{message}\n  help: {help}") };
@@ -303,7 +306,7 @@ impl IntoIterator for Errors {
     }
 }
 
-/// Assigning operators: `+=` and the like.
+/// Returns true for an assigning operator: `+=` and the like.
 pub(crate) fn assigns(op: &BinOp) -> bool {
     matches!(
         op,

@@ -1,11 +1,11 @@
-//! Reads a kernel's signature: what each parameter is, with its spec.
+//! Reads a kernel's signature: the role and the specs of each parameter.
 use crate::ast::{Block, Errors, Parameter, Role};
 use quote::ToTokens;
 use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
 use syn::{Expr, FnArg, ItemFn, Pat, Token, Type, bracketed};
 
-/// The parameters, without their own attributes, which are removed from the function.
+/// Reads the parameters, and removes the kernel's own attributes from them.
 pub(crate) fn parameters(f: &mut ItemFn, errors: &mut Errors) -> Vec<Parameter> {
     let mut out = vec![];
     for input in &mut f.sig.inputs {
@@ -23,6 +23,7 @@ pub(crate) fn parameters(f: &mut ItemFn, errors: &mut Errors) -> Vec<Parameter> 
     out
 }
 
+/// Reads one parameter; reports a pattern that is not a plain name.
 fn parameter(typed: &mut syn::PatType, errors: &mut Errors) -> Option<Parameter> {
     let Pat::Ident(id) = &*typed.pat else {
         errors.at(&typed.pat, "a kernel's parameter is a plain name", "take it apart inside of the body");
@@ -57,7 +58,7 @@ fn parameter(typed: &mut syn::PatType, errors: &mut Errors) -> Option<Parameter>
     Some(p)
 }
 
-/// From the type's last word.
+/// Role of a parameter by the last segment of its type, such as `In`.
 fn role(ty: &Type) -> Role {
     let Type::Path(path) = ty else { return Role::Param };
     match path.path.segments.last().map(|s| s.ident.to_string()).as_deref() {
@@ -69,6 +70,7 @@ fn role(ty: &Type) -> Role {
     }
 }
 
+/// Reads an attribute with a spec into the parameter.
 fn read(p: &mut Parameter, attr: &syn::Attribute) -> syn::Result<()> {
     let path = attr.path();
     let refuse = |message: String| Err(syn::Error::new_spanned(attr, message));
@@ -115,14 +117,14 @@ fn read(p: &mut Parameter, attr: &syn::Attribute) -> syn::Result<()> {
     Ok(())
 }
 
-/// `[a, b]`
+/// Parses a list of sizes in brackets: `[a, b]`.
 fn sizes(input: ParseStream<'_>) -> syn::Result<Vec<Expr>> {
     let content;
     bracketed!(content in input);
     Ok(Punctuated::<Expr, Token![,]>::parse_terminated(&content)?.into_iter().collect())
 }
 
-/// The element type of `In<f32>`.
+/// The element type of a parameter: `f32` of `In<f32>`.
 pub(crate) fn element(p: &Parameter) -> syn::Result<Type> {
     if let Type::Path(path) = &p.ty
         && let Some(last) = path.path.segments.last()

@@ -1,4 +1,4 @@
-//! The expansion: one function that hands spec, index maps and the rewritten body to the launcher.
+//! The expansion of a kernel: a function that passes spec, index maps and the rewritten body to the launcher.
 use crate::ast::{Block, BlockSize, Errors, Options, Parameter, Role};
 use crate::attr;
 use crate::check;
@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, Ident, ItemFn, Type};
 
-/// Expands a kernel; mistakes, those known before among them, become errors in a stub that keeps its callers resolving.
+/// Expands a kernel. Mistakes, `known` ones included, become errors in a stub that keeps its callers resolving.
 pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>) -> TokenStream {
     let mut errors = Errors::default();
     errors.extend(known);
@@ -32,7 +32,7 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>
     let tuned = tune::combinations(&f, &options, &parameters, &mut errors);
     f.attrs.retain(|a| !check::is_kernel(a));
     let kernel = Kernel { options, parameters, names, root, tuned };
-    // What is wrong with shapes leaves the code one that rustc understands: its own errors appear beside.
+    // If only shapes are wrong, the code is valid Rust, and rustc's own errors appear as well.
     let code = kernel.function(&f, &found, &mut errors);
     if errors.is_empty() {
         return code;
@@ -41,6 +41,7 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>
     kernel.stub(&f, errors)
 }
 
+/// A kernel whose attribute and signature are read.
 struct Kernel {
     options: Options,
     parameters: Vec<Parameter>,
@@ -50,7 +51,7 @@ struct Kernel {
 }
 
 impl Kernel {
-    /// `#[fixed]` and `#[dim]` parameters have no slot among the operands.
+    /// Parameters that are operands, with their indices: all but `#[fixed]` and `#[dim]`.
     fn operands(&self) -> impl Iterator<Item = (usize, &Parameter)> {
         self.parameters.iter().filter(|p| !matches!(p.role, Role::Fixed | Role::Dim)).enumerate()
     }
@@ -58,8 +59,8 @@ impl Kernel {
         self.parameters.iter().filter(|p| p.role == Role::Output).count()
     }
 
-    /// `pub fn k<const BQ: usize>(x: impl Input, scale: f32)`'s parameters and result.
-    /// `#[fixed]` values are cloned if the call is tuned.
+    /// Parameters and result of the expanded function, `pub fn k<const BQ: usize>(x: impl Input, scale: f32)`. For a
+    /// tuned call `#[fixed]` values must be `Clone`.
     fn signature(&self, tuned: bool) -> (Vec<TokenStream>, TokenStream) {
         let root = &self.root;
         let takes = |p: &Parameter| {
@@ -77,7 +78,7 @@ impl Kernel {
         (self.parameters.iter().filter_map(takes).collect(), result)
     }
 
-    /// The errors, and a function of the right type in the kernel's place.
+    /// The errors, and a function of the right type in place of the kernel.
     fn stub(&self, f: &ItemFn, errors: Errors) -> TokenStream {
         let (inputs, result) = self.signature(false);
         let (root, vis, name, attrs) = (&self.root, &f.vis, &f.sig.ident, &f.attrs);
@@ -105,6 +106,8 @@ impl Kernel {
         }
     }
 
+    /// Tokens of the expanded function:
+    ///
     /// ```text
     /// #[track_caller]
     /// pub fn k(x: impl Input, scale: f32) -> Result<Array, Error> {
@@ -151,7 +154,7 @@ impl Kernel {
         }
     }
 
-    /// `let outer = ..; let fixed = ..; let site = Site { .. };`, and `const { &Declared { .. } }`
+    /// Tokens of `let outer = ..; let fixed = ..; let site = Site { .. };`, and of `const { &Declared { .. } }`.
     fn site_and_spec(&self, f: &ItemFn, errors: &mut Errors) -> (TokenStream, TokenStream) {
         let (root, name) = (&self.root, f.sig.ident.to_string());
         let mut sizes = Sizes { root, errors, outer: vec![] };
@@ -213,7 +216,7 @@ impl Kernel {
         (site, spec)
     }
 
-    /// `DeclaredOperand { name: "x", kind: Kind::Input, .. }`
+    /// Tokens of an operand's declaration: `DeclaredOperand { name: "x", kind: Kind::Input, .. }`.
     fn operand(&self, p: &Parameter, sizes: &mut Sizes<'_>) -> TokenStream {
         let (root, name) = (&self.root, p.name.to_string());
         let kind = match p.role {
@@ -267,6 +270,7 @@ impl Kernel {
         }
     }
 
+    /// Element type of a parameter.
     fn element(&self, p: &Parameter, errors: &mut Errors) -> Option<TokenStream> {
         let root = &self.root;
         if p.role == Role::Param {
@@ -282,6 +286,7 @@ impl Kernel {
         }
     }
 
+    /// Tokens of the block's extent along one dimension.
     fn block_size(&self, size: &BlockSize, sizes: &mut Sizes<'_>) -> TokenStream {
         let root = &self.root;
         match size {
@@ -297,7 +302,8 @@ impl Kernel {
         }
     }
 
-    /// `(0, &|frame| { let (b, i) = (frame.program(0), frame.program(1)); indices((b, i, 0)) })`
+    /// Tokens of an index map:
+    /// `(0, &|frame| { let (b, i) = (frame.program(0), frame.program(1)); indices((b, i, 0)) })`.
     fn index_map(&self, slot: usize, p: &Parameter) -> Option<TokenStream> {
         let block: &Block = p.block.as_ref()?;
         let map = block.map.as_ref()?;
@@ -342,7 +348,8 @@ impl Kernel {
         })
     }
 
-    /// `&|frame| { let D = frame.size("D"); (|x: In<f32>, ..| { rewritten })(frame.input(0), ..) }`
+    /// Tokens of the body: `&|frame| { let D = frame.size("D"); (|x: In<f32>, ..| { rewritten })(frame.input(0), ..)
+    /// }`.
     fn body(&self, f: &ItemFn, errors: &mut Errors) -> TokenStream {
         let (root, frame) = (&self.root, Ident::new("frame", Span::mixed_site()));
         let mut block = (*f.block).clone();
@@ -376,7 +383,7 @@ impl Kernel {
         });
         let slots = self.operands().map(|(slot, p)| {
             let ty = &p.ty;
-            // An operand may serve its specs alone; the check reports those that serve nothing.
+            // An operand may be used only in specs; the check reports operands that are not used at all.
             let quiet = (!mentioned.contains(&p.name.to_string()) && p.role != Role::Param)
                 .then(|| quote!(#[allow(unused_variables, reason = "it serves specs alone")]));
             let pat = &p.pat;
@@ -402,8 +409,8 @@ impl Kernel {
     }
 }
 
-/// `impl Fn(..)` of a `#[fixed]` parameter outlives the call, since it is compared by type, and has no interior that a
-/// staged region could change. A tuned call clones it.
+/// Type of a `#[fixed]` parameter. An `impl Fn(..)` must outlive the call, since it is compared by type, and be `Sync`,
+/// so that it has no interior that a staged region could change; for a tuned call it must be `Clone`.
 fn lasting(ty: &Type, tuned: bool) -> TokenStream {
     match ty {
         Type::ImplTrait(t) => {
@@ -414,13 +421,13 @@ fn lasting(ty: &Type, tuned: bool) -> TokenStream {
     }
 }
 
-/// Errors of a call have the line of the call.
+/// The attribute `#[track_caller]`, unless the user wrote it: errors of a call then have the caller's line.
 pub(crate) fn track_caller(f: &ItemFn) -> Option<TokenStream> {
     let given = f.attrs.iter().any(|a| a.path().is_ident("track_caller"));
     (!given).then(|| quote!(#[track_caller]))
 }
 
-/// Dimensions in an index map under their own names, which no item can shadow.
+/// Renames dimensions in an index map to names that no item can shadow.
 struct RenameDims {
     dims: HashSet<String>,
 }

@@ -1,8 +1,9 @@
-//! `#[kernel]`: turns a Rust function over blocks into one that traces, launches and returns arrays. `#[derive(Tree)]`:
-//! structs and enums of arrays.
+//! The macros `#[kernel]`, which makes a Rust function over blocks a kernel that traces, launches and returns arrays,
+//! and `#[derive(Tree)]` for structs and enums of arrays.
 //!
-//! The crate is a shell over functions on tokens: [`ast`] and [`attr`] read the signature, [`names`] the sizes, [`check`]
-//! judges the specs, [`tune`] reads candidates, [`rewrite`] stages the body's control flow, [`expand`] writes the result. [`mod@tree`] is `#[derive(Tree)]`.
+//! They are functions on tokens, which tests call without a compiler: [`ast`] and [`attr`] read the signature,
+//! [`names`] the sizes, [`check`] checks specs and body, [`tune`] reads candidates, [`rewrite`] stages the body's
+//! control flow, [`expand`] writes the result. [`mod@tree`] is `#[derive(Tree)]`.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
 mod ast;
@@ -21,8 +22,8 @@ use quote::{ToTokens, quote};
 use syn::ItemFn;
 use syn::parse::{ParseStream, Parser};
 
-/// Makes a function over blocks a kernel: a function of arrays that returns arrays. The guide of `pallas_rt` explains each of
-/// these parts by an example.
+/// Makes a function over blocks a kernel, which callers use as a function of arrays that returns arrays. The guide of
+/// `pallas_rt` explains each of these parts by an example. these parts by an example.
 ///
 /// | option of `#[kernel(..)]` | meaning |
 /// |---|---|
@@ -54,7 +55,7 @@ pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> p
     kernel_tokens(attr.into(), item.into()).into()
 }
 
-/// Implements `pallas_rt::tree::Tree`, a value whose leaves are arrays, for a struct or an enum whose fields are trees.
+/// Implements `pallas_rt::tree::Tree` (a value whose leaves are arrays) for a struct or an enum whose fields are trees.
 ///
 /// | option | meaning |
 /// |---|---|
@@ -65,7 +66,7 @@ pub fn derive_tree(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     tree::derive(item.into()).into()
 }
 
-/// [`kernel`] on tokens that need no compiler.
+/// Expands [`kernel`], on tokens that exist without a compiler.
 fn kernel_tokens(attr: TokenStream, item: TokenStream) -> TokenStream {
     match syn::parse2::<ItemFn>(item.clone()) {
         Ok(f) => expand::expand(attr, f, None),
@@ -79,7 +80,7 @@ fn kernel_tokens(attr: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// What is said about an item that is no function.
+/// Returns the error about an item that is not a function; `None` if the item does not parse.
 fn other_item(item: &TokenStream) -> Option<syn::Error> {
     let at = match syn::parse2(item.clone()).ok()? {
         syn::Item::Struct(i) => i.struct_token.to_token_stream(),
@@ -98,7 +99,7 @@ fn other_item(item: &TokenStream) -> Option<syn::Error> {
     Some(syn::Error::new_spanned(at, message))
 }
 
-/// The body does not parse (rustc has said so already): keep the signature, so that callers resolve.
+/// Expands a function whose body does not parse (rustc has reported it): keeps the signature, so that callers resolve.
 fn broken(attr: TokenStream, item: TokenStream, e: syn::Error) -> TokenStream {
     type Head = (Vec<syn::Attribute>, syn::Visibility, syn::Signature, TokenStream);
     let head = |input: ParseStream<'_>| -> syn::Result<Head> {

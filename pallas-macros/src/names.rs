@@ -1,4 +1,4 @@
-//! The little language of sizes: names are dimensions or const generics, `{X}` is an outer constant.
+//! The language of sizes: names are dimensions or const generics, `{X}` is a constant from outside of the kernel.
 use crate::ast::{BlockSize, Errors, Parameter, Role};
 use pallas_ir::Dim;
 use proc_macro2::TokenStream;
@@ -6,29 +6,29 @@ use quote::quote;
 use std::collections::BTreeSet;
 use syn::{BinOp, Expr, Ident};
 
-/// What names mean in a kernel.
+/// Meaning of the names in a kernel's sizes.
 #[derive(Default)]
 pub(crate) struct Names {
-    /// Const generics.
+    /// Names that are const generics.
     pub(crate) consts: BTreeSet<String>,
-    /// Dimensions that operands or `#[dim]` parameters bind.
+    /// Dimensions to which operands or `#[dim]` parameters give a size.
     pub(crate) dims: BTreeSet<String>,
-    /// Dimensions that size a block or a scratch buffer.
+    /// Dimensions whose size must be known while tracing, because a block or scratch buffer has it.
     pub(crate) statics: BTreeSet<String>,
-    /// Whether a spec could not be read: it may bind any name.
+    /// Whether a spec could not be read, so that any name may be a dimension.
     unread: bool,
 }
 
-/// Sizes on their way to code.
+/// State of the conversion of sizes to code.
 pub(crate) struct Sizes<'a> {
     pub(crate) root: &'a TokenStream,
     pub(crate) errors: &'a mut Errors,
-    /// What an expansion can't know: code of type `u64`, evaluated at every call, since calls are told apart by it.
+    /// Constants that an expansion cannot know: code of type `u64`, evaluated at every call, as part of the call's key.
     pub(crate) outer: Vec<TokenStream>,
 }
 
 impl Sizes<'_> {
-    /// Adds an expression of type `u64` and returns its index.
+    /// Adds the code of an outer constant, of type `u64`, and returns its index.
     pub(crate) fn outer(&mut self, bits: TokenStream) -> usize {
         self.outer.push(bits);
         self.outer.len() - 1
@@ -36,6 +36,7 @@ impl Sizes<'_> {
 }
 
 impl Names {
+    /// Collects the names of parameters' specs.
     pub(crate) fn collect(consts: BTreeSet<String>, parameters: &[Parameter]) -> Names {
         let unread = parameters.iter().any(|p| p.unread);
         let mut names = Names { consts, unread, ..Names::default() };
@@ -72,10 +73,10 @@ impl Names {
         }
         names
     }
-    /// Refuses dimensions of outputs that nothing gives a size: neither an array that goes in nor a `#[dim]` parameter.
+    /// Reports dimensions of outputs that get no size, neither from an input nor from a `#[dim]` parameter.
     pub(crate) fn check_bound(&mut self, parameters: &[Parameter], errors: &mut Errors) {
         let mut bound: BTreeSet<String> = BTreeSet::new();
-        // A `_` in an array's shape is a mistake of its own, in place of some name.
+        // A `_` in an array's shape is another mistake, and may stand for any name.
         let nameless = |p: &Parameter| p.block.iter().flat_map(|b| &b.dims).any(|dim| matches!(dim, Expr::Infer(_)));
         if parameters.iter().any(nameless) {
             return;
@@ -105,12 +106,13 @@ impl Names {
             });
         }
     }
+    /// Records the names of a size that a block has.
     fn mark(&mut self, size: &Expr) {
         self.mentioned(size, &mut |n, s| {
             n.statics.insert(s);
         });
     }
-    /// Every name in a size that is no const generic.
+    /// Calls `f` with every name in a size that is not a const generic.
     fn mentioned(&mut self, e: &Expr, f: &mut dyn FnMut(&mut Names, String)) {
         match e {
             Expr::Path(p) => {
@@ -128,12 +130,12 @@ impl Names {
             _ => {}
         }
     }
-    /// Whether a name is a dimension.
+    /// Returns true if a name is a dimension.
     pub(crate) fn is_dim(&self, name: &str) -> bool {
         self.dims.contains(name)
     }
 
-    /// Returns a size as a constant of type `Size`; reports an error for a size that cannot be expressed.
+    /// Converts a size to code, a constant of type `Size`; reports an error for a size that cannot be expressed.
     pub(crate) fn dim(&self, sizes: &mut Sizes<'_>, e: &Expr) -> TokenStream {
         let root = sizes.root;
         match e {
@@ -194,12 +196,12 @@ impl Names {
                 let (l, r) = (self.dim(sizes, &c.args[0]), self.dim(sizes, &c.args[1]));
                 quote!(#root::Size::#operation(&[#l, #r]))
             }
-            // The check of the spec has said so.
+            // The check of the spec has reported it.
             Expr::Infer(_) => quote!(#root::Size::Number(0i64)),
             _ => self.unsupported(sizes, e),
         }
     }
-    /// A size as far as it is known without numbers; what [`Names::dim`] refuses is unknown.
+    /// Converts a size to a symbolic size; to an unknown one if [`Names::dim`] refuses it.
     pub(crate) fn symbolic(&self, e: &Expr) -> Dim {
         match e {
             Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(n), .. }) => {
@@ -232,6 +234,7 @@ impl Names {
             _ => Dim::UNKNOWN,
         }
     }
+    /// Reports an expression that is not a size.
     fn unsupported(&self, sizes: &mut Sizes<'_>, e: &Expr) -> TokenStream {
         let found = quote!(#e).to_string().replace(' ', "");
         let help = "sizes are built from names, numbers, `+`, `-`, `*`, `cdiv`, `min`, `max`, and constants in braces: `{LIMIT / 2}`";

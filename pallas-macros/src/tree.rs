@@ -21,7 +21,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Fields, Ident, Member, Path, Type, parse_quote};
 
-/// A field, and the variable that its value is bound to.
+/// A field, and the variable that its value is bound to in a pattern.
 struct Field<'a> {
     member: Member,
     variable: Ident,
@@ -30,7 +30,7 @@ struct Field<'a> {
 }
 
 impl Field<'_> {
-    /// Its name or position, without `r#`.
+    /// Name or position of the field, without `r#`.
     fn text(&self) -> String {
         match &self.member {
             Member::Named(name) => syn::ext::IdentExt::unraw(name).to_string(),
@@ -39,20 +39,21 @@ impl Field<'_> {
     }
 }
 
-/// A struct, or a variant of an enum.
+/// A struct, or a variant of an enum, with its fields.
 struct Variant<'a> {
-    /// `Self`, or `Self::Relu`.
+    /// Path of the variant: `Self`, or `Self::Relu`.
     path: TokenStream,
     name: String,
     has_names: bool,
     fields: Vec<Field<'a>>,
 }
 
-/// Expands the derive; mistakes become errors at the user's tokens.
+/// Expands the derive; mistakes become compile errors at the user's tokens.
 pub(crate) fn derive(item: TokenStream) -> TokenStream {
     syn::parse2(item).and_then(|input| implementation(&input)).unwrap_or_else(|e| e.to_compile_error())
 }
 
+/// Builds the `impl` of `Tree` for a type.
 fn implementation(input: &DeriveInput) -> syn::Result<TokenStream> {
     let mut root: Path = parse_quote!(::pallas_rt);
     options(&input.attrs, |meta| {
@@ -119,7 +120,7 @@ fn implementation(input: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// Reads `#[tree(..)]`. `known` reads an option, or says why there is no such one here.
+/// Reads the options in `#[tree(..)]`. `known` reads one option, or returns a message if it is not allowed here.
 fn options(
     attributes: &[Attribute],
     mut known: impl FnMut(&syn::meta::ParseNestedMeta<'_>) -> syn::Result<Result<(), &'static str>>,
@@ -130,6 +131,7 @@ fn options(
     Ok(())
 }
 
+/// Reads a variant and the options of its fields.
 fn variant<'a>(path: TokenStream, name: String, fields: &'a Fields) -> syn::Result<Variant<'a>> {
     let field = |(i, field): (usize, &'a syn::Field)| {
         let mut is_fixed = false;
@@ -148,7 +150,7 @@ fn variant<'a>(path: TokenStream, name: String, fields: &'a Fields) -> syn::Resu
     Ok(Variant { path, name, has_names, fields })
 }
 
-/// The arms of a variant in `visit` and `visit_mut`.
+/// Match arms of a variant in `visit` and in `visit_mut`.
 fn arms(variant: &Variant<'_>, tree: &TokenStream, to: &Ident) -> (TokenStream, TokenStream) {
     let (fixed, children): (Vec<&Field<'_>>, Vec<_>) = variant.fields.iter().partition(|f| f.is_fixed);
     let (path, name) = (&variant.path, &variant.name);
@@ -198,7 +200,7 @@ fn arms(variant: &Variant<'_>, tree: &TokenStream, to: &Ident) -> (TokenStream, 
     (visit, change)
 }
 
-/// Returns true if tokens mention a name.
+/// Returns true if the tokens mention this name.
 fn mentioned(name: &Ident, tokens: TokenStream) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(ident) => ident == *name,

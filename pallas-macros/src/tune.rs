@@ -1,5 +1,5 @@
-//! `tune(BQ = [32, 64], BK = [16, 32]), tune_if = BQ >= BK`: which combinations there are, and the function beside the
-//! kernel that runs the fastest of them.
+//! The options `tune(BQ = [32, 64], BK = [16, 32]), tune_if = BQ >= BK`: combinations of sizes, and a function next to
+//! the kernel that runs the fastest of them.
 //!
 //! ```text
 //! pub fn k_tuned(x: impl Input, scale: f32) -> Result<Array, Error> {
@@ -15,17 +15,17 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{BinOp, Expr, Ident, ItemFn, UnOp};
 
-/// Most combinations: each is compiled with the program, and timed.
+/// Maximum number of combinations: each is compiled with the program, and timed.
 const MOST: usize = 64;
 
-/// The combinations of sizes to time.
+/// Combinations of sizes to time.
 pub(crate) struct Combinations {
     pub(crate) names: Vec<Ident>,
-    /// A value for each name.
+    /// Combinations, each a value for every name.
     pub(crate) values: Vec<Vec<u64>>,
 }
 
-/// The combinations that the options declare; each mistake is one error at the user's token.
+/// Reads the combinations that the options declare; each mistake is one error at the user's token.
 pub(crate) fn combinations(
     f: &ItemFn,
     options: &Options,
@@ -86,7 +86,7 @@ pub(crate) fn combinations(
     Some(Combinations { names, values })
 }
 
-/// `BQ = [32, 64]`
+/// Reads the candidates of one size: `BQ = [32, 64]`.
 fn list(f: &ItemFn, entry: &Expr, names: &[Ident], parameters: &[Parameter]) -> syn::Result<(Ident, Vec<u64>)> {
     let refuse =
         |tokens: &dyn ToTokens, message: String| Err(syn::Error::new_spanned(tokens.to_token_stream(), message));
@@ -127,6 +127,7 @@ fn list(f: &ItemFn, entry: &Expr, names: &[Ident], parameters: &[Parameter]) -> 
     Ok((name.clone(), sizes))
 }
 
+/// The value of an integer literal.
 fn number(e: &Expr) -> Option<u64> {
     match e {
         Expr::Lit(l) => match &l.lit {
@@ -137,14 +138,14 @@ fn number(e: &Expr) -> Option<u64> {
     }
 }
 
-/// A value of `tune_if`'s little language.
+/// A value in a `tune_if` expression.
 #[derive(Clone, Copy, PartialEq)]
 enum Value {
     Number(i128),
     Truth(bool),
 }
 
-/// Whether a combination satisfies `tune_if`.
+/// Returns whether a combination satisfies `tune_if`.
 fn holds(condition: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<bool> {
     match evaluate(condition, names, values)? {
         Value::Truth(holds) => Ok(holds),
@@ -152,11 +153,13 @@ fn holds(condition: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<bool>
     }
 }
 
+/// Error about an expression that `tune_if` does not support.
 fn unclear(e: &Expr) -> syn::Error {
     let message = "`tune_if` compares tuned sizes and numbers\n  help: write `tune_if = BQ >= BK && BQ * BK <= 4096`";
     syn::Error::new_spanned(e, message)
 }
 
+/// Evaluates a `tune_if` expression for a combination of sizes.
 fn evaluate(e: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<Value> {
     let again = |e: &Expr| evaluate(e, names, values);
     Ok(match e {
@@ -183,6 +186,7 @@ fn evaluate(e: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<Value> {
     })
 }
 
+/// Evaluates a binary operator; `None` if it is not defined for the operands.
 fn binary(op: &BinOp, a: Value, b: Value) -> Option<Value> {
     use Value::{Number, Truth};
     Some(match (op, a, b) {
@@ -203,12 +207,12 @@ fn binary(op: &BinOp, a: Value, b: Value) -> Option<Value> {
     })
 }
 
-/// The tuned function's name.
+/// Name of the function that tunes: the kernel's with the suffix `_tuned`.
 pub(crate) fn name(f: &ItemFn) -> Ident {
     format_ident!("{}_tuned", f.sig.ident, span = f.sig.ident.span())
 }
 
-/// The kernel's generics without those that are tuned.
+/// Generic parameters of the kernel without those that are tuned.
 pub(crate) fn generics<'a>(
     f: &'a ItemFn,
     is_tuned: &'a dyn Fn(&Ident) -> bool,
@@ -217,7 +221,7 @@ pub(crate) fn generics<'a>(
     f.sig.generics.params.iter().filter(kept)
 }
 
-/// The function that runs the fastest combination.
+/// The function that times the combinations and runs the fastest one.
 pub(crate) fn function(
     root: &TokenStream,
     f: &ItemFn,
@@ -290,7 +294,7 @@ pub(crate) fn function(
     }
 }
 
-/// What a trace depends on besides types and sizes: `[Fixed(&causal).fixed_key()]`
+/// Tokens of the keys of `#[fixed]` values, on which a trace depends: `[Fixed(&causal).fixed_key()]`.
 pub(crate) fn fixed_keys(parameters: &[Parameter], root: &TokenStream) -> TokenStream {
     let fixed: Vec<&Ident> = parameters.iter().filter(|p| p.role == Role::Fixed).map(|p| &p.name).collect();
     let count = fixed.len();

@@ -1,4 +1,4 @@
-//! Refs and their views: what loads give, what stores take, what an index selects.
+//! Refs and their views: results of loads, arguments of stores, and selections by indices.
 use super::body::Walk;
 use super::places::bare;
 use super::value::{Span, Value, View};
@@ -10,7 +10,7 @@ use quote::ToTokens;
 use syn::{Expr, ExprMethodCall};
 
 impl Walk {
-    /// A method of a ref or a view.
+    /// The value of a method of a ref or a view.
     pub(super) fn view_method(&mut self, view: View, m: &ExprMethodCall, args: &[Value]) -> Value {
         let name = m.method.to_string();
         let Some(dims) = view.shape.clone() else {
@@ -58,7 +58,7 @@ impl Walk {
             _ => Value::Unknown,
         }
     }
-    /// An element of a prefetch operand.
+    /// The value of an element of a prefetch operand.
     pub(super) fn prefetched(&mut self, name: &str, rank: usize, m: &ExprMethodCall, args: &[Value]) -> Value {
         let [index] = args else { return Value::Unknown };
         if m.method != "at" {
@@ -74,9 +74,11 @@ impl Walk {
         }
         Value::scalar()
     }
+    /// Returns true if two shapes differ for some sizes.
     fn differ(&self, a: &[Dim], b: &[Dim]) -> bool {
         a.len() != b.len() || a.iter().zip(b).any(|(a, b)| self.facts.same(a, b) == Verdict::No)
     }
+    /// Reports a store of a tile of another shape.
     fn stored(&mut self, tile: &Value, view: &View, dims: &[Dim], at: &Expr) {
         if let Value::Tile(found) = tile
             && self.differ(found, dims)
@@ -84,6 +86,7 @@ impl Walk {
             self.report(&diag::stored(shape(found), shape(dims), &view.name), at, &[]);
         }
     }
+    /// Reports a mask of another shape.
     fn masked(&mut self, mask: &Value, dims: &[Dim], at: &Expr) {
         if let Value::Tile(found) = mask
             && self.differ(found, dims)
@@ -92,7 +95,7 @@ impl Walk {
         }
     }
 
-    /// The shape of the part of a view or a tile that an index selects; unknown if any of it is.
+    /// Shape of the part of a view or a tile that an index selects; `None` if any of it is unknown.
     pub(super) fn part(&mut self, dims: &[Dim], index: &Value, at: &Expr) -> Option<Vec<Dim>> {
         let written: Vec<&Expr> = match bare(at) {
             Expr::Tuple(t) => t.elems.iter().collect(),
@@ -123,7 +126,7 @@ impl Walk {
         }
         out
     }
-    /// What is left of an axis: `Some(None)` if it is dropped, `None` if nobody knows.
+    /// Extent of an axis after indexing by `entry`: `Some(None)` if the axis is dropped, `None` if unknown.
     fn selected(&mut self, dim: &Dim, entry: &Value, at: &dyn ToTokens) -> Option<Option<Dim>> {
         let one = Dim::from(1i64);
         match entry {
@@ -144,7 +147,7 @@ impl Walk {
             _ => None,
         }
     }
-    /// That the first and last of `size` elements are inside of an axis, if there are any.
+    /// Reports a selection of `size` elements, from `start` to `last`, that is outside of an axis.
     fn inside(&mut self, start: &Dim, last: &Dim, size: &Dim, dim: &Dim, at: &dyn ToTokens) {
         let one = Dim::from(1i64);
         let some = self.facts.at_most(&one, size) == Verdict::Yes;

@@ -1,7 +1,8 @@
 //! Walks a body with a symbolic value for each expression.
 //!
-//! Names are rigid: `BQ` and `BK` differ unless `assume(BQ == BK)` says otherwise, since a kernel is right for all sizes.
-//! What the walk can't follow (functions and macros of the user's own, host conditions on sizes) is unknown.
+//! Names are rigid: `BQ` and `BK` differ unless `assume(BQ == BK)` says otherwise, since a kernel is right for all
+//! sizes. Values that the walk cannot follow (the user's own functions and macros, host conditions on sizes) are
+//! unknown.
 use super::own;
 use super::parameters::{self, primitive};
 use super::places::{Changed, Unseen, Variables, bare, root};
@@ -46,7 +47,7 @@ pub(super) fn shapes(f: &ItemFn, options: &Options, parameters: &[Parameter], na
     };
     let mut walked = walk(Unseen::of(&f.block));
     if !walked.errors.is_empty() {
-        // Unless a function is not the one it seems to be.
+        // Before mistakes are reported: a function may be the user's own instead of the language's.
         let own = own::declared(&walked.called);
         if !own.is_empty() {
             walked = walk(Unseen::of(&f.block).and(own));
@@ -55,18 +56,18 @@ pub(super) fn shapes(f: &ItemFn, options: &Options, parameters: &[Parameter], na
     errors.extend(walked.errors);
 }
 
-/// The walk: what is known so far.
+/// The walk over a body, and what it knows so far.
 pub(super) struct Walk {
-    /// Sizes known to be equal.
+    /// Equalities of sizes.
     pub(super) facts: Facts,
-    /// Grid axes, if the grid is given.
+    /// Number of grid axes, if the grid is given.
     pub(super) axes: Option<usize>,
     pub(super) variables: Variables,
     pub(super) unseen: Unseen,
-    /// Code that may be meant for some sizes only: followed, not judged.
+    /// Whether code may be meant for some sizes only: it is walked, but its mistakes are not reported.
     pub(super) quiet: bool,
     pub(super) errors: Vec<syn::Error>,
-    /// Names of the functions that are called.
+    /// Names of the functions that the body calls.
     pub(super) called: BTreeSet<String>,
 }
 
@@ -75,7 +76,7 @@ impl Walk {
         let (variables, called) = (Variables::default(), BTreeSet::new());
         Walk { facts, axes, variables, unseen, quiet: false, errors: vec![], called }
     }
-    /// Reports a mistake at the operation's token, or at the operand it blames.
+    /// Reports a mistake at the token of the operation, or at the operand that it blames; nothing while `quiet`.
     pub(super) fn report(&mut self, diag: &Diag, at: &dyn ToTokens, operands: &[&Expr]) {
         if self.quiet {
             return;
@@ -86,7 +87,7 @@ impl Walk {
         };
         self.errors.push(syn::Error::new_spanned(tokens, diag.to_string()));
     }
-    /// The value that a rule gives, or none and its mistake.
+    /// Returns the tile that a shape rule gives; reports its mistake and returns an unknown value otherwise.
     fn judged(&mut self, rule: Result<Vec<Dim>, Diag>, at: &dyn ToTokens, operands: &[&Expr]) -> Value {
         rule.map_or_else(
             |diag| {
@@ -96,7 +97,7 @@ impl Walk {
             Value::Tile,
         )
     }
-    /// A structural operation of operands with these shapes.
+    /// Returns the result of a structural operation on operands with these shapes.
     pub(super) fn structural(
         &mut self,
         op: impl Into<StructuralOp>,
@@ -112,7 +113,7 @@ impl Walk {
         let rule = op.infer(&shapes, &self.facts);
         self.judged(rule.map_err(|d| Diag { message: words(d.message), ..d }), at, operands)
     }
-    /// A scalar operation, element by element.
+    /// Returns the result of a scalar operation, element by element.
     pub(super) fn elementwise(
         &mut self,
         op: ScalarOp,
@@ -129,11 +130,12 @@ impl Walk {
         let rule = op.infer_shape(&shapes, &self.facts);
         self.judged(rule, at, operands)
     }
+    /// The shape with known equalities applied.
     fn normal(&self, dims: &[Dim]) -> Vec<Dim> {
         dims.iter().map(|d| self.facts.normal(d)).collect()
     }
 
-    /// The value of a block: its last expression.
+    /// Returns the value of a block: that of its last expression.
     pub(super) fn block(&mut self, b: &Block) -> Value {
         let scope = self.variables.0.len();
         let mut value = Value::Unit;
@@ -143,6 +145,7 @@ impl Walk {
         self.variables.0.truncate(scope);
         value
     }
+    /// Walks a statement; returns the value of a final expression.
     fn statement(&mut self, s: &Stmt) -> Value {
         match s {
             Stmt::Local(l) => {
@@ -156,7 +159,7 @@ impl Walk {
                 if l.init.is_none() {
                     self.variables.deferred(first);
                 }
-                // What follows a refuted pattern may be for some sizes only.
+                // Code after a `let .. else` may be for some sizes only.
                 self.quiet |= l.init.as_ref().is_some_and(|i| i.diverge.is_some());
                 Value::Unit
             }
@@ -179,7 +182,7 @@ impl Walk {
         }
     }
 
-    /// The value of an expression; each of its parts is walked once.
+    /// Returns the value of an expression, and walks each of its parts once.
     pub(super) fn expr(&mut self, e: &Expr) -> Value {
         match bare(e) {
             Expr::Lit(l) => literal(&l.lit),
@@ -277,6 +280,7 @@ impl Walk {
         Value::Unknown
     }
 
+    /// The value of a variable or constant.
     fn path(&self, p: &syn::ExprPath) -> Value {
         let Some(name) = p.path.get_ident() else {
             // `f32::NEG_INFINITY`
@@ -291,6 +295,7 @@ impl Walk {
             None => Value::Unknown,
         }
     }
+    /// The value of a unary operation.
     fn unary(&mut self, u: &syn::ExprUnary) -> Value {
         match (&u.op, self.expr(&u.expr)) {
             (syn::UnOp::Deref(_), value) => value,
@@ -299,6 +304,7 @@ impl Walk {
             _ => Value::Unknown,
         }
     }
+    /// The value of a binary operation; for an assigning one also the change of its place.
     fn binary(&mut self, b: &syn::ExprBinary) -> Value {
         let left = self.expr(&b.left);
         // The right side of `BQ == BK && ..` is for some sizes only.
@@ -332,7 +338,7 @@ impl Walk {
         }
         value
     }
-    /// Gives a place a value, which `given` computes.
+    /// Assigns a value, which the expression `given` computes, to a place.
     fn assign(&mut self, place: &Expr, value: Value, given: &Expr) {
         match (bare(place), value) {
             (Expr::Path(p), value) => {
@@ -352,6 +358,7 @@ impl Walk {
             }
         }
     }
+    /// The value of a range, as an index of a view.
     fn range(&mut self, r: &syn::ExprRange) -> Value {
         let start = r.start.as_ref().map(|e| self.expr(e));
         let end = r.end.as_ref().map(|e| self.expr(e));
@@ -363,7 +370,7 @@ impl Walk {
             _ => Value::Unknown,
         }
     }
-    /// Looks into the macros of the standard library that take expressions.
+    /// Walks the arguments of macros of the standard library that take expressions.
     fn macro_call(&mut self, m: &syn::Macro) -> Value {
         type Arguments = syn::punctuated::Punctuated<Expr, syn::Token![,]>;
         let Ok(arguments) = m.parse_body_with(Arguments::parse_terminated) else { return Value::Unknown };
@@ -385,18 +392,19 @@ impl Walk {
     }
 }
 
+/// The value of a literal.
 fn literal(l: &Lit) -> Value {
     match l {
         Lit::Int(n) if n.suffix() == "f32" || n.suffix() == "f64" => Value::Host { sized: false },
         Lit::Int(n) => n.base10_parse::<i64>().map_or(Value::Host { sized: false }, Value::number),
         Lit::Float(_) => Value::Host { sized: false },
-        // `if false` may guard what is wrong.
+        // Literals count as sized, since `if false` may guard code that is wrong.
         Lit::Bool(_) => Value::Host { sized: true },
         _ => Value::Unknown,
     }
 }
 
-/// The operation of an operator; what it assigns, for an assigning one.
+/// The scalar operation of a binary operator; for an assigning one that of its plain form.
 fn operation(op: &BinOp) -> Option<ScalarOp> {
     Some(match op {
         BinOp::Add(_) | BinOp::AddAssign(_) => ScalarOp::Add,
@@ -419,7 +427,7 @@ fn operation(op: &BinOp) -> Option<ScalarOp> {
     })
 }
 
-/// `SCREAMING_CASE`
+/// Returns true for a name in `SCREAMING_CASE`, by convention a constant.
 fn is_constant(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_uppercase()) && !name.contains(|c: char| c.is_ascii_lowercase())
 }
@@ -428,7 +436,7 @@ fn is_conditional(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|a| a.path().is_ident("cfg") || a.path().is_ident("cfg_attr"))
 }
 
-/// The attributes of an expression that is a statement.
+/// Attributes of an expression that is a statement.
 fn attributes(e: &Expr) -> &[syn::Attribute] {
     match e {
         Expr::Assign(e) => &e.attrs,

@@ -1,4 +1,4 @@
-//! Conditionals and loops: what is decided at run time keeps its shapes, what the host decides may change them.
+//! Conditionals and loops: those of the run time must keep shapes, those of the host may change them.
 use super::body::Walk;
 use super::places::{Changed, Variable, bare};
 use super::value::Value;
@@ -7,24 +7,25 @@ use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Expr, ExprForLoop, ExprIf, ExprMatch, ExprWhile};
 
-/// When a condition is decided.
+/// When, and by whom, a condition is decided.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decided {
-    /// By each program: both sides are recorded.
+    /// At run time, by each program: both branches are recorded.
     AtRunTime,
-    /// By the host, from values that are independent of sizes.
+    /// While tracing, by the host, from values that do not depend on sizes.
     ByHost,
-    /// Perhaps by the host, for some sizes only.
+    /// Possibly by the host, and for some sizes only.
     Unclear,
 }
 
-/// What is restored behind a branch.
+/// State that is restored after a branch.
 struct Before {
     variables: Vec<Variable>,
     quiet: bool,
 }
 
 impl Walk {
+    /// Walks a condition; returns when it is decided.
     fn condition(&mut self, e: &Expr) -> Decided {
         match bare(e) {
             Expr::Let(l) => {
@@ -46,7 +47,7 @@ impl Walk {
             },
         }
     }
-    /// Walks a branch, and gives its value and the variables behind it; those before it are restored.
+    /// Walks a branch; returns its value and the variables after it, and restores those before it.
     fn branch(&mut self, when: Decided, scope: usize, walk: impl FnOnce(&mut Self) -> Value) -> (Value, Vec<Variable>) {
         let before = Before { variables: self.variables.0.clone(), quiet: self.quiet };
         let facts = self.facts.clone();
@@ -58,6 +59,7 @@ impl Walk {
         (value, after)
     }
 
+    /// The value of an `if`; reports branches whose shapes differ at run time.
     pub(super) fn if_(&mut self, e: &ExprIf) -> Value {
         let scope = self.variables.0.len();
         let when = self.condition(&e.cond);
@@ -73,7 +75,7 @@ impl Walk {
             }
             for (before, (a, b)) in self.variables.0.clone().iter().zip(then.iter().zip(&other)) {
                 if let Some((x, y)) = a.value.conflict(&b.value, &self.facts) {
-                    // The side that changed the variable is to blame.
+                    // The branch that changed the variable's shape is to blame.
                     let at = if before.value.conflict(&a.value, &self.facts).is_some() { a } else { b };
                     self.report(&diag::sides(diag::shape(&x), diag::shape(&y)), &at.given, &[]);
                 }
@@ -83,7 +85,7 @@ impl Walk {
         self.quiet |= when == Decided::Unclear && jumps(|j| j.visit_expr_if(e));
         value
     }
-    /// The variables are what either of two branches left.
+    /// Sets the variables to what either of two branches may have left.
     fn merge(&mut self, a: Vec<Variable>, b: Vec<Variable>) {
         let join = |(mut a, b): (Variable, Variable)| {
             if a.mutable {
@@ -93,6 +95,7 @@ impl Walk {
         };
         self.variables.0 = a.into_iter().zip(b).map(join).collect();
     }
+    /// The value of a `match`.
     pub(super) fn match_(&mut self, e: &ExprMatch) -> Value {
         let when = match self.expr(&e.expr) {
             Value::Host { sized: false } => Decided::ByHost,
@@ -124,7 +127,7 @@ impl Walk {
         value
     }
 
-    /// A loop of the host: what it changes may have any shape in it and behind it.
+    /// Walks a loop of the host: variables that it changes may have any shape in it and after it.
     pub(super) fn repeated(&mut self, changed: &Changed, walk: impl FnOnce(&mut Self) -> Value) {
         let (scope, facts) = (self.variables.0.len(), self.facts.clone());
         self.variables.forget_all(changed);
@@ -133,7 +136,7 @@ impl Walk {
         self.variables.0.truncate(scope);
         self.variables.forget_all(changed);
     }
-    /// A loop at run time: what it changes has the same shape in each iteration.
+    /// Walks a loop at run time: variables that it changes must have the same shape in each iteration.
     fn recorded(&mut self, walk: impl FnOnce(&mut Self) -> Value) {
         let (before, facts) = (self.variables.0.clone(), self.facts.clone());
         walk(self);
@@ -147,6 +150,7 @@ impl Walk {
         }
         self.merge(before, after);
     }
+    /// Walks a `for` loop.
     pub(super) fn for_(&mut self, e: &ExprForLoop) {
         let changed = Changed::by(|c| c.visit_block(&e.body));
         let over = self.expr(&e.expr);
@@ -165,10 +169,11 @@ impl Walk {
             s.block(&e.body)
         });
     }
+    /// Walks a `while` loop.
     pub(super) fn while_(&mut self, e: &ExprWhile) {
         let changed = Changed::by(|c| c.visit_expr_while(e));
         let scope = self.variables.0.len();
-        // Once to see who decides it, without judging it twice.
+        // Walked once quietly to see who decides the condition, so that no mistake is reported twice.
         let (mut when, quiet) = (Decided::Unclear, std::mem::replace(&mut self.quiet, true));
         self.branch(Decided::Unclear, scope, |s| {
             when = s.condition(&e.cond);
@@ -189,7 +194,7 @@ impl Walk {
     }
 }
 
-/// `a..b`, `a..=b`, and `.step_by(..)` and `.rev()` of them: a `for` over these is recorded.
+/// Returns true for `a..b`, `a..=b`, and `.step_by(..)` and `.rev()` of them: a `for` over these runs in the kernel.
 fn is_range(e: &Expr) -> bool {
     match bare(e) {
         Expr::Range(r) => r.start.is_some() && r.end.is_some(),
@@ -206,7 +211,7 @@ fn has_let(e: &Expr) -> bool {
     }
 }
 
-/// Whether code may jump out of the block it stands in: what follows is then for the other case only.
+/// Returns true if code may jump out of its block, so that the code after it runs only in the other case.
 fn jumps(visit: impl FnOnce(&mut Jumps)) -> bool {
     let mut found = Jumps(false);
     visit(&mut found);

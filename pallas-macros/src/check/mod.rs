@@ -1,8 +1,8 @@
-//! What can be said about a kernel before it has numbers. A valid kernel never gets an error here.
+//! Checks of a kernel before its sizes have numbers. A valid kernel never gets an error here.
 //!
-//! [`spec`] judges signature and specs, [`usage`] what the body does with its operands, [`body`] the shapes in it: it
-//! walks the body as Rust would run it, with a [`value`] for each expression and each of the [`parameters`], and asks
-//! pallas-ir's own rules ([`rules`], [`blocks`]) about each operation.
+//! [`spec`] checks signature and specs, [`usage`] how the body uses its operands, [`body`] the shapes in it: it walks
+//! the body as Rust would run it, with a [`value`] for each expression and each of the [`parameters`], and applies
+//! pallas-ir's own rules ([`rules`], [`blocks`]) to each operation.
 mod blocks;
 mod body;
 mod control;
@@ -21,13 +21,13 @@ use crate::ast::{Errors, Options, Parameter};
 use crate::names::Names;
 use syn::ItemFn;
 
-/// Whether an attribute is `#[kernel]`.
+/// Returns true for the attribute `#[kernel]`.
 pub(crate) fn is_kernel(attribute: &syn::Attribute) -> bool {
     attribute.path().segments.last().is_some_and(|s| s.ident == "kernel")
 }
 
-/// Checks a kernel; each mistake is one error at the user's token. Gives those that rustc would not trip over: the
-/// expansion is code nevertheless.
+/// Checks a kernel; each mistake is one error at the user's token. Returns the errors that leave the expansion valid
+/// Rust; all others are added to `errors`.
 pub(crate) fn kernel(
     f: &ItemFn,
     options: &Options,

@@ -1,11 +1,11 @@
-//! When outputs and scratch are written, and by which programs.
+//! Checks when outputs and scratch are written, and by which programs.
 use crate::ast::{Errors, Options, Parameter, Role};
 use crate::rewrite::idents;
 use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, ItemFn};
 
-/// Outputs never stored, reads in front of writes, and blocks that programs of a parallel axis share.
+/// Reports outputs that are never stored, reads before writes, and blocks that programs of a parallel axis share.
 pub(super) fn writes(f: &ItemFn, options: &Options, parameters: &[Parameter], errors: &mut Errors) {
     let sequential = (0..options.grid.len()).any(|axis| !is_parallel(options, axis));
     for p in parameters.iter().filter(|p| matches!(p.role, Role::Output | Role::Scratch)) {
@@ -25,7 +25,7 @@ pub(super) fn writes(f: &ItemFn, options: &Options, parameters: &[Parameter], er
     }
 }
 
-/// Whether programs along an axis know nothing of each other.
+/// Returns true if the programs along an axis are independent of each other.
 fn is_parallel(options: &Options, axis: usize) -> bool {
     match &options.semantics {
         Some((names, _)) => names.get(axis).is_some_and(|n| n == "parallel"),
@@ -33,7 +33,7 @@ fn is_parallel(options: &Options, axis: usize) -> bool {
     }
 }
 
-/// A parallel axis that the map of an output leaves out, though every program stores.
+/// Reports a parallel axis that the map of an output leaves out, though every program stores.
 fn shared_block(p: &Parameter, options: &Options, errors: &mut Errors) {
     let Some(map) = p.block.as_ref().and_then(|b| b.map.as_ref()) else { return };
     if map.inputs.len() != options.grid.len() {
@@ -52,14 +52,15 @@ fn shared_block(p: &Parameter, options: &Options, errors: &mut Errors) {
     }
 }
 
-/// A read in front of anything that may store, in every run of the body.
+/// A read before anything that may store, in every run of the body.
 enum Early {
-    /// At this method.
+    /// Before any store; at this method.
     At(Ident),
-    /// All stores in front of it are of the programs whose number along a parallel axis is this one.
+    /// All stores before it are by programs with this index along a parallel axis.
     Begun(Begun),
 }
 impl Early {
+    /// Reports the read, with a hint how to initialise the memory.
     fn report(self, p: &Parameter, options: &Options, errors: &mut Errors) {
         let (what, name) = (if p.role == Role::Output { "output" } else { "scratch" }, &p.name);
         match self {
@@ -84,7 +85,8 @@ impl Early {
     }
 }
 
-/// Returns the hint for memory that one program of the parallel axis `axis` initialises: how to initialise it instead.
+/// Returns the hint for memory that only one program of the parallel axis `axis` initialises: how to initialise it
+/// instead.
 fn begin_help(p: &Parameter, options: &Options, axis: usize) -> String {
     let others = (0..options.grid.len()).filter(|&other| other != axis);
     let map = p.block.as_ref().and_then(|b| b.map.as_ref()).filter(|map| map.inputs.len() == options.grid.len());
@@ -101,33 +103,33 @@ fn begin_help(p: &Parameter, options: &Options, axis: usize) -> String {
     }
 }
 
-/// A condition on the number along a parallel axis.
+/// A condition `program_id(axis) == n` on the index along a parallel axis.
 #[derive(Clone)]
 struct Begun {
     condition: Expr,
     axis: usize,
 }
 
-/// What a body does with an output or a scratch buffer, in the order of the source.
+/// Accesses of a body to an output or a scratch buffer, in the order of the source.
 struct Uses<'a> {
     name: &'a Ident,
     options: &'a Options,
-    /// Branches, loops and closures around.
+    /// Number of enclosing branches, loops and closures.
     branches: usize,
-    /// Whether it may be stored to.
+    /// Whether the body may have stored to it so far.
     stored: bool,
     /// Whether every run of the body stores to the whole of it.
     always: bool,
-    /// Where no other store may have come before, the first condition that guards one.
+    /// The first condition that guards a store before which there is no other store.
     begun: Option<Begun>,
-    /// The first read that comes too early.
+    /// The first read before a store.
     early: Option<Early>,
 }
 impl<'a> Uses<'a> {
     fn of(name: &'a Ident, options: &'a Options) -> Self {
         Uses { name, options, branches: 0, stored: false, always: false, begun: None, early: None }
     }
-    /// `program_id(axis) == n` of a parallel axis.
+    /// The condition, if it is `program_id(axis) == n` for a parallel axis.
     fn begins(&self, condition: &Expr) -> Option<Begun> {
         let Expr::Binary(syn::ExprBinary { left, op: syn::BinOp::Eq(_), right, .. }) = condition else { return None };
         let (Expr::Call(call), Expr::Lit(_)) = (&**left, &**right) else { return None };
@@ -140,6 +142,7 @@ impl<'a> Uses<'a> {
         let axis: usize = axis.base10_parse().ok()?;
         is_parallel(self.options, axis).then(|| Begun { condition: condition.clone(), axis })
     }
+    /// Returns true if the expression is this output or buffer.
     fn is_ours(&self, e: &Expr) -> bool {
         match e {
             Expr::Paren(p) => self.is_ours(&p.expr),
@@ -148,6 +151,7 @@ impl<'a> Uses<'a> {
             _ => false,
         }
     }
+    /// Visits code that may not run, or may run several times.
     fn branch(&mut self, visit: impl FnOnce(&mut Self)) {
         self.branches += 1;
         visit(self);
@@ -217,7 +221,7 @@ impl Visit<'_> for Uses<'_> {
         self.branch(|u| visit::visit_expr_closure(u, e));
     }
     fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
-        // Another variable of this name: nothing is said about it.
+        // Another variable has this name, so uses of the name are not judged.
         self.stored |= p.ident == *self.name;
         visit::visit_pat_ident(self, p);
     }

@@ -1,8 +1,8 @@
-//! Functions of the user's own with a name of the language: what shadows the prelude is declared or imported by name in
-//! the kernel's file, so that is read before a mistake is reported.
+//! Functions of the user's with a name of the language. They shadow the prelude if the kernel's file declares or
+//! imports them by name, so the file is read before a mistake is reported.
 use std::collections::BTreeSet;
 
-/// Which of some names the file of the kernel declares or imports.
+/// Which of these names the file of the kernel declares or imports.
 pub(super) fn declared(names: &BTreeSet<String>) -> BTreeSet<String> {
     if !proc_macro::is_available() {
         return BTreeSet::new();
@@ -12,7 +12,7 @@ pub(super) fn declared(names: &BTreeSet<String>) -> BTreeSet<String> {
     names.iter().filter(|n| declares(&text, n)).cloned().collect()
 }
 
-/// Whether some source has a function of this name, or imports one from elsewhere.
+/// Returns true if the source text has a function of this name, or imports one from another crate than `pallas_rt`.
 pub(super) fn declares(text: &str, name: &str) -> bool {
     let words = |s: &str| -> Vec<String> {
         s.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty()).map(String::from).collect()

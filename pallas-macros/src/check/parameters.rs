@@ -1,11 +1,11 @@
-//! The kinds that parameters have in the body.
+//! Values of parameters at the beginning of the body.
 use super::value::{Value, View};
 use crate::ast::{BlockSize, Parameter, Role};
 use crate::names::Names;
 use pallas_ir::Dim;
 use syn::{Expr, Ident, Type};
 
-/// The kind of a parameter in the body.
+/// The value of a parameter in the body, as the check knows it.
 pub(super) fn value(p: &Parameter, names: &Names) -> Value {
     if !p.attrs.is_empty() {
         return Value::Unknown;
@@ -32,7 +32,7 @@ pub(super) fn value(p: &Parameter, names: &Names) -> Value {
     }
 }
 
-/// True for types like `[f32; 4]`, `&'static [f32]` and `Vec<f32>`.
+/// Returns true for types like `[f32; 4]`, `&'static [f32]` and `Vec<f32>`.
 fn is_list(ty: &Type) -> bool {
     let is_number = |ty: &Type| matches!(ty, Type::Path(t) if t.path.get_ident().is_some_and(primitive));
     match ty {
@@ -49,7 +49,7 @@ fn is_list(ty: &Type) -> bool {
     }
 }
 
-/// The size of an axis; one of 0 is reported as such.
+/// Size of a block along a dimension; unknown if it is 0, which is reported elsewhere; `None` if squeezed.
 fn block_size(size: &BlockSize, names: &Names) -> Option<Dim> {
     let size = match size {
         BlockSize::Squeezed => return None,
@@ -59,7 +59,7 @@ fn block_size(size: &BlockSize, names: &Names) -> Option<Dim> {
     Some(if size.as_number() == Some(0) { Dim::UNKNOWN } else { size })
 }
 
-/// True for names of number types and `bool`.
+/// Returns true for the name of a number type or `bool`.
 pub(super) fn primitive(name: &Ident) -> bool {
     const TYPES: [&str; 15] =
         ["bool", "f32", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "isize", "usize", "i128", "u128"];

@@ -1,4 +1,4 @@
-//! Variables of a body: what they hold, and which of them change where the check can't see.
+//! Variables of a body: their values, and which of them change where the check cannot see.
 use super::value::Value;
 use crate::ast::assigns;
 use proc_macro2::{TokenStream, TokenTree};
@@ -7,15 +7,15 @@ use std::collections::HashSet;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, Pat};
 
-/// A variable in scope.
+/// A variable in scope, with its value.
 #[derive(Clone, Debug)]
 pub(super) struct Variable {
     name: String,
-    /// Whether it may get another value: it is `mut`, or its declaration gives it none.
+    /// Whether it may get another value: it is `mut`, or declared without a value.
     pub(super) mutable: bool,
-    /// What it holds.
+    /// Value that it holds now.
     pub(super) value: Value,
-    /// The tokens that gave it this value.
+    /// Tokens of the expression that gave it this value.
     pub(super) given: TokenStream,
 }
 
@@ -35,23 +35,24 @@ impl Variables {
             (v.value, v.given) = (value, given);
         }
     }
-    /// The variables from the given one on get their value later.
+    /// Marks the variables from index `from` on as getting their values later.
     pub(super) fn deferred(&mut self, from: usize) {
         self.0[from..].iter_mut().for_each(|v| v.mutable = true);
     }
-    /// A mutable variable may hold anything now.
+    /// Forgets the value of a variable, if it is mutable.
     pub(super) fn forget(&mut self, name: &Ident) {
         if let Some(v) = self.0.iter_mut().rev().find(|v| *name == v.name && v.mutable) {
             v.value = Value::Unknown;
         }
     }
-    /// Whatever some code changes may hold anything now.
+    /// Forgets the values of the mutable variables that some code changes.
     pub(super) fn forget_all(&mut self, changed: &Changed) {
         let names = [&changed.assigned, &changed.called];
         let forgotten = |v: &&mut Variable| v.mutable && names.iter().any(|n| n.contains(&v.name));
         self.0.iter_mut().filter(forgotten).for_each(|v| v.value = Value::Unknown);
     }
-    /// Declares a pattern's names: as parts of the value where pattern and value have the same form.
+    /// Declares a pattern's names, with parts of the value where pattern and value have the same form, else with
+    /// unknown values.
     pub(super) fn bind(&mut self, pattern: &Pat, value: Value) {
         match (pattern, value) {
             (Pat::Ident(id), value) if id.subpat.is_none() => {
@@ -83,7 +84,7 @@ fn is_rest(p: &Pat) -> bool {
     matches!(p, Pat::Rest(_)) || matches!(p, Pat::Ident(id) if id.subpat.is_some())
 }
 
-/// Without parentheses, and the invisible ones of `macro_rules!`.
+/// Strips parentheses, and the invisible groups of `macro_rules!`.
 pub(super) fn bare(mut e: &Expr) -> &Expr {
     loop {
         e = match e {
@@ -94,7 +95,7 @@ pub(super) fn bare(mut e: &Expr) -> &Expr {
     }
 }
 
-/// The variable that a place is, or is a part of.
+/// The variable that a place expression is, or is a part of.
 pub(super) fn root(e: &Expr) -> Option<&Ident> {
     match bare(e) {
         Expr::Path(p) => p.path.get_ident(),
@@ -105,10 +106,10 @@ pub(super) fn root(e: &Expr) -> Option<&Ident> {
     }
 }
 
-/// The variables that some code changes.
+/// Names of the variables that some code changes.
 #[derive(Default)]
 pub(super) struct Changed {
-    /// Assigned.
+    /// Variables that are assigned.
     pub(super) assigned: HashSet<String>,
     /// Receivers of methods, which may borrow them mutably if they are `mut`.
     pub(super) called: HashSet<String>,
@@ -145,13 +146,13 @@ impl Visit<'_> for Changed {
     }
 }
 
-/// What a body changes where the check can't follow: such variables, and functions of such names, are unknown.
+/// Names whose meaning or value the check cannot follow: such variables and functions are unknown.
 #[derive(Default)]
 pub(super) struct Unseen {
     names: HashSet<String>,
-    /// Receivers of methods in closures.
+    /// Receivers of methods that closures call.
     called: HashSet<String>,
-    /// `ref mut`, or a glob import: anything may be meant by any name.
+    /// Whether every name is unknown, because of `ref mut` or a glob import.
     everything: bool,
 }
 
@@ -161,19 +162,20 @@ impl Unseen {
         unseen.visit_block(body);
         unseen
     }
-    /// The same and some names more.
+    /// Adds names.
     pub(super) fn and(mut self, names: impl IntoIterator<Item = String>) -> Unseen {
         self.names.extend(names);
         self
     }
-    /// Whether a function of this name may be another one.
+    /// Returns true if a function of this name may be another one than it seems.
     pub(super) fn covers(&self, name: &Ident) -> bool {
         self.everything || self.names.contains(&name.to_string())
     }
-    /// Whether a variable may change unseen.
+    /// Returns true if a variable may change where the check cannot see.
     pub(super) fn changes(&self, v: &Variable) -> bool {
         self.everything || self.names.contains(&v.name) || v.mutable && self.called.contains(&v.name)
     }
+    /// Records every name in the tokens.
     fn mentioned(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {

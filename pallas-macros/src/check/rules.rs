@@ -1,6 +1,6 @@
-//! Functions and methods of the language, by name: their arguments are read, pallas-ir's rule judges them.
+//! Functions and methods of the kernel language, by name: reads their arguments and applies pallas-ir's shape rules.
 //!
-//! A function counts as the prelude's unless the body declares another of its name.
+//! A function is taken for the prelude's unless the body declares another one of its name.
 use super::body::Walk;
 use super::places::{bare, root};
 use super::value::{Span, Value};
@@ -10,10 +10,10 @@ use pallas_ir::structural::{Broadcast, Concat, Dot, Iota, Reshape, Slice, Transp
 use pallas_ir::{DType, Diag, Dim, ScalarOp, diag};
 use syn::{Expr, ExprCall, ExprMethodCall};
 
-/// Shapes do not depend on element types: one stands for all.
+/// Element type for rules of shapes, which do not depend on it.
 const ANY: DType = DType::F32;
 
-/// A kind of argument -> its statically known value, if any; the operand and its expression, if it is one.
+/// Expands a kind of argument to its statically known value, if any, or to the operand and its expression.
 macro_rules! argument {
     (Axis $arg:ident $rank:ident) => {
         $arg.0.axis()
@@ -48,7 +48,7 @@ macro_rules! argument {
 }
 
 impl Walk {
-    /// The name of a function of the language.
+    /// The name of a function, if the callee is one of the language.
     fn function(&mut self, callee: &Expr) -> Option<String> {
         let Expr::Path(p) = bare(callee) else { return None };
         let segments = &p.path.segments;
@@ -63,6 +63,7 @@ impl Walk {
         (ours && p.qself.is_none()).then(|| last.to_string())
     }
 
+    /// The value of a function call.
     pub(super) fn call(&mut self, c: &ExprCall) -> Value {
         let args: Vec<Value> = c.args.iter().map(|a| self.expr(a)).collect();
         let exprs: Vec<&Expr> = c.args.iter().collect();
@@ -123,6 +124,7 @@ impl Walk {
         }
     }
 
+    /// The value of a method call.
     pub(super) fn method(&mut self, m: &ExprMethodCall) -> Value {
         let receiver = self.expr(&m.receiver);
         let args: Vec<Value> = m.args.iter().map(|a| self.expr(a)).collect();
@@ -135,14 +137,14 @@ impl Walk {
             _ => None,
         };
         known.unwrap_or_else(|| {
-            // A method nobody knows may borrow its receiver mutably.
+            // An unknown method may borrow its receiver mutably.
             if let Some(name) = root(&m.receiver) {
                 self.variables.forget(name);
             }
             Value::Unknown
         })
     }
-    /// A method of a tile or a scalar; None if the language has none of this name.
+    /// The value of a method of a tile or a scalar; `None` if the language has none of this name.
     fn tile_method(&mut self, dims: &[Dim], m: &ExprMethodCall, args: &[Value]) -> Option<Value> {
         let name = m.method.to_string();
         let exprs: Vec<&Expr> = std::iter::once(&*m.receiver).chain(&m.args).collect();
@@ -170,11 +172,11 @@ impl Walk {
         }
         self.shape_method(dims, m, args, &exprs)
     }
-    /// A method that changes shapes.
+    /// The value of a method that changes shapes; `None` if there is none of this name.
     fn shape_method(&mut self, dims: &[Dim], m: &ExprMethodCall, args: &[Value], exprs: &[&Expr]) -> Option<Value> {
         let (name, rank) = (m.method.to_string(), dims.len());
         let given: Vec<(&Value, &Expr)> = args.iter().zip(exprs[1..].iter().copied()).collect();
-        /// A method declared in an operation's file -> its check, if the names are equal. An argument that is not known
+        /// Expands a method that an operation's file declares to its check, if the names are equal. An unknown argument
         /// makes the result unknown.
         macro_rules! declared {
             ($doc:tt $name:ident $Class:ident ($($arg:ident: $Kind:ident),*) $Element:ident { $op:expr }) => {
@@ -233,10 +235,12 @@ impl Walk {
     fn may_be_one(&self, d: &Dim) -> bool {
         self.facts.same(d, &Dim::from(1i64)) != Verdict::No
     }
+    /// Reports a mistake of a method call.
     fn refuse(&mut self, mistake: &Diag, m: &ExprMethodCall) -> Value {
         self.report(mistake, &m.method, &[]);
         Value::Unknown
     }
+    /// The value of a slice with these starts, sizes and strides.
     fn slice(&mut self, dims: &[Dim], parts: [&Value; 3], m: &ExprMethodCall, exprs: &[&Expr]) -> Value {
         let [Some(start), Some(size), Some(stride)] = parts.map(Value::sizes) else { return Value::Unknown };
         let numbers = |sizes: &[Dim]| sizes.iter().map(Dim::as_number).collect::<Option<Vec<i64>>>();
@@ -260,7 +264,7 @@ fn tile(v: &Value) -> Option<&[Dim]> {
     }
 }
 
-/// `&[(1, 0)]`
+/// The pairs of axes in an expression such as `&[(1, 0)]`.
 fn pairs(v: &Value) -> Option<Vec<(usize, usize)>> {
     let pair = |v: &Value| match v {
         Value::Several(two) if two.len() == 2 => Some((two[0].axis()?, two[1].axis()?)),
@@ -280,7 +284,7 @@ fn span(start: &Value, size: &Value, stride: &Value) -> Value {
     Value::Span(Span::Part { start, size: size.size(), stride: stride.size() })
 }
 
-/// A method of a host number that gives a host number; None if nobody knows.
+/// The value of a host number's method that returns a host number; `None` if the check does not know the method.
 fn host_method(host: &Value, m: &ExprMethodCall, args: &[Value]) -> Option<Value> {
     let name = m.method.to_string();
     if let (Value::Size(a), [Value::Size(b)]) = (host, args) {

@@ -1,4 +1,4 @@
-//! Signature and specs: ranks, index maps, names, options.
+//! Checks signature and specs: ranks, index maps, names, options.
 use crate::ast::{Block, BlockSize, Errors, Options, Parameter, Role};
 use pallas_ir::diag::{axes, dimensions};
 use quote::{ToTokens, quote};
@@ -26,6 +26,7 @@ pub(super) fn specs(f: &ItemFn, options: &Options, parameters: &[Parameter], err
     miscounted(&parameters.iter().flat_map(|p| counts(p, options)).collect::<Vec<_>>(), options, errors);
 }
 
+/// Checks qualifiers, generics and result of the function.
 fn signature(f: &ItemFn, errors: &mut Errors) {
     let sig = &f.sig;
     if let Some(token) = &sig.asyncness {
@@ -58,6 +59,7 @@ fn signature(f: &ItemFn, errors: &mut Errors) {
     }
 }
 
+/// Checks the semantics of the grid's axes.
 fn semantics(options: &Options, errors: &mut Errors) {
     let Some((names, tokens)) = &options.semantics else { return };
     if names.len() != options.grid.len() && options.grid_tokens.is_some() {
@@ -73,6 +75,7 @@ fn semantics(options: &Options, errors: &mut Errors) {
     }
 }
 
+/// Checks the specs of one parameter.
 fn parameter(p: &Parameter, options: &Options, all: &[Parameter], errors: &mut Errors) {
     match (p.role, &p.block, &p.sizes) {
         (Role::Output, None, _) if !p.unread => {
@@ -136,6 +139,7 @@ fn parameter(p: &Parameter, options: &Options, all: &[Parameter], errors: &mut E
     }
 }
 
+/// Checks a block spec: array dimensions, block extents, index map and options.
 fn block(p: &Parameter, b: &Block, options: &Options, parameters: &[Parameter], errors: &mut Errors) {
     let rank = b.dims.len();
     for d in b.dims.iter().filter(|d| matches!(d, Expr::Infer(_))) {
@@ -230,16 +234,16 @@ fn block(p: &Parameter, b: &Block, options: &Options, parameters: &[Parameter], 
     }
 }
 
-/// An index that is a grid axis: it walks along the blocks that this axis counts.
+/// An index in a map that is a grid axis, while the grid has an axis that counts the blocks of its dimension.
 struct Count<'a> {
     entry: &'a Expr,
-    /// The array's dimension, of which it is a block index.
+    /// The array's dimension that this index counts blocks of.
     dim: &'a Expr,
-    /// Number of its blocks, as tokens.
+    /// Number of blocks of the dimension, as tokens.
     blocks: String,
-    /// The axis whose argument it is.
+    /// The grid axis that the map uses.
     taken: usize,
-    /// The axis that counts these blocks.
+    /// The grid axis that counts these blocks.
     own: usize,
 }
 
@@ -247,7 +251,7 @@ fn text(tokens: &dyn ToTokens) -> String {
     tokens.to_token_stream().to_string()
 }
 
-/// The indices of a parameter's map that are grid axes, where an axis counts the blocks of the dimension word for word.
+/// The indices of a parameter's map that are grid axes, where an axis is exactly the number of blocks of the dimension.
 fn counts<'a>(p: &'a Parameter, options: &Options) -> Vec<Count<'a>> {
     let Some((b, map)) = p.block.as_ref().and_then(|b| b.map.as_ref().map(|map| (b, map))) else { return vec![] };
     let entries: Vec<&Expr> = match &*map.body {
@@ -274,17 +278,17 @@ fn counts<'a>(p: &'a Parameter, options: &Options) -> Vec<Count<'a>> {
     entries.into_iter().zip(sizes).zip(&b.dims).filter_map(count).collect()
 }
 
-/// Refuses indices that are another axis than the one that counts their blocks; one error at the grid if all maps agree
+/// Refuses indices that use another axis than the one that counts their blocks; one error at the grid if all maps agree
 /// about another order of its axes.
 fn miscounted(all: &[Count<'_>], options: &Options, errors: &mut Errors) {
-    // What is declared equal may be counted by either.
+    // Either of two sizes that `assume` declares equal may count blocks.
     if !options.assume.is_empty() {
         return;
     }
     let spaced = |e: &str| e.replace(" (", "(").replace(" ,", ",").replace("( ", "(").replace(" )", ")");
     let extent = |axis: usize| options.grid.get(axis).map_or(String::new(), |e| spaced(&text(e)));
     let wrong: Vec<&Count<'_>> = all.iter().filter(|count| count.taken != count.own).collect();
-    // Whose blocks each axis' argument takes, in all maps.
+    // For each axis' argument: the axis that counts the blocks it is used for, in all maps.
     let order: Vec<usize> = (0..options.grid.len())
         .map(|axis| all.iter().find(|count| count.taken == axis).map_or(axis, |count| count.own))
         .collect();
@@ -309,14 +313,15 @@ fn miscounted(all: &[Count<'_>], options: &Options, errors: &mut Errors) {
     }
 }
 
-/// Whether a type is a reference that may end with the call; text is copied.
+/// Returns true for a reference type whose referent may end with the call; `&str` is copied and does not count.
 fn borrowed(ty: &syn::Type) -> bool {
     let syn::Type::Reference(r) = ty else { return false };
     let is_static = r.lifetime.as_ref().is_some_and(|l| l.ident == "static");
     !is_static && !matches!(&*r.elem, syn::Type::Path(p) if p.path.is_ident("str"))
 }
 
-/// Parameters that a part of a spec mentions and that have no value while the kernel is traced. Names in `own` are others.
+/// Reports parameters that the expression `e` of a spec mentions but that have no value while the kernel is traced.
+/// Names in `own` are not parameters.
 fn unseen(e: &Expr, what: &str, (parameters, own): (&[Parameter], &HashSet<String>), help: &str, errors: &mut Errors) {
     let mut names = Mentioned(vec![]);
     names.visit_expr(e);
@@ -333,7 +338,7 @@ fn unseen(e: &Expr, what: &str, (parameters, own): (&[Parameter], &HashSet<Strin
     }
 }
 
-/// Names that stand for values.
+/// Names in an expression that stand for values.
 struct Mentioned(Vec<Ident>);
 impl<'a> Visit<'a> for Mentioned {
     fn visit_expr_call(&mut self, call: &'a syn::ExprCall) {
@@ -345,7 +350,7 @@ impl<'a> Visit<'a> for Mentioned {
     }
 }
 
-/// Whether a block is its whole array, word for word.
+/// Returns true if a block has exactly the sizes of its array.
 fn whole(b: &Block, sizes: &[BlockSize]) -> bool {
     b.dims.iter().zip(sizes).all(|(d, s)| match s {
         BlockSize::Blocked(e) => e.to_token_stream().to_string() == d.to_token_stream().to_string(),

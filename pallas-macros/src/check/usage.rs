@@ -1,4 +1,4 @@
-//! What the body does with the kernel's operands.
+//! Checks how the body uses the kernel's operands.
 use crate::ast::{Errors, Options, Parameter, Role};
 use crate::names::Names;
 use crate::rewrite::idents;
@@ -8,7 +8,7 @@ use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, ItemFn};
 
-/// Inputs that the body writes, and refs where it needs tiles.
+/// Reports inputs that the body writes, and refs where it needs tiles.
 pub(super) fn refs(f: &ItemFn, parameters: &[Parameter], errors: &mut Errors) {
     let mut uses = OfNames::default();
     uses.visit_block(&f.block);
@@ -30,7 +30,7 @@ pub(super) fn refs(f: &ItemFn, parameters: &[Parameter], errors: &mut Errors) {
     }
 }
 
-/// Operands that nothing mentions.
+/// Reports operands that nothing mentions.
 pub(super) fn operands(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
     let mut body = idents(f.block.to_token_stream());
     // What maps must not read is an error of its own.
@@ -48,7 +48,7 @@ pub(super) fn operands(f: &ItemFn, options: &Options, parameters: &[Parameter], 
     }
 }
 
-/// Calls of writing methods on plain names, plain names in the place of tiles, and the names that the body binds anew.
+/// Uses of names in a body: calls of writing methods on them, places where they stand for tiles, and new bindings.
 #[derive(Default)]
 struct OfNames<'a> {
     calls: Vec<(&'a Ident, &'a Ident)>,
@@ -56,20 +56,21 @@ struct OfNames<'a> {
     bound: Vec<&'a Ident>,
 }
 impl<'a> OfNames<'a> {
-    /// Nothing is said of a parameter if the body has a variable of its name.
+    /// Returns true if the body has a variable of the parameter's name, so that the name's uses may be the variable's.
     fn shadowed(&self, name: &str) -> bool {
         self.bound.iter().any(|b| *b == name)
     }
-    /// The methods that write the parameter of this name.
+    /// Methods that write the parameter of this name.
     fn writes(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
         let shadowed = self.shadowed(name);
         self.calls.iter().filter(move |(receiver, _)| !shadowed && *receiver == name).map(|(_, method)| *method)
     }
-    /// Where the parameter of this name stands for a tile.
+    /// Places where the parameter of this name stands for a tile.
     fn as_tiles(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
         let shadowed = self.shadowed(name);
         self.tiles.iter().filter(move |tile| !shadowed && **tile == name).copied()
     }
+    /// Records an expression in the place of a tile.
     fn tile(&mut self, e: &'a Expr) {
         if let Expr::Path(path) = e {
             self.tiles.extend(path.path.get_ident());
@@ -102,7 +103,7 @@ impl<'a> Visit<'a> for OfNames<'a> {
     }
 }
 
-/// Returns true for a method that tiles have and refs have not.
+/// Returns true for a method that tiles have and refs do not.
 fn is_of_tiles(name: &str) -> bool {
     const WRITTEN_OUT: [&str; 13] = [
         "ln",
@@ -131,7 +132,7 @@ fn is_of_tiles(name: &str) -> bool {
     is_row || WRITTEN_OUT.contains(&name)
 }
 
-/// Whether an operand binds a dimension that grid, body or another spec uses.
+/// Returns true if an operand gives its size to a dimension that grid, body or another spec uses.
 fn sizes_something(p: &Parameter, parameters: &[Parameter], used: &[String], names: &Names) -> bool {
     let Some(b) = &p.block else { return false };
     let own: Vec<String> =

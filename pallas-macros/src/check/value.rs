@@ -1,60 +1,61 @@
-//! What the check knows about the value of an expression.
+//! Values of expressions, as far as the check knows them.
 use pallas_ir::Dim;
 use pallas_ir::dim::{Facts, Verdict};
 
-/// What an expression gives, as far as it can be known without numbers.
+/// Value of an expression, as far as it is known without numbers.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    /// Anything: agrees with everything.
+    /// Unknown: agrees with everything.
     Unknown,
-    /// No value.
+    /// The unit value `()`.
     Unit,
-    /// A host number or `bool`. One that depends on sizes may guard code that is right for those sizes only.
+    /// A number or `bool` of the host. With `sized` it depends on sizes, and may guard code that is right for these
+    /// only.
     Host { sized: bool },
-    /// A host integer built from sizes.
+    /// An integer of the host computed from sizes.
     Size(Dim),
-    /// A tile of this shape; a run-time scalar is one without axes.
+    /// A tile of this shape; a run-time scalar has no axes.
     Tile(Vec<Dim>),
-    /// A ref's block, or a view of it.
+    /// A block of an operand, or a view of it.
     View(View),
-    /// A prefetch operand and its rank.
+    /// A prefetch operand: its name and rank.
     Prefetch(String, usize),
-    /// What selects elements along an axis of a view.
+    /// An index expression that selects elements along an axis of a view.
     Span(Span),
     /// A tuple or an array.
     Several(Vec<Value>),
-    /// Host values in an array, a slice or a `Vec`, whose number is not known.
+    /// Values of the host in an array, a slice or a `Vec` of unknown length.
     List,
 }
 
-/// A block, or the part of it that a view selects.
+/// A block of an operand, or the part of it that a view selects.
 #[derive(Clone, Debug)]
 pub(super) struct View {
-    /// The operand.
+    /// Name of the operand.
     pub(super) name: String,
-    /// `None`: unknown.
+    /// Shape of the view; `None`: unknown.
     pub(super) shape: Option<Vec<Dim>>,
 }
 
-/// Elements along an axis.
+/// The elements that an index expression selects along an axis.
 #[derive(Clone, Debug)]
 pub(super) enum Span {
-    /// `..`
+    /// All elements: `..`.
     All,
-    /// `size` elements `stride` apart; a start that only run time knows is `None`.
+    /// `size` elements, `stride` apart; `start` is `None` if only known at run time.
     Part { start: Option<Dim>, size: Dim, stride: Dim },
 }
 
 impl Value {
-    /// A number.
+    /// Creates a constant size.
     pub(super) fn number(n: i64) -> Value {
         Value::Size(Dim::from(n))
     }
-    /// A run-time scalar.
+    /// Creates a run-time scalar.
     pub(super) fn scalar() -> Value {
         Value::Tile(vec![])
     }
-    /// The axes of a tile or scalar; a host number stands for any shape, like a scalar.
+    /// Shape of a tile or scalar as an operand; empty for a host number, which stands for any shape, like a scalar.
     pub(super) fn operand(&self) -> Option<&[Dim]> {
         match self {
             Value::Tile(dims) => Some(dims),
@@ -68,11 +69,11 @@ impl Value {
             | Value::Several(_) => None,
         }
     }
-    /// Whether it is a number or `bool` of the host.
+    /// Returns true for a number or `bool` of the host.
     pub(super) fn is_host(&self) -> bool {
         matches!(self, Value::Host { .. } | Value::Size(_))
     }
-    /// Whether it is a host value that the kernel's sizes decide.
+    /// Returns true for a host value that depends on the kernel's sizes.
     pub(super) fn is_sized(&self) -> bool {
         match self {
             Value::Host { sized } => *sized,
@@ -80,25 +81,25 @@ impl Value {
             _ => false,
         }
     }
-    /// As a size; one the check can't follow is unknown.
+    /// The value as a size; unknown if the check does not know it.
     pub(super) fn size(&self) -> Dim {
         match self {
             Value::Size(d) => d.clone(),
             _ => Dim::UNKNOWN,
         }
     }
-    /// As a small number, such as an axis.
+    /// The value as a small number, such as an axis.
     pub(super) fn axis(&self) -> Option<usize> {
         usize::try_from(self.size().as_number()?).ok()
     }
-    /// As the sizes of a shape.
+    /// The elements of a tuple or array as the sizes of a shape.
     pub(super) fn sizes(&self) -> Option<Vec<Dim>> {
         match self {
             Value::Several(items) => Some(items.iter().map(Value::size).collect()),
             _ => None,
         }
     }
-    /// As the axes of a tile of some rank.
+    /// The value as a list of axes of a tile of this rank: `..`, a tuple or one number.
     pub(super) fn axes(&self, rank: usize) -> Option<Vec<usize>> {
         match self {
             Value::Span(Span::All) => Some((0..rank).collect()),
@@ -107,7 +108,7 @@ impl Value {
         }
     }
 
-    /// What is known if it is either of two values.
+    /// The value of an expression that is either `self` or `other`.
     pub(super) fn join(&self, other: &Value, facts: &Facts) -> Value {
         let same = |a: &Dim, b: &Dim| facts.same(a, b) == Verdict::Yes;
         match (self, other) {
@@ -124,7 +125,7 @@ impl Value {
             _ => Value::Unknown,
         }
     }
-    /// The first pair of tiles within two values whose shapes can't be the same.
+    /// Shapes of the first pair of tiles within two values that cannot be equal.
     pub(super) fn conflict(&self, other: &Value, facts: &Facts) -> Option<(Vec<Dim>, Vec<Dim>)> {
         match (self, other) {
             (Value::Tile(a), Value::Tile(b)) => {

@@ -1,4 +1,5 @@
-//! Operators: `a < b` becomes `Cmp(&a).lt(&b)`, `a && b` keeps its short circuit, a size on the left is borrowed.
+//! Rewrites operators: `a < b` becomes `Cmp(&a).lt(&b)`, `a && b` keeps its short circuit, a size on the left is
+//! borrowed.
 use super::state::{Kind, Rewrite};
 use super::tokens::{bare, braced, call, first};
 use crate::ast::assigns;
@@ -9,6 +10,7 @@ use syn::visit_mut::VisitMut;
 use syn::{BinOp, Expr, Ident, Stmt, UnOp, parse_quote_spanned};
 
 impl Rewrite {
+    /// Rewrites a binary operator.
     pub(super) fn binary(&mut self, mut b: syn::ExprBinary, e: &mut Expr) {
         if assigns(&b.op) {
             self.visit_expr_mut(&mut b.right);
@@ -36,7 +38,7 @@ impl Rewrite {
         let (l, r) = (bare(&b.left), bare(&b.right));
         let sp = b.op.span();
         let m = Span::mixed_site();
-        // The method, and that of the comparison turned round.
+        // Method of the comparison, and of the comparison with its sides swapped.
         let names = match b.op {
             BinOp::Lt(_) => ["lt", "gt"],
             BinOp::Le(_) => ["le", "ge"],
@@ -82,7 +84,7 @@ impl Rewrite {
             quote_spanned!(sp=> #[allow(unused_imports, reason = "staged values compare without")] use #root::HostCmp as _; #compared),
         );
     }
-    /// `&&` and `||` whose right side may do more than compute: only the right side is inside the region.
+    /// Rewrites `&&` or `||` whose right side may have effects: only the right side is inside of the region.
     fn short_circuit(&mut self, mut b: syn::ExprBinary, e: &mut Expr) {
         let (sp, and) = (b.op.span(), matches!(b.op, BinOp::And(_)));
         self.visit_expr_mut(&mut b.left);
@@ -116,7 +118,7 @@ impl Rewrite {
     }
 }
 
-/// Without the braces or parentheses that rustc would call unnecessary around an argument.
+/// Strips braces or parentheses that rustc would call unnecessary around an argument.
 fn unbraced(e: &Expr) -> &Expr {
     match bare(e) {
         Expr::Block(b) if b.label.is_none() => match &b.block.stmts[..] {
@@ -127,11 +129,12 @@ fn unbraced(e: &Expr) -> &Expr {
     }
 }
 
+/// Returns true for a comparison operator.
 fn compares(op: &BinOp) -> bool {
     matches!(op, BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_) | BinOp::Eq(_) | BinOp::Ne(_))
 }
 
-/// Returns true if evaluating an expression of run-time values can neither fault nor change anything, so that it may be
+/// Returns true if evaluating an expression of run-time values can neither fault nor have effects, so that it may be
 /// computed although its result is not needed.
 fn effectless(e: &Expr) -> bool {
     match e {

@@ -1,4 +1,4 @@
-//! `if`, `for`, `while`: the user's blocks stay in place between the steps of a region object.
+//! Rewrites `if`, `for` and `while`: the user's blocks stay in place between calls that record a region.
 use super::state::{Kind, Rewrite};
 use super::tokens::{bare, braced, call, first, last};
 use proc_macro2::{Span, TokenStream};
@@ -7,11 +7,11 @@ use syn::spanned::Spanned;
 use syn::visit_mut::VisitMut;
 use syn::{BinOp, Block, Expr, Ident, Stmt, parse_quote_spanned};
 
-/// Methods called on a staged range: `step_by`, `rev`, each with its argument.
+/// Methods called on a staged range, `step_by` and `rev`, each with its argument.
 type Chain = Vec<(Ident, Option<Expr>)>;
 
 impl Rewrite {
-    /// An assignment to a variable declared without a value: only where the host decides every region around it.
+    /// Checks an assignment to a variable declared without a value: the host must decide every region around it.
     pub(super) fn late_value(&mut self, left: &Expr, e: &mut Expr) {
         let Expr::Path(p) = left else { return };
         let Some(i) = p.path.get_ident() else { return };
@@ -31,7 +31,7 @@ impl Rewrite {
             *e = parse_quote_spanned!(here=> { #(#checks)* #assignment })
         }
     }
-    /// A condition with `let`: the host decides it, and it binds names for what follows.
+    /// Declares the names that a condition with `let` binds; the host decides such a condition.
     pub(super) fn let_binds(&mut self, c: &mut Expr) {
         match c {
             Expr::Let(l) => {
@@ -46,6 +46,7 @@ impl Rewrite {
             c => self.visit_expr_mut(c),
         }
     }
+    /// Rewrites an `if`.
     pub(super) fn if_(&mut self, e: &mut Expr) {
         let Expr::If(mut i) = e.clone() else { return };
         let expect = self.expect.take();
@@ -104,8 +105,8 @@ impl Rewrite {
         );
         *e = braced(sp, inner);
     }
-    /// A side of an `if`: a host number that it yields becomes an argument of its own call, so that errors point at it.
-    /// Returns its span.
+    /// Rewrites a branch of an `if`: a host number that it yields becomes an argument of its own call, so that errors
+    /// point at it. Returns its span.
     fn side(&mut self, block: &mut Block, key: &Ident) -> Option<Span> {
         let number = match block.stmts.last() {
             Some(Stmt::Expr(e, None)) => number_in(e),
@@ -117,6 +118,7 @@ impl Rewrite {
         }
         number
     }
+    /// Wraps a yielded value, or each part of a tuple, in a call that carries its span.
     fn given(&self, e: &mut Expr, key: &Ident) {
         if let Expr::Tuple(t) = e {
             return t.elems.iter_mut().for_each(|e| self.given(e, key));
@@ -126,6 +128,7 @@ impl Rewrite {
         let key = Ident::new(&key.to_string(), Span::mixed_site().located_at(here));
         *e = Expr::Verbatim(call(last(e), gives, quote!(#key, #value)));
     }
+    /// Rewrites a `for`.
     pub(super) fn for_(&mut self, e: &mut Expr) {
         let Expr::ForLoop(mut f) = e.clone() else { return };
         let unroll = f.attrs.iter().any(|a| a.path().is_ident("unroll"));
@@ -184,6 +187,7 @@ impl Rewrite {
         );
         *e = braced(sp, inner);
     }
+    /// Rewrites a `while`.
     pub(super) fn while_(&mut self, e: &mut Expr) {
         let Expr::While(mut f) = e.clone() else { return };
         if has_let(&f.cond) || self.surely_host(&f.cond) {
@@ -236,7 +240,7 @@ fn has_let(e: &Expr) -> bool {
     }
 }
 
-/// The span of the host number that an expression is, or that a tuple contains.
+/// Span of the host number that an expression is, or that a tuple contains.
 fn number_in(e: &Expr) -> Option<Span> {
     match e {
         Expr::Lit(_) | Expr::Cast(_) => Some(first(e)),
@@ -248,7 +252,7 @@ fn number_in(e: &Expr) -> Option<Span> {
     }
 }
 
-/// Returns `a..b` or `a..=b` and the methods called on it, if a `for` over it is staged.
+/// The range `a..b` or `a..=b` and the methods called on it, if a `for` over it can be staged.
 fn range(e: &mut Expr) -> Option<(syn::ExprRange, Chain)> {
     match e {
         Expr::Range(r) if r.start.is_some() && r.end.is_some() => Some((r.clone(), vec![])),

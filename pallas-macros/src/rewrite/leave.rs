@@ -1,4 +1,5 @@
-//! `break`, `continue`, `return`: they leave an `if` or `while` only where the host decides it, and never a staged `for`.
+//! Rewrites `break`, `continue` and `return`: they may leave an `if` or `while` only if the host decides it, and never
+//! a staged `for`.
 use super::state::{Frame, Kind, Loop, Region, Rewrite};
 use super::tokens::first;
 use proc_macro2::{Span, TokenStream};
@@ -7,34 +8,36 @@ use syn::spanned::Spanned;
 use syn::{Expr, Label, Lifetime, parse_quote_spanned};
 
 impl Rewrite {
-    /// Enters a loop; if it may be staged, its region is the innermost.
+    /// Enters a loop; if it may be staged (`staged`), the innermost open region is its own.
     pub(super) fn enter(&mut self, label: Option<&Label>, staged: Option<Kind>) {
         let regions = self.regions.len() - usize::from(staged.is_some());
         let label = label.map(|l| l.name.clone());
         self.frames.push(Frame::Loop(Loop { label, made: false, staged, regions, block: false }));
     }
+    /// Enters a labelled block.
     pub(super) fn enter_block(&mut self, label: &Label) {
         let (label, regions) = (Some(label.name.clone()), self.regions.len());
         self.frames.push(Frame::Loop(Loop { label, made: false, staged: None, regions, block: true }));
     }
+    /// Enters a closure.
     pub(super) fn enter_closure(&mut self) {
         self.frames.push(Frame::Closure { regions: self.regions.len() });
     }
-    /// Leaves the innermost frame: its label, and whether that is a new one.
+    /// Leaves the innermost frame; returns its label, and whether the expansion made that.
     pub(super) fn exit(&mut self) -> Option<(Lifetime, bool)> {
         match self.frames.pop() {
             Some(Frame::Loop(l)) => l.label.map(|label| (label, l.made)),
             _ => None,
         }
     }
-    /// Leaves a loop of the host; a label made meanwhile becomes its own.
+    /// Leaves a loop of the host, and adds to it the label that the expansion made meanwhile.
     pub(super) fn exit_host(&mut self, label: &mut Option<Label>) {
         if let Some((made, true)) = self.exit() {
             *label = Some(parse_quote_spanned!(made.span()=> #made:));
         }
     }
 
-    /// Puts a check in front of a jump for each region that it leaves, and names its target.
+    /// Inserts a check before a jump for each region that it leaves, and gives it a label if it needs one.
     pub(super) fn jump(&mut self, e: &mut Expr) {
         let (word, label) = match e {
             Expr::Break(b) => ("break", b.label.clone()),
@@ -52,13 +55,14 @@ impl Rewrite {
             *e = parse_quote_spanned!(e.span()=> { #(#checks)* #jump });
         }
     }
-    /// `?` leads out of closures of the body's own only.
+    /// Reports a `?` outside of a closure of the body.
     pub(super) fn question_mark(&mut self, span: Span) {
         if !self.frames.iter().any(|f| matches!(f, Frame::Closure { .. })) {
             let message = "`?` can't leave a kernel, which returns nothing itself\n  help: `.expect(\"why\")`: a host value's failure is a panic while tracing";
             self.errors.push(syn::Error::new(span, message));
         }
     }
+    /// Target label of a jump, and checks of the regions that it leaves.
     fn leave(
         &mut self,
         label: Option<Lifetime>,
@@ -90,7 +94,7 @@ impl Rewrite {
         let target = target.filter(|_| label.is_none() && through_if).map(|i| self.labelled(i));
         Some((target.flatten().or(label), checks))
     }
-    /// The frame that a jump leads to, and the first region that it leaves.
+    /// Index of the first region that a jump leaves, and index of the loop or block that it leads to.
     fn target(&self, label: Option<&Lifetime>, word: &str) -> (usize, Option<usize>) {
         for (i, frame) in self.frames.iter().enumerate().rev() {
             match frame {
@@ -104,7 +108,7 @@ impl Rewrite {
         }
         (0, None)
     }
-    /// The label of a frame, made if it has none.
+    /// Label of a frame; makes one if it has none.
     fn labelled(&mut self, frame: usize) -> Option<Lifetime> {
         let n = self.made;
         self.made += 1;

@@ -1,7 +1,8 @@
 //! Rewrites staged control flow and comparisons of a kernel body; every other expression stays as the user wrote it.
 //!
 //! [`control`] rewrites regions, [`leave`] jumps out of them, [`patterns`] matches of numbers, [`compare`] operators;
-//! [`state`] has what is open, [`variables`] finds the variables that regions carry, [`names`] the names of values; this file traverses the body.
+//! [`state`] has the state, [`variables`] finds the variables that regions carry, [`names`] names values; this file
+//! traverses the body.
 mod compare;
 mod control;
 mod leave;
@@ -20,7 +21,7 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Block, Expr, Pat, Stmt, Token, parse_quote_spanned};
 use tokens::each_ident;
 
-/// Macros of the standard library that take expressions, which are rewritten like any other.
+/// Macros of the standard library whose arguments are expressions, which are rewritten like others.
 const STD: [&str; 13] = [
     "assert",
     "assert_eq",

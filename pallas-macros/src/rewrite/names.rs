@@ -1,20 +1,20 @@
-//! Values are called in IR and shaders as the variables they are first given to.
+//! Naming of values: in IR and shaders a value has the name of the variable it is first assigned to.
 use super::state::Rewrite;
 use super::tokens::{bare, call, first, last};
 use quote::{quote, quote_spanned};
 use syn::{Expr, Pat};
 
-/// Which parts of an initialiser get a variable's name.
+/// Parts of an initialiser that get a variable's name.
 pub(super) enum Given {
-    /// All of it.
+    /// The whole value gets this name.
     Whole(String),
-    /// The entries of a tuple.
+    /// The entries of a tuple get names.
     Parts(Vec<Given>),
-    /// None: no name, or an expression that would mean something else as a function's argument.
+    /// No part: there is no name, or the expression would mean something else as a function's argument.
     Nothing,
 }
 
-/// The variables of a pattern that are given what operations compute.
+/// Matches the variables of a pattern with the expressions that compute their values.
 pub(super) fn given(pattern: &Pat, value: &Expr) -> Given {
     match (pattern, value) {
         (Pat::Ident(p), value) if p.by_ref.is_none() && p.subpat.is_none() && computes(value) => {
@@ -29,7 +29,8 @@ pub(super) fn given(pattern: &Pat, value: &Expr) -> Given {
     }
 }
 
-/// References are no argument: what they refer to would end with the statement.
+/// Returns true for an expression that can be a function's argument; a reference cannot, as its referent would end too
+/// early.
 fn computes(value: &Expr) -> bool {
     match bare(value) {
         Expr::MethodCall(_) | Expr::Call(_) | Expr::Binary(_) => true,
@@ -39,7 +40,7 @@ fn computes(value: &Expr) -> bool {
 }
 
 impl Rewrite {
-    /// Hands rewritten values through the function that names them.
+    /// Wraps rewritten values in calls of the function that names them.
     pub(super) fn name(&self, given: &Given, value: &mut Expr) {
         match (given, value) {
             (Given::Whole(name), value) => {

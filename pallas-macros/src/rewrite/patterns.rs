@@ -23,16 +23,16 @@ use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
 use syn::{Expr, Ident, Lit, Pat, Token, parse_quote_spanned};
 
-/// The test of an arm.
+/// Test whether a number, or a tuple of numbers, takes an arm.
 #[derive(Default)]
 struct Test {
-    /// The comparison of the numbers; `None` if the arm takes every number.
+    /// Tokens of the comparison of the numbers; `None` if the arm takes every number.
     holds: Option<TokenStream>,
-    /// The names that the arm binds the numbers to, each with its place in the tuple.
+    /// Names that the arm binds the numbers to, each with its index in the tuple.
     names: Vec<(usize, syn::PatIdent)>,
-    /// Places compared by a pattern that only numbers have.
+    /// Indices in the tuple that are compared by a pattern which only numbers have.
     numbers: BTreeSet<usize>,
-    /// All places that are compared.
+    /// Indices in the tuple that are compared by any pattern.
     compared: BTreeSet<usize>,
 }
 
@@ -69,7 +69,7 @@ impl Rewrite {
         };
         Some(self.on_numbers(&m.expr, &numbers, &chain, m.match_token.span))
     }
-    /// Rewrites `matches!` of numbers.
+    /// Rewrites `matches!` of numbers; `None` for other patterns.
     pub(super) fn tested(&self, m: &syn::Macro) -> Option<Expr> {
         let Matches { value, pattern, guard } = m.parse_body().ok()?;
         let test = [row(&pattern, places(&value))?];
@@ -77,6 +77,7 @@ impl Rewrite {
         let holds = condition(&test[0], guard.as_ref(), pattern.span());
         Some(self.on_numbers(&value, &numbers, &holds, m.path.span()))
     }
+    /// Binds the numbers of `value` to hidden variables, and evaluates `then` with them.
     fn on_numbers(&self, value: &Expr, numbers: &BTreeSet<usize>, then: &TokenStream, span: Span) -> Expr {
         let m = Span::mixed_site().located_at(span);
         let root = self.at(m);
@@ -99,7 +100,7 @@ impl Rewrite {
     }
 }
 
-/// Number of elements of a tuple that is written as one.
+/// Number of elements of an expression that is written as a tuple; `None` for others.
 fn places(e: &Expr) -> Option<usize> {
     match e {
         Expr::Tuple(t) => Some(t.elems.len()),
@@ -108,21 +109,23 @@ fn places(e: &Expr) -> Option<usize> {
         _ => None,
     }
 }
-/// Places where numbers stand, if there are any, and nothing else is compared.
+/// Indices in the tuple at which numbers stand; `None` if there are none, or something else is compared as well.
 fn numbers(tests: &[Test]) -> Option<BTreeSet<usize>> {
     let numbers: BTreeSet<usize> = tests.iter().flat_map(|t| &t.numbers).copied().collect();
     let compared = tests.iter().flat_map(|t| &t.compared).all(|place| numbers.contains(place));
     (!numbers.is_empty() && compared).then_some(numbers)
 }
 
+/// Hidden variable for a matched value.
 fn whole(at: Span, place: usize) -> Ident {
     Ident::new(&format!("__whole{place}"), Span::mixed_site().located_at(at))
 }
+/// Hidden variable for the number in a matched value.
 fn number(at: Span, place: usize) -> Ident {
     Ident::new(&format!("__number{place}"), Span::mixed_site().located_at(at))
 }
 
-/// The condition of an arm; with a guard, the number is bound to the arm's name.
+/// The condition of an arm as tokens; with a guard, the number is bound to the arm's name.
 fn condition(test: &Test, guard: Option<&Expr>, at: Span) -> TokenStream {
     let holds = test.holds.as_ref();
     let guard = guard.map(|guard| match named(test, true) {
@@ -136,14 +139,15 @@ fn condition(test: &Test, guard: Option<&Expr>, at: Span) -> TokenStream {
         (None, None) => quote!(true),
     }
 }
-/// Returns an arm's body as a block.
+/// The body of an arm as a block.
 fn side(test: &Test, body: &Expr, guarded: bool) -> TokenStream {
     match (named(test, guarded), body) {
         (None, Expr::Block(b)) if b.label.is_none() && b.attrs.is_empty() => quote!(#b),
         (name, body) => quote!({ #name #body }),
     }
 }
-/// `let n = whole;` for each name. In an arm with a guard, both guard and body have one, and either may leave it unused.
+/// Tokens `let n = whole;` for each name of an arm. With a guard, both guard and body have one, and either may be
+/// unused.
 fn named(test: &Test, guarded: bool) -> Option<TokenStream> {
     let names = test.names.iter().map(|(place, name)| {
         let (whole, m, ident) = (whole(name.span(), *place), &name.mutability, &name.ident);
@@ -154,7 +158,7 @@ fn named(test: &Test, guarded: bool) -> Option<TokenStream> {
     (!test.names.is_empty()).then(|| names.collect())
 }
 
-/// Returns the test of an arm on a number, or on a tuple of so many places; `None` for a pattern of anything else.
+/// Returns the test of an arm on a number, or on a tuple of `places` elements; `None` for a pattern of anything else.
 fn row(p: &Pat, places: Option<usize>) -> Option<Test> {
     let Some(places) = places else { return test(p, 0) };
     match p {
@@ -179,12 +183,12 @@ fn row(p: &Pat, places: Option<usize>) -> Option<Test> {
     }
 }
 
-/// One of several patterns.
+/// Combines the tests of several patterns separated by `|`; `None` if one binds names.
 fn any(cases: Vec<Test>, at: Span) -> Option<Test> {
     if cases.iter().any(|c| !c.names.is_empty()) {
         return None;
     }
-    // One that always holds makes the others superfluous.
+    // If one of the patterns takes every number, no comparison is left.
     let holds: Option<Vec<&TokenStream>> = cases.iter().map(|c| c.holds.as_ref()).collect();
     let holds = holds.map(|all| quote_spanned!(at=> #((#all))||*));
     let numbers = cases.iter().flat_map(|c| &c.numbers).copied().collect();
@@ -192,7 +196,7 @@ fn any(cases: Vec<Test>, at: Span) -> Option<Test> {
     Some(Test { holds, names: vec![], numbers, compared })
 }
 
-/// What a pattern asks of the number at a place; nothing for a pattern of other things.
+/// Returns the test of the number at index `place` by a pattern; `None` for a pattern of anything else.
 fn test(p: &Pat, place: usize) -> Option<Test> {
     let (at, n) = (p.span(), number(p.span(), place));
     let compared = |op: TokenStream, x: &Expr| quote_spanned!(at=> #n #op #x);
@@ -242,7 +246,8 @@ fn test(p: &Pat, place: usize) -> Option<Test> {
     }
 }
 
-/// Returns true if the last arm is `true` and an arm before it `false`, or the other way round.
+/// Returns true if the last arm is `true` and an earlier one `false`, or the other way round: then the last takes the
+/// rest.
 fn is_other_truth(m: &syn::ExprMatch) -> bool {
     let truth = |a: &syn::Arm| match &a.pat {
         Pat::Lit(l) if a.guard.is_none() => match &l.lit {

@@ -1,24 +1,24 @@
-//! The variables in scope, and the regions and loops that are open.
+//! State of the rewriting: variables in scope, and open regions and loops.
 use super::tokens::respan;
 use proc_macro2::{Span, TokenStream};
 use quote::quote_spanned;
 use std::collections::{BTreeMap, HashSet};
 use syn::{Ident, Lifetime};
 
-/// The rewriting visitor: which variables there are, and which regions and loops are open.
+/// The visitor that rewrites a body, with the variables in scope and the regions and loops that are open.
 #[derive(Default)]
 pub(crate) struct Rewrite {
-    /// `::pallas_rt::__private`, or where the user says it is.
+    /// Path of `::pallas_rt::__private`, or of what the user named instead.
     root: TokenStream,
     /// Names of host values: const generics and `#[fixed]` parameters.
     pub(super) host: Vec<String>,
     pub(super) vars: Vec<Var>,
     pub(super) regions: Vec<Region>,
     pub(super) frames: Vec<Frame>,
-    /// Counts the names that the expansion makes.
+    /// Number of names that the expansion has made, for unique ones.
     pub(super) made: usize,
     pub(crate) errors: Vec<syn::Error>,
-    /// The type that a `let` wants of its `if`.
+    /// The declared type of a `let` whose value is an `if`.
     pub(super) expect: Option<syn::Type>,
     pub(crate) dims: HashSet<String>,
     /// Names of host values of type `usize`.
@@ -29,31 +29,31 @@ impl Rewrite {
     pub(crate) fn new(root: TokenStream, host: Vec<String>) -> Self {
         Rewrite { root, host, ..Rewrite::default() }
     }
-    /// The root path at a span: `Location::caller()` and rustc's carets follow it.
+    /// The root path with this span, which `Location::caller()` and rustc's messages show.
     pub(super) fn at(&self, span: Span) -> TokenStream {
         respan(self.root.clone(), span)
     }
-    /// An item under the root, at a span.
+    /// The path of an item under the root, with this span.
     pub(super) fn path(&self, span: Span, item: TokenStream) -> TokenStream {
         let (root, item) = (self.at(span), respan(item, span));
         quote_spanned!(span=> #root::#item)
     }
 }
 
-/// A variable in scope.
+/// A variable in scope, as it is declared.
 pub(super) struct Var {
     pub(super) name: String,
-    /// Declared without a value.
+    /// Whether it is declared without a value.
     pub(super) late: bool,
-    /// Declared without `mut`.
+    /// Whether it is declared without `mut`.
     pub(super) fixed: bool,
-    /// Declared with `mut`. A parameter is neither `fixed` nor `mutable`.
+    /// Whether it is declared with `mut`. A parameter is neither `fixed` nor `mutable`.
     pub(super) mutable: bool,
-    /// A host `usize`, as far as its declaration shows.
+    /// Whether it is a host `usize`, as far as its declaration shows.
     pub(super) size: bool,
 }
 
-/// The statement that opens a region.
+/// Kind of statement that opens a region.
 #[derive(PartialEq, Clone, Copy)]
 pub(super) enum Kind {
     If,
@@ -61,36 +61,36 @@ pub(super) enum Kind {
     While,
 }
 
-/// An `if`, `for` or `while` that may be staged.
+/// An `if`, `for` or `while` that may be staged: run by the kernel instead of the host.
 pub(super) struct Region {
     pub(super) kind: Kind,
-    /// Number of variables outside of it.
+    /// Number of variables declared outside of it.
     pub(super) start: usize,
     pub(super) carried: BTreeMap<String, Ident>,
     pub(super) seen: BTreeMap<String, Ident>,
-    /// Assigned without being `mut`.
+    /// Variables that it assigns though they are not `mut`.
     pub(super) unmut: HashSet<String>,
-    /// The name of its key in the expansion.
+    /// Variable of its key in the expansion.
     pub(super) key: Ident,
 }
 
-/// A frame that a jump can lead out of.
+/// A frame that `break`, `continue` or `return` can leave.
 pub(super) enum Frame {
     Loop(Loop),
-    /// A closure: nothing leads out of it but `return`.
+    /// A closure, which only `return` leaves.
     Closure {
         regions: usize,
     },
 }
 
-/// A loop or a labelled block.
+/// A loop or a labelled block that a jump can leave.
 pub(super) struct Loop {
     pub(super) label: Option<Lifetime>,
-    /// True if the label is one that the expansion needs.
+    /// Whether the expansion added the label.
     pub(super) made: bool,
-    /// A region of its own, if it may be staged.
+    /// Kind of the region that the loop opens, if it may be staged.
     pub(super) staged: Option<Kind>,
-    /// Number of regions outside of it, its own among them.
+    /// Number of regions around the loop, without its own: a jump out of the loop leaves all later ones.
     pub(super) regions: usize,
     pub(super) block: bool,
 }

@@ -1,10 +1,10 @@
-//! Tokens and where they point: rustc's carets and `Location::caller()` follow spans.
+//! Tokens and their spans, which rustc's messages and `Location::caller()` show.
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use std::collections::HashSet;
 use syn::{Expr, Ident};
 
-/// Every identifier within some tokens.
+/// Every identifier within the tokens.
 pub(crate) fn idents(tokens: TokenStream) -> HashSet<String> {
     let mut found = HashSet::new();
     each_ident(tokens, &mut |i| {
@@ -13,6 +13,7 @@ pub(crate) fn idents(tokens: TokenStream) -> HashSet<String> {
     found
 }
 
+/// Calls `f` with every identifier within the tokens.
 pub(super) fn each_ident(tokens: TokenStream, f: &mut impl FnMut(&Ident)) {
     for token in tokens {
         match token {
@@ -23,12 +24,13 @@ pub(super) fn each_ident(tokens: TokenStream, f: &mut impl FnMut(&Ident)) {
     }
 }
 
-/// A dimension's name in the body: renamed, so that an item of the same name can't turn the binding into a pattern.
+/// Name of a dimension's variable in the body: changed, since an item of the same name would turn the binding into a
+/// pattern.
 pub(crate) fn dim_ident(i: &Ident) -> Ident {
     Ident::new(&format!("__dim_{}", i.to_string().trim_start_matches("r#")), i.span())
 }
 
-/// The identifier of a name that may be raw: `r#type`
+/// Identifier of a name that may be raw, such as `r#type`.
 pub(crate) fn named(name: &str) -> Ident {
     match name.strip_prefix("r#") {
         Some(bare) => Ident::new_raw(bare, Span::call_site()),
@@ -36,21 +38,21 @@ pub(crate) fn named(name: &str) -> Ident {
     }
 }
 
-/// A call whose path and parentheses carry the user's span: `Location::caller()` then gives it.
+/// Tokens of a call whose parentheses carry the user's span, so that `Location::caller()` gives it.
 pub(super) fn call(span: Span, path: TokenStream, args: TokenStream) -> TokenStream {
     let mut parentheses = Group::new(Delimiter::Parenthesis, args);
     parentheses.set_span(span);
     quote!(#path #parentheses)
 }
 
-/// A block whose braces carry the user's span: an operator beside it keeps its location.
+/// Tokens of a block whose braces carry the user's span, so that an operator next to it keeps its location.
 pub(super) fn braced(span: Span, inner: TokenStream) -> Expr {
     let mut braces = Group::new(Delimiter::Brace, inner);
     braces.set_span(span);
     Expr::Verbatim(quote!(#braces))
 }
 
-/// Without the parentheses that a new place makes superfluous: rustc's `unused_parens` would warn of them.
+/// Strips parentheses that become superfluous when the expression moves: rustc's `unused_parens` would warn of them.
 pub(super) fn bare(mut e: &Expr) -> &Expr {
     while let Expr::Paren(p) = e {
         e = &p.expr
@@ -58,17 +60,17 @@ pub(super) fn bare(mut e: &Expr) -> &Expr {
     e
 }
 
-/// Where an expression begins.
+/// Span of an expression's first token.
 pub(super) fn first(e: &Expr) -> Span {
     e.to_token_stream().into_iter().next().map_or_else(Span::call_site, |t| t.span())
 }
 
-/// Where an expression ends.
+/// Span of an expression's last token.
 pub(super) fn last(e: &Expr) -> Span {
     e.to_token_stream().into_iter().last().map_or_else(Span::call_site, |t| t.span())
 }
 
-/// The same tokens at another span.
+/// The same tokens with another span.
 pub(super) fn respan(tokens: TokenStream, span: Span) -> TokenStream {
     let moved = |mut token: TokenTree| {
         if let TokenTree::Group(g) = &token {

@@ -1,4 +1,4 @@
-//! The variables in scope, and what each open region does with those declared outside of it.
+//! Variables in scope, and how each open region uses those declared outside of it.
 //!
 //! A region *carries* the `mut` variables that it assigns or borrows mutably, and *freezes* every other one that it
 //! mentions: a shared borrow, so that a mutation nobody sees here is rustc's error.
@@ -14,7 +14,7 @@ impl Rewrite {
         let (name, size) = (i.to_string(), self.sizes.contains(&i.to_string()));
         self.vars.push(Var { name, late: false, fixed: false, mutable: false, size });
     }
-    /// Declares the names of a pattern.
+    /// Declares the names of a pattern; `late` if they get their values later.
     pub(super) fn bind(&mut self, p: &Pat, late: bool) {
         struct Names<'a>(&'a mut Vec<Var>, bool);
         impl Visit<'_> for Names<'_> {
@@ -27,22 +27,23 @@ impl Rewrite {
         }
         Names(&mut self.vars, late).visit_pat(p);
     }
-    /// The innermost variable of this name.
+    /// Index of the innermost variable of this name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.vars.iter().rposition(|v| v.name == name)
     }
-    /// Whether a name is a dimension that no variable hides.
+    /// Returns true if a name is a dimension that no variable hides.
     pub(super) fn is_dim(&self, name: &str) -> bool {
         self.dims.contains(name) && self.vars.iter().filter(|v| v.name == name).count() == 1
     }
-    /// Forgets what is declared meanwhile.
+    /// Runs `f` in a scope of its own: forgets variables declared by it.
     pub(super) fn scoped<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let outside = self.vars.len();
         let result = f(self);
         self.vars.truncate(outside);
         result
     }
-    /// Decided by literals, const generics and `#[fixed]` parameters alone.
+    /// Returns true if literals, const generics and `#[fixed]` parameters alone determine the expression, so the host
+    /// knows it.
     pub(super) fn surely_host(&self, e: &Expr) -> bool {
         match e {
             Expr::Lit(_) => true,
@@ -58,7 +59,7 @@ impl Rewrite {
         }
     }
 
-    /// Returns true for a host `usize` computed from dimensions that size blocks, const generics and variables.
+    /// Returns true for a host `usize` computed from const generics, variables and dimensions that size blocks.
     pub(super) fn is_size(&self, e: &Expr) -> bool {
         match e {
             Expr::Lit(l) => matches!(&l.lit, syn::Lit::Int(n) if n.suffix() == "usize"),
@@ -80,7 +81,7 @@ impl Rewrite {
         }
     }
 
-    /// A variable is read: regions inside of its scope see it.
+    /// Records a read of a variable, for the regions inside of its scope.
     pub(super) fn mention(&mut self, i: &Ident) {
         let name = i.to_string();
         if self.is_dim(&name) {
@@ -91,7 +92,7 @@ impl Rewrite {
             r.seen.entry(name.clone()).or_insert_with(|| i.clone());
         }
     }
-    /// A place is assigned or borrowed mutably: regions inside of its variable's scope carry it.
+    /// Records an assignment or mutable borrow of a place: regions inside of its variable's scope carry the variable.
     pub(super) fn assign(&mut self, place: &Expr) {
         match place {
             Expr::Path(p) => {
@@ -108,9 +109,10 @@ impl Rewrite {
             _ => {}
         }
     }
+    /// Records an assignment to a variable, for the regions inside of its scope.
     fn assign_variable(&mut self, i: &Ident) {
         let name = i.to_string();
-        // A variable of some macro's own: carried by every region, if it exists at all.
+        // A variable that is not found may be a macro's: every region carries it.
         let found = self.find(&name);
         let (at, late, fixed) = found.map_or((0, false, false), |at| (at, self.vars[at].late, self.vars[at].fixed));
         for r in self.regions.iter_mut().filter(|r| r.start > at) {
@@ -129,7 +131,7 @@ impl Rewrite {
         }
     }
 
-    /// A method of the standard library that borrows a host variable mutably counts as an assignment.
+    /// Counts a method of the standard library that borrows a host variable mutably as an assignment.
     pub(super) fn changed_by_method(&mut self, m: &syn::ExprMethodCall) {
         const CHANGING: [&str; 31] = [
             "push",
@@ -172,7 +174,7 @@ impl Rewrite {
         }
     }
 
-    /// Opens a region; gives the name of its key.
+    /// Opens a region; returns the variable of its key.
     pub(super) fn open(&mut self, kind: Kind) -> Ident {
         self.made += 1;
         let key = Ident::new(&format!("key{}", self.made), Span::mixed_site());
@@ -186,7 +188,8 @@ impl Rewrite {
         });
         key
     }
-    /// Closes the innermost region, opened by a keyword at this span: what it carries and what it freezes.
+    /// Closes the innermost region; returns tokens for the variables it carries and for those it freezes. `span` is the
+    /// keyword's.
     pub(super) fn close(&mut self, span: Span) -> (Vec<TokenStream>, TokenStream) {
         let r = self.regions.pop().expect("opened before");
         let key = &r.key;

@@ -1,4 +1,4 @@
-//! Everything that can go wrong, as one enum.
+//! The error type of the library: everything that can go wrong, as one enum.
 //!
 //! A message says what was asked, what the limit is and what to do about it. Users' mistakes and device trouble are
 //! values of this type; the library does not panic over them.
@@ -7,61 +7,61 @@ use pallas_ir::{At, DType, Diag, Loc};
 use std::any::Any;
 use std::fmt;
 
-/// The result of this crate's fallible functions.
+/// The result type of the library's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of this crate. Its `Debug` is the message too, so that `fn main() -> Result<()>` prints it.
+/// An error of the library. Its `Debug` text is its message, so that `fn main() -> Result<()>` prints it.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A kernel, or a call of one, is wrong.
+    /// A mistake in a kernel or in a call of one.
     #[error(transparent)]
     Kernel(Box<KernelError>),
-    /// An operation on arrays, or a transformation of a function, is wrong.
+    /// A mistake in an operation on arrays or in a transformation of a function.
     #[error(transparent)]
     Operation(Box<OperationError>),
-    /// Data of the wrong length for a shape.
+    /// Data whose length differs from the number of elements of the shape.
     #[error("{}an array of shape {shape:?} holds {expected} {unit}, {found} were given", line(*called))]
     Length {
-        /// The user's line; [`Loc::NONE`] if it is not known.
+        /// Source position of the call; [`Loc::NONE`] if it is not known.
         called: Loc,
         /// The shape asked for.
         shape: Vec<usize>,
-        /// Its length.
+        /// Length that the shape needs.
         expected: usize,
-        /// The length that was given.
+        /// Length of the given data.
         found: usize,
-        /// The unit of both numbers: `elements` or `bytes`.
+        /// Unit of both lengths: `elements` or `bytes`.
         unit: &'static str,
     },
-    /// Elements read or written as another type than they are.
+    /// An access to elements as another type than the array's.
     #[error(
         "{}the array's elements are {array}, {asked} was asked for; help: use `{array}`, or cast first",
         line(*called)
     )]
     ElementType {
-        /// The user's line; [`Loc::NONE`] if it is not known.
+        /// Source position of the call; [`Loc::NONE`] if it is not known.
         called: Loc,
         /// Type of the array's elements.
         array: DType,
         /// Type asked for.
         asked: DType,
     },
-    /// Bytes that are no value of their element type.
+    /// Bytes that are not a valid value of their element type.
     #[error("{message}")]
     Value {
-        /// The value that was found, and its position.
+        /// The invalid value and its position.
         message: String,
     },
-    /// A shape with more elements than memory has addresses.
+    /// A shape with more bytes than the address space.
     #[error("an array of shape {shape:?} and element type {dtype} is larger than the address space")]
     Overflow {
         /// The shape asked for.
         shape: Vec<usize>,
-        /// Its element type.
+        /// The element type asked for.
         dtype: DType,
     },
-    /// A reshape that changes the number of elements.
+    /// A reshape to a shape with another number of elements.
     #[error(
         "{}shape {from:?} has {} elements, {to:?} has {}; help: a reshape keeps their number",
         line(*called),
@@ -69,40 +69,40 @@ pub enum Error {
         asked(to)
     )]
     Reshape {
-        /// The user's line; [`Loc::NONE`] if it is not known.
+        /// Source position of the call; [`Loc::NONE`] if it is not known.
         called: Loc,
         /// The array's shape.
         from: Vec<usize>,
-        /// The shape asked for, in which -1 stands for as many elements as are left.
+        /// The requested shape; -1 is an extent to be computed from the others.
         to: Vec<isize>,
     },
-    /// An output given to `into` that does not serve.
+    /// An array given to `into` that cannot take the result.
     #[error(
         "output {index} cannot be written: {message}; help: give an array of the result's element type, shape and \
          client that nobody else holds"
     )]
     Output {
-        /// Its index, from 0.
+        /// Index of the output, from 0.
         index: usize,
-        /// Why not.
+        /// Reason why it cannot be written.
         message: String,
     },
-    /// Arrays of two clients in one call.
+    /// Arrays of two clients in the same call.
     #[error(
         "{}{what} lives on {found}, the call runs on {expected}; help: move it with `to_device(&client)`",
         line(*called)
     )]
     ForeignClient {
-        /// The user's line; [`Loc::NONE`] if it is not known.
+        /// Source position of the call; [`Loc::NONE`] if it is not known.
         called: Loc,
-        /// The array on the other client: an operand's name, or `the output`.
+        /// The array on the wrong client: an operand's name, or `the output`.
         what: String,
-        /// The client that it is on.
+        /// Name of the client that holds the array.
         found: String,
-        /// The client that it should be on.
+        /// Name of the client that runs the call.
         expected: String,
     },
-    /// The memory limit does not allow an allocation.
+    /// An allocation beyond the memory limit.
     #[error(
         "{device}: {} asked for, {} of {} in use{}; help: drop arrays, donate inputs by passing them by value, or \
          raise `set_memory_limit`",
@@ -112,137 +112,138 @@ pub enum Error {
         cause.as_ref().map_or(String::new(), |cause| format!(", and the device refused: {cause}"))
     )]
     Memory {
-        /// Bytes asked for.
+        /// Bytes of the allocation.
         asked: u64,
-        /// The limit.
+        /// The memory limit in bytes.
         limit: u64,
-        /// Bytes in use.
+        /// Bytes in use before the allocation.
         in_use: u64,
         /// The device's name.
         device: String,
-        /// The message of the device, if the limit is not ours.
+        /// The device's message, if the device refused and not the configured limit.
         cause: Option<String>,
     },
-    /// More than the device has of something.
+    /// A request beyond a limit of the device other than memory.
     #[error("{device}: {asked} {what} asked for, the limit is {limit}; help: {help}")]
     Limit {
-        /// Of what: `storage buffer bindings of kernel add`.
+        /// The limited resource: `storage buffer bindings of kernel add`.
         what: String,
-        /// The amount requested.
+        /// Requested amount of the resource.
         asked: u64,
-        /// The amount available.
+        /// Amount of the resource that the device allows.
         limit: u64,
         /// The device's name.
         device: String,
-        /// A suggestion.
+        /// Suggestion for the user.
         help: &'static str,
     },
-    /// Something this device or build does not do at all.
+    /// A request that this device or this build does not support.
     #[error("{device} has no {what}; help: {help}")]
     Unsupported {
-        /// The request.
+        /// The unsupported request.
         what: String,
         /// The device's name.
         device: String,
-        /// A suggestion.
+        /// Suggestion for the user.
         help: &'static str,
     },
-    /// No such device.
+    /// A device name that does not match any device.
     #[error("no device `{asked}`: {found}")]
     NoDevice {
-        /// The request.
+        /// The device name asked for.
         asked: String,
         /// The available devices, or the reason why there is none.
         found: String,
     },
-    /// An environment variable with a value that is not allowed.
+    /// An environment variable whose value is not allowed.
     #[error("{variable}={value} is not understood; allowed: {allowed}")]
     Environment {
-        /// The variable.
+        /// Name of the variable.
         variable: &'static str,
-        /// Its value.
+        /// Value of the variable.
         value: String,
         /// The values that are allowed.
         allowed: &'static str,
     },
-    /// A choice that holds for the whole process, made differently before.
+    /// A choice for the whole process that comes too late, because an earlier use fixed it.
     #[error("{what} was settled by {by}; help: choose before the first kernel is called")]
     Settled {
-        /// The choice.
+        /// Name of the choice.
         what: &'static str,
-        /// The first use, with its place.
+        /// The first use, with its source position.
         by: String,
     },
-    /// The driver refused a shader.
+    /// A shader that the driver refused.
     #[error(
         "the driver refused the shader of kernel `{kernel}`{}: {message}; help: run it on the CPU, and report this with \
          the text of `explain`",
         if at.is_empty() { String::new() } else { format!(" ({at})") }
     )]
     Shader {
-        /// The kernel it was made from.
+        /// Name of the kernel that the shader was made from.
         kernel: String,
-        /// The user's line it comes from, as far as the driver says where it fails; else the kernel's. Empty if unknown.
+        /// Source position of the failing line if the driver reports one, else of the kernel. Empty if unknown.
         at: String,
-        /// The driver's words.
+        /// The driver's message.
         message: String,
     },
-    /// The driver refused something else.
+    /// A failed action of the driver, other than compiling a shader.
     #[error("{device} failed to {action}: {message}")]
     Driver {
         /// The action that failed.
         action: String,
         /// The device's name.
         device: String,
-        /// The driver's words.
+        /// The driver's message.
         message: String,
     },
-    /// The device is gone; every later call on its client answers this.
+    /// A lost device; every later call on its client returns this error.
     #[error("{device} is lost: {message}; help: make a new client and upload the data again")]
     DeviceLost {
         /// The device's name.
         device: String,
-        /// The driver's words.
+        /// The driver's message.
         message: String,
     },
-    /// Elements or memory of an array that is a value of a function being traced.
+    /// An access to elements or memory of an array that is only a symbolic value of a function being traced.
     #[error("{message}")]
     Traced {
-        /// What was tried, and what to do instead.
+        /// The attempted access, and what to do instead.
         message: String,
     },
-    /// A loop or a branch in which devices of a mesh that exchange arrays go different ways.
+    /// A loop or branch on which devices of one collective's group disagree, so that they would not all reach the
+    /// collective.
     #[error(
         "{what} is {found} on device {device} and {expected} on one that it exchanges with; help: devices take steps in which \
          they exchange together: reduce what decides over the axes of the exchange first"
     )]
     Varies {
-        /// The value that decides.
+        /// The value that decides about the loop or branch.
         what: &'static str,
-        /// The first device that has another value than those that it exchanges with.
+        /// The first device whose value differs from its group's.
         device: usize,
-        /// The value on the first one of these.
+        /// The value on the first device of the group.
         expected: i32,
-        /// The value on that device.
+        /// The value on `device`.
         found: i32,
     },
-    /// Devices of a mesh that do not take part in the same exchange.
+    /// A collective in which a device of its group does not take part.
     #[error(transparent)]
     Collective(Box<CollectiveError>),
-    /// Trees of different structures, or leaves that are not as many as a tree's.
+    /// Trees of different structures, or a number of leaves that does not fit a tree.
     #[error("{}{message}", line(*called))]
     Tree {
-        /// The user's line; [`Loc::NONE`] if it is not known.
+        /// Source position of the call; [`Loc::NONE`] if it is not known.
         called: Loc,
-        /// The path at which they differ, or both numbers.
+        /// The path at which the trees differ, or both numbers of leaves.
         message: String,
     },
-    /// A file that does not hold what it should.
+    /// A file with invalid contents.
     #[error("{path}: {message}")]
     File {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// The mistake.
+        /// Description of the mistake.
         message: String,
     },
 }
@@ -250,9 +251,9 @@ pub enum Error {
 /// A mistake in a call of an operation on arrays.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OperationError {
-    /// The line of the call.
+    /// Source position of the call.
     pub called: Loc,
-    /// The mistake and its remedy.
+    /// The mistake and how to fix it.
     pub diag: Diag,
 }
 
@@ -268,18 +269,18 @@ impl fmt::Display for OperationError {
 
 impl std::error::Error for OperationError {}
 
-/// An exchange in which a device of its group does not take part.
+/// The error of a collective in which a device of its group does not take part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CollectiveError {
-    /// The line of the exchange; [`Loc::NONE`] if no line is to blame.
+    /// Source position of the collective; [`Loc::NONE`] if it is not known.
     pub at: Loc,
-    /// The exchange: its name, axes, type and number.
+    /// Description of the collective: its name, axes, type and number.
     pub exchange: String,
-    /// The device or rank that reports it.
+    /// The device or rank that reports the error.
     pub by: String,
     /// The device or rank that does not take part.
     pub peer: String,
-    /// The peer's own action, or its failure.
+    /// What the peer did instead, or its failure.
     pub found: String,
 }
 
@@ -298,18 +299,18 @@ impl fmt::Display for CollectiveError {
 
 impl std::error::Error for CollectiveError {}
 
-/// A mistake in a kernel, or in a call of one, with its place.
+/// A mistake in a kernel, or in a call of one, with its source position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelError {
     /// The kernel's name.
     pub kernel: String,
-    /// The user's line; [`Loc::NONE`] if no line is to blame.
+    /// Source position of the mistake; [`Loc::NONE`] if no line is to blame.
     pub loc: Loc,
-    /// The line that called the kernel; [`Loc::NONE`] if it is not known.
+    /// Source position of the kernel's call; [`Loc::NONE`] if it is not known.
     pub called: Loc,
     /// The instruction in the IR's text form, or the operand's name; may be empty.
     pub context: String,
-    /// The mistake and its remedy.
+    /// The mistake and how to fix it.
     pub diag: Diag,
 }
 
@@ -335,25 +336,26 @@ impl fmt::Display for KernelError {
 
 impl std::error::Error for KernelError {}
 
-/// The message of a panic.
+/// The message of a caught panic's payload.
 pub fn panic_message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
 
 impl Error {
-    /// An error of `kernel` at the user's line `loc`; `context` is the instruction's text or the operand's name.
+    /// Creates an error of `kernel` at source position `loc`; `context` is the instruction's text or the operand's
+    /// name.
     pub fn kernel(kernel: impl Into<String>, loc: Loc, context: impl Into<String>, diag: Diag) -> Self {
         let (kernel, context) = (kernel.into(), context.into());
         Error::Kernel(Box::new(KernelError { kernel, loc, called: Loc::NONE, context, diag }))
     }
-    /// An error of an operation that was called at this line.
+    /// Creates an error of an operation that was called at this source position.
     #[doc(hidden)]
     pub fn operation(called: Loc, diag: Diag) -> Self {
         Error::Operation(Box::new(OperationError { called, diag }))
     }
 
-    /// Returns the same error for a kernel or an operation that was called at this line, unless it knows its line.
+    /// Sets the source position of the call, for errors that have one and do not know it yet.
     #[doc(hidden)]
     pub fn called_at(mut self, loc: Loc) -> Self {
         let called = match &mut self {
@@ -372,7 +374,7 @@ impl Error {
         self
     }
 
-    /// The message's code, stable for tests: that of the [`Diag`], or the variant's name in kebab case.
+    /// A stable code of the error, for tests: that of its [`Diag`], or the variant's name in kebab case.
     pub fn code(&self) -> &'static str {
         match self {
             Error::Kernel(e) => e.diag.code,
@@ -402,7 +404,7 @@ impl Error {
     }
 }
 
-/// The mistake as an error at the line of the `?` that returns it.
+/// Converts a fault of a running kernel to an error.
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Error {
         // A fault that belongs to no program is one of the whole launch.
@@ -424,17 +426,17 @@ impl fmt::Debug for Error {
     }
 }
 
-/// A line in front of a message.
+/// Prefix of a message that names the call's source position; empty if it is not known.
 fn line(called: Loc) -> String {
     if called == Loc::NONE { String::new() } else { format!("{called}: ") }
 }
 
-/// Number of elements for a message; saturates, since a message must not fail.
+/// Number of elements of a shape for a message; saturates, since a message must not fail.
 fn count(shape: &[usize]) -> usize {
     shape.iter().fold(1, |n, &extent| n.saturating_mul(extent))
 }
 
-/// The number of elements of a shape that was asked for.
+/// Number of elements of a requested shape as text; with an extent of -1, what it must be a multiple of.
 fn asked(shape: &[isize]) -> String {
     let known: Vec<usize> = shape.iter().filter_map(|&extent| usize::try_from(extent).ok()).collect();
     match known.len() == shape.len() {
@@ -443,7 +445,7 @@ fn asked(shape: &[isize]) -> String {
     }
 }
 
-/// A byte count as people read it: `640 B`, `1.50 MiB`.
+/// Number of bytes that displays in a readable unit: `640 B`, `1.50 MiB`.
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {

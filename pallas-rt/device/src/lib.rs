@@ -1,12 +1,11 @@
-//! Devices, their memory and queues, what is kept on disk, and engines that exchange arrays among devices.
+//! Devices, their memory and queues, the disk cache, and engines that exchange arrays among devices.
 //!
-//! `pallas-rt` exports what users see; nothing else here is theirs to import, and methods for it alone are hidden from
-//! documentation. No module knows an array's type, a graph or a
-//! kernel of a user. Modules, each after those that it depends on:
+//! `pallas-rt` exports what users may import from here; methods that only it needs are hidden from documentation. No
+//! module knows an array's type, a graph or a kernel of a user. Modules, each after those that it depends on:
 //!
 //! - `error`, `timeline`: errors; what was traced, compiled and launched when;
 //! - `collective`: engines that exchange arrays: lockstep, threads, MPI processes;
-//! - `disk`, `startup`: entries that outlive the process; the values that a process is started with;
+//! - `disk`, `startup`: entries that outlive the process; the startup configuration;
 //! - `devices`: clients, memory, queues; the trait that CPU, interpreter and wgpu implement.
 #![warn(clippy::print_stdout)]
 #![cfg_attr(not(feature = "mesh"), allow(dead_code, unused_imports, reason = "programs on meshes use the rest"))]

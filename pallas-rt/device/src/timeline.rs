@@ -1,4 +1,5 @@
-//! When functions were traced and compiled and when kernels ran, as a file for [Perfetto](https://ui.perfetto.dev).
+//! Timelines: when functions were traced and compiled and when kernels ran, as a file for
+//! [Perfetto](https://ui.perfetto.dev).
 //!
 //! ```
 //! use pallas_rt::prelude::*;
@@ -30,7 +31,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-/// With `PALLAS_LOG_COMPILES=1`, writes a line on standard error about something that was compiled.
+/// With `PALLAS_LOG_COMPILES=1`, writes a line about a compilation to standard error.
 pub fn log_compiled(line: impl FnOnce() -> String) {
     static WANTED: LazyLock<bool> =
         LazyLock::new(|| std::env::var("PALLAS_LOG_COMPILES").is_ok_and(|value| value == "1"));
@@ -40,22 +41,23 @@ pub fn log_compiled(line: impl FnOnce() -> String) {
     }
 }
 
-/// What takes the time of a [`Span`].
+/// The activity that a [`Span`] measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A function of arrays runs with traced arguments.
+    /// Tracing of a function of arrays.
     Trace,
-    /// A traced function is divided into kernels.
+    /// Compiling a traced function to kernels.
     Compile,
     /// A call of a compiled function.
     Call,
-    /// A kernel runs; on a GPU, its launch is prepared.
+    /// Run of a kernel; on a GPU, preparation of its launch.
     Launch,
-    /// Devices of a mesh exchange arrays.
+    /// Exchange of arrays between devices of a mesh.
     Collective,
 }
 
 impl Kind {
+    /// Category of the activity in the JSON format.
     fn name(self) -> &'static str {
         match self {
             Kind::Trace => "trace",
@@ -67,31 +69,31 @@ impl Kind {
     }
 }
 
-/// A part of a [`Timeline`].
+/// A measured activity of one thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// What takes the time.
+    /// The kind of activity.
     pub kind: Kind,
-    /// The kernel's or the function's name.
+    /// Name of the kernel or function.
     pub name: String,
-    /// More about it, such as a launch's grid.
+    /// Further description, such as a launch's grid.
     pub detail: String,
-    /// When it began, since the first span of the process.
+    /// Time of its start, since the process' first use of timelines.
     pub start: Duration,
-    /// How long it took.
+    /// Time from its start to its end.
     pub duration: Duration,
-    /// The thread, counted from 0 in the order of their first spans.
+    /// Number of the thread, from 0 in the order of the threads' first spans.
     pub thread: u64,
 }
 
-/// Records the spans of all threads until it is stopped or dropped.
+/// A recording of the spans of all threads, until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Timeline {
     spans: Arc<Mutex<Vec<Span>>>,
 }
 
 impl Timeline {
-    /// Begins to record.
+    /// Starts recording.
     #[must_use = "it records until it is dropped"]
     pub fn start() -> Timeline {
         let spans: Arc<Mutex<Vec<Span>>> = Arc::default();
@@ -101,8 +103,8 @@ impl Timeline {
         Timeline { spans }
     }
 
-    /// Returns the spans that ended since the start, in the order of their ends. Launches that still run are missing:
-    /// wait for the results first.
+    /// Stops recording and returns the spans that ended since the start, in the order of their ends. Launches that
+    /// still run are missing: wait for the results first.
     pub fn stop(self) -> Vec<Span> {
         std::mem::take(&mut *self.spans.lock())
     }
@@ -126,6 +128,7 @@ pub fn write(file: impl AsRef<Path>, spans: &[Span]) -> Result<()> {
     std::fs::write(file, text.to_string()).map_err(refused)
 }
 
+/// A span as an event of the JSON format.
 fn event(span: &Span) -> Value {
     let microseconds = |time: Duration| time.as_nanos() as f64 / 1e3;
     json!({
@@ -140,11 +143,13 @@ fn event(span: &Span) -> Value {
     })
 }
 
-/// The number of timelines that record.
+/// Number of active timelines.
 static RECORDING: AtomicUsize = AtomicUsize::new(0);
+/// Spans of the active timelines.
 static RECORDS: Mutex<Vec<Arc<Mutex<Vec<Span>>>>> = Mutex::new(vec![]);
+/// Time from which spans count.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// The file that the environment names.
+/// The file that `PALLAS_TIMELINE` names, if it is set.
 static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
     let path = std::env::var_os("PALLAS_TIMELINE")?;
     match File::create(&path).and_then(|mut file| file.write_all(b"[\n]").map(|()| file)) {
@@ -156,12 +161,12 @@ static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
     }
 });
 
-/// Returns true if spans are recorded.
+/// Returns true if spans are recorded, by a timeline or for `PALLAS_TIMELINE`.
 pub fn is_recording() -> bool {
     RECORDING.load(Ordering::Acquire) > 0 || FILE.is_some()
 }
 
-/// Runs a function, and records how long it took. What describes it is only made for a timeline.
+/// Runs a function and records its duration. `describe` gives name and detail; it is called only if spans are recorded.
 pub fn span<R>(kind: Kind, describe: impl FnOnce() -> (String, String), run: impl FnOnce() -> R) -> R {
     let start = now();
     let result = run();
@@ -169,12 +174,12 @@ pub fn span<R>(kind: Kind, describe: impl FnOnce() -> (String, String), run: imp
     result
 }
 
-/// The time, if spans are recorded.
+/// The current time if spans are recorded, for [`since`].
 pub fn now() -> Option<Duration> {
     is_recording().then(|| ORIGIN.elapsed())
 }
 
-/// Records what has run since that time, if spans were recorded then.
+/// Records a span from `start`, a result of [`now`], until now; does nothing for `None`.
 pub fn since(start: Option<Duration>, kind: Kind, describe: impl FnOnce() -> (String, String)) {
     if let Some(start) = start {
         let duration = ORIGIN.elapsed() - start;
@@ -182,11 +187,11 @@ pub fn since(start: Option<Duration>, kind: Kind, describe: impl FnOnce() -> (St
     }
 }
 
-/// Records a function that began and has ended.
+/// Adds a finished span to the file and to all active timelines.
 fn record(kind: Kind, (name, detail): (String, String), start: Duration, duration: Duration) {
     let span = Span { kind, name, detail, start, duration, thread: thread() };
     if let Some(file) = &*FILE {
-        // An error on the way leaves the program alone.
+        // An error of the file must not affect the program.
         let _ = append(&mut *file.lock(), &event(&span));
     }
     for spans in RECORDS.lock().iter() {
@@ -194,23 +199,24 @@ fn record(kind: Kind, (name, detail): (String, String), start: Duration, duratio
     }
 }
 
-/// Adds an event to a list of them, which is a list at any time: a program may end without telling.
+/// Appends an event to a JSON list in a file, which stays valid at any time, as a program may end without notice.
 fn append(file: &mut (impl Write + Seek), event: &Value) -> std::io::Result<()> {
-    // The end of an empty list is that of its beginning.
+    // In an empty list the position before the end is also that after the beginning.
     let end = file.seek(SeekFrom::End(-2))?;
     let comma = if end > 1 { "," } else { "" };
     file.write_all(format!("{comma}\n{event}\n]").as_bytes())
 }
 
-/// Nanoseconds that threads spent in [`compiling`].
+/// Nanoseconds that all threads spent in [`compiling`].
 static COMPILING: AtomicU64 = AtomicU64::new(0);
 
-/// Runs a function that compiles something, and counts its time; one that is called by another is not counted twice.
+/// Runs a function that compiles something, and counts its time for [`compile_time`]; nested calls are not counted
+/// twice.
 pub fn compiling<R>(run: impl FnOnce() -> R) -> R {
     thread_local! {
         static INSIDE: Cell<bool> = const { Cell::new(false) };
     }
-    /// Ends the outermost call, also if it panics.
+    /// Ends the outermost call of [`compiling`] when it is dropped, also if it panics.
     struct Outermost(Instant);
     impl Drop for Outermost {
         fn drop(&mut self) {
@@ -222,12 +228,12 @@ pub fn compiling<R>(run: impl FnOnce() -> R) -> R {
     run()
 }
 
-/// The time that threads spent compiling so far.
+/// Total time that threads spent compiling so far.
 pub fn compile_time() -> Duration {
     Duration::from_nanos(COMPILING.load(Ordering::Relaxed))
 }
 
-/// The number of this thread.
+/// Number of this thread, given at its first span.
 fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local! {

@@ -1,17 +1,17 @@
-//! Faults of the strict interpreter that a kernel means.
+//! Faults of the strict interpreter that a kernel intends.
 use std::fmt;
 
-/// Faults of the strict interpreter that are meant, so that it does not report them.
+/// Faults that a kernel intends, so that the strict interpreter does not report them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Allow {
-    /// Integers of 8 and 16 bits wrap around.
+    /// Whether integers of 8 and 16 bits may wrap around.
     pub overflow: bool,
-    /// A step may replace elements of an output that an earlier step stored and no step read.
+    /// Whether a step may replace elements of an output that an earlier step stored and no step read.
     pub lost_store: bool,
 }
 
 impl Allow {
-    /// Returns true if nothing is meant.
+    /// Returns true if no fault is intended.
     pub(crate) fn is_none(self) -> bool {
         self == Allow::default()
     }

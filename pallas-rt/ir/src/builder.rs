@@ -1,4 +1,4 @@
-//! Appends instructions to a kernel, region by region; every type comes from [`infer`].
+//! The builder, which appends instructions to a kernel, region by region; every type comes from [`infer`].
 use crate::diag::{self, At, Diag};
 use crate::kernel::{DimDecl, DimId, Inst, InstId, Kernel, Loc, Op, Operand, OperandId, Region, RegionId, Type, Value};
 use crate::structural::Cast;
@@ -20,25 +20,25 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// An empty kernel whose body is open.
+    /// Creates an empty kernel with an open body.
     pub fn new(name: &str) -> Builder {
         let kernel = Kernel { name: name.into(), regions: vec![Region::default()], ..Kernel::default() };
         Builder { kernel, open: vec![Region::default()] }
     }
-    /// Continues in an existing kernel: instructions are appended to a new region until [`Builder::end`], and
-    /// [`Builder::replace`] puts it in place of another. This is how passes rewrite.
+    /// Opens an existing kernel for rewriting by passes: instructions are appended to a new region until
+    /// [`Builder::end`], and [`Builder::replace`] puts that in place of another region.
     pub fn edit(kernel: Kernel) -> Builder {
         Builder { kernel, open: vec![] }
     }
-    /// What is built so far.
+    /// The kernel as built so far.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
     }
-    /// What is built so far, for declarations.
+    /// The kernel as built so far, to change its declarations.
     pub fn kernel_mut(&mut self) -> &mut Kernel {
         &mut self.kernel
     }
-    /// Declares a dimension, or finds it.
+    /// Declares a dimension of this name, or finds the declared one.
     pub fn dim(&mut self, name: &str, size: Option<i64>) -> DimId {
         let dims = &mut self.kernel.dims;
         let at = dims.iter().position(|d| d.name == name).unwrap_or_else(|| {
@@ -47,34 +47,34 @@ impl Builder {
         });
         DimId(at as u32)
     }
-    /// Declares an operand.
+    /// Declares an operand and returns its index.
     pub fn operand(&mut self, operand: Operand) -> OperandId {
         self.kernel.operands.push(operand);
         OperandId(self.kernel.operands.len() as u32 - 1)
     }
-    /// A fresh value that nothing defines yet.
+    /// Creates a value of this type that no instruction defines yet.
     pub fn value(&mut self, ty: Type) -> Value {
         self.kernel.values.push(ty);
         Value(self.kernel.values.len() as u32 - 1)
     }
 
-    /// Appends an operation with one result.
+    /// Appends an operation and returns its result.
     ///
     /// # Errors
-    /// What [`infer`] says, or that the operation has no result.
+    /// A mistake that [`infer`] finds, or an operation without result.
     pub fn emit(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<Value, Diag> {
         self.append(op, args, loc)?
             .ok_or_else(|| Diag::new("result", At::Op, "this operation has no result".into(), ""))
     }
-    /// Appends an operation without result.
+    /// Appends an operation without result, for its effect.
     ///
     /// # Errors
-    /// What [`infer`] says.
+    /// A mistake that [`infer`] finds.
     pub fn effect(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<(), Diag> {
         self.append(op, args, loc).map(|_| ())
     }
-    /// Appends an operation, with or without a result; between two casts, if it accumulates in another type than its
-    /// operand's.
+    /// Appends an operation, with or without a result. A fold that accumulates in a wider type than its operand's gets
+    /// casts around it:
     ///
     /// ```text
     /// %y: f16[1] = reduce op(add) axes(0) %x   ->   %a: f32[8] = cast to(f32) %x
@@ -83,7 +83,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// What [`infer`] says.
+    /// A mistake that [`infer`] finds.
     pub fn append(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<Option<Value>, Diag> {
         let types: Vec<&Type> = args.iter().map(|&v| self.kernel.ty(v)).collect();
         let result = infer(&self.kernel, &op, &types)?;
@@ -100,7 +100,7 @@ impl Builder {
         self.push(Inst { op, args: args.to_vec(), results: result.into_iter().collect(), regions: vec![] }, loc);
         Ok(result)
     }
-    /// Appends an instruction whose result types are already right.
+    /// Appends an instruction whose result types are correct already.
     pub fn push(&mut self, inst: Inst, loc: Loc) -> InstId {
         let id = InstId(self.kernel.insts.len() as u32);
         self.kernel.insts.push(inst);
@@ -108,46 +108,46 @@ impl Builder {
         self.open.last_mut().expect("a region is open").insts.push(id);
         id
     }
-    /// Appends an existing instruction again: passes move instructions this way.
+    /// Appends an existing instruction to the open region; passes move instructions this way.
     pub fn push_id(&mut self, id: InstId) {
         self.open.last_mut().expect("a region is open").insts.push(id);
     }
-    /// A scalar constant.
+    /// Appends a scalar constant.
     pub fn constant(&mut self, x: Literal, loc: Loc) -> Value {
         self.emit(Op::Const(x), &[], loc).expect("a constant has a type")
     }
-    /// An i32 constant.
+    /// Appends an i32 constant.
     pub fn int(&mut self, x: i64, loc: Loc) -> Value {
         self.constant(Literal::int(DType::I32, x), loc)
     }
-    /// An elementwise operation on operands known to fit.
+    /// Appends an elementwise operation; panics if the operands do not fit.
     pub fn scalar(&mut self, op: ScalarOp, args: &[Value], loc: Loc) -> Value {
         self.emit(Op::Scalar(op), args, loc).unwrap_or_else(|d| panic!("{op} of fitting operands: {d:?}"))
     }
 
-    /// Opens a region with parameters of these types.
+    /// Opens a region with parameters of these types, and returns them.
     pub fn begin(&mut self, params: &[Type]) -> Vec<Value> {
         let params: Vec<Value> = params.iter().map(|t| self.value(t.clone())).collect();
         self.open.push(Region { params: params.clone(), ..Region::default() });
         params
     }
-    /// Closes the innermost region; it must be handed to an instruction or an operand's map.
+    /// Closes the innermost region and returns it; it must become part of an instruction or an operand's map.
     pub fn end(&mut self, yields: &[Value]) -> RegionId {
         let region = Region { yields: yields.to_vec(), ..self.open.pop().expect("a region is open") };
         self.kernel.regions.push(region);
         RegionId(self.kernel.regions.len() as u32 - 1)
     }
-    /// Closes the innermost region and puts it in place of `old`.
+    /// Closes the innermost region and puts it in the place of `old`.
     pub fn replace(&mut self, old: RegionId, yields: &[Value]) {
         let new = self.end(yields);
         self.kernel.regions.swap(old.index(), new.index());
     }
-    /// Forgets the innermost region (after an error inside it).
+    /// Drops the innermost region, after an error inside of it.
     pub fn abandon(&mut self) {
         self.open.pop();
     }
 
-    /// `if`: regions yield the same types.
+    /// Appends an `if`, whose two regions must yield the same types.
     ///
     /// # Errors
     /// The condition is no bool scalar, or the sides give different types.
@@ -162,7 +162,7 @@ impl Builder {
         }
         Ok(self.nest(Op::If, vec![condition], a, vec![then, other], loc))
     }
-    /// `for`: `body` takes the index and the carried values and yields the carried values.
+    /// Appends a `for`, whose `body` takes the index and the carried values and yields the carried values.
     ///
     /// # Errors
     /// A bound is no i32 scalar, or a carried value changes its type.
@@ -184,7 +184,7 @@ impl Builder {
         let args = [lo, hi, step].into_iter().chain(init.iter().copied()).collect();
         Ok(self.nest(Op::For { reverse }, args, types, vec![body], loc))
     }
-    /// `while`: see [`Op::While`].
+    /// Appends a `while`: see [`Op::While`].
     ///
     /// # Errors
     /// A carried value changes its type.
@@ -203,6 +203,7 @@ impl Builder {
         let types = self.carried(init, body)?;
         Ok(self.nest(Op::While, init.to_vec(), types, vec![condition, body], loc))
     }
+    /// Types of the carried values, if the body yields the same ones.
     fn carried(&self, init: &[Value], body: RegionId) -> Result<Vec<Type>, Diag> {
         let start: Vec<Type> = init.iter().map(|&v| self.kernel.ty(v).clone()).collect();
         let end = self.types(body);
@@ -211,12 +212,14 @@ impl Builder {
         }
         Ok(start)
     }
+    /// Types that a region yields.
     fn types(&self, region: RegionId) -> Vec<Type> {
         self.kernel.region(region).yields.iter().map(|&v| self.kernel.ty(v).clone()).collect()
     }
+    /// Appends an instruction with regions; its results are named like the user's variables.
     fn nest(&mut self, op: Op, args: Vec<Value>, types: Vec<Type>, regions: Vec<RegionId>, loc: Loc) -> Vec<Value> {
         let results: Vec<Value> = types.into_iter().map(|t| self.value(t)).collect();
-        // Variables keep their names: carried ones those of a loop's parameters, others what a branch yields.
+        // Results are named as the loop's parameters, or as the values that a branch yields.
         let named = match op {
             Op::If => self.kernel.region(regions[0]).yields.clone(),
             Op::For { .. } => self.kernel.region(regions[0]).params[1..].to_vec(),
@@ -227,7 +230,7 @@ impl Builder {
         results
     }
 
-    /// The size of a dimension as a run-time i32: a constant where it is known while tracing.
+    /// The size of a dimension as an i32 value: a constant if it is known while tracing.
     pub fn extent(&mut self, name: &str, loc: Loc) -> Value {
         let dim = self.dim(name, None);
         match self.kernel.dims[dim.index()].size {
@@ -236,7 +239,7 @@ impl Builder {
         }
     }
 
-    /// Closes the body.
+    /// Closes the body and returns the kernel.
     pub fn finish(mut self) -> Kernel {
         while let Some(region) = self.open.pop() {
             if self.open.is_empty() {

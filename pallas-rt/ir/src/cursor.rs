@@ -1,15 +1,15 @@
-//! A position in text that is being parsed.
+//! The cursor: a position in a text that is being parsed.
 use crate::kernel::MAX_DEPTH;
 use std::fmt;
 
-/// Where a text is not what it should be.
+/// A text that cannot be parsed: the position of the mistake, and what was expected there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// Position in the line in characters, from 1.
     pub column: usize,
-    /// What was expected.
+    /// What was expected at the position.
     pub message: String,
 }
 
@@ -20,14 +20,14 @@ impl fmt::Display for ParseError {
 }
 impl std::error::Error for ParseError {}
 
-/// What a parsing step gives.
+/// Result of a parsing step.
 pub(crate) type Parsed<T> = Result<T, ParseError>;
 
-/// The text and how far it was read. Spaces and line ends only separate.
+/// A text and the position up to which it is read. Spaces and line ends only separate tokens.
 pub(crate) struct Cursor<'a> {
     text: &'a str,
     at: usize,
-    /// Depth of nesting of the text that is being read.
+    /// Depth of nesting at the position.
     depth: usize,
 }
 
@@ -35,21 +35,21 @@ impl<'a> Cursor<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         Cursor { text, at: 0, depth: 0 }
     }
-    /// Reads all of a text.
+    /// Parses a whole text; refuses a remainder.
     pub(crate) fn whole<T>(text: &'a str, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         let cursor = &mut Cursor::new(text);
         let found = read(cursor)?;
         if cursor.is_done() { Ok(found) } else { cursor.error("expected the end") }
     }
-    /// What is left, from the next token on. Reading a token moves behind it, so that an error points at a token's end.
+    /// The rest of the text from the next token on. After a token the position is its end, to which errors refer.
     fn rest(&self) -> &'a str {
         self.text[self.at..].trim_start()
     }
-    /// Moves behind the first `read` bytes of the rest.
+    /// Advances past the first `read` bytes of the rest.
     fn skip(&mut self, read: usize) {
         self.at = self.text.len() - self.rest().len() + read;
     }
-    /// Reads text that may contain itself. The depth of nesting is limited, so that none exhausts the stack.
+    /// Reads text that may contain itself. The depth of nesting is limited, so that no text exhausts the stack.
     pub(crate) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth == MAX_DEPTH {
             return self.error(format!("nested more than {MAX_DEPTH} deep"));
@@ -59,25 +59,25 @@ impl<'a> Cursor<'a> {
         self.depth -= 1;
         found
     }
-    /// Whether the next token stands in the same line.
+    /// Returns true if the next token is in the same line.
     pub(crate) fn same_line(&self) -> bool {
         let spaces = self.text.len() - self.at - self.rest().len();
         !self.text[self.at..self.at + spaces].contains('\n')
     }
-    /// An error here.
+    /// An error at the position.
     pub(crate) fn error<T>(&self, message: impl Into<String>) -> Parsed<T> {
         let before = &self.text[..self.at];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
         Err(ParseError { line, column, message: message.into() })
     }
-    /// Whether the text goes on with this.
+    /// Returns true if the next token is `token`; a word matches only as a whole.
     pub(crate) fn peek(&self, token: &str) -> bool {
         let rest = self.rest();
         let word = token.chars().all(is_word);
         rest.strip_prefix(token).is_some_and(|after| !(word && after.starts_with(is_word)))
     }
-    /// Reads this, if it is next; a word only as a whole.
+    /// Reads `token` if it is next, and returns whether it was; a word matches only as a whole.
     pub(crate) fn eat(&mut self, token: &str) -> bool {
         let found = self.peek(token);
         if found {
@@ -85,17 +85,17 @@ impl<'a> Cursor<'a> {
         }
         found
     }
-    /// Reads this.
+    /// Reads `token`, or returns an error.
     pub(crate) fn expect(&mut self, token: &str) -> Parsed<()> {
         if self.eat(token) { Ok(()) } else { self.error(format!("expected `{token}`")) }
     }
-    /// Whether a word with an opening bracket behind it is next.
+    /// Returns true if the next token is a word followed directly by an opening bracket.
     pub(crate) fn peek_call(&self) -> bool {
         let rest = self.rest();
         let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
         end > 0 && rest[end..].starts_with('(')
     }
-    /// Everything up to the next comma outside of brackets.
+    /// Reads everything up to the next comma outside of brackets.
     pub(crate) fn argument(&mut self) -> &'a str {
         let rest = self.rest();
         let mut depth = 0;
@@ -107,11 +107,11 @@ impl<'a> Cursor<'a> {
         self.skip(end);
         rest[..end].trim_end()
     }
-    /// Whether all is read.
+    /// Returns true if nothing is left but spaces.
     pub(crate) fn is_done(&self) -> bool {
         self.rest().is_empty()
     }
-    /// Characters as long as they are `part` of it.
+    /// Reads characters as long as `part` accepts them, at least one; `what` names them in the error.
     pub(crate) fn take(&mut self, what: &str, part: impl Fn(char) -> bool) -> Parsed<&'a str> {
         let rest = self.rest();
         let end = rest.find(|c| !part(c)).unwrap_or(rest.len());
@@ -121,11 +121,11 @@ impl<'a> Cursor<'a> {
         self.skip(end);
         Ok(&rest[..end])
     }
-    /// Letters, digits and `_`.
+    /// Reads a word: letters, digits and `_`.
     pub(crate) fn word(&mut self, what: &str) -> Parsed<&'a str> {
         self.take(what, is_word)
     }
-    /// A word that is a value of `T`.
+    /// Reads a word and parses it as a `T`.
     pub(crate) fn value<T: std::str::FromStr>(&mut self, what: &str) -> Parsed<T> {
         let start = self.at;
         let word = self.take(what, |c| is_word(c) || c == '-')?;
@@ -137,7 +137,7 @@ impl<'a> Cursor<'a> {
             }
         }
     }
-    /// What stands between an opening bracket here and the closing one that belongs to it.
+    /// Reads a parenthesised text, and returns what is between the brackets.
     pub(crate) fn parenthesised(&mut self) -> Parsed<&'a str> {
         self.expect("(")?;
         let rest = &self.text[self.at..];
@@ -155,7 +155,7 @@ impl<'a> Cursor<'a> {
         }
         self.error("this `(` is not closed")
     }
-    /// A string as `{:?}` writes it.
+    /// Reads a string literal as `{:?}` writes it.
     pub(crate) fn string(&mut self) -> Parsed<String> {
         self.expect("\"")?;
         let rest = &self.text[self.at..];
@@ -186,7 +186,7 @@ impl<'a> Cursor<'a> {
         }
         self.error("this string is not closed")
     }
-    /// Items separated by commas up to `end`, which is read.
+    /// Reads items separated by commas up to `end`, which is read too.
     pub(crate) fn list<T>(&mut self, end: &str, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut items = vec![];
         if self.eat(end) {

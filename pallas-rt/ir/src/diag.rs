@@ -1,30 +1,30 @@
-//! One message type for the macro, the tracer and the run time.
+//! Diagnostics: one message type for the macro, the tracer and the run time.
 use std::fmt;
 
-/// What a message points at; the caller owns the spans.
+/// Part of an operation that a message points at; the caller knows its source position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
-    /// The operation.
+    /// The operation itself.
     Op,
-    /// One of its operands.
+    /// The operand of this index.
     Operand(usize),
 }
 
-/// A user's mistake, in user words.
+/// A message about a user's mistake, in the user's terms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Diag {
-    /// A short stable name of the rule.
+    /// A short stable name of the violated rule.
     pub code: &'static str,
-    /// What is to blame.
+    /// Part of the operation to blame.
     pub at: At,
-    /// What was found: lower case, no final period.
+    /// The mistake: lower case, no final period.
     pub message: String,
-    /// What is allowed, or what to write instead; may be empty.
+    /// Hint: what is allowed, or what to write instead; may be empty.
     pub help: String,
 }
 
 impl Diag {
-    /// A message.
+    /// Creates a message.
     pub fn new(code: &'static str, at: At, message: String, help: impl Into<String>) -> Self {
         Diag { code, at, message, help: help.into() }
     }
@@ -39,22 +39,22 @@ impl fmt::Display for Diag {
 
 impl std::error::Error for Diag {}
 
-/// `[BQ, D]`
+/// Text of a shape: `[BQ, D]`.
 pub fn shape(dims: &[crate::Dim]) -> String {
     format!("[{}]", crate::structural::list(dims))
 }
 
-/// `1 axis`, `2 axes`
+/// Text of a number of axes: `1 axis`, `2 axes`.
 pub fn axes(n: usize) -> String {
     if n == 1 { "1 axis".into() } else { format!("{n} axes") }
 }
 
-/// `1 dimension`, `2 dimensions`
+/// Text of a number of dimensions: `1 dimension`, `2 dimensions`.
 pub fn dimensions(n: usize) -> String {
     if n == 1 { "1 dimension".into() } else { format!("{n} dimensions") }
 }
 
-/// What to do about two sizes that differ: names may be declared equal, numbers may not.
+/// Help for two sizes that differ: names may be declared equal, numbers may not.
 pub fn agree(a: &crate::Dim, b: &crate::Dim) -> String {
     match (a - b).as_number() {
         Some(_) => format!("{a} and {b} have to be the same"),
@@ -62,62 +62,62 @@ pub fn agree(a: &crate::Dim, b: &crate::Dim) -> String {
     }
 }
 
-/// Values of a conditional that do not fit together.
+/// Message about branches of a conditional whose values have different types.
 pub fn sides(a: impl fmt::Display, b: impl fmt::Display) -> Diag {
     let message = format!("the sides of this `if` give {a} and {b}");
     Diag::new("if-sides", At::Op, message, "both sides give the same shapes and element types")
 }
 
-/// A variable that a loop changes into something else.
+/// Message about a loop-carried variable that changes its type.
 pub fn carried(before: impl fmt::Display, after: impl fmt::Display) -> Diag {
     let message = format!("a variable carried by this loop starts as {before} and ends as {after}");
     Diag::new("carried", At::Op, message, "a carried variable keeps its shape and element type")
 }
 
-/// A store of a tile of another shape.
+/// Message about a store of a tile into a block of another shape.
 pub fn stored(tile: impl fmt::Display, target: impl fmt::Display, name: &str) -> Diag {
     let help = "a store neither broadcasts nor reshapes: `.broadcast(..)`, `.reshape(..)`, or `fill(x)` for a scalar";
     Diag::new("store", At::Operand(0), format!("a store of {tile} into {target} of `{name}`"), help)
 }
 
-/// A grid axis that is not there.
+/// Message about a grid axis that does not exist.
 pub fn grid_axis(axis: usize, of: usize) -> Diag {
     let message = format!("there is no grid axis {axis}: the grid has {}", axes(of));
     Diag::new("grid-axis", At::Op, message, "axes count from 0")
 }
 
-/// An axis of a block that is not there.
+/// Message about an axis of a block that does not exist.
 pub fn block_axis(axis: usize, of: usize) -> Diag {
     let message = format!("there is no axis {axis}: the block has {}", axes(of));
     Diag::new("axis", At::Op, message, "axes count from 0; squeezed dimensions have none")
 }
 
-/// A prefetched element with the wrong number of indices.
+/// Message about a wrong number of indices of a prefetch operand.
 pub fn element_rank(name: &str, rank: usize, indices: usize) -> Diag {
     let message = format!("`{name}` has {}, found {indices} indices", dimensions(rank));
     Diag::new("rank", At::Op, message, "one index per dimension")
 }
 
-/// A run-time scalar in the brackets of a list of host values.
+/// Message about a run-time scalar as the index of a list of host values.
 pub fn host_index() -> Diag {
     let help = "`#[unroll]` the loop, so that the host counts; or take the numbers as an array, \
                 `#[prefetch([N])] table: Prefetch<i32>`, and read `table.at(i)`";
     Diag::new("misuse", At::Op, "a run-time scalar is no index of a list of the host".into(), help)
 }
 
-/// More indices than a view has axes.
+/// Message about more indices than a view has axes.
 pub fn view_rank(indices: usize, of: usize) -> Diag {
     let message = format!("{indices} indices into a view of {}", axes(of));
     Diag::new("misuse", At::Op, message, "squeezed dimensions and dropped axes take no index")
 }
 
-/// Elements outside of a view's axis.
+/// Message about elements outside of a view's axis.
 pub fn view_bounds(start: impl fmt::Display, end: impl fmt::Display, size: impl fmt::Display) -> Diag {
     let message = format!("elements {start}..{end} of an axis with {size}");
     Diag::new("misuse", At::Op, message, "a view stays inside of its block")
 }
 
-/// A run-time position in a computed tile.
+/// Message about a run-time position in a computed tile.
 pub fn tile_position(axis: usize) -> Diag {
     let message = format!("a run-time position along axis {axis} of a computed tile");
     let help = "positions of a tile are known while tracing: index the block that it is loaded from, or store it to a \
@@ -125,25 +125,25 @@ pub fn tile_position(axis: usize) -> Diag {
     Diag::new("misuse", At::Op, message, help)
 }
 
-/// A range that ends before it begins.
+/// Message about a range that ends before it begins.
 pub fn view_reversed(start: usize, end: usize) -> Diag {
     let message = format!("{start}..{end} ends before it begins");
     Diag::new("misuse", At::Op, message, "a range is `first..end`, without `end`")
 }
 
-/// A mask of another shape than the block it masks.
+/// Message about a mask of another shape than the block it masks.
 pub fn masked(mask: impl fmt::Display, target: impl fmt::Display) -> Diag {
     let message = format!("a mask of {mask} for {target}");
     Diag::new("mask", At::Operand(0), message, "a mask has the shape of what it masks: `.broadcast(..)` it first")
 }
 
-/// A new axis behind a gap.
+/// Message about a new axis beyond the end of a shape.
 pub fn new_axis(axis: usize, of: usize) -> Diag {
     let message = format!("a new axis {axis} of a tile with {}", axes(of));
     Diag::new("misuse", At::Op, message, "axes count from 0; the last place is behind all axes")
 }
 
-/// An axis that can't be dropped.
+/// Message about an axis that cannot be dropped.
 pub fn kept_axis(axis: usize, shape: impl fmt::Display) -> Diag {
     let message = format!("axis {axis} of a tile of shape {shape} can't be dropped");
     Diag::new("misuse", At::Op, message, "only an axis of extent 1 can")

@@ -1,4 +1,4 @@
-//! Sizes: polynomials with integer coefficients over rigid names, in normal form. A number is a constant polynomial,
+//! Symbolic sizes: polynomials with integer coefficients over names, in normal form. A number is a constant polynomial,
 //! so a shape rule is written once and runs with names (in the macro) and with numbers (when traced).
 //!
 //! ```text
@@ -12,6 +12,7 @@ use std::fmt;
 use std::ops::{Add, Mul, Sub};
 use std::sync::Arc;
 
+/// A factor of a monomial: a name, or a function of polynomials.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Atom {
     Name(String),
@@ -20,55 +21,58 @@ enum Atom {
     Max(Poly, Poly),
 }
 
-/// Monomial (its atoms, sorted, repeated for powers) -> coefficient, never 0.
+/// A polynomial: maps a monomial (its atoms, sorted, repeated for powers) to its coefficient, which is never 0.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 struct Poly(BTreeMap<Vec<Atom>, i64>);
 
-/// A size. Arithmetic saturates: what passes 2^63 fits no memory. Tracing and launching meet numbers almost only, so a number costs no allocation.
+/// A symbolic size. Arithmetic saturates at 2^63, which fits no memory. Constant sizes, the most common, do not
+/// allocate.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Dim(Size);
 
+/// Representation of a size.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Size {
-    /// Agrees with everything.
+    /// Unknown, which agrees with every size.
     Unknown,
     Number(i64),
-    /// Never a constant: [`Dim::of`] sees to it, so that equal sizes have equal representations.
+    /// Not a constant: [`Dim::of`] ensures it, so that equal sizes have equal representations.
     Symbolic(Arc<Poly>),
 }
 
-/// What is known about two sizes, for every value of the names.
+/// Answer to a question about two sizes, for every value of the names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Equal, or in order, always.
+    /// The relation always holds.
     Yes,
-    /// A mistake.
+    /// The relation fails: a mistake.
     No,
-    /// Involves Unknown, or atoms whose algebra the normal form does not know; decided with numbers.
+    /// Not decidable yet: an unknown size, or atoms beyond the normal form; decided when the names have values.
     Later,
 }
 
-/// An algebra that a size can be rebuilt in: numbers, text, instructions.
+/// A target algebra, such as numbers, text or instructions, in which [`Dim::fold`] rebuilds a size.
 pub trait Fold {
-    /// What a size becomes.
+    /// Result of a size in this algebra.
     type Out;
-    /// A constant.
+    /// Makes a constant.
     fn number(&mut self, n: i64) -> Self::Out;
-    /// A name.
+    /// Makes the value of a name.
     fn name(&mut self, name: &str) -> Self::Out;
-    /// A sum.
+    /// Makes a sum.
     fn add(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
-    /// A product.
+    /// Makes a product.
     fn mul(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
-    /// A quotient rounded up.
+    /// Makes a quotient rounded up.
     fn cdiv(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
-    /// The smaller.
+    /// Makes the smaller of two.
     fn min(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
-    /// The larger.
+    /// Makes the larger of two.
     fn max(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
 }
 
 impl Poly {
+    /// Adds `times * rhs`.
     fn add(mut self, rhs: &Poly, times: i64) -> Poly {
         for (m, c) in &rhs.0 {
             let k = self.0.entry(m.clone()).or_default();
@@ -79,6 +83,7 @@ impl Poly {
         }
         self
     }
+    /// The product of two polynomials.
     fn mul(&self, rhs: &Poly) -> Poly {
         let mut out = Poly::default();
         for (a, x) in &self.0 {
@@ -96,12 +101,13 @@ impl Poly {
     fn atom(a: Atom) -> Poly {
         Poly::term(vec![a], 1)
     }
-    /// One monomial. (`BTreeMap::from` would sort it first.)
+    /// Creates a polynomial of one monomial. (`BTreeMap::from` would sort it first.)
     fn term(monomial: Vec<Atom>, coefficient: i64) -> Poly {
         let mut terms = BTreeMap::new();
         terms.insert(monomial, coefficient);
         Poly(terms)
     }
+    /// The number, if the polynomial is constant.
     fn as_number(&self) -> Option<i64> {
         match self.0.len() {
             0 => Some(0),
@@ -109,19 +115,20 @@ impl Poly {
             _ => None,
         }
     }
+    /// The quotient rounded up, in closed form if the division is exact.
     fn cdiv(&self, by: &Poly) -> Poly {
         match (self.as_number(), by.as_number()) {
             (Some(a), Some(b)) if b > 0 => Poly::number(a.saturating_add(b - 1).div_euclid(b)),
             (_, Some(1)) => self.clone(),
             _ if self == by => Poly::number(1),
-            // Every coefficient a multiple of the divisor monomial: exact.
+            // The division is exact if every term is a multiple of the divisor, a monomial.
             _ => match self.exact_div(by) {
                 Some(q) => q,
                 None => Poly::atom(Atom::Cdiv(self.clone(), by.clone())),
             },
         }
     }
-    /// Division by a single monomial, if exact.
+    /// Quotient by a single monomial; `None` if the division is not exact.
     fn exact_div(&self, by: &Poly) -> Option<Poly> {
         let ((m, k), 1) = (by.0.iter().next()?, by.0.len()) else { return None };
         let mut out = BTreeMap::new();
@@ -137,7 +144,7 @@ impl Poly {
         }
         Some(Poly(out))
     }
-    /// The smaller (or the larger) of two.
+    /// The smaller of two polynomials, or the larger if `smaller` is false.
     fn choose(&self, b: &Poly, smaller: bool) -> Poly {
         match self.clone().add(b, -1).as_number() {
             Some(d) if (d <= 0) == smaller => self.clone(),
@@ -149,7 +156,7 @@ impl Poly {
             }
         }
     }
-    /// Replaces names, rebuilding atoms so that they normalise again.
+    /// Replaces the names for which `f` gives a polynomial; rebuilds atoms so that they are normalised again.
     fn subst(&self, f: &dyn Fn(&str) -> Option<Poly>) -> Poly {
         let mut out = Poly::default();
         for (m, c) in &self.0 {
@@ -166,6 +173,7 @@ impl Poly {
         }
         out
     }
+    /// Rebuilds the polynomial in another algebra.
     fn fold<F: Fold>(&self, f: &mut F) -> F::Out {
         let mut sum: Option<F::Out> = None;
         for (monomial, &coefficient) in &self.0 {
@@ -199,6 +207,7 @@ impl Poly {
         }
         sum.unwrap_or_else(|| f.number(0))
     }
+    /// Appends the names that occur.
     fn names(&self, all: &mut Vec<String>) {
         for atom in self.0.keys().flatten() {
             match atom {
@@ -207,6 +216,7 @@ impl Poly {
             }
         }
     }
+    /// Number of names and numbers that occur, with repetitions.
     fn terms(&self) -> usize {
         let atom = |a: &Atom| match a {
             Atom::Name(_) => 1,
@@ -214,41 +224,43 @@ impl Poly {
         };
         self.0.keys().map(|monomial| 1 + monomial.iter().map(atom).sum::<usize>()).sum()
     }
+    /// Returns true if all atoms are names, so that equal polynomials have equal normal forms.
     fn is_plain(&self) -> bool {
         self.0.keys().flatten().all(|a| matches!(a, Atom::Name(_)))
     }
 }
 
 impl Dim {
-    /// Agrees with everything.
+    /// The unknown size, which agrees with every size.
     pub const UNKNOWN: Dim = Dim(Size::Unknown);
-    /// A rigid name.
+    /// The size that this name stands for.
     pub fn name(n: &str) -> Dim {
         Dim::of(Poly::atom(Atom::Name(n.into())))
     }
-    /// The number, if it is one.
+    /// The number, if the size is constant.
     pub fn as_number(&self) -> Option<i64> {
         match self.0 {
             Size::Number(n) => Some(n),
             Size::Unknown | Size::Symbolic(_) => None,
         }
     }
-    /// Quotient rounded up.
+    /// The quotient rounded up.
     pub fn cdiv(&self, by: &Dim) -> Dim {
         self.combine(by, Poly::cdiv)
     }
-    /// The smaller of two.
+    /// The smaller of two sizes.
     pub fn min(&self, b: &Dim) -> Dim {
         self.combine(b, |a, b| a.choose(b, true))
     }
-    /// The larger of two.
+    /// The larger of two sizes.
     pub fn max(&self, b: &Dim) -> Dim {
         self.combine(b, |a, b| a.choose(b, false))
     }
+    /// Creates a size from a polynomial.
     fn of(p: Poly) -> Dim {
         Dim(p.as_number().map_or_else(|| Size::Symbolic(Arc::new(p)), Size::Number))
     }
-    /// The polynomial; None if unknown.
+    /// The size as a polynomial; `None` if unknown.
     fn poly(&self) -> Option<Cow<'_, Poly>> {
         match &self.0 {
             Size::Unknown => None,
@@ -256,14 +268,15 @@ impl Dim {
             Size::Symbolic(p) => Some(Cow::Borrowed(p)),
         }
     }
+    /// Applies a function of polynomials; unknown if an operand is.
     fn combine(&self, b: &Dim, f: impl FnOnce(&Poly, &Poly) -> Poly) -> Dim {
         self.poly().zip(b.poly()).map_or(Dim::UNKNOWN, |(a, b)| Dim::of(f(&a, &b)))
     }
-    /// Number of its names and numbers, with repetitions.
+    /// Number of names and numbers that occur in the size, with repetitions.
     pub(crate) fn terms(&self) -> usize {
         if let Size::Symbolic(p) = &self.0 { p.terms() } else { 1 }
     }
-    /// Every name it mentions.
+    /// Names that occur in the size, with repetitions.
     pub fn names(&self) -> Vec<String> {
         let mut names = vec![];
         if let Size::Symbolic(p) = &self.0 {
@@ -271,12 +284,12 @@ impl Dim {
         }
         names
     }
-    /// The name, if it is nothing else.
+    /// The name, if the size is a single name.
     pub fn as_name(&self) -> Option<String> {
         let names = self.names();
         (names.len() == 1 && *self == Dim::name(&names[0])).then(|| names[0].clone())
     }
-    /// Rebuilds the size in another algebra. Unknown is 0.
+    /// Rebuilds the size in another algebra; an unknown size becomes 0.
     pub fn fold<F: Fold>(&self, f: &mut F) -> F::Out {
         match &self.0 {
             Size::Unknown => f.number(0),
@@ -284,14 +297,14 @@ impl Dim {
             Size::Symbolic(p) => p.fold(f),
         }
     }
-    /// The size with names replaced.
+    /// Replaces the names for which `f` gives a polynomial.
     fn subst(&self, f: &dyn Fn(&str) -> Option<Poly>) -> Dim {
         match &self.0 {
             Size::Unknown | Size::Number(_) => self.clone(),
             Size::Symbolic(p) => Dim::of(p.subst(f)),
         }
     }
-    /// The size for these values of the names.
+    /// Replaces names by these values.
     pub fn bind(&self, values: &[(&str, i64)]) -> Dim {
         self.subst(&|n| values.iter().find(|(m, _)| *m == n).map(|(_, v)| Poly::number(*v)))
     }
@@ -307,7 +320,7 @@ impl From<i64> for Dim {
         Dim(Size::Number(n))
     }
 }
-/// One operator: of numbers directly, of polynomials by a method.
+/// Implements an operator: on numbers directly, on polynomials by a method.
 macro_rules! operator {
     ($Trait:ident $name:ident |$x:ident, $y:ident| $numbers:expr, |$a:ident, $b:ident| $polys:expr) => {
         impl $Trait for &Dim {
@@ -325,12 +338,12 @@ operator!(Add add |x, y| x.saturating_add(*y), |a, b| a.clone().add(b, 1));
 operator!(Sub sub |x, y| x.saturating_sub(*y), |a, b| a.clone().add(b, -1));
 operator!(Mul mul |x, y| x.saturating_mul(*y), |a, b| a.mul(b));
 
-/// What `assume(..)` says: each fact rewrites one name.
+/// Equations between sizes that `assume(..)` states, as rewrites of one name each.
 #[derive(Clone, Default, Debug)]
 pub struct Facts(Vec<(String, Poly)>);
 
 impl Facts {
-    /// Records `a == b`; false if neither side isolates a name (then the fact can't be used).
+    /// Records `a == b`; returns false if neither side isolates a name, so that the fact cannot be used.
     pub fn assume(&mut self, a: &Dim, b: &Dim) -> bool {
         let difference = &self.normal(a) - &self.normal(b);
         let Some(diff) = difference.poly().map(Cow::into_owned) else { return false };
@@ -352,11 +365,12 @@ impl Facts {
         self.0.push((name, value));
         true
     }
-    /// The size with every fact applied.
+    /// Rewrites the size by all facts.
     pub fn normal(&self, d: &Dim) -> Dim {
         d.subst(&|n| self.0.iter().find(|(m, _)| m == n).map(|(_, p)| p.clone()))
     }
-    /// Equality is rigid: two different polynomials differ for some values, and a kernel must be right for all.
+    /// Compares for equality. It is rigid: two different polynomials differ for some values, and kernels must be right
+    /// for all.
     pub fn same(&self, a: &Dim, b: &Dim) -> Verdict {
         match (&self.normal(a) - &self.normal(b)).0 {
             Size::Number(0) => Verdict::Yes,
@@ -365,7 +379,7 @@ impl Facts {
             Size::Unknown | Size::Symbolic(_) => Verdict::Later,
         }
     }
-    /// Order is lenient: No only if it fails for every value of the names (each at least 1).
+    /// Compares for order. It is lenient: `No` only if `a <= b` fails for every value of the names (each at least 1).
     pub fn at_most(&self, a: &Dim, b: &Dim) -> Verdict {
         let room = match (&self.normal(b) - &self.normal(a)).0 {
             Size::Unknown => return Verdict::Later,

@@ -1,4 +1,4 @@
-//! Element types: the enum for data, the traits for rustc.
+//! Element types: [`DType`] for data, traits such as [`Elem`] for Rust's types.
 #![warn(clippy::wildcard_enum_match_arm)]
 
 /// bfloat16; arithmetic goes through `f32`.
@@ -8,7 +8,7 @@ pub use half::bf16 as Bf16;
 #[cfg(feature = "half")]
 pub use half::f16 as F16;
 
-/// Declares a type of bits alone, for builds without the `half` feature.
+/// Declares a type that only stores bits, for builds without the `half` feature.
 #[cfg(not(feature = "half"))]
 macro_rules! bits {
     ($($Half:ident $name:literal),*) => {$(
@@ -16,11 +16,11 @@ macro_rules! bits {
         #[derive(Clone, Copy, PartialEq, Debug, Default)]
         pub struct $Half(u16);
         impl $Half {
-            /// From bits.
+            /// Creates the number with these bits.
             pub const fn from_bits(bits: u16) -> Self {
                 $Half(bits)
             }
-            /// The bits.
+            /// The number's bits.
             pub const fn to_bits(self) -> u16 {
                 self.0
             }
@@ -30,11 +30,11 @@ macro_rules! bits {
 #[cfg(not(feature = "half"))]
 bits! { F16 "an IEEE binary16", Bf16 "a bfloat16" }
 
-/// A storage type whose arithmetic is done in `f32`, rounded once per operation.
+/// A 16-bit float type: arithmetic is done in `f32` and rounded once per operation.
 pub trait Half: Copy {
-    /// Exact.
+    /// Converts to `f32`, exactly.
     fn wide(self) -> f32;
-    /// To nearest even.
+    /// Converts from `f32`, rounding to nearest even.
     fn round(x: f32) -> Self;
 }
 
@@ -75,19 +75,20 @@ impl Half for F16 {
     }
 }
 
+/// Declares [`DType`], slices of elements, and [`Elem`] for each element type.
 macro_rules! dtypes {
     ($($variant:ident $ty:ident $text:literal),* $(,)?) => {
         /// The element type of a tile or array.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum DType { $(#[doc = concat!("`", $text, "`")] $variant),* }
         impl DType {
-            /// Every element type.
+            /// All element types.
             pub const ALL: &[DType] = &[$(DType::$variant),*];
-            /// Size of an element on the host.
+            /// Size of an element in bytes, in the host's memory.
             pub const fn bytes(self) -> usize {
                 match self { $(Self::$variant => std::mem::size_of::<$ty>()),* }
             }
-            /// A floating type.
+            /// Returns true for a floating-point type.
             pub const fn is_float(self) -> bool {
                 matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::Bf16)
             }
@@ -95,7 +96,7 @@ macro_rules! dtypes {
             pub const fn accumulator(self) -> DType {
                 if matches!(self, DType::F16 | DType::Bf16) { DType::F32 } else { self }
             }
-            /// An integer type with sign.
+            /// Returns true for a signed integer type.
             pub const fn is_signed(self) -> bool {
                 matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
             }
@@ -111,10 +112,10 @@ macro_rules! dtypes {
                 f.write_str(match self { $(Self::$variant => $text),* })
             }
         }
-        /// A borrowed strip of any element type.
+        /// A borrowed slice of elements of any type.
         #[derive(Clone, Copy)]
         pub enum Slice<'a> { $(#[doc = $text] $variant(&'a [$ty])),* }
-        /// A mutable strip of any element type.
+        /// A mutable slice of elements of any type.
         pub enum SliceMut<'a> { $(#[doc = $text] $variant(&'a mut [$ty])),* }
         $(impl sealed::Sealed for $ty {}
         impl Elem for $ty {
@@ -134,7 +135,7 @@ dtypes! { F32 f32 "f32", F64 f64 "f64", F16 F16 "f16", Bf16 Bf16 "bf16", I8 i8 "
 I32 i32 "i32", U32 u32 "u32", I64 i64 "i64", U64 u64 "u64", Bool bool "bool" }
 
 mod sealed {
-    /// Keeps [`Elem`](super::Elem) to the types of this file: arrays rely on their bytes being plain.
+    /// Keeps others from implementing [`Elem`](super::Elem): arrays rely on the bytes of elements being plain.
     pub trait Sealed {}
 }
 
@@ -145,36 +146,37 @@ mod sealed {
     note = "element types are f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64 bool"
 )]
 pub trait Elem: sealed::Sealed + Copy + Default + Send + Sync + std::fmt::Debug + PartialEq + 'static {
-    /// The type as data.
+    /// The element type as a value.
     const DTYPE: DType;
-    /// A strip of this type; panics if it is of another.
+    /// Returns the slice if it has elements of this type; panics otherwise.
     fn of<'a>(s: Slice<'a>) -> &'a [Self];
-    /// A mutable strip of this type; panics if it is of another.
+    /// Returns the mutable slice if it has elements of this type; panics otherwise.
     fn of_mut<'a>(s: SliceMut<'a>) -> &'a mut [Self];
 }
 
-/// The type that a dot of this one's elements is summed in.
+/// The type in which products of this type's elements are summed.
 pub trait Accumulate: Elem {
-    /// `f32` for 16-bit floats, `i32` for 8- and 16-bit integers, else the type itself.
+    /// Type of the sum: `f32` for 16-bit floats, `i32` for 8- and 16-bit integers, else the type itself.
     type Acc: Number;
 }
+/// Implements [`Accumulate`] with the given accumulator for each type.
 macro_rules! accumulate {
     ($($ty:ident $acc:ident),*) => { $(impl Accumulate for $ty { type Acc = $acc; })* };
 }
 accumulate! { f32 f32, f64 f64, F16 f32, Bf16 f32, i8 i32, i16 i32, i32 i32, i64 i64, u8 i32, u16 i32, u32 u32, u64 u64 }
 
-/// Class -> its trait, implemented for its types, with the classes that contain it as bounds.
+/// Declares for each class of element types its trait, the classes that contain it as bounds, and its types.
 macro_rules! classes {
     ($($(#[doc = $doc:literal])+ $class:ident($($bound:tt)+): $($ty:ident)*;)*) => {
         $($(#[doc = $doc])+
         #[diagnostic::on_unimplemented(message = "this operation is not defined for `{Self}` elements", label = "defined for the types listed below")]
         pub trait $class: $($bound)+ {}
         $(impl $class for $ty {})*)*
-        /// The element class of an operation: which types its `T` ranges over.
+        /// A class of element types, over which the `T` of an operation ranges.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Class { $($(#[doc = $doc])+ $class),* }
         impl Class {
-            /// The types of the class.
+            /// The element types of the class.
             pub fn dtypes(self) -> &'static [DType] {
                 match self { $(Self::$class => &[$(<$ty as Elem>::DTYPE),*]),* }
             }
@@ -182,35 +184,36 @@ macro_rules! classes {
     };
 }
 classes! {
-    /// Every element type.
+    /// All element types.
     Any(Elem): f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16 bool;
-    /// Floats and integers.
+    /// Floating-point and integer types.
     Number(Any + Accumulate): f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16;
-    /// Floats and signed integers.
+    /// Floating-point and signed integer types.
     Signed(Number): f32 f64 F16 Bf16 i32 i64 i8 i16;
-    /// Floating point.
+    /// Floating-point types.
     Real(Signed): f32 f64 F16 Bf16;
-    /// Floating point that an `f32` literal stands beside without loss of the type's own precision.
+    /// Floating-point types whose accumulator is `f32`.
     Float(Real + Accumulate<Acc = f32>): f32 F16 Bf16;
-    /// Integers.
+    /// Integer types.
     Int(Number + Bits): i32 u32 i64 u64 i8 u8 i16 u16;
-    /// Integers and booleans.
+    /// Integer types and `bool`.
     Bits(Any): i32 u32 i64 u64 i8 u8 i16 u16 bool;
-    /// Booleans.
+    /// The type `bool` alone.
     Bool(Bits): bool;
-    /// `f32` alone.
+    /// The type `f32` alone.
     Single(Float): f32;
 }
 
-/// The type a lane is computed in: `f32` for 16-bit floats, the type itself for `bool`.
+/// The type in which elements are computed: `f32` for 16-bit floats, the type itself for `bool`.
 pub trait Widen: Copy {
-    /// The type computed in.
+    /// The type of the computation.
     type Wide;
-    /// Exact.
+    /// Converts to the wide type, exactly.
     fn widen(self) -> Self::Wide;
-    /// Rounded once.
+    /// Converts back, rounding once.
     fn narrow(x: Self::Wide) -> Self;
 }
+/// Implements [`Widen`] for each type, with the conversions to and from the wide type.
 macro_rules! widen {
     ($($ty:ident $wide:ident |$x:ident| $to:expr, $from:expr;)*) => {$(
         impl Widen for $ty {

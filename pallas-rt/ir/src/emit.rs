@@ -1,45 +1,45 @@
-//! One builder interface for tile IR and graphs: derivative rules are written against it once.
+//! The interface to builders of tile IR and of graphs, so that a derivative rule is written once for both.
 use crate::{ScalarOp, StructuralOp};
 use std::cell::RefCell;
 
-/// A value of whichever builder made it.
+/// Name of a value in the builder that made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Id(pub u32);
 
-/// What a derivative rule can append.
+/// An operation that a derivative rule can append.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Term {
-    /// An elementwise operation.
+    /// An elementwise operation of the scalar table.
     Scalar(ScalarOp),
-    /// One of the operations that change shapes or positions.
+    /// An operation that changes shapes or positions.
     Structural(StructuralOp),
-    /// The same number everywhere, shaped and typed like the operand.
+    /// A constant that is the same everywhere, with shape and type of the operand.
     Like(f64),
-    /// A scalar, typed like the operand.
+    /// A scalar constant of the operand's type.
     Number(f64),
 }
 
-/// Implemented by whatever derivative rules are run on.
+/// A builder on which derivative rules run.
 pub trait Emit {
-    /// Appends `op`.
+    /// Appends an operation and returns its result.
     fn emit(&mut self, op: Term, args: &[Id]) -> Id;
 }
 
-/// A value in a derivative rule: Copy, with operators and every method of the table.
+/// A value in a derivative rule: `Copy`, with operators and a method for every scalar operation.
 #[derive(Clone, Copy)]
 pub struct E<'g> {
-    /// The builder it belongs to.
+    /// The builder that made it.
     pub to: &'g RefCell<dyn Emit>,
-    /// Its name there.
+    /// Name of the value in that builder.
     pub id: Id,
 }
 
-/// "This operand has no tangent", stated.
+/// Result of a `jvp` cell of an operand without tangent.
 pub struct Zero;
 
-/// What a jvp cell may return.
+/// Results that a `jvp` cell may have.
 pub trait Tangent<'g> {
-    /// The tangent, `None` for zero.
+    /// The tangent; `None` for zero.
     fn value(self) -> Option<E<'g>>;
 }
 impl<'g> Tangent<'g> for E<'g> {
@@ -53,7 +53,7 @@ impl<'g> Tangent<'g> for Zero {
     }
 }
 
-/// Adds one operand's contribution to a tangent.
+/// Adds the contribution `cell(t)` of an operand's tangent `t` to the sum of contributions.
 pub fn linear<'g, R: Tangent<'g>>(
     sum: Option<E<'g>>,
     t: Option<E<'g>>,
@@ -66,23 +66,24 @@ pub fn linear<'g, R: Tangent<'g>>(
 }
 
 impl<'g> E<'g> {
-    /// Appends an operation.
+    /// Appends an operation with these arguments.
     #[inline(never)] // derivative rules are cold; inlining this into each doubles ir's build
     pub fn emit(self, op: Term, args: &[E<'g>]) -> E<'g> {
         let ids: Vec<Id> = args.iter().map(|a| a.id).collect();
         E { to: self.to, id: self.to.borrow_mut().emit(op, &ids) }
     }
-    /// The same number everywhere, typed like this value.
+    /// A constant with shape and type of this value.
     pub fn like(self, x: f64) -> E<'g> {
         self.emit(Term::Like(x), &[self])
     }
-    /// Zeros, typed like this value.
+    /// Zeros with shape and type of this value.
     pub fn zero(self) -> E<'g> {
         self.like(0.0)
     }
 }
 
 // Operators and methods of `E`, from the table.
+/// Expands an operation to the method or operator of [`E`].
 macro_rules! e_method {
     ($Op:ident $name:ident ($x:ident $(, $arg:ident)*) $surface:ident) => {
         impl<'g> E<'g> {
@@ -111,6 +112,7 @@ macro_rules! e_method {
         }
     };
 }
+/// Expands all operations to methods and operators of [`E`].
 macro_rules! e_methods {
     ($($(#[$doc:meta])+ $Op:ident $name:ident $T:ident $Class:ident ($($arg:ident: $Arg:ident),+) $Out:ident $($surface:ident)+;)*) => {
         $(e_method! { $Op $name ($($arg),+) $($surface)+ })*

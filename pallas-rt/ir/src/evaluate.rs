@@ -1,16 +1,16 @@
-//! Sizes as numbers, in checked arithmetic.
+//! Evaluation of symbolic sizes to numbers, in checked arithmetic.
 use crate::Dim;
 use crate::dim::Fold;
 use std::fmt;
 
-/// A size that is no number, or none that fits.
+/// Error of a size that cannot be evaluated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SizeError {
-    /// It mentions a name without a value.
+    /// The size mentions this name, which has no value.
     Unbound(String),
-    /// One of its terms, or their sum, is beyond 2^63.
+    /// A term of the size, or their sum, exceeds 2^63.
     Overflow,
-    /// It divides by this number, which is not positive.
+    /// The size divides by this number, which is not positive.
     Divisor(i64),
 }
 
@@ -24,11 +24,11 @@ impl fmt::Display for SizeError {
     }
 }
 
-/// Sizes as numbers. Every term, and the sum of their absolute values, is held against i64, so that the polynomial with some
-/// names bound, whose coefficients are products of these, has the same value.
+/// The algebra of numbers, for given values of names. Checks every term, and the sum of their absolute values, against
+/// i64, so that binding only some of the names first cannot overflow either.
 struct Evaluated<'a>(&'a [(&'a str, i64)]);
 
-/// A value, and the sum of the absolute values of its terms.
+/// The value of a size, and the sum of the absolute values of its terms.
 type Term = Result<(i64, i64), SizeError>;
 
 impl Evaluated<'_> {
@@ -72,7 +72,7 @@ impl Fold for Evaluated<'_> {
 }
 
 impl Dim {
-    /// The number that the size is for these values of its names, computed once, at the launch: what runs reads the result.
+    /// Evaluates the size for these values of its names. A launch does so once; programs read the result.
     ///
     /// # Errors
     /// A name without a value, a term beyond i64, a divisor below 1.

@@ -1,4 +1,4 @@
-//! Result types of an operation: the one rule that the builder, the verifier and eager execution share.
+//! Inference of an operation's result type: the one rule that the builder, the verifier and eager execution share.
 use crate::diag::{self, At, Diag};
 use crate::kernel::{Kernel, MAX_RANK, Op, OperandKind, Type, View};
 use crate::{DType, Dim, Facts, OperandId};
@@ -22,7 +22,7 @@ impl Type {
     }
 }
 
-/// The types of an instruction's results, for operations without regions.
+/// The type of an operation's result, for operations without regions; `None` if it has no result.
 ///
 /// # Errors
 /// A [`Diag`] at the operation or at the argument to blame.
@@ -96,17 +96,19 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
     }))
 }
 
+/// Element types of the arguments.
 fn dtypes(args: &[&Type]) -> Vec<DType> {
     args.iter().map(|t| t.dtype).collect()
 }
 
-/// Returns the shape that a rule gives for the shapes of the arguments.
+/// Applies a shape rule to the shapes of the arguments.
 fn shape(args: &[&Type], rule: impl FnOnce(&[&[Dim]], &Facts) -> Result<Vec<Dim>, Diag>) -> Result<Vec<usize>, Diag> {
     let dims: Vec<Vec<Dim>> = args.iter().map(|t| t.dims()).collect();
     let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
     numbers(&rule(&dims, &Facts::default())?)
 }
 
+/// Checks a store: the operand's kind, and the types of value, starts and mask.
 fn store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: &[&Type]) -> Result<(), Diag> {
     let operand = kernel.operand(to);
     if !matches!(operand.kind, OperandKind::Output { .. } | OperandKind::Scratch) {
@@ -130,7 +132,7 @@ fn store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: &[&Typ
     expect(args, &expected, "store")
 }
 
-/// That the mask of a load or store has the view's shape.
+/// Checks that the mask of a load or store has the view's shape.
 fn mask(found: Option<&&Type>, view: &View) -> Result<(), Diag> {
     match found {
         Some(found) if found.shape != view.shape() => Err(diag::masked(found, Type::new(DType::Bool, view.shape()))),
@@ -138,10 +140,12 @@ fn mask(found: Option<&&Type>, view: &View) -> Result<(), Diag> {
     }
 }
 
+/// Types of a view's dynamic starts.
 fn starts(view: &View) -> Vec<Type> {
     vec![Type::scalar(DType::I32); view.dynamic()]
 }
 
+/// Checks that the arguments have these types.
 fn expect(args: &[&Type], expected: &[Type], what: &str) -> Result<(), Diag> {
     if args.len() != expected.len() {
         let message = format!("a {what} takes {} arguments here, found {}", expected.len(), args.len());
@@ -156,6 +160,7 @@ fn expect(args: &[&Type], expected: &[Type], what: &str) -> Result<(), Diag> {
     Ok(())
 }
 
+/// Checks the indices of a prefetch operand's element.
 fn indices(args: &[&Type], rank: usize, name: &str) -> Result<(), Diag> {
     if args.len() != rank {
         return Err(diag::element_rank(name, rank, args.len()));
@@ -163,7 +168,7 @@ fn indices(args: &[&Type], rank: usize, name: &str) -> Result<(), Diag> {
     expect(args, &vec![Type::scalar(DType::I32); rank], "prefetch")
 }
 
-/// Sizes that must be known by now.
+/// Converts sizes to numbers; refuses those not known while tracing.
 fn numbers(dims: &[Dim]) -> Result<Vec<usize>, Diag> {
     let number = |d: &Dim| {
         let n = d.as_number().and_then(|n| usize::try_from(n).ok());

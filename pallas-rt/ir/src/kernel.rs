@@ -24,14 +24,14 @@ use crate::{Allow, DType, Dim, Literal, ScalarOp, StructuralOp};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Declares a typed index with its one spelling in text.
+/// Declares an index type: a `u32` with a marker that precedes it in text (`%3`, `@1`).
 macro_rules! id {
     ($(#[doc = $doc:literal])+ $Id:ident $sigil:literal) => {
         $(#[doc = $doc])+
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
         pub struct $Id(pub u32);
         impl $Id {
-            /// The position in the vector this indexes.
+            /// Position in the kernel's vector of these items.
             pub fn index(self) -> usize {
                 self.0 as usize
             }
@@ -49,54 +49,54 @@ macro_rules! id {
     };
 }
 id! {
-    /// A value: a tile or, with rank 0, a run-time scalar.
+    /// Index of a value: a tile or, with rank 0, a run-time scalar.
     Value "%"
 }
 id! {
-    /// An instruction.
+    /// Index of an instruction.
     InstId "inst"
 }
 id! {
-    /// A region: parameters, instructions, yields.
+    /// Index of a region: a list of instructions with parameters and yielded values.
     RegionId "region"
 }
 id! {
-    /// An operand of the kernel: an array, a scratch buffer or a scalar parameter.
+    /// Index of an operand of the kernel: an array, a scratch buffer or a scalar parameter.
     OperandId "@"
 }
 id! {
-    /// A named dimension.
+    /// Index of a named dimension.
     DimId "dim"
 }
 
-/// Most axes of a tile or an array: backends keep strides in arrays of this length.
+/// Maximum rank of a tile or an array: backends keep strides in arrays of this length.
 pub const MAX_RANK: usize = 8;
-/// Maximum depth of nested regions: backends traverse them recursively.
+/// Maximum nesting depth of regions, since backends traverse them recursively.
 pub const MAX_DEPTH: usize = 64;
 
-/// The type of a value.
+/// Type of a value: element type and shape.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Type {
-    /// Element type.
+    /// Type of the elements.
     pub dtype: DType,
-    /// Extents; empty for a scalar.
+    /// Extent of each axis; empty for a scalar.
     pub shape: Vec<usize>,
 }
 
 impl Type {
-    /// A tile's type.
+    /// Creates the type of a tile.
     pub fn new(dtype: DType, shape: impl Into<Vec<usize>>) -> Self {
         Type { dtype, shape: shape.into() }
     }
-    /// A scalar's type.
+    /// Creates the type of a scalar (rank 0).
     pub fn scalar(dtype: DType) -> Self {
         Type { dtype, shape: vec![] }
     }
-    /// Whether this is a run-time scalar.
+    /// Returns true for a run-time scalar (rank 0).
     pub fn is_scalar(&self) -> bool {
         self.shape.is_empty()
     }
-    /// Number of elements.
+    /// Number of elements of a tile of this type.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
@@ -106,31 +106,31 @@ impl Type {
         let elements = self.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1)));
         elements.is_some_and(|n| n <= i32::MAX as usize)
     }
-    /// Size in bytes as stored on the host.
+    /// Size in bytes in the host's memory.
     pub fn bytes(&self) -> usize {
         self.elements() * self.dtype.bytes()
     }
-    /// The shape as constant sizes, for the shape rules.
+    /// The shape as constant symbolic sizes, in which shape rules compute.
     pub fn dims(&self) -> Vec<Dim> {
         self.shape.iter().map(|&n| Dim::from(n as i64)).collect()
     }
 }
 
-/// A line of the user's source.
+/// A position in the user's source: file, line and column.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Loc {
-    /// File as rustc names it.
+    /// File name as rustc gives it.
     pub file: &'static str,
-    /// Line, from 1.
+    /// Number of the line, from 1.
     pub line: u32,
-    /// Column, from 1.
+    /// Number of the column, from 1.
     pub column: u32,
 }
 
 impl Loc {
-    /// For instructions that no line of the user's made.
+    /// The absence of a position: for instructions that do not stem from a line of the user's.
     pub const NONE: Loc = Loc { file: "", line: 0, column: 0 };
-    /// The caller's line.
+    /// Position of the caller (`#[track_caller]`).
     #[track_caller]
     pub fn caller() -> Loc {
         let at = std::panic::Location::caller();
@@ -144,228 +144,227 @@ impl fmt::Display for Loc {
     }
 }
 
-/// A dimension that the kernel's operands name.
+/// A named dimension, which sizes the operands of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DimDecl {
-    /// The user's name.
+    /// The name that the user gave it.
     pub name: String,
-    /// Known while tracing, because it sizes a block; `None`: a parameter of the launch.
+    /// Size known while tracing, because a block has it; `None`: a parameter of each launch.
     pub size: Option<i64>,
 }
 
-/// How the programs along a grid axis may run.
+/// Order in which the programs along a grid axis may run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Semantics {
-    /// In any order, at once.
+    /// Programs may run in any order and at once.
     Parallel,
-    /// One after the other, in order: scratch and resident output blocks persist.
+    /// Programs run one after the other, in order; scratch and resident output blocks persist between them.
     Arbitrary,
 }
 
-/// A grid axis.
+/// One axis of a kernel's grid.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
-    /// Number of programs, over the dimension names.
+    /// Number of programs along the axis, a polynomial in the named dimensions.
     pub extent: Dim,
-    /// Order of the programs.
+    /// Order in which its programs may run.
     pub semantics: Semantics,
 }
 
-/// What an operand is.
+/// The role of an operand in a kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub enum OperandKind {
-    /// Read by blocks.
+    /// An array that programs read by blocks.
     Input,
-    /// Written by blocks; may be read back.
+    /// An array that programs write by blocks; they may read back what they wrote.
     Output {
-        /// The value of every element when no program runs.
+        /// Value of every element if the grid has no programs.
         empty: Literal,
-        /// The input whose memory this output takes over.
+        /// The input whose memory this output reuses.
         alias: Option<OperandId>,
     },
-    /// Readable element by element, also by index maps, before the grid runs.
+    /// A table readable element by element, also by index maps, before the grid runs (scalar prefetch).
     Prefetch,
-    /// Private to a parallel program, persistent over its sequential steps, uninitialised at the first.
+    /// Memory of one parallel program, kept over its sequential steps and uninitialised at the first.
     Scratch,
-    /// A run-time scalar.
+    /// A run-time scalar that the caller passes.
     Param,
 }
 
-/// How a dimension of an operand is cut into blocks.
+/// How blocks partition one dimension of an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BlockDim {
-    /// Extent 1, dropped from the block's shape; the map gives the index.
+    /// Blocks of extent 1, without this axis in the block's shape; the index map gives the position.
     Squeezed,
-    /// Blocks of this many elements; the map gives the block's index.
+    /// Blocks of this many elements; the index map gives the block's index.
     Blocked(usize),
-    /// This many elements; the map gives the first one's offset in the array padded by `low` and `high`.
+    /// Blocks at any offset; the index map gives the first element's offset in the array padded by `low` and `high`.
     Element {
-        /// Elements in the block.
+        /// Number of elements of the block.
         size: usize,
-        /// Padding in front of the array.
+        /// Number of padding elements before the array.
         low: usize,
-        /// Padding behind it.
+        /// Number of padding elements after the array.
         high: usize,
     },
 }
 
 impl BlockDim {
-    /// Elements of the block along this dimension.
+    /// Number of elements of a block along this dimension.
     pub fn size(self) -> usize {
         match self {
             BlockDim::Squeezed => 1,
             BlockDim::Blocked(size) | BlockDim::Element { size, .. } => size,
         }
     }
-    /// Whether the block keeps this dimension.
+    /// Returns true if the block's shape has this dimension (it is not squeezed).
     pub fn kept(self) -> bool {
         self != BlockDim::Squeezed
     }
 }
 
-/// An operand.
+/// An operand of a kernel: a parameter of the user's function, with its blocks.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operand {
-    /// The user's name for it.
+    /// The parameter's name in the user's function.
     pub name: String,
-    /// What it is.
+    /// The role of the operand.
     pub kind: OperandKind,
-    /// Element type.
+    /// Type of the elements.
     pub dtype: DType,
-    /// Extents of the array over the dimension names; of the buffer for scratch; empty for a parameter.
+    /// Extents over the named dimensions, of the array or the scratch buffer; empty for a scalar parameter.
     pub dims: Vec<Dim>,
-    /// One per dimension. Scratch, prefetches and whole arrays are one block.
+    /// Partition of each dimension. Scratch, prefetch operands and whole arrays are a single block.
     pub block: Vec<BlockDim>,
-    /// From program ids to one i32 per dimension; `None`: always the first block.
+    /// Index map, from program ids to one i32 per dimension; `None`: always the first block.
     pub map: Option<RegionId>,
-    /// What a load sees outside of the array; `None`: 0 on the backends, poison in the strict interpreter.
+    /// Value of a load outside of the array; `None`: 0 on the backends, poison in the strict interpreter.
     pub fill: Option<Literal>,
-    /// How many of its blocks are on their way at once, 1 to 3: those of so many sequential steps; `None`: as many as the
-    /// device likes.
+    /// Number of blocks that are in flight at once, 1 to 3, for as many sequential steps; `None`: the device decides.
     pub buffered: Option<u32>,
 }
 
 impl Operand {
-    /// The block's shape without squeezed dimensions.
+    /// Shape of a block in the body, without its squeezed dimensions.
     pub fn block_shape(&self) -> Vec<usize> {
         self.block.iter().filter(|b| b.kept()).map(|b| b.size()).collect()
     }
 }
 
-/// What a view's axes count from.
+/// The origin and the axes that a view refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Frame {
-    /// The current block; axes are the block's kept dimensions. (Traced form.)
+    /// Traced form: the current block; axes are the block's kept dimensions.
     Block,
-    /// The array; axes are all of its dimensions. (Lowered form; scratch is the same in both.)
+    /// Lowered form, and scratch in both forms: the array; axes are all of its dimensions.
     Array,
 }
 
-/// One axis of a view: elements `offset + dynamic + stride * i` for `i < size`.
+/// One axis of a view: elements at `offset + dynamic argument + stride * i` for `i < size`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ViewAxis {
     /// Constant part of the first element's position.
     pub offset: i64,
-    /// Whether an i32 argument is added to it.
+    /// Whether an i32 argument of the instruction is added to the offset.
     pub dynamic: bool,
-    /// Elements taken.
+    /// Number of elements taken.
     pub size: usize,
-    /// Distance between them.
+    /// Distance between neighbouring elements.
     pub stride: i64,
-    /// Whether the axis stays in the result; a dropped one has size 1.
+    /// Whether the result has this axis; an axis that is dropped has size 1.
     pub kept: bool,
 }
 
 impl ViewAxis {
-    /// All `size` elements of an axis.
+    /// The axis that takes all `size` elements.
     pub fn whole(size: usize) -> Self {
         ViewAxis { offset: 0, dynamic: false, size, stride: 1, kept: true }
     }
 }
 
-/// Which elements a load or store touches.
+/// The elements of an operand that a load or store accesses.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct View {
-    /// What positions count from.
+    /// The block or the array that the axes refer to.
     pub frame: Frame,
-    /// One per axis of the frame.
+    /// One entry per axis of the frame.
     pub axes: Vec<ViewAxis>,
 }
 
 impl View {
-    /// A whole block.
+    /// The view of a whole block of this shape.
     pub fn whole(shape: &[usize]) -> Self {
         View { frame: Frame::Block, axes: shape.iter().map(|&n| ViewAxis::whole(n)).collect() }
     }
-    /// The shape of what is loaded or stored.
+    /// Shape of the tile that is loaded or stored.
     pub fn shape(&self) -> Vec<usize> {
         self.axes.iter().filter(|a| a.kept).map(|a| a.size).collect()
     }
-    /// How many i32 arguments the view takes: one per dynamic axis, in order.
+    /// Number of i32 arguments that the view takes: one per dynamic axis, in order.
     pub fn dynamic(&self) -> usize {
         self.axes.iter().filter(|a| a.dynamic).count()
     }
 }
 
-/// An operation. Arguments and results belong to the instruction.
+/// An operation of an instruction, which holds its arguments and results.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
-    /// A scalar constant.
+    /// Gives a scalar constant.
     Const(Literal),
-    /// Elementwise; see [`ScalarOp`]. Unit axes stretch, scalars stand for any shape.
+    /// Applies a [`ScalarOp`] elementwise. Axes of extent 1 stretch; a scalar broadcasts to any shape.
     Scalar(ScalarOp),
-    /// One of the registry's operations that change shapes or positions.
+    /// Applies an operation on shapes or positions of tiles, from the registry of `structural`.
     Structural(StructuralOp),
-    /// i32 index of this program along a grid axis.
+    /// Gives the i32 index of this program along a grid axis.
     ProgramId(usize),
-    /// i32 extent of a grid axis.
+    /// Gives the i32 number of programs along a grid axis.
     NumPrograms(usize),
-    /// i32 extent of a sequential axis of the traced grid, in lowered form, whose grid has none.
+    /// Lowered form: gives the i32 extent of the traced grid's sequential axis, which is an entry of `steps`.
     NumSteps(usize),
-    /// i32 size of a dimension.
+    /// Gives the i32 size of a named dimension.
     Extent(DimId),
-    /// The value of a parameter operand.
+    /// Gives the value of a scalar parameter.
     Param(OperandId),
-    /// An element of a prefetch operand; one i32 index per dimension.
+    /// Reads an element of a prefetch operand; takes one i32 index per dimension.
     Prefetch(OperandId),
-    /// `starts.. (mask, other)?` -> tile. Elements outside of the array are the operand's fill; masked ones `other`.
+    /// `starts.. (mask, other)?` -> tile. Reads a view; outside of the array it gives the fill, where masked `other`.
     Load {
-        /// Input, output or scratch.
+        /// An input, an output or scratch.
         from: OperandId,
-        /// Which elements.
+        /// The elements to read.
         view: View,
         /// Whether a mask of the view's shape and a scalar `other` follow the starts.
         masked: bool,
     },
     /// `value starts.. mask?`. Elements outside of the array, and masked ones, are not written.
     Store {
-        /// Output or scratch.
+        /// An output or scratch.
         to: OperandId,
-        /// Which elements.
+        /// The elements to write.
         view: View,
         /// Whether a mask of the view's shape follows the starts.
         masked: bool,
     },
-    /// `starts..` -> bool tile: which positions along kept axis `axis` of the view lie inside the array; other axes have
-    /// extent 1.
+    /// `starts..` -> bool tile: true for positions along kept axis `axis` that lie inside of the array; its other axes
+    /// have extent 1.
     Valid {
-        /// Input, output or scratch.
+        /// An input, an output or scratch.
         of: OperandId,
-        /// Which elements.
+        /// The elements in question.
         view: View,
-        /// Position among the view's kept axes.
+        /// Index among the axes that the view keeps.
         axis: usize,
     },
-    /// `condition`; regions then, else without parameters; results are what they yield.
+    /// `condition`; regions "then" and "else" without parameters; results are the yields of the region that ran.
     If,
-    /// `lo hi step init..`; region (index, carried..) yields carried; results are the last ones. Counts `lo`, `lo + step`
-    /// .. below `hi`, or the same backwards; `step` is at least 1.
+    /// `lo hi step init..`; region (index, carried..) yields carried; results are the last carried values. Indices are
+    /// `lo`, `lo + step` .. below `hi`, or these backwards; `step` is at least 1.
     For {
-        /// Count down.
+        /// Whether indices count down.
         reverse: bool,
     },
-    /// `init..`; regions condition (carried..) yields bool, carried'..; body (carried'..) yields carried; results are
-    /// carried' of the first false condition.
+    /// `init..`; regions condition (carried..) yields bool, carried'.., and body (carried'..) yields carried; results
+    /// are the carried' of the first false condition.
     While,
     /// Prints a scalar or tile with this label.
     DebugPrint(String),
@@ -373,56 +372,56 @@ pub enum Op {
     DebugAssert(String),
 }
 
-/// An instruction.
+/// An instruction of a region.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Inst {
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// Arguments, in the order the operation's doc gives.
+    /// Arguments, in the order that the doc of the operation states.
     pub args: Vec<Value>,
-    /// Values it defines.
+    /// Values that the instruction defines.
     pub results: Vec<Value>,
-    /// Nested regions.
+    /// Nested regions: bodies of loops, branches of conditions.
     pub regions: Vec<RegionId>,
 }
 
 /// A list of instructions with parameters and results.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Region {
-    /// Values defined on entry.
+    /// Values defined on entry to the region.
     pub params: Vec<Value>,
-    /// In order of execution.
+    /// Instructions in the order of execution.
     pub insts: Vec<InstId>,
-    /// Values handed to the owner.
+    /// Values returned to the instruction that owns the region.
     pub yields: Vec<Value>,
 }
 
-/// A kernel.
+/// A kernel in tile IR.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Kernel {
-    /// The function's name.
+    /// Name of the user's function.
     pub name: String,
-    /// By [`DimId`].
+    /// Named dimensions, indexed by [`DimId`].
     pub dims: Vec<DimDecl>,
-    /// Slowest axis first.
+    /// Axes of the grid, slowest first.
     pub grid: Vec<Axis>,
-    /// In lowered form the extents of sequential axes, outermost first; the launch computes them, whose terms may exceed i32.
+    /// Lowered form: extents of sequential axes, outermost first. The launch computes them, as terms may exceed i32.
     pub steps: Vec<Dim>,
-    /// The faults that the strict interpreter does not report.
+    /// Faults that the strict interpreter does not report.
     pub allow: Allow,
-    /// By [`OperandId`], in the order of the function's parameters.
+    /// Operands in the order of the function's parameters, indexed by [`OperandId`].
     pub operands: Vec<Operand>,
-    /// By [`Value`].
+    /// Types of values, indexed by [`Value`].
     pub values: Vec<Type>,
-    /// The user's variable that a value was given to first.
+    /// Name of the first variable of the user's that a value was assigned to.
     pub names: BTreeMap<Value, String>,
-    /// By [`InstId`].
+    /// Instructions, indexed by [`InstId`].
     pub insts: Vec<Inst>,
-    /// The user's line of each instruction, by [`InstId`].
+    /// Source position of each instruction, indexed by [`InstId`].
     pub locs: Vec<Loc>,
-    /// By [`RegionId`].
+    /// Regions, indexed by [`RegionId`].
     pub regions: Vec<Region>,
-    /// What a program does.
+    /// The region that a program runs.
     pub body: RegionId,
 }
 
@@ -431,37 +430,37 @@ impl Kernel {
     pub fn ty(&self, v: Value) -> &Type {
         &self.values[v.index()]
     }
-    /// Names a value, unless it has a name already or there is none to give.
+    /// Sets the name of a value, unless it has one already or `name` is `None`.
     pub fn name_value(&mut self, v: Value, name: Option<&str>) {
         if let Some(name) = name {
             self.names.entry(v).or_insert_with(|| name.into());
         }
     }
-    /// A value's number and its name, if it has one: `7_sum`
+    /// A value's number and its name, if it has one, for texts: `7_sum`.
     pub fn label(&self, v: Value) -> String {
         self.names.get(&v).map_or_else(|| v.0.to_string(), |name| format!("{}_{name}", v.0))
     }
-    /// Names a value as another one of this kernel.
+    /// Gives a value the name of another value of this kernel.
     pub fn name_as(&mut self, v: Value, other: Value) {
         self.name_value(v, self.names.get(&other).cloned().as_deref());
     }
-    /// An instruction.
+    /// The instruction of this index.
     pub fn inst(&self, i: InstId) -> &Inst {
         &self.insts[i.index()]
     }
-    /// A region.
+    /// The region of this index.
     pub fn region(&self, r: RegionId) -> &Region {
         &self.regions[r.index()]
     }
-    /// An operand.
+    /// The operand of this index.
     pub fn operand(&self, o: OperandId) -> &Operand {
         &self.operands[o.index()]
     }
-    /// The user's line of an instruction.
+    /// Source position of an instruction.
     pub fn loc(&self, i: InstId) -> Loc {
         self.locs[i.index()]
     }
-    /// Operands that are arrays in memory at launch: inputs, prefetches, outputs.
+    /// Operands that are arrays in memory at launch: inputs, prefetch operands and outputs.
     pub fn arrays(&self) -> impl Iterator<Item = (OperandId, &Operand)> {
         let array =
             |k: &OperandKind| matches!(k, OperandKind::Input | OperandKind::Output { .. } | OperandKind::Prefetch);
@@ -472,7 +471,7 @@ impl Kernel {
         let takes = |o: &Operand| matches!(o.kind, OperandKind::Output { alias: Some(a), .. } if a == id);
         self.operands.iter().position(takes).map_or(id, |i| OperandId(i as u32))
     }
-    /// Whether nothing writes to an operand's memory: an input, prefetch or parameter that no output takes over.
+    /// Returns true if no program writes to an operand's memory: an input, prefetch or parameter that no output reuses.
     pub fn is_constant(&self, id: OperandId) -> bool {
         matches!(self.operand(self.memory_of(id)).kind, OperandKind::Input | OperandKind::Prefetch | OperandKind::Param)
     }

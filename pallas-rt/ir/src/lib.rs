@@ -1,6 +1,6 @@
 //! The tile language of pallas: element types, symbolic sizes, operations and the tile IR. It has no dependencies.
 //!
-//! Read [`kernel`] first: its page is the grammar. [`scalar`] and [`structural`] are the registry of operations;
+//! Read [`kernel`] first, which has the grammar. [`scalar`] and [`structural`] are the registry of operations;
 //! [`infer`] gives every operation's result type; [`Builder`] appends to a kernel.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
@@ -43,5 +43,5 @@ pub use share::may_share;
 pub use structural::{Access, StructuralOp};
 pub use verify::{Violation, verify, verify_lowered};
 
-/// The version of the language, part of what is kept on disk.
+/// Version of the language, which is part of the keys of the disk cache.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -3,17 +3,17 @@
 use crate::dtype::{Bf16, DType, Half};
 use std::fmt;
 
-/// A constant: its type and its bits, zero-extended.
+/// A constant: its type, and its bits as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Literal {
-    /// Element type.
+    /// Type of the constant.
     pub dtype: DType,
-    /// The element's bits in the low end.
+    /// Bits of the element, zero-extended.
     pub bits: u64,
 }
 
 impl Literal {
-    /// `x` rounded to `dtype`; integers saturate as Rust's `as` does, `bool` is `x != 0`.
+    /// Creates `x` rounded to `dtype`; integers saturate as Rust's `as` does, `bool` is `x != 0`.
     pub fn new(dtype: DType, x: f64) -> Literal {
         let bits = match dtype {
             DType::F32 => u64::from((x as f32).to_bits()),
@@ -32,7 +32,7 @@ impl Literal {
         };
         Literal { dtype, bits }
     }
-    /// An integer constant; wraps to the width of `dtype`. For floats the nearest value.
+    /// Creates an integer, wrapped to the width of `dtype`; for a float type the nearest value.
     pub fn int(dtype: DType, x: i64) -> Literal {
         match dtype {
             DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::Bool => Literal::new(dtype, x as f64),
@@ -42,20 +42,20 @@ impl Literal {
             DType::I64 | DType::U64 => Literal { dtype, bits: x as u64 },
         }
     }
-    /// A truth value.
+    /// Creates a truth value.
     pub fn bool(x: bool) -> Literal {
         Literal { dtype: DType::Bool, bits: u64::from(x) }
     }
-    /// The type's lowest value: -inf, or the lowest integer.
+    /// The lowest value of a type: -inf, or the lowest integer.
     pub fn lowest(dtype: DType) -> Literal {
         // Saturating conversions give the bounds of integer types.
         Literal::new(dtype, if dtype == DType::Bool { 0.0 } else { f64::NEG_INFINITY })
     }
-    /// The type's highest value: inf, or the highest integer.
+    /// The highest value of a type: inf, or the highest integer.
     pub fn highest(dtype: DType) -> Literal {
         Literal::new(dtype, f64::INFINITY)
     }
-    /// A literal of an integer type or `bool` with all bits set.
+    /// The value of an integer type or `bool` with all bits set.
     pub fn ones(dtype: DType) -> Literal {
         Literal::int(dtype, -1)
     }
@@ -64,7 +64,7 @@ impl Literal {
         let width = if self.dtype == DType::Bool { 1 } else { 8 * self.dtype.bytes() };
         width == 64 || self.bits >> width == 0
     }
-    /// The value as a double: exact except for 64-bit integers beyond 2⁵³.
+    /// The value as an f64: exact except for 64-bit integers beyond 2⁵³.
     pub fn as_f64(self) -> f64 {
         match self.dtype {
             DType::F32 => f64::from(f32::from_bits(self.bits as u32)),
@@ -93,13 +93,13 @@ impl Literal {
             DType::Bool | DType::U8 | DType::U16 | DType::U32 => self.bits as i64,
         }
     }
-    /// The element as bytes in the host's order.
+    /// The bytes of the element, as many as its type has.
     pub fn to_bytes(self) -> Vec<u8> {
         self.bits.to_le_bytes()[..self.dtype.bytes()].to_vec()
     }
 }
 
-/// binary16 bits, to nearest even, rounded once from the double.
+/// Bits of the nearest binary16 number, ties to even, rounded once from the f64.
 fn f16_bits(x: f64) -> u16 {
     let sign = if x.is_sign_negative() { 0x8000 } else { 0 };
     let a = x.abs();
@@ -117,6 +117,7 @@ fn f16_bits(x: f64) -> u16 {
     sign | (bits.min(0x7c00) as u16)
 }
 
+/// Value of a binary16 number with these bits.
 fn f16_value(h: u16) -> f64 {
     let (e, m) = (i32::from(h >> 10 & 31), f64::from(h & 1023));
     let a = match e {
@@ -157,7 +158,7 @@ impl fmt::Debug for Literal {
 }
 
 impl Literal {
-    /// Reads what `Display` wrote.
+    /// Parses the text that `Display` writes.
     pub fn parse(dtype: DType, text: &str) -> Option<Literal> {
         if let Some(bits) = text.strip_prefix("nan:") {
             let x = Literal { dtype, bits: u64::from_str_radix(bits, 16).ok()? };

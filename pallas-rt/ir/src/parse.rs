@@ -1,4 +1,4 @@
-//! Reads the text form of a kernel, sizes and operations; the grammar stands in [`crate::print`].
+//! Parser of the text form of a kernel, of sizes and of operations; [`crate::print`] has the grammar.
 use crate::cursor::{Cursor, ParseError, Parsed};
 use crate::kernel::*;
 use crate::{DType, Dim, Literal, ScalarOp, StructuralOp};
@@ -22,7 +22,7 @@ impl FromStr for Dim {
     }
 }
 
-/// `Dim = Term (("+" | "-") Term)*`
+/// Parses a size: `Dim = Term (("+" | "-") Term)*`.
 pub(crate) fn dim(c: &mut Cursor<'_>) -> Parsed<Dim> {
     let zero = Dim::from(0i64);
     let mut sum = if c.eat("-") { &zero - &term(c)? } else { term(c)? };
@@ -39,10 +39,11 @@ pub(crate) fn dim(c: &mut Cursor<'_>) -> Parsed<Dim> {
 }
 /// Maximum number of names and numbers in a size: products and sums of longer ones take long, and no kernel has them.
 const LONGEST: usize = 4096;
+/// Refuses sizes with too many terms.
 fn small(c: &Cursor<'_>, terms: usize) -> Parsed<()> {
     if terms > LONGEST { c.error("a size has too many terms") } else { Ok(()) }
 }
-/// `Term = Factor ("*" Factor)*`
+/// Parses `Term = Factor ("*" Factor)*`.
 fn term(c: &mut Cursor<'_>) -> Parsed<Dim> {
     let mut product = factor(c)?;
     while c.eat("*") {
@@ -52,7 +53,7 @@ fn term(c: &mut Cursor<'_>) -> Parsed<Dim> {
     }
     Ok(product)
 }
-/// `Factor = n | name | "?" | ("cdiv" | "min" | "max") "(" Dim "," Dim ")"`
+/// Parses `Factor = n | name | "?" | ("cdiv" | "min" | "max") "(" Dim "," Dim ")"`.
 fn factor(c: &mut Cursor<'_>) -> Parsed<Dim> {
     if c.eat("?") {
         return Ok(Dim::UNKNOWN);
@@ -76,13 +77,15 @@ fn factor(c: &mut Cursor<'_>) -> Parsed<Dim> {
     }
 }
 
+/// State of the parser of a kernel.
 struct Parser {
     kernel: Kernel,
-    /// By their number in the text.
+    /// Values by their number in the text.
     values: HashMap<u32, Value>,
 }
 
 impl Parser {
+    /// Parses a kernel.
     fn kernel(&mut self, c: &mut Cursor<'_>) -> Parsed<()> {
         c.expect("kernel")?;
         self.kernel.name = c.word("the kernel's name")?.into();
@@ -130,6 +133,7 @@ impl Parser {
         c.expect("}")
     }
 
+    /// Parses the declaration of an operand.
     fn operand(&mut self, c: &mut Cursor<'_>) -> Parsed<()> {
         let kind = c.word("an operand or `body`")?;
         let name = c.word("the operand's name")?.to_string();
@@ -160,6 +164,7 @@ impl Parser {
         Ok(())
     }
 
+    /// Parses a use of an operand that is declared above.
     fn operand_id(&mut self, c: &mut Cursor<'_>) -> Parsed<OperandId> {
         c.expect("@")?;
         let name = c.word("an operand's name")?;
@@ -169,13 +174,14 @@ impl Parser {
         }
     }
 
-    /// A region of an instruction or operand.
+    /// Parses a region of an instruction or an index map.
     fn nested(&mut self, c: &mut Cursor<'_>) -> Parsed<RegionId> {
         let id = RegionId(self.kernel.regions.len() as u32);
         self.kernel.regions.push(Region::default());
         self.kernel.regions[id.index()] = c.nested(|c| self.region(c))?;
         Ok(id)
     }
+    /// Parses a region in braces.
     fn region(&mut self, c: &mut Cursor<'_>) -> Parsed<Region> {
         let mut region = Region::default();
         if c.eat("(") {
@@ -198,6 +204,7 @@ impl Parser {
         c.expect("%")?;
         c.value("a value's number")
     }
+    /// Parses the definition of a value: `%n name? : type`.
     fn define(&mut self, c: &mut Cursor<'_>) -> Parsed<Value> {
         let number = Self::number(c)?;
         let name = if c.peek(":") { None } else { Some(c.word("a name or `:`")?) };
@@ -213,6 +220,7 @@ impl Parser {
         }
         Ok(value)
     }
+    /// Parses a use of a value that is defined above.
     fn used(&mut self, c: &mut Cursor<'_>) -> Parsed<Value> {
         let number = Self::number(c)?;
         match self.values.get(&number) {
@@ -221,6 +229,7 @@ impl Parser {
         }
     }
 
+    /// Parses an instruction with its regions.
     fn inst(&mut self, c: &mut Cursor<'_>) -> Parsed<InstId> {
         let mut results = vec![];
         if c.peek("%") {
@@ -237,7 +246,7 @@ impl Parser {
                 break;
             }
         }
-        // The instruction stands before those of its regions.
+        // The instruction has a lower index than those of its regions.
         self.kernel.insts.push(Inst { op: op.clone(), args, results, regions: vec![] });
         self.kernel.locs.push(Loc::NONE);
         let mut regions = vec![];
@@ -251,6 +260,7 @@ impl Parser {
         Ok(id)
     }
 
+    /// Parses an operation; `dtype` is the type of the instruction's first result, which a constant needs.
     fn op(&mut self, c: &mut Cursor<'_>, dtype: Option<DType>) -> Parsed<Op> {
         let name = c.word("an operation")?;
         Ok(match name {
@@ -286,7 +296,7 @@ impl Parser {
     }
 }
 
-/// How many regions an operation has.
+/// Number of regions that an operation has.
 pub(crate) fn region_count(op: &Op) -> usize {
     match op {
         Op::If | Op::While => 2,
@@ -316,6 +326,7 @@ fn axis(c: &mut Cursor<'_>) -> Parsed<usize> {
     Ok(axis)
 }
 
+/// Parses a constant of this type.
 fn literal(c: &mut Cursor<'_>, dtype: DType) -> Parsed<Literal> {
     let text = c.take("a constant", |c| c.is_alphanumeric() || "+-.:".contains(c))?;
     match Literal::parse(dtype, text) {
@@ -324,6 +335,7 @@ fn literal(c: &mut Cursor<'_>, dtype: DType) -> Parsed<Literal> {
     }
 }
 
+/// Parses the extent of a block along one dimension.
 fn block_dim(c: &mut Cursor<'_>) -> Parsed<BlockDim> {
     if c.eat("_") {
         return Ok(BlockDim::Squeezed);
@@ -335,6 +347,7 @@ fn block_dim(c: &mut Cursor<'_>) -> Parsed<BlockDim> {
     Ok(BlockDim::Blocked(c.value("a block size, `_` or `element`")?))
 }
 
+/// Parses a view.
 fn view(c: &mut Cursor<'_>) -> Parsed<View> {
     let frame = if c.eat("block") {
         Frame::Block
@@ -345,6 +358,7 @@ fn view(c: &mut Cursor<'_>) -> Parsed<View> {
     c.expect("[")?;
     Ok(View { frame, axes: c.list("]", view_axis)? })
 }
+/// Parses one axis of a view.
 fn view_axis(c: &mut Cursor<'_>) -> Parsed<ViewAxis> {
     let dynamic = c.eat("dyn");
     if dynamic {
@@ -357,9 +371,10 @@ fn view_axis(c: &mut Cursor<'_>) -> Parsed<ViewAxis> {
     Ok(ViewAxis { offset, dynamic, size, stride, kept: !c.eat("drop") })
 }
 
-/// The attributes of a structural operation, by name.
+/// Attributes of a structural operation, from name to text.
 pub struct Attributes<'a>(Vec<(&'a str, &'a str)>);
 
+/// Parses the attributes of a structural operation of this name.
 fn structural(c: &mut Cursor<'_>, name: &str) -> Parsed<StructuralOp> {
     let mut attributes = vec![];
     while c.peek_call() {
@@ -376,16 +391,16 @@ impl Attributes<'_> {
         let found = self.0.iter().find(|(n, _)| *n == name);
         found.map(|(_, text)| *text).ok_or_else(|| format!("the attribute `{name}` is missing"))
     }
-    /// Returns true if the attribute is written.
+    /// Returns true if the text has the attribute.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(n, _)| *n == name)
     }
-    /// One value.
+    /// Parses an attribute that is one value.
     pub fn one<T: FromStr>(&self, name: &str) -> Result<T, String> {
         let text = self.text(name)?;
         text.parse().map_err(|_| format!("the attribute `{name}` is not understood: `{text}`"))
     }
-    /// A list.
+    /// Parses an attribute that is a list of values.
     pub fn list<T: FromStr>(&self, name: &str) -> Result<Vec<T>, String> {
         let c = &mut Cursor::new(self.text(name)?);
         let mut items = vec![];
@@ -399,7 +414,7 @@ impl Attributes<'_> {
         }
         Ok(items)
     }
-    /// Pairs `a-b`.
+    /// Parses an attribute that is a list of pairs `a-b`.
     pub fn pairs(&self, name: &str) -> Result<Vec<(usize, usize)>, String> {
         let pair = |text: String| {
             let (a, b) = text.split_once('-')?;

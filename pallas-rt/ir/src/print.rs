@@ -100,6 +100,7 @@ impl Display for View {
 }
 
 impl Kernel {
+    /// Writes the declaration of an operand.
     fn print_operand(&self, operand: &Operand, f: &mut Formatter<'_>) -> fmt::Result {
         let kind = match operand.kind {
             OperandKind::Input => "in",
@@ -131,6 +132,7 @@ impl Kernel {
         let typed: Vec<String> = values.iter().map(|&v| format!("{}: {}", named(v), self.ty(v))).collect();
         typed.join(", ")
     }
+    /// Writes a region in braces, with its instructions indented by `level + 1`.
     fn print_region(&self, id: RegionId, level: usize, f: &mut Formatter<'_>) -> fmt::Result {
         let region = self.region(id);
         if !region.params.is_empty() {
@@ -145,6 +147,7 @@ impl Kernel {
         }
         write!(f, "{}}}", "  ".repeat(level))
     }
+    /// Writes an instruction with its regions.
     fn print_inst(&self, id: InstId, level: usize, f: &mut Formatter<'_>) -> fmt::Result {
         let inst = self.inst(id);
         write!(f, "{}{}", "  ".repeat(level), self.inst_text(inst))?;
@@ -156,7 +159,7 @@ impl Kernel {
         }
         writeln!(f)
     }
-    /// An instruction without its regions: `%3: f32[4] = add %1, %2`. Error messages quote it.
+    /// Text of an instruction without its regions, as in error messages: `%3: f32[4] = add %1, %2`.
     pub fn inst_text(&self, inst: &Inst) -> String {
         let mut text = String::new();
         if !inst.results.is_empty() {
@@ -168,6 +171,7 @@ impl Kernel {
         }
         text
     }
+    /// Text of an operation with its attributes.
     fn op_text(&self, op: &Op) -> String {
         let name = |id: &OperandId| self.operand_name(*id);
         let mask = |masked: &bool| if *masked { " mask" } else { "" };

@@ -1,10 +1,10 @@
-//! Numbers values, instructions and regions in the order of the text, dropping what nothing reaches.
+//! Renumbering: values, instructions and regions get numbers in the order of the text, without unreachable ones.
 //!
 //! before: `%7: f32[4] = add %2, %5` somewhere among unused numbers; after: numbers count up from 0 line by line.
 use crate::kernel::*;
 
 impl Kernel {
-    /// The same kernel with dense numbers: two kernels with the same text are equal afterwards, but for their lines.
+    /// Renumbers the kernel: afterwards two kernels with the same text are equal, except for source positions.
     pub fn renumber(&mut self) {
         let old = std::mem::take(self);
         let mut dense = Dense {
@@ -28,14 +28,16 @@ impl Kernel {
     }
 }
 
+/// State of the renumbering: the old and the new kernel.
 struct Dense<'a> {
     old: &'a Kernel,
     new: Kernel,
-    /// New number of an old value.
+    /// New index of each old value.
     values: Vec<Option<Value>>,
 }
 
 impl Dense<'_> {
+    /// Gives a value its new index at its definition.
     fn define(&mut self, v: Value) -> Value {
         let new = Value(self.new.values.len() as u32);
         self.new.values.push(self.old.ty(v).clone());
@@ -49,18 +51,21 @@ impl Dense<'_> {
     fn used(&self, values: &[Value]) -> Vec<Value> {
         values.iter().map(|v| self.values[v.index()].expect("a verified kernel defines before it uses")).collect()
     }
+    /// Copies a nested region.
     fn nested(&mut self, region: RegionId) -> RegionId {
         let id = RegionId(self.new.regions.len() as u32);
         self.new.regions.push(Region::default());
         self.new.regions[id.index()] = self.region(region);
         id
     }
+    /// Copies a region with its instructions.
     fn region(&mut self, region: RegionId) -> Region {
         let old = self.old.region(region);
         let params = self.defined(&old.params);
         let insts = old.insts.iter().map(|&i| self.inst(i)).collect();
         Region { params, insts, yields: self.used(&old.yields) }
     }
+    /// Copies an instruction with its regions.
     fn inst(&mut self, id: InstId) -> InstId {
         let old = self.old.inst(id);
         let new = InstId(self.new.insts.len() as u32);

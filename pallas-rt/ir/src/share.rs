@@ -1,13 +1,13 @@
-//! Pairs of operands that may have the same memory.
+//! Decides which pairs of operands may share memory.
 use crate::ScalarOp;
 use crate::kernel::{BlockDim, Frame, InstId, Kernel, Op, OperandId, OperandKind, RegionId, Value, View};
 use std::collections::HashMap;
 
-/// Returns true if an output may take over the memory of an input: no element of the input is needed after it is
+/// Returns true if an output may reuse the memory of an input: no element of the input is needed after it is
 /// overwritten. That is certain where
 ///
-/// - both are cut into the same blocks by the same index map, without overlap;
-/// - each program has a block of its own in each of its steps;
+/// - both have the same blocks and the same index map, without overlap;
+/// - each program has its own block in each of its steps;
 /// - every load of the input comes before every store of the output.
 pub fn may_share(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
     let (x, y) = (kernel.operand(input), kernel.operand(output));
@@ -26,7 +26,7 @@ pub fn may_share(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
     alike && apart && own_block && loads_before_stores(kernel, input, output)
 }
 
-/// Returns true if a value of a region is another one plus a constant, or a constant minus that.
+/// Returns true if a value of a region is `of` plus a constant, or a constant minus `of`.
 fn is_shifted(kernel: &Kernel, region: RegionId, value: Value, of: Value) -> bool {
     if value == of {
         return true;
@@ -42,7 +42,7 @@ fn is_shifted(kernel: &Kernel, region: RegionId, value: Value, of: Value) -> boo
     (is_constant(a) && shifted(b)) || (is_constant(b) && shifted(a))
 }
 
-/// Returns true if two regions compute the same from their parameters.
+/// Returns true if two regions compute the same function of their parameters.
 fn same_map(kernel: &Kernel, a: RegionId, b: RegionId) -> bool {
     let (a, b) = (kernel.region(a), kernel.region(b));
     let mut twin: HashMap<Value, Value> = a.params.iter().copied().zip(b.params.iter().copied()).collect();

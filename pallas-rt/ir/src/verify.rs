@@ -1,4 +1,4 @@
-//! The invariants of a kernel between passes; [`verify`] lists them.
+//! The verifier: [`verify`] lists and checks the invariants of a kernel between passes.
 //!
 //! A backend reads and writes memory as the kernel says. A kernel that reaches one was therefore built by this
 //! program's own builder or accepted here.
@@ -9,16 +9,16 @@ use crate::{DType, Dim, StructuralOp, infer};
 use std::collections::HashSet;
 use std::fmt;
 
-/// A kernel that is not well formed: a mistake of a pass or of a text, never of a user's kernel.
+/// A violated invariant of a kernel: a mistake of a pass or of a text, never of a user's kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Violation {
-    /// The kernel's name.
+    /// Name of the kernel.
     pub kernel: String,
-    /// The instruction, operand or region.
+    /// Text of the instruction, operand or region.
     pub entity: String,
-    /// The user's line behind it.
+    /// Source position of the instruction.
     pub loc: Loc,
-    /// Which invariant is broken.
+    /// The broken invariant.
     pub message: String,
 }
 
@@ -83,8 +83,7 @@ pub fn verify(kernel: &Kernel) -> Result<(), Violation> {
     }
 }
 
-/// Checks, besides the invariants of [`verify`], that the kernel is in lowered form, which the CPU backend and shaders
-/// take.
+/// Checks the invariants of [`verify`], and that the kernel is in lowered form, which CPU backend and shaders need.
 ///
 /// # Errors
 /// The first violation.
@@ -97,26 +96,30 @@ pub fn verify_lowered(kernel: &Kernel) -> Result<(), Violation> {
     }
 }
 
+/// Result of a check: the first violation, if any.
 type Checked = Result<(), Violation>;
 
-/// Positions are i32.
+/// Largest position and size: positions are i32.
 const LARGEST: i64 = i32::MAX as i64;
 
+/// State of the verification of one kernel.
 struct Checker<'a> {
     kernel: &'a Kernel,
-    /// In scope, by value.
+    /// Whether each value is defined in the current scope, indexed by [`Value`].
     defined: Vec<bool>,
-    /// Seen so far: each may be seen once.
+    /// Regions and instructions seen so far: each may occur once.
     regions: HashSet<RegionId>,
     insts: HashSet<InstId>,
-    /// The regions around the current one.
+    /// Number of regions around the current one.
     depth: usize,
 }
 
 impl<'a> Checker<'a> {
+    /// Returns the violation of this entity.
     fn fail(&self, entity: impl Into<String>, loc: Loc, message: impl Into<String>) -> Checked {
         Err(Violation { kernel: self.kernel.name.clone(), entity: entity.into(), loc, message: message.into() })
     }
+    /// Returns a violation of this instruction.
     fn fail_at(&self, id: InstId, message: impl Into<String>) -> Checked {
         self.fail(self.kernel.inst_text(self.kernel.inst(id)), self.kernel.loc(id), message)
     }
@@ -160,6 +163,7 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// Checks the named dimensions, and the extents of grid, steps and operands.
     fn declarations(&self) -> Checked {
         let mut names = HashSet::new();
         for dim in &self.kernel.dims {
@@ -198,7 +202,7 @@ impl<'a> Checker<'a> {
         }
         Ok(())
     }
-    /// The broken invariant of an operand.
+    /// Returns the broken invariant of an operand's declaration.
     fn operand(&self, operand: &Operand) -> Option<&'static str> {
         use OperandKind::{Input, Output, Param, Prefetch, Scratch};
         let whole = |(b, d): (&BlockDim, &Dim)| b.kept() && d.as_number() == Some(b.size() as i64);
@@ -243,7 +247,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Returns whether there are views that count from blocks, and views that count from arrays.
+    /// Returns whether views of blocks occur (traced form), and whether views of arrays do (lowered form).
     fn frames(&self) -> (bool, bool) {
         let mut found = (false, false);
         self.kernel.walk(self.kernel.body, &mut |_, inst| {
@@ -254,7 +258,7 @@ impl<'a> Checker<'a> {
         });
         found
     }
-    /// Checks that nothing of the traced form is left but the views of blocks.
+    /// Checks that nothing of the traced form is left, apart from views of blocks.
     fn lowered(&self) -> Checked {
         if let Some(operand) = self.kernel.operands.iter().find(|o| o.map.is_some()) {
             return self.fail(format!("@{}", operand.name), Loc::NONE, "has an index map beside views of arrays");
@@ -270,7 +274,7 @@ impl<'a> Checker<'a> {
         });
         broken.map_or(Ok(()), |(id, message)| self.fail_at(id, message))
     }
-    /// The broken invariant of an operation of the lowered form.
+    /// Returns the broken invariant of a structural operation in lowered form.
     fn in_lowered_form(&self, op: &StructuralOp, inst: &Inst) -> Option<&'static str> {
         if op.keeping().is_some() {
             return Some("drops the axes it folds, which the lowered form keeps");
@@ -293,6 +297,7 @@ impl<'a> Checker<'a> {
         (!pieces.iter().all(inside)).then_some("has an access form that reads outside of its operand")
     }
 
+    /// Checks the index map of an operand.
     fn map(&mut self, operand: &Operand) -> Checked {
         let entity = format!("the index map of @{}", operand.name);
         let id = operand.map.expect("called for operands with a map");
@@ -320,7 +325,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A region and everything in it; its definitions go out of scope again.
+    /// Checks a region and everything in it; its definitions go out of scope at its end.
     fn region(&mut self, id: RegionId, owner: &str, loc: Loc) -> Checked {
         let region = self.kernel.region(id);
         if self.depth > MAX_DEPTH {
@@ -347,6 +352,7 @@ impl<'a> Checker<'a> {
         scope.into_iter().for_each(|v| self.defined[v.index()] = false);
         Ok(())
     }
+    /// Marks a value as defined.
     fn define(&mut self, v: Value, owner: &str, loc: Loc) -> Checked {
         if std::mem::replace(&mut self.defined[v.index()], true) {
             return self.fail(owner, loc, format!("defines {v} again"));
@@ -354,6 +360,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
+    /// Checks an instruction and its regions.
     fn inst(&mut self, id: InstId) -> Checked {
         if !self.insts.insert(id) {
             return self.fail_at(id, "stands in the kernel twice");
@@ -377,10 +384,11 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// Types of values.
     fn types_of(&self, values: &[Value]) -> Vec<&'a Type> {
         values.iter().map(|&v| self.kernel.ty(v)).collect()
     }
-    /// The broken invariant of an instruction's types.
+    /// Returns the broken invariant of an instruction's types.
     fn types(&self, inst: &Inst) -> Option<String> {
         let (args, results) = (self.types_of(&inst.args), self.types_of(&inst.results));
         let regions: Vec<&Region> = inst.regions.iter().map(|&r| self.kernel.region(r)).collect();
@@ -413,14 +421,14 @@ impl<'a> Checker<'a> {
         (!fits).then(|| "has types that its operation does not give".into())
     }
 
-    /// The broken invariant of the type in which a fold accumulates.
+    /// Returns the violation if a fold does not accumulate in the type that its operation requires.
     fn accumulates(&self, inst: &Inst) -> Option<String> {
         let Op::Structural(op) = &inst.op else { return None };
         let dtypes: Vec<DType> = inst.args.iter().map(|&v| self.kernel.ty(v).dtype).collect();
         op.accumulator(&dtypes).map(|wide| format!("accumulates in {}, not in {wide}", dtypes[0]))
     }
 
-    /// The broken invariant of what an instruction touches.
+    /// Returns the broken invariant of an operation's access to its operand.
     #[warn(clippy::wildcard_enum_match_arm)]
     fn access(&self, op: &Op) -> Option<String> {
         let kind = |id: &OperandId| &self.kernel.operand(*id).kind;
@@ -443,8 +451,9 @@ impl<'a> Checker<'a> {
         }
         self.view(self.kernel.operand(*id), view?)
     }
+    /// Returns the broken invariant of a view of an operand.
     fn view(&self, operand: &Operand, view: &View) -> Option<String> {
-        // The extents that are known: those of blocks and of scratch.
+        // The known extents: those of blocks and of scratch.
         let extents: Vec<Option<usize>> = match view.frame {
             _ if operand.kind == OperandKind::Scratch => operand.block_shape().into_iter().map(Some).collect(),
             Frame::Block => operand.block_shape().into_iter().map(Some).collect(),

@@ -1,9 +1,9 @@
-//! Arrays combined element by element by a monoid of the operation table.
+//! Elementwise combination of several arrays by a monoid, for collectives.
 use half::{bf16, f16};
 use pallas_ir::scalar::{Lane, VisitMonoid};
 use pallas_ir::{DType, Elem, ScalarOp, Slice, SliceMut};
 
-/// `to[i]` = element `i` of all parts, combined in their order. Sums of 16-bit floats accumulate in f32 and are rounded once.
+/// Sets `to[i]` to the elements `i` of all parts, combined in order. 16-bit floats are summed in f32 and rounded once.
 pub(super) fn fold<'a>(op: ScalarOp, dtype: DType, to: &mut [u8], members: usize, part: impl Fn(usize) -> &'a [u8]) {
     match dtype {
         DType::F16 if op.accumulator(dtype) == Some(DType::F32) => rounded_once(op, to, members, part, f16::from_f32),
@@ -15,9 +15,10 @@ pub(super) fn fold<'a>(op: ScalarOp, dtype: DType, to: &mut [u8], members: usize
     }
 }
 
-/// Number of elements of 16 bits that are combined at a time: their sums stay in the first cache.
+/// Number of 16-bit elements that are combined at a time, so that their sums stay in the first-level cache.
 const BLOCK: usize = 1024;
 
+/// Combines elements of a 16-bit float type in f32, and rounds once.
 fn rounded_once<'a, T: bytemuck::Pod + Into<f32>>(
     op: ScalarOp,
     to: &mut [u8],
@@ -46,10 +47,10 @@ fn rounded_once<'a, T: bytemuck::Pod + Into<f32>>(
     }
 }
 
-/// Number of elements that are copied out of the bytes at a time, because bytes need not be aligned.
+/// Number of elements that are copied to aligned memory at a time, because the bytes need not be aligned.
 const STRIP: usize = 256;
 
-/// `to[i] = to[i] op from[i]` for elements of one type.
+/// Slices for the loop `to[i] = to[i] op from[i]` over elements of one type.
 struct Strip<'a> {
     to: SliceMut<'a>,
     from: Slice<'a>,
@@ -64,7 +65,7 @@ impl VisitMonoid for Strip<'_> {
     }
 }
 
-/// `to[i] = to[i] op from[i]`, for arrays of an element type that the operation is a monoid of.
+/// Computes `to[i] = to[i] op from[i]` on bytes, for an element type on which the operation is a monoid.
 fn combine(op: ScalarOp, dtype: DType, to: &mut [u8], from: &[u8]) {
     let strip = |to: SliceMut<'_>, from: Slice<'_>| {
         op.visit_monoid(dtype, Strip { to, from }).expect("an exchange's type admits monoids only");

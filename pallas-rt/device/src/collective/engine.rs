@@ -1,41 +1,43 @@
-//! The interface of engines.
+//! The interface of engines, which carry out collectives.
 use super::resolved::ResolvedCollective;
 use crate::error::Result;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Exchanges the arrays of one participant's devices with those of the others.
+/// A participant's end of an engine: exchanges the arrays of its devices with those of other participants.
 ///
 /// Operands and results are in the order of [`positions`](Collectives::positions), as bytes; they have the lengths that
 /// follow from the exchange's type. The result of each device is the same with every implementation, bit for bit: sums
 /// have the order of the devices in their group.
 pub trait Collectives: Send + Sync {
-    /// The positions in the mesh of the participant's devices, in ascending order.
+    /// Positions of the participant's devices in the mesh, in ascending order.
     fn positions(&self) -> &[usize];
 
-    /// The number of the participant's next exchange, from 0.
+    /// Returns the number of the participant's next collective, from 0.
     fn next_step(&self) -> u64;
 
-    /// Returns true if an exchange goes on between [`start`](Collectives::start) and [`finish`](Collectives::finish).
+    /// Returns true if a collective makes progress between [`start`](Collectives::start) and
+    /// [`finish`](Collectives::finish).
     fn overlaps(&self) -> bool {
         true
     }
 
-    /// Begins an exchange: the operands are taken, and may be overwritten afterwards. The step is on the ticket.
+    /// Begins a collective. The operands are taken, and may be overwritten afterwards; `step` becomes part of the
+    /// ticket.
     ///
     /// # Errors
-    /// [`Error::Collective`](crate::error::Error::Collective) if another participant is at a different exchange, or takes part in no
-    /// more.
+    /// [`Error::Collective`](crate::error::Error::Collective) if another participant is at a different collective, or
+    /// takes part in no more.
     fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started>;
 
-    /// Waits for an exchange, and writes the results.
+    /// Waits for a collective, and writes the results.
     ///
     /// # Errors
-    /// [`Error::Collective`](crate::error::Error::Collective) if a participant of a group does not take part in it. The results are not
-    /// written then.
+    /// [`Error::Collective`](crate::error::Error::Collective) if a participant of a group does not take part in it. The
+    /// results are not written then.
     fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()>;
 
-    /// Both at once.
+    /// Starts a collective and finishes it.
     ///
     /// # Errors
     /// As [`start`](Collectives::start) and [`finish`](Collectives::finish).
@@ -51,16 +53,16 @@ pub trait Collectives: Send + Sync {
     }
 }
 
-/// An exchange that has begun.
+/// A collective in progress.
 pub struct Started {
     pub(super) collective: Arc<ResolvedCollective>,
     pub(super) step: u64,
-    /// The engine's own state.
+    /// State of the engine that started it.
     pub(super) state: Box<dyn Any + Send>,
 }
 
 impl Started {
-    /// The state that this engine gave it.
+    /// Takes the collective, its step and the state, whose type is that of the engine.
     pub(super) fn state<T: 'static>(self) -> (Arc<ResolvedCollective>, u64, T) {
         let state = self.state.downcast().expect("an engine finishes the collectives that it started");
         (self.collective, self.step, *state)

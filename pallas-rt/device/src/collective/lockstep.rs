@@ -1,4 +1,5 @@
-//! All devices in one process, whose steps one thread does for one after the other: exchanges are copies.
+//! The lockstep engine: one thread does each step for all devices of the process, one after the other; collectives
+//! copy.
 use super::engine::{Collectives, Started};
 use super::resolved::ResolvedCollective;
 use crate::error::Result;
@@ -6,15 +7,15 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The only participant. Nothing can wait in it, so that an exchange is done when it starts.
+/// The only participant of a lockstep run. It never waits: a collective is complete when it starts.
 pub struct Lockstep {
-    /// Each run has a participant of its own; that of a few devices allocates nothing.
+    /// Positions of the devices. Each run makes a participant, which allocates nothing for up to 8 devices.
     positions: SmallVec<[usize; 8]>,
     steps: AtomicU64,
 }
 
 impl Lockstep {
-    /// The participant of so many devices.
+    /// Creates the participant of this number of devices.
     pub fn new(devices: usize) -> Lockstep {
         Lockstep { positions: (0..devices).collect(), steps: AtomicU64::new(0) }
     }

@@ -1,15 +1,15 @@
-//! Exchanges of arrays among the devices of a mesh.
+//! Engines of collectives, in which the devices of a mesh exchange arrays.
 //!
-//! A *participant* runs some devices of a mesh: all of them, one of them on a thread of its own, or those of a process. The
-//! [`Collectives`] of a participant exchange what its devices have with the devices of others. Every exchange has a [`Ticket`];
-//! participants whose tickets differ get an error, and none gets a number.
+//! A *participant* runs some devices of a mesh: all of them, one of them on a thread of its own, or those of a process.
+//! Its [`Collectives`] exchange the arrays of its devices with those of other participants. Every collective has a
+//! [`Ticket`]; participants whose tickets differ get an error, and none gets a result.
 //!
-//! - `ticket`: what the members of a group must agree about; `resolved`: an exchange whose groups are known, and `combine`
-//!   its sums, in the order of the devices, so that all engines give the same bits;
+//! - `ticket`: what the members of a group must agree about; `resolved`: a collective whose groups are known, and
+//!   `combine` its sums, in the order of the devices, so that all engines give the same bits;
 //! - `engine`: the trait [`Collectives`];
-//! - `lockstep`: one participant in one process, whose steps one thread does for one device after the other;
+//! - `lockstep`: one participant in one process; one thread does each step for one device after the other;
 //! - `rendezvous` and `threads`: a participant for each device, on lasting threads (`workers`);
-//! - `processes`: a participant for each process of a job, on a wire for messages: `mpi` (feature `mpi`).
+//! - `processes`: a participant for each process of a job, over a transport of messages: `mpi` (feature `mpi`).
 mod combine;
 mod engine;
 mod lockstep;

@@ -1,4 +1,4 @@
-//! The processes of a job: a participant each, with some devices of every mesh.
+//! The engine of jobs of several processes: each is a participant with some devices of every mesh.
 use super::engine::{Collectives, Started};
 use super::resolved::ResolvedCollective;
 use super::ticket::Ticket;
@@ -12,108 +12,110 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 
-/// Messages of one exchange to other processes, each of which sends one as well.
+/// Messages of one collective to other processes, each of which sends one in return.
 #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "jobs are MPI's"))]
 pub struct Envelope {
-    /// The number of the communicator: 0 has all processes, others are those of [`Wire::connect`].
+    /// Number of the communicator: 0 has all processes, others come from [`Wire::connect`].
     pub communicator: usize,
-    /// The ranks, in ascending order.
+    /// Ranks of the other processes, in ascending order.
     pub peers: Vec<usize>,
-    /// The exchange that all of them must be at.
+    /// The collective that all of them must have reached.
     pub ticket: Ticket,
-    /// The message to each peer.
+    /// Message to each peer, in the order of `peers`.
     pub payloads: Vec<Vec<u8>>,
 }
 
-/// The message of each peer; or one that is elsewhere, and what it does there.
+/// The peers' messages; or a peer that is not at the collective, and what it does instead.
 pub type Reply = Result<Vec<Vec<u8>>, (usize, String)>;
 
-/// The end of a process' part in exchanges.
+/// How a process ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Farewell {
-    /// It has nothing more to exchange.
+    /// It is done with all its collectives.
     Finished,
-    /// It panicked.
+    /// Its program panicked.
     Panicked,
 }
 
-/// Carries messages between processes. A message is received only if its ticket is that of the receiver, and nobody waits
-/// longer than the deadline.
+/// A transport of messages between processes. A message is received only if its ticket equals the receiver's, and no
+/// process waits longer than the deadline.
 pub trait Wire: Send + Sync {
-    /// The number of this process, from 0.
+    /// Rank of this process, from 0.
     fn rank(&self) -> usize;
-    /// Number of processes.
+    /// Number of processes of the job.
     fn ranks(&self) -> usize;
-    /// Sends messages, and receives those of the peers meanwhile. Exchanges are done in the order of these calls.
+    /// Sends messages and receives those of the peers, in the background. Calls are carried out in order.
     fn exchange(&self, envelope: Envelope) -> Receiver<Reply>;
-    /// The numbers of new communicators, one for each division of all ranks into classes. All processes call it with equal
-    /// classes, which they have compared.
+    /// Creates a communicator for each division of all ranks into classes, and returns their numbers. All processes
+    /// call it with equal classes, which they have compared.
     fn connect(&self, classes: Vec<Vec<Vec<usize>>>) -> Vec<usize>;
-    /// Says that this process takes part in no more exchanges, and waits until all others say so.
+    /// Announces that this process takes part in no more collectives, and waits until all others announce it.
     ///
     /// # Errors
-    /// A process that ended in another way, or is at an exchange.
+    /// A process that ended in another way, or is at a collective.
     fn end(&self, farewell: Farewell) -> Result<(), (usize, String)>;
-    /// Ends all processes, after an error.
+    /// Ends all processes of the job, after an error.
     fn abort(&self) -> !;
 }
 
-/// The processes of this job.
+/// This process as a member of a job.
 pub struct Processes {
     wire: Box<dyn Wire>,
     steps: AtomicU64,
     participants: Mutex<HashMap<Mesh, Arc<Participant>>>,
 }
 
+/// The job of this process; unset outside of jobs.
 static PROCESSES: OnceLock<Arc<Processes>> = OnceLock::new();
 
-/// The processes of the job, if there are several.
+/// The job of this process; `None` if it has one process.
 pub fn processes() -> Option<&'static Arc<Processes>> {
     PROCESSES.get()
 }
 
-/// Makes this process one of a job; returns false if it is one already.
+/// Makes this process a member of a job over this transport; returns false if it is one already.
 #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "jobs are MPI's"))]
 pub fn join(wire: Box<dyn Wire>) -> bool {
     PROCESSES.set(Arc::new(Processes::new(wire))).is_ok()
 }
 
 impl Processes {
-    /// The processes that this wire connects.
+    /// Creates the job of the processes that this transport connects.
     pub fn new(wire: Box<dyn Wire>) -> Processes {
         Processes { wire, steps: AtomicU64::new(0), participants: Mutex::default() }
     }
 
-    /// The number of this process.
+    /// Rank of this process.
     pub fn rank(&self) -> usize {
         self.wire.rank()
     }
 
-    /// Number of processes.
+    /// Number of processes of the job.
     pub fn count(&self) -> usize {
         self.wire.ranks()
     }
 
-    /// See [`Wire::end`].
+    /// Announces that this process takes part in no more collectives: see [`Wire::end`].
     pub fn end(&self, farewell: Farewell) -> Result<()> {
         let ended = self.wire.end(farewell);
         ended.map_err(|(peer, found)| self.error(Loc::NONE, "the end".into(), peer, found))
     }
 
-    /// See [`Wire::abort`].
+    /// Ends all processes of the job: see [`Wire::abort`].
     pub fn abort(&self) -> ! {
         self.wire.abort()
     }
 
+    /// Error of a collective at which process `peer` does not take part.
     fn error(&self, at: Loc, exchange: String, peer: usize, found: String) -> Error {
         let (by, peer) = (format!("rank {}", self.rank()), format!("rank {peer}"));
         Error::Collective(Box::new(CollectiveError { at, exchange, by, peer, found }))
     }
 
-    /// Sends a message to all processes, and returns that of each, the own one among them.
+    /// Sends `own` to all processes, and returns the messages of all, by rank.
     ///
     /// # Errors
-    /// A process is elsewhere.
+    /// A process is at another collective.
     pub fn all_gather(&self, kind: &str, about: String, at: Loc, own: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let peers: Vec<usize> = (0..self.count()).filter(|&rank| rank != self.rank()).collect();
         let ticket = Ticket {
@@ -136,7 +138,7 @@ impl Processes {
     /// Compares named values of all processes.
     ///
     /// # Errors
-    /// The first process that has another value for one.
+    /// Another process has a different value for a name, or none.
     pub fn agree(&self, kind: &str, values: &[(&str, String)]) -> Result<()> {
         let own = serde_json::to_vec(&values.iter().map(|(_, value)| value).collect::<Vec<_>>()).expect("texts");
         let all = self.all_gather(kind, String::new(), Loc::NONE, own)?;
@@ -152,7 +154,7 @@ impl Processes {
         Ok(())
     }
 
-    /// This process' part of a mesh. All processes ask for it at the same time when it is used first.
+    /// This process' participant for a mesh. All processes ask for it at the same time when they first use the mesh.
     ///
     /// # Errors
     /// Devices that cannot be sharded evenly among the processes; a process that uses another mesh.
@@ -172,9 +174,10 @@ impl Processes {
     }
 }
 
+/// Message for a receiver that is never dropped.
 const ALIVE: &str = "the wire answers every message";
 
-/// By position, the rank of the process that has the device: an equal number of devices each, in the order of the devices.
+/// Rank of the process that has the device at each position: as many devices each, in the order of the devices.
 fn ranks(mesh: &Mesh, processes: usize) -> std::result::Result<Vec<usize>, Diag> {
     let devices = mesh.devices();
     if !devices.is_multiple_of(processes) {
@@ -187,7 +190,7 @@ fn ranks(mesh: &Mesh, processes: usize) -> std::result::Result<Vec<usize>, Diag>
     Ok((0..devices).map(|position| place(mesh.device(position)) / (devices / processes)).collect())
 }
 
-/// The ranks that exchange something along an axis, directly or through others, as a division of all ranks.
+/// Divides all ranks into classes that are connected, directly or through others, by collectives along an axis.
 fn classes(mesh: &Mesh, ranks: &[usize], axis: Axis, processes: usize) -> Vec<Vec<usize>> {
     let mut class: Vec<usize> = (0..processes).collect();
     for position in 0..ranks.len() {
@@ -200,29 +203,29 @@ fn classes(mesh: &Mesh, ranks: &[usize], axis: Axis, processes: usize) -> Vec<Ve
     (0..processes).map(of).filter(|ranks| !ranks.is_empty()).collect()
 }
 
-/// The devices of one process.
+/// The participant that is one process: its devices of a mesh.
 pub struct Participant {
     processes: Arc<Processes>,
-    /// By position, the rank.
+    /// Rank of the process at each position of the mesh.
     ranks: Vec<usize>,
     positions: Vec<usize>,
-    /// By axis.
+    /// Number of the communicator for each axis of the mesh.
     communicators: Vec<usize>,
 }
 
-/// An exchange that has begun: its results, or the messages to come.
+/// A collective in progress: its results, or the operands so far and the messages to come.
 enum Begun {
     Done(Vec<Vec<u8>>),
     Waiting { operands: HashMap<usize, Vec<u8>>, peers: Vec<usize>, reply: Receiver<Reply> },
 }
 
 impl Participant {
-    /// By position, the rank of the process that has the device.
+    /// Rank of the process that has the device at each position.
     pub fn ranks(&self) -> &[usize] {
         &self.ranks
     }
 
-    /// The parts of a device's operand that members of its group on a rank need.
+    /// Byte ranges of the operand of device `from` that members of its group on process `rank` need.
     fn parts(&self, collective: &ResolvedCollective, from: usize, rank: usize, bytes: usize) -> Vec<Range<usize>> {
         let group = collective.group(from);
         let own = bytes / group.len();
@@ -241,11 +244,11 @@ impl Participant {
         }
     }
 
-    /// Fills the results of this process' devices.
+    /// Computes the results of this process' devices from the operands of their groups.
     fn fill(&self, collective: &ResolvedCollective, operands: &HashMap<usize, Vec<u8>>, results: &mut [&mut [u8]]) {
         for (&position, result) in self.positions.iter().zip(results) {
             let group = collective.group(position);
-            // What is not needed has not been sent.
+            // Operands that are not needed have not been sent.
             let operand = |k: usize| operands.get(&group[k]).map_or(&[][..], |bytes| bytes);
             collective.fill(collective.number(position), operand, result);
         }

@@ -1,51 +1,52 @@
-//! The place where devices on threads of one process meet.
+//! The rendezvous, at which devices on threads of one process exchange operands.
 //!
-//! A device *waits* in an exchange until all of its group have come. If every device waits or has ended, nobody will come
-//! any more: that is counted, so no timer is needed, and no slow device is taken for a lost one. The first failure ends all
-//! exchanges: each device that waits, or comes later, gets an error that names a peer.
+//! A device *waits* in a collective until its whole group has arrived. If every device waits or has ended, a deadlock
+//! is certain: devices are counted, so no timer is needed, and no slow device is taken for a lost one. The first
+//! failure ends all collectives: each device that waits, or arrives later, gets an error that names a peer.
 use super::ticket::Ticket;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The end of a device's program.
+/// How the program of a device ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum End {
-    /// It returned.
+    /// The program returned a value.
     Finished,
-    /// It returned an error.
+    /// The program returned an error, with this message.
     Failed(String),
-    /// It panicked.
+    /// The program panicked, with this message.
     Panicked(String),
 }
 
-/// A group, and the number of its exchanges before.
+/// Key of a collective: its group, and the number of the group's collectives before.
 type Table = (Vec<usize>, u64);
 
-/// The operands of a group, in the order of its numbers.
+/// Operands of a group's members, in the order of their numbers.
 pub(super) type Operands = Vec<Arc<[u8]>>;
 
-/// An exchange in which at least one device has arrived.
+/// A collective at which at least one device has arrived.
 struct Gathering {
     ticket: Ticket,
-    /// By number in the group.
+    /// Operand of each member that has arrived, by number in the group.
     here: Vec<Option<Arc<[u8]>>>,
-    /// Members that have not taken the operands yet.
+    /// Number of members that have not taken the operands yet.
     left: usize,
 }
 
+/// State of all devices.
 #[derive(Default)]
 struct State {
     tables: HashMap<Table, Gathering>,
-    /// By device, its last ticket, and the group.
+    /// Last ticket and group of each device.
     last: BTreeMap<usize, (Ticket, Vec<usize>)>,
-    /// Devices that wait, with their tables.
+    /// Devices that wait, with the key of their collective.
     waiting: BTreeMap<usize, Table>,
     ended: BTreeMap<usize, End>,
     failure: Option<Failure>,
 }
 
-/// The first failure: what every device was doing then.
+/// The first failure: what every device was doing at that time.
 #[derive(Clone, Debug)]
 struct Failure {
     last: BTreeMap<usize, (Ticket, Vec<usize>)>,
@@ -54,25 +55,25 @@ struct Failure {
     cause: Cause,
 }
 
-/// The failure that ended all exchanges.
+/// Cause of the failure that ended all collectives.
 #[derive(Clone, Copy, Debug)]
 enum Cause {
-    /// A device ended that others waited for, or ended badly.
+    /// This device ended while others waited for it, or ended with an error.
     Ended(usize),
-    /// Two devices met with different tickets.
+    /// These two devices arrived at a collective with different tickets.
     Differ(usize, usize),
-    /// Nobody comes any more; others wait for this device in the end.
+    /// All devices wait; this one is at the end of a chain of waiting devices.
     Stuck(usize),
 }
 
-/// See the module.
+/// Place where devices on threads exchange operands: see the module.
 pub(super) struct Rendezvous {
     devices: usize,
     state: Mutex<State>,
     bell: Condvar,
 }
 
-/// A peer that does not take part, and what it did instead.
+/// A peer to blame, and what it did instead of taking part.
 pub(super) type Blame = (usize, String);
 
 impl Rendezvous {
@@ -80,7 +81,8 @@ impl Rendezvous {
         Rendezvous { devices, state: Mutex::default(), bell: Condvar::new() }
     }
 
-    /// A device brings its operand to the collective of a group; `number` is its own there, `round` that of the collective.
+    /// Hands in a device's operand for the collective of its group: `number` is the device's in the group, `round`
+    /// counts the group's collectives.
     pub(super) fn arrive(
         &self,
         (device, number): (usize, usize),
@@ -109,7 +111,7 @@ impl Rendezvous {
         state.failure.as_ref().map_or(Ok(()), |failure| Err(failure.blame(device, group, ticket)))
     }
 
-    /// Waits until all of a group have come, and takes their operands.
+    /// Waits until the whole group has arrived, and returns its operands.
     pub(super) fn wait(
         &self,
         device: usize,
@@ -120,7 +122,7 @@ impl Rendezvous {
         let mut state = self.state.lock();
         loop {
             let table = state.tables.get_mut(&key).expect("the device has arrived");
-            // All came before the failure of any.
+            // The whole group arrived before any failure.
             if table.here.iter().all(Option::is_some) {
                 let all = table.here.iter().flatten().cloned().collect();
                 table.left -= 1;
@@ -148,7 +150,7 @@ impl Rendezvous {
         }
     }
 
-    /// A device takes part in no more exchanges.
+    /// Records that a device takes part in no more collectives.
     pub(super) fn end(&self, device: usize, end: End) {
         let mut state = self.state.lock();
         let fails = end != End::Finished;
@@ -169,16 +171,17 @@ impl Rendezvous {
         }
     }
 
-    /// The error of a device that has ended well, if others have failed.
+    /// The peer to blame for a device that has ended well, if others have failed.
     pub(super) fn blame(&self, device: usize) -> Option<Blame> {
         let state = self.state.lock();
         let failure = state.failure.as_ref()?;
         let culprit = failure.culprit(device);
-        // Others waited for a device that is to blame itself.
+        // A device that is to blame itself names a device that waited for it.
         let waits = || failure.waiting.iter().copied().find(|&other| other != device);
         Some(failure.of(if culprit == device { waits().unwrap_or(device) } else { culprit }))
     }
 
+    /// Records the first failure, and wakes all devices.
     fn fail(&self, state: &mut State, cause: Cause) {
         if state.failure.is_none() {
             let (last, ended) = (state.last.clone(), state.ended.clone());
@@ -190,7 +193,7 @@ impl Rendezvous {
 }
 
 impl State {
-    /// The device for which `first` waits in the end: one that has ended, or one of a circle.
+    /// Follows who waits for whom, and returns the last device: one that has ended, or one of a circle.
     fn last_of_chain(&self, first: usize) -> usize {
         let (mut at, mut seen) = (first, vec![]);
         while !seen.contains(&at) {
@@ -205,7 +208,7 @@ impl State {
 }
 
 impl Failure {
-    /// The device to blame in general: for one that two differ about, the other one.
+    /// The device that caused the failure; of two whose tickets differ, the other one than `device`.
     fn culprit(&self, device: usize) -> usize {
         match self.cause {
             Cause::Ended(culprit) | Cause::Stuck(culprit) => culprit,
@@ -219,13 +222,13 @@ impl Failure {
         }
     }
 
-    /// The peer to name to a device at an exchange.
+    /// The peer to blame in the error of a device at a collective.
     fn blame(&self, device: usize, group: &[usize], ticket: &Ticket) -> Blame {
         let differs = |peer: usize| self.last.get(&peer).and_then(|(other, _)| ticket.difference(other));
         let peers = || group.iter().copied().filter(|&peer| peer != device);
-        // One of its group that takes part in no more, or is elsewhere.
+        // A member of the group that takes part in no more collectives, or is at another one.
         let found = match self.cause {
-            // The one that is further has left an exchange out.
+            // The device whose step is higher has left out a collective.
             Cause::Differ(first, second) => {
                 let step = |peer: usize| self.last.get(&peer).map(|(ticket, _)| ticket.step);
                 let both = if step(first) > step(second) { [first, second] } else { [second, first] };
@@ -233,7 +236,7 @@ impl Failure {
             }
             Cause::Ended(_) | Cause::Stuck(_) => peers().find(|peer| self.ended.contains_key(peer)),
         };
-        // One that is behind may only be slow; one that is as far must have left this exchange out.
+        // A device at a lower step may only be slow; one that is as far must have left out this collective.
         let is_elsewhere = |&peer: &usize| {
             let is_as_far = self.last.get(&peer).is_some_and(|(other, _)| other.step >= ticket.step);
             is_as_far && self.waiting.contains(&peer) && differs(peer).is_some()
@@ -254,7 +257,7 @@ impl Failure {
         }
     }
 
-    /// The state of a device, in words.
+    /// Blames a device, with what it is doing as text.
     fn of(&self, peer: usize) -> Blame {
         let found = match (self.ended.get(&peer), self.last.get(&peer)) {
             (Some(End::Finished), _) => "has finished, and takes part in no more collectives".to_string(),

@@ -1,59 +1,63 @@
-//! An exchange whose groups are known.
+//! Collectives on a mesh whose groups of devices are known.
 //!
-//! Exchanges are operations of graphs too: the parts for or from other devices lie along a first axis,
-//! so that they are whole pieces of memory, and plain operations around them, which are fused with their neighbours, put
-//! dimensions in order. Devices of one process run in lockstep: `device/sequence` does each action of a program for all of
-//! them, with a table of memory each; the threads of the pool take a device each in long launches, since blocks are too small
-//! to be shared one by one; and an exchange (`collective/lockstep`) copies between them. So nothing can wait for ever, and sums
-//! have the order of the devices. In a loop or branch each device goes its own way: the actions are done for those that take
-//! the step, on every engine. If its steps exchange something, all devices go through each step that one of them takes, and
-//! exchange what nobody reads where they do not take it themselves: so engines need no other exchanges, and nothing can wait for
-//! ever. Of a group all devices take a step or none; otherwise it is an error before the exchange.
+//! In graphs, collectives are operations too. The parts for or from other devices are along a first axis, so that each
+//! is contiguous in memory; plain operations before and after, which are fused with their neighbours, put dimensions in
+//! order. Devices of one process run in lockstep: `device/sequence` does each action of a program for all of them, each
+//! with its own table of memory. In long launches each thread of the pool takes a device, since blocks are too small to
+//! be shared one by one. A collective (`collective/lockstep`) copies between devices, so nothing can deadlock, and sums
+//! have the order of the devices. In a loop or branch each device decides by its own values, and only devices that take
+//! a step do its actions, on every engine. If the steps have collectives, all devices go through each step that one of
+//! them takes, and devices that do not take it exchange data that nobody reads: so engines need no other collectives.
+//! The devices of a group must all take a step, or none; otherwise it is an error before the collective.
 //!
-//! A GPU and the interpreter have no table of memory for each device: the graphs of all devices become one (`shard/united`),
-//! with exchanges as slices, concatenations and sums, which is planned and fused like any other. Devices that exchange
-//! something in a loop share the loop, so its condition is read once for all of them; others have loops of their own.
+//! A GPU and the interpreter do not have a table of memory for each device: the graphs of all devices become one
+//! (`shard/united`), with collectives as slices, concatenations and sums, which is planned and fused like any other.
+//! Devices with a collective in a loop share the loop, so its condition is read once for all of them; other devices
+//! have separate loops.
 //!
-//! Other engines run the same sequence for fewer devices at a time (*participants*: one on each of several threads, or some in each
-//! process of an MPI job) and exchange arrays by the trait `Collectives`, whose `start` takes the operands and whose `finish`
-//! writes the results; `jit/program/native` puts the latter in front of the first step that touches them. All engines fill
-//! results by one function (`collective/resolved`), so they have the same bits. A ticket is compared before any number is used.
-//! Threads meet in a `collective/rendezvous`, which finds deadlocks by counting: if all devices wait or have ended, nobody comes.
-//! Processes have one thread for all calls of MPI (`collective/mpi/courier`) and send point to point with a probe and a
-//! deadline, because MPI's own collectives hang or give a wrong number where processes are at different ones. What decides
-//! about a step with exchanges (the condition of a loop, the number of a branch) is gathered from all devices at each reading.
-//! Programs of a job run within their calls, not in the queue, so that all processes exchange in the order of their calls. An
-//! array on a mesh has a block for each device (`array::Blocks`, `sharding/`); what asks for its memory gets the whole array,
-//! put together once. A program's key has what was declared, not where functions placed their results; a result that lies as an
-//! argument was declared may take its place, because a training step would otherwise be compiled a second time, without the
-//! declarations of its weights. Where a function is compiled again, leaves keep the declarations of the most similar entry one
-//! by one (`compiled::with_kept_declarations`). An operation that runs at once is compiled for the division of its operands
-//! (`sharded::followed`).
+//! Other engines run the same sequence for fewer devices at a time (*participants*: one on each of several threads, or
+//! some in each process of an MPI job) and exchange arrays by the trait `Collectives`, whose `start` takes the operands
+//! and whose `finish` writes the results; `jit/program/native` places `finish` before the first step that uses them.
+//! All engines compute results by one function (`collective/resolved`), so they give the same bits. Tickets are
+//! compared before any data is used. Threads meet in a `collective/rendezvous`, which finds deadlocks by counting: if
+//! all devices wait or have ended, no device will arrive. Processes have one thread for all calls of MPI
+//! (`collective/mpi/courier`) and send point to point with a probe and a deadline, because MPI's own collectives hang
+//! or give a wrong result if processes are at different ones. The values that decide about steps with collectives (the
+//! condition of a loop, the index of a branch) are gathered from all devices whenever they are read. Programs of a job
+//! run within their calls, not in the queue, so that all processes reach collectives in the order of their calls.
+//!
+//! An array on a mesh has a block for each device (`array::Blocks`, `sharding/`); code that asks for its memory gets
+//! the whole array, assembled once. The key of a program contains the declared shardings, not those in which functions
+//! placed their results. A result whose sharding is that of a declared argument may take the argument's place;
+//! otherwise a training step would be compiled a second time, without the declarations of its weights. When a function
+//! is compiled again, each leaf keeps its declaration from the most similar entry (`compiled::with_kept_declarations`).
+//! An operation that runs at once is compiled for the shardings of its operands (`sharded::followed`).
 use super::combine::fold;
 use super::ticket::Ticket;
 use pallas_ir::{Loc, Type};
 use pallas_mesh::{Axis, Form, Mesh, Piece, names};
 use std::sync::Arc;
 
-/// An exchange on a mesh: the groups of devices that take part in it, and the result of each.
+/// A collective on a mesh: the groups of devices that take part in it, and what each member gets.
 #[derive(Clone, Debug)]
 pub struct ResolvedCollective {
-    /// By member of a group, what it gets.
+    /// Form of each member's result, by its number in the group.
     forms: Vec<Form>,
     mesh: Arc<Mesh>,
     axes: Vec<Axis>,
-    /// The type of the result.
+    /// Type of each device's result.
     gives: Type,
-    /// The positions of each group, in the order of the members' numbers.
+    /// Positions of each group's devices on the mesh, in the order of their numbers.
     groups: Vec<Vec<usize>>,
-    /// By position, its group and its number in that.
+    /// Group of the device at each position, and its number in the group.
     places: Vec<(usize, usize)>,
     ticket: Ticket,
     at: Loc,
 }
 
 impl ResolvedCollective {
-    /// An exchange along axes, of a name for messages and a form for each member of a group, whose results have the type `gives`.
+    /// Creates the collective along `axes`: a name for messages, the form of each member's result, and the results'
+    /// type.
     #[doc(hidden)]
     pub fn new(
         name: &str,
@@ -91,7 +95,7 @@ impl ResolvedCollective {
         ResolvedCollective { forms, mesh, axes, gives, groups, places, ticket, at }
     }
 
-    /// The same exchange of arrays whose dimensions lie in memory in this order.
+    /// Sets the order of the arrays' dimensions in memory, which all members must agree on.
     #[must_use]
     #[doc(hidden)]
     pub fn with_layout(mut self, layout: Vec<usize>) -> ResolvedCollective {
@@ -99,7 +103,7 @@ impl ResolvedCollective {
         self
     }
 
-    /// The exchange with another name on its ticket.
+    /// Sets the name on the collective's ticket.
     #[must_use]
     #[doc(hidden)]
     pub fn named(mut self, kind: &str) -> ResolvedCollective {
@@ -107,12 +111,12 @@ impl ResolvedCollective {
         self
     }
 
-    /// The mesh.
+    /// The mesh of the devices.
     pub fn mesh(&self) -> &Arc<Mesh> {
         &self.mesh
     }
 
-    /// The result of the member of a group that has this number. The variant is the same for all numbers.
+    /// Form of the result of the member with this number. All members have the same variant.
     pub fn form(&self, number: usize) -> Form {
         self.forms[number]
     }
@@ -122,38 +126,38 @@ impl ResolvedCollective {
         &self.axes
     }
 
-    /// The type of each result.
+    /// Type of each device's result.
     pub fn gives(&self) -> &Type {
         &self.gives
     }
 
-    /// The user's line.
+    /// Source position of the collective.
     pub fn at(&self) -> Loc {
         self.at
     }
 
-    /// The ticket of a step.
+    /// The ticket that members compare at this step: what they must agree about.
     pub fn ticket(&self, step: u64) -> Ticket {
         Ticket { step, ..self.ticket.clone() }
     }
 
-    /// The positions of a device's group, in the order of their numbers.
+    /// Positions of the group of the device at `position`, in the order of their numbers.
     pub fn group(&self, position: usize) -> &[usize] {
         &self.groups[self.places[position].0]
     }
 
-    /// The number of a device in its group.
+    /// Number of the device at `position` in its group.
     pub fn number(&self, position: usize) -> usize {
         self.places[position].1
     }
 
-    /// Returns true if devices exchange something.
+    /// Returns true if devices exchange data: groups have several members, and the result depends on operands.
     #[doc(hidden)]
     pub fn communicates(&self) -> bool {
         !matches!(self.form(0), Form::Number(_)) && self.groups[0].len() > 1
     }
 
-    /// Fills the result of a group's member from the operands of all, in the order of their numbers.
+    /// Computes the result of the member with this number; `operand(k)` is that of member k.
     #[doc(hidden)]
     pub fn fill<'a>(&self, number: usize, operand: impl Fn(usize) -> &'a [u8], result: &mut [u8]) {
         let members = self.groups[0].len();
@@ -182,7 +186,7 @@ impl ResolvedCollective {
         }
     }
 
-    /// Fills the results of all devices from the operands of all; those of sums are added up once a group.
+    /// Computes the results of all devices from the operands of all, on this thread; sums are computed once per group.
     #[doc(hidden)]
     pub fn fill_all(&self, operands: &[&[u8]], results: &mut [&mut [u8]]) {
         for group in &self.groups {

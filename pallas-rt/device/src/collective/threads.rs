@@ -1,4 +1,4 @@
-//! A participant for each device, on a lasting thread.
+//! The engine of threads: a participant for each device, on a lasting thread.
 use super::engine::{Collectives, Started};
 use super::rendezvous::{Blame, End, Rendezvous};
 use super::resolved::ResolvedCollective;
@@ -11,22 +11,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A device's place in a rendezvous.
+/// The participant of one device, connected with the others by a rendezvous.
 struct Seat<'r> {
     rendezvous: &'r Rendezvous,
     position: [usize; 1],
     steps: AtomicU64,
-    /// By group, the number of its collectives so far.
+    /// Number of collectives of each group so far.
     rounds: Mutex<HashMap<Vec<usize>, u64>>,
 }
 
-/// An exchange that has begun: nothing more to wait for, or a collective.
+/// A collective in progress: its result, or the number of the round to wait for.
 enum Begun {
     Done(Vec<u8>),
     Round(u64),
 }
 
 impl Seat<'_> {
+    /// Error of a collective in which a peer does not take part.
     fn error(&self, collective: &ResolvedCollective, step: u64, (peer, found): Blame) -> Error {
         Error::Collective(Box::new(CollectiveError {
             at: collective.at(),
@@ -83,12 +84,12 @@ impl Collectives for Seat<'_> {
     }
 }
 
-/// Calls `program` for each of so many devices, each on the thread of its own. No device waits for ever: if one is at
-/// another exchange than its group, returns before or panics, all others get an error that names it.
+/// Calls `program` for each of `devices` devices, each on its own thread. No device waits for ever: if one is at
+/// another collective than its group, returns before it or panics, all others get an error that names it.
 ///
 /// # Errors
-/// The error of a device, or of one that waited for it: every device's result is one if any has failed. The system starts
-/// no more threads.
+/// The system starts no more threads. Errors of devices are in the results: if a device has failed, every device's
+/// result is an error, its own or one that names a peer.
 pub fn on_threads<T: Send>(
     devices: usize,
     program: &(dyn Fn(&dyn Collectives) -> Result<T> + Sync),
@@ -123,7 +124,7 @@ pub fn on_threads<T: Send>(
     Ok(results.into_iter().enumerate().map(result).collect())
 }
 
-/// The error of a device that is at no exchange.
+/// The error of a device that is at no collective, because a peer or the device itself failed.
 fn ended(by: usize, peer: usize, found: String) -> Error {
     let (by, peer) = (format!("device {by}"), format!("device {peer}"));
     Error::Collective(Box::new(CollectiveError { at: Loc::NONE, exchange: "the end".into(), by, peer, found }))

@@ -1,29 +1,30 @@
-//! Tickets, about which the members of a group must agree before they exchange anything.
+//! Tickets: descriptions of a collective, which the members of a group compare before they exchange data.
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The exchange that a device is about to begin. The tickets of a group are equal but for their lines.
+/// Description of the collective that a device is about to begin. The tickets of a group must be equal, except for the
+/// line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ticket {
-    /// The number of the exchange among those of its program. It tells equal exchanges apart, so that a device that leaves
-    /// out one of them is not paired with the next.
+    /// Number of the collective in its program. It tells equal collectives apart, so that a device that leaves out one
+    /// of them is not paired with the next.
     pub step: u64,
-    /// The operation, as in `all_reduce add`.
+    /// Kind of the collective, as in `all_reduce add`.
     pub kind: String,
-    /// The names of the axes, as in `"data", "model"`.
+    /// Names of the mesh axes, as in `"data", "model"`.
     pub axes: String,
-    /// The shape of the result.
+    /// Shape of the result.
     pub shape: Vec<usize>,
-    /// The element type.
+    /// Element type of the result.
     pub dtype: String,
-    /// The dimensions from the slowest to the fastest one in memory.
+    /// Dimensions of the result from the slowest to the fastest in memory.
     pub layout: Vec<usize>,
-    /// The user's line, which is not compared: functions of one text may be at different places.
+    /// Source position, which is not compared: equal functions may be at different positions.
     pub line: String,
 }
 
 impl Ticket {
-    /// The first part in which another ticket differs, as a statement about its owner; `None` if they are equal.
+    /// The first field in which another ticket differs, as a statement about its owner; `None` if they are equal.
     #[doc(hidden)]
     pub fn difference(&self, other: &Ticket) -> Option<String> {
         let part = if self.kind != other.kind {
@@ -44,7 +45,7 @@ impl Ticket {
         Some(format!("is at an exchange of another {part}: {other}"))
     }
 
-    /// Its text without the line.
+    /// Text of the ticket without the source position.
     #[doc(hidden)]
     pub fn without_line(self) -> String {
         Ticket { line: String::new(), ..self }.to_string()

@@ -1,28 +1,28 @@
-//! Threads that last as long as the process, one for each device. They are not rayon's: a device that waits for others
-//! blocks its thread, and rayon would have it run another device's work meanwhile.
+//! Worker threads, one for each device, that last as long as the process. They are not rayon's: a device that waits for
+//! others blocks its thread, on which rayon would run another device's work meanwhile.
 use parking_lot::Mutex;
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// The work of a thread in one run.
+/// Work of a thread in one run.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads, by device.
+/// Channels to the threads, by device.
 static WORKERS: Mutex<Vec<Sender<Job>>> = Mutex::new(vec![]);
 
 thread_local! {
-    /// True on the threads of devices.
+    /// Whether this thread is that of a device.
     static IS_DEVICE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `work` with each number below `n`, each on the thread of its own that has this number. Returns when all calls
-/// have, with the payloads of those that panicked. Several runs at once take turns: a run's jobs are handed out together,
-/// so that no two runs wait for each other.
+/// Calls `work` with each number below `n`, on the thread of that number. Returns when all calls have, with the
+/// payloads of those that panicked. Simultaneous runs are serialised: the jobs of a run are handed out together, so
+/// that no two runs wait for each other.
 ///
 /// # Errors
-/// The system starts no more threads; this is the thread of a device, on which its own job would wait.
+/// The system starts no more threads; or this is the thread of a device, on which its own job would wait.
 pub(super) fn on_each(n: usize, work: &(dyn Fn(usize) + Sync)) -> std::io::Result<Vec<(usize, Box<dyn Any + Send>)>> {
     if IS_DEVICE.get() {
         return Err(std::io::Error::other("the program of a device cannot run a program on all devices"));
@@ -51,6 +51,7 @@ pub(super) fn on_each(n: usize, work: &(dyn Fn(usize) + Sync)) -> std::io::Resul
     Ok(receive_all(&ends, n))
 }
 
+/// Runs the jobs of a thread.
 fn serve(jobs: &Receiver<Job>) {
     IS_DEVICE.set(true);
     while let Ok(job) = jobs.recv() {
@@ -58,6 +59,7 @@ fn serve(jobs: &Receiver<Job>) {
     }
 }
 
+/// Waits for the ends of all jobs; returns the panics.
 fn receive_all(ends: &Receiver<(usize, Option<Box<dyn Any + Send>>)>, n: usize) -> Vec<(usize, Box<dyn Any + Send>)> {
     let all: Vec<_> = (0..n).filter_map(|_| ends.recv().ok()).collect();
     assert_eq!(all.len(), n, "every job sends its end");

@@ -1,4 +1,4 @@
-//! Bytes on a device.
+//! Buffers: bytes in a client's memory.
 use super::client::Client;
 use super::memory::Block;
 use super::storage::{DeviceMemory, First, Storage};
@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-/// Memory of a client. A dropped buffer's memory is kept for the next allocation of its size.
+/// Memory of a client. The memory of a dropped buffer is kept for the next allocation of its size.
 ///
 /// Shared buffers are read-only; writing needs a [`BufferMut`], which an `Array` with a single owner gives.
 ///
@@ -28,7 +28,7 @@ pub struct Buffer {
     storage: Storage,
 }
 
-/// Shared bytes are only read, and an exclusive owner may write any bytes, so a panic leaves no broken invariant.
+/// A panic cannot break an invariant: shared bytes are only read, and an exclusive owner may write any bytes.
 impl UnwindSafe for Buffer {}
 impl RefUnwindSafe for Buffer {}
 
@@ -39,7 +39,7 @@ impl Buffer {
         Buffer::new(client, len, if zeroed { First::Zeros } else { First::Any })
     }
 
-    /// Allocates `len` bytes, which the host writes.
+    /// Allocates `len` bytes that the host will write.
     #[doc(hidden)]
     pub fn for_host(client: &Client, len: usize) -> Result<Buffer> {
         Buffer::new(client, len, First::Host)
@@ -50,13 +50,13 @@ impl Buffer {
         Ok(Buffer { client: client.clone(), len, storage })
     }
 
-    /// Wraps memory of the user's own.
+    /// Wraps device memory that the user allocated.
     #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
     pub(super) fn of_user(client: &Client, len: usize, memory: Box<dyn DeviceMemory>) -> Buffer {
         Buffer { client: client.clone(), len, storage: Storage::Device(memory) }
     }
 
-    /// Allocates a buffer with these bytes.
+    /// Allocates a buffer that holds these bytes.
     #[doc(hidden)]
     pub fn holding(client: &Client, bytes: &[u8]) -> Result<Buffer> {
         let mut buffer = Buffer::for_host(client, bytes.len())?;
@@ -64,22 +64,22 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// The client it belongs to.
+    /// The client whose memory it is.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns true if it has no bytes.
+    /// Returns true if the buffer has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes in place, if they are in host memory. Waits for the kernels that write them.
+    /// Borrows the bytes if they are in host memory, else returns `None`. Waits for the kernels that write them.
     ///
     /// # Errors
     /// The error of the last of these kernels.
@@ -90,7 +90,7 @@ impl Buffer {
         }
     }
 
-    /// See [`BufferMut::bytes_mut`].
+    /// Borrows the bytes for writing; see [`BufferMut::bytes_mut`].
     #[doc(hidden)]
     pub fn bytes_mut(&mut self) -> Result<Option<&mut [u8]>> {
         match &mut self.storage {
@@ -99,14 +99,14 @@ impl Buffer {
         }
     }
 
-    /// Start of the host memory, a multiple of 64; null on a GPU. Waits for the kernels that write it.
+    /// Start of the host memory, a multiple of 64; null on a GPU. Waits for the kernels that write the bytes.
     pub fn as_ptr(&self) -> *const u8 {
         // The error is reported when the array is read.
         let _ = self.bytes();
         self.start()
     }
 
-    /// See [`BufferMut::as_mut_ptr`].
+    /// Start of the host memory for writing; see [`BufferMut::as_mut_ptr`].
     #[doc(hidden)]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         if let Some(block) = self.block() {
@@ -120,7 +120,7 @@ impl Buffer {
         self.block().map_or(std::ptr::null_mut(), Block::start)
     }
 
-    /// The host memory.
+    /// The block of host memory; `None` on a GPU.
     pub(super) fn block(&self) -> Option<&Block> {
         match &self.storage {
             Storage::Host(memory) => Some(memory.block()),
@@ -128,7 +128,7 @@ impl Buffer {
         }
     }
 
-    /// The memory, if it is a device's.
+    /// The device memory; `None` if the bytes are in host memory.
     #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
     pub(super) fn device_memory(&self) -> Option<&dyn DeviceMemory> {
         match &self.storage {
@@ -137,7 +137,7 @@ impl Buffer {
         }
     }
 
-    /// Waits for the kernels that write the bytes.
+    /// Waits for the kernels that write the bytes, without reading them.
     ///
     /// # Errors
     /// The error of the last of these kernels; a lost device.
@@ -149,7 +149,7 @@ impl Buffer {
         }
     }
 
-    /// A copy of the bytes, from the device if they are not in host memory. Waits for the kernels that write them.
+    /// The bytes, copied from the device if they are not in host memory. Waits for the kernels that write them.
     #[doc(hidden)]
     pub fn contents(&self) -> Result<Cow<'_, [u8]>> {
         match &self.storage {
@@ -158,15 +158,15 @@ impl Buffer {
         }
     }
 
-    /// Overwrites all bytes with those of a buffer of the same client and length, without waiting on the host.
+    /// Overwrites all bytes with those of a buffer of the same client and length, without blocking the host.
     #[doc(hidden)]
     pub fn copy_from(&mut self, other: &Buffer) -> Result<()> {
         assert!(self.len == other.len, "{other:?} into {self:?}");
         self.copy_part(other, 0)
     }
 
-    /// Overwrites all bytes with as many of a buffer of the same client, which begin at a multiple of 4, without waiting on
-    /// the host.
+    /// Overwrites all bytes with those of `other`, a buffer of the same client, from byte `start` on, which is a
+    /// multiple of 4; does not block the host.
     #[doc(hidden)]
     pub fn copy_part(&mut self, other: &Buffer, start: usize) -> Result<()> {
         let end = start + self.len;
@@ -184,7 +184,7 @@ impl Buffer {
         }
     }
 
-    /// Overwrites the first bytes, in host memory.
+    /// Overwrites the first bytes through a shared reference; the buffer is in host memory.
     ///
     /// # Safety
     /// Nobody else reads or writes the buffer meanwhile.
@@ -194,7 +194,7 @@ impl Buffer {
         unsafe { self.start().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    /// Overwrites the first bytes.
+    /// Overwrites the first bytes with `bytes`.
     #[doc(hidden)]
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
@@ -208,7 +208,8 @@ impl Buffer {
     }
 }
 
-/// The memory of an array, to be written. It is no `&mut Buffer`, which could be replaced by memory of another length.
+/// Exclusive access to the memory of an array. Not a `&mut Buffer`, which could be swapped for memory of another
+/// length.
 ///
 /// ```compile_fail
 /// use pallas_rt::Client;
@@ -227,13 +228,14 @@ impl Buffer {
 pub struct BufferMut<'a>(&'a mut Buffer);
 
 impl<'a> BufferMut<'a> {
-    /// The memory of an array that has a single owner.
+    /// Wraps the memory of an array that has a single owner.
     #[doc(hidden)]
     pub fn new(buffer: &'a mut Buffer) -> BufferMut<'a> {
         BufferMut(buffer)
     }
 
-    /// The bytes in place for writing, if they are in host memory. Waits for the kernels that use them.
+    /// Borrows the bytes for writing if they are in host memory, else returns `None`. Waits for the kernels that use
+    /// them.
     ///
     /// # Errors
     /// The error of the last kernel that wrote them.

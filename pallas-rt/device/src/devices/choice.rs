@@ -1,4 +1,4 @@
-//! The choice of a device: by name, by environment, or the best one.
+//! Choice of a device: by name, by environment, or the best one.
 use super::client::Client;
 use super::gpu;
 use super::host::Host;
@@ -8,10 +8,14 @@ use crate::startup::{ALLOWED, parse, startup_config};
 use pallas_codegen::target::Target;
 use std::sync::LazyLock;
 
+/// Environment variable that names the default device.
 const VARIABLE: &str = "PALLAS_DEVICE";
+/// Reason of a client that the program asked for.
 const ASKED: &str = "asked for by the program";
 
+/// The shared client of the CPU.
 static CPU: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Cpu, ASKED));
+/// The shared client of the interpreter.
 static INTERPRETER: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Interpreter, ASKED));
 
 impl Client {
@@ -19,7 +23,7 @@ impl Client {
         Client::new(Host::new(Device::host(kind)), why)
     }
 
-    /// The CPU with the [`target`](Client::target) of another device, which need not be present.
+    /// A client of the CPU that uses the [`target`](Client::target) of another device, which need not be present.
     pub fn cpu_as(target: Target) -> Client {
         let device = Device { target, ..Device::host(DeviceKind::Cpu) };
         Client::new(Host::new(device), "with the target of another device")
@@ -30,12 +34,12 @@ impl Client {
         CPU.clone()
     }
 
-    /// The strict interpreter: slow, and every error that a kernel can make is reported with its source line.
+    /// The strict interpreter: slow, but it reports every error that a kernel can make, with its source line.
     pub fn interpreter() -> Client {
         INTERPRETER.clone()
     }
 
-    /// The wgpu adapter `index`; hardware adapters come first, then software ones such as lavapipe.
+    /// The wgpu adapter of this index; hardware adapters come first, then software ones such as lavapipe.
     ///
     /// # Errors
     /// [`Error::NoDevice`] if there are fewer, or the crate was built without the feature `gpu`.
@@ -43,7 +47,7 @@ impl Client {
         gpu::client(false, index, ASKED)
     }
 
-    /// The OpenGL adapter `index`.
+    /// The OpenGL adapter of this index.
     ///
     /// # Errors
     /// As [`Client::gpu`].
@@ -59,7 +63,7 @@ impl Client {
     /// The default client: that of the [`StartupConfig`](crate::startup::StartupConfig) of this process.
     ///
     /// # Errors
-    /// [`Error::Environment`] for another value of the variable, [`Error::NoDevice`] if there is no such device.
+    /// [`Error::Environment`] for an invalid name in the environment, [`Error::NoDevice`] if there is no such device.
     pub fn from_env() -> Result<Client> {
         match startup_config() {
             Some(config) => Client::named(&config.backend, "StartupConfig::backend="),
@@ -69,7 +73,7 @@ impl Client {
         }
     }
 
-    /// The client of this name, which `by` chose.
+    /// The client of the device named `value`; `by` says who chose it.
     fn named(value: &str, by: &str) -> Result<Client> {
         let client = match parse(value) {
             Some(("best", _)) => return Ok(Client::best()),
@@ -82,10 +86,10 @@ impl Client {
         Ok(client.because(&format!("{by}{value}")))
     }
 
-    /// Another client of the same device, with its own memory, limit and caches.
+    /// A new client of the same device, with its own memory, limit and caches.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if the adapter is no longer there.
+    /// [`Error::NoDevice`] if the adapter no longer exists.
     pub fn isolated(&self) -> Result<Client> {
         let why = "isolated from the other clients of its device";
         match self.kind() {
@@ -94,7 +98,7 @@ impl Client {
         }
     }
 
-    /// All devices of this machine.
+    /// All devices of this machine, the host's first.
     pub fn devices() -> Vec<Device> {
         let host = [Client::cpu(), Client::interpreter()].map(|client| client.device().clone());
         host.into_iter().chain(gpu::devices()).collect()

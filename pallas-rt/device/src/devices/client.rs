@@ -1,4 +1,4 @@
-//! A client: one device with its memory.
+//! Clients: a device with its memory.
 use super::ledger::MemoryStats;
 use super::name::{Device, DeviceKind};
 use super::runtime::Runtime;
@@ -13,12 +13,13 @@ use std::sync::{Arc, Weak};
 #[derive(Clone)]
 pub struct Client {
     origin: Arc<Origin>,
-    /// Users' handles and their arrays share it; what is compiled for the client does not.
+    /// Held by users' clients and their arrays, not by compiled functions, so that its count says whether users are
+    /// left.
     #[allow(dead_code, reason = "it is there to be counted")]
     held: Option<Arc<()>>,
 }
 
-/// What the clones of a client share: one allocation, since every array has a clone.
+/// State that clones of a client share: a single allocation, since every array has a clone.
 struct Origin {
     runtime: Arc<dyn Runtime>,
     why: String,
@@ -26,7 +27,7 @@ struct Origin {
     life: Weak<()>,
 }
 
-/// A panic leaves a client valid: locks are held for single operations, none of which can leave partial changes.
+/// A panic leaves a client valid: locks are held for single operations, none of which leaves partial changes.
 impl UnwindSafe for Client {}
 impl RefUnwindSafe for Client {}
 
@@ -37,15 +38,15 @@ impl Client {
         Client { origin: Arc::new(origin), held: Some(held) }
     }
 
-    /// The client for what is compiled for it and kept: it does not count as a use. Programs have memory of the client, so they
-    /// would keep it for ever.
+    /// Returns the client for compiled functions that a cache keeps. It does not count as a use: they own memory of the
+    /// client, and would keep it for ever.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
     pub fn noted(&self) -> Client {
         Client { held: None, ..self.clone() }
     }
 
-    /// The client for arrays of users.
+    /// Returns the client for arrays of users, which counts as a use.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
     pub fn counted(&self) -> Client {
@@ -59,7 +60,7 @@ impl Client {
         self.origin.life.strong_count() > 0
     }
 
-    /// The same client, chosen for another reason.
+    /// The client with another reason for its choice.
     #[doc(hidden)]
     pub fn because(self, why: &str) -> Self {
         let Origin { runtime, life, .. } = &*self.origin;
@@ -67,12 +68,12 @@ impl Client {
         Client { origin: Arc::new(origin), ..self }
     }
 
-    /// The device.
+    /// Name, kind and limits of the device.
     pub fn device(&self) -> &Device {
         self.origin.runtime.device()
     }
 
-    /// The executor of this client's kernels.
+    /// Kind of the device that runs this client's kernels.
     pub fn kind(&self) -> DeviceKind {
         self.device().kind
     }
@@ -82,7 +83,7 @@ impl Client {
         &self.device().target
     }
 
-    /// The device, and the reason why it was chosen.
+    /// Description of the device and of the reason why it was chosen.
     pub fn why(&self) -> String {
         format!("{}: {}", self.device(), self.origin.why)
     }
@@ -121,8 +122,8 @@ impl Client {
         Err(Error::kernel(kernel, Loc::NONE, "", diag))
     }
 
-    /// Returns true if a launch that takes `bytes` besides its arrays is within the memory limit. On the host, bytes
-    /// that fit the cache of a thread are not counted.
+    /// Returns true if a launch that needs `bytes` bytes besides its arrays is within the memory limit. On the host,
+    /// bytes that fit the cache of a thread are not counted.
     #[doc(hidden)]
     pub fn has_room(&self, bytes: u64) -> bool {
         const SMALL: u64 = 16 << 20;
@@ -130,23 +131,24 @@ impl Client {
         bytes <= uncounted || bytes <= self.free()
     }
 
+    /// Number of bytes below the memory limit that are not in use.
     fn free(&self) -> u64 {
         let memory = self.memory();
         memory.limit.saturating_sub(memory.in_use)
     }
 
-    /// Runs what launches several kernels on this thread, which are submitted together.
+    /// Calls `f`, which launches several kernels on this thread; they are submitted together at its end.
     ///
     /// # Errors
     /// Those of `f`, and of the submission.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
     pub fn program<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        /// Ends it if `f` panics, too.
+        /// Ends the series of launches when dropped, even if `f` panics.
         struct Open<'a>(&'a Client);
         impl Drop for Open<'_> {
             fn drop(&mut self) {
-                // After an error there is another one to report.
+                // `f` has failed, and its error is reported instead of this one.
                 let _ = self.0.origin.runtime.end_program();
             }
         }
@@ -159,7 +161,7 @@ impl Client {
         submitted.map(|()| made)
     }
 
-    /// The runtime of this client's kernels.
+    /// The implementation of this client's device.
     #[doc(hidden)]
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.origin.runtime
@@ -186,7 +188,7 @@ impl std::hash::Hash for Client {
     }
 }
 
-/// Two clients are equal if arrays of one can be used with the other.
+/// Compares by device memory: two clients are equal if arrays of one can be used with the other.
 impl PartialEq for Client {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.origin.runtime, &other.origin.runtime)

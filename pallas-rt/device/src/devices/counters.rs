@@ -3,55 +3,59 @@ use crate::{disk, timeline};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Counts of events in this process, as [`counters`] returns them. Entries on disk save passes and shaders.
+/// Counts of events in this process, as [`counters`] returns them. Entries on disk make passes and shaders unnecessary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Kernel bodies traced.
+    /// Number of kernel bodies traced.
     pub traces: u64,
-    /// Passes run on traced kernels.
+    /// Number of passes run on traced kernels: a kernel runs through several.
     pub passes: u64,
-    /// Shaders emitted, including the passes of their placement.
+    /// Number of shaders generated, including their placement passes.
     pub shaders: u64,
-    /// Entries read from disk and used.
+    /// Number of entries read from disk and used.
     pub disk_hits: u64,
-    /// Entries looked for on disk and not found there, or not used.
+    /// Number of entries looked for on disk and not found, or found and not used.
     pub disk_misses: u64,
-    /// Entries written to disk.
+    /// Number of entries written to disk.
     pub disk_writes: u64,
-    /// Entries deleted from disk: incomplete, invalid, or beyond the limit.
+    /// Number of entries deleted from disk: incomplete, invalid, or beyond the limit.
     pub disk_removed: u64,
-    /// Kernels launched.
+    /// Number of kernels launched.
     pub launches: u64,
-    /// Calls that found their compiled kernel in the cache. A thread's most recent calls do not look there.
+    /// Number of calls that found their compiled kernel in the cache. A repetition of a thread's most recent calls is
+    /// not counted.
     pub cache_hits: u64,
-    /// Functions traced by `jit` and the transformations of functions.
+    /// Number of functions traced by `jit` and by transformations of functions.
     pub jit_traces: u64,
-    /// Functions compiled by `jit`.
+    /// Number of functions compiled by `jit`.
     pub jit_compiles: u64,
-    /// Calls of functions of `jit`, but for those inside of functions that are being traced.
+    /// Number of calls of functions of `jit`, without those inside of functions being traced.
     pub jit_calls: u64,
-    /// Compiled kernels and pipelines evicted from their cache because of its [limits](crate::CacheLimits).
+    /// Number of compiled kernels and pipelines evicted from their caches because of [limits](crate::CacheLimits).
     pub cache_evictions: u64,
-    /// Time that threads spent compiling: passes, plans, shaders and partitioning. It is no part of the time of runs;
+    /// Time that threads spent compiling: passes, plans, shaders and partitioning. Not part of the time of runs;
     /// entries on disk save it.
     pub compile_time: Duration,
 }
 
-/// Kernels that were traced.
+/// Number of kernels that were traced.
 pub static TRACES: AtomicU64 = AtomicU64::new(0);
+/// Number of passes run on traced kernels.
 pub(super) static PASSES: AtomicU64 = AtomicU64::new(0);
+/// Number of shaders that were generated.
 pub(super) static SHADERS: AtomicU64 = AtomicU64::new(0);
-/// Kernels that were launched.
+/// Number of kernels that were launched.
 pub static LAUNCHES: AtomicU64 = AtomicU64::new(0);
-/// Kernels that were compiled before.
+/// Number of calls whose kernel was compiled before.
 pub static CACHE_HITS: AtomicU64 = AtomicU64::new(0);
-/// Functions that were traced.
+/// Number of functions that were traced.
 pub static JIT_TRACES: AtomicU64 = AtomicU64::new(0);
-/// Functions that were compiled.
+/// Number of functions that were compiled.
 pub static JIT_COMPILES: AtomicU64 = AtomicU64::new(0);
-/// Calls of compiled functions.
+/// Number of calls of compiled functions.
 pub static JIT_CALLS: AtomicU64 = AtomicU64::new(0);
+/// Number of compiled kernels and pipelines that were evicted.
 pub(super) static EVICTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the counts so far, of all threads. Subtract two results to count the events between them.

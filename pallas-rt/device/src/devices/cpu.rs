@@ -1,4 +1,4 @@
-//! The CPU: plans of lowered kernels on the host's threads.
+//! The CPU as a device: runs plans of lowered kernels on the host's threads.
 use super::buffer::Buffer;
 use super::client::Client;
 use super::host::Host;
@@ -15,7 +15,7 @@ use pallas_ir::{Kernel, Literal, OperandKind};
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
-/// A kernel for the CPU, compiled at its first launch.
+/// A kernel for the CPU, which is compiled at its first launch.
 pub(super) struct Native {
     source: Arc<Source>,
     executable: OnceLock<Arc<cpu::Executable>>,
@@ -26,6 +26,7 @@ impl Native {
         Native { source, executable: OnceLock::new() }
     }
 
+    /// The compiled kernel.
     pub(super) fn executable(&self) -> &Arc<cpu::Executable> {
         self.executable.get_or_init(|| {
             let (traced, lowered) = (self.source.traced.clone(), self.source.lowered().clone());
@@ -36,7 +37,7 @@ impl Native {
 }
 
 impl Executable for Native {
-    /// Bytes of tiles and scratch of the programs that run at the same time.
+    /// Returns the bytes of tiles and scratch of the programs that run at the same time.
     fn memory_needed(&self, _: &Client, geometry: &Geometry) -> Result<u64> {
         let executable = self.executable();
         let threads = executable.threads(&geometry.parallel) as u64;
@@ -47,8 +48,10 @@ impl Executable for Native {
         self.executable.get().map_or(0, |executable| executable.bytes())
     }
 
-    /// A small launch runs within the call, unless it depends on launches that have not finished. Others run on the
-    /// queue's thread, except those of a call from a rayon thread, which run within the call, in that thread's pool.
+    /// Runs a small launch within the call, unless it depends on launches that have not finished. Other launches run on
+    /// the queue's thread, except those of a call from a rayon thread, which run within the call, in that thread's
+    /// pool. queue's thread, except those of a call from a rayon thread, which run within the call, in that thread's
+    /// pool.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let (executable, geometry) = (self.executable(), launch.geometry);
         for ((operand, shape), buffer) in launch.kernel.operands.iter().zip(&geometry.shapes).zip(launch.buffers) {
@@ -92,7 +95,7 @@ impl Executable for Native {
     }
 }
 
-/// Operands whose contents are read: inputs, prefetches, and outputs that alias an input.
+/// Indices of operands whose contents are read: inputs, prefetch operands, and outputs that alias an input.
 fn reads(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
     (0..kernel.operands.len()).filter(|&i| match kernel.operands[i].kind {
         OperandKind::Input | OperandKind::Prefetch => true,
@@ -101,11 +104,11 @@ fn reads(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// Runs every program on these threads.
+/// Runs every program of a launch on these threads.
 ///
 /// # Safety
 /// `start` gives the memory of each operand, which has the bytes of its shape. Nothing else writes it during the call,
-/// and nothing else reads that of outputs.
+/// and nothing else reads the memory of outputs.
 pub(super) unsafe fn execute(
     executable: &cpu::Executable,
     geometry: &Geometry,

@@ -1,4 +1,4 @@
-//! The host as a device: memory that is reserved in the ledger and kept for reuse, for the CPU and the interpreter.
+//! The host as a device: memory accounted in the ledger and kept for reuse, for the CPU and the interpreter.
 use super::cpu::Native;
 use super::interpreter::Traced;
 use super::ledger::Ledger;
@@ -12,12 +12,12 @@ use super::storage::{First, HostMemory, Storage};
 use crate::error::Result;
 use std::sync::Arc;
 
-/// The runtime of the CPU backend, or of the interpreter.
+/// Runtime of the CPU backend, or of the interpreter.
 pub(super) struct Host {
     device: Device,
     ledger: Arc<Ledger>,
     stock: Arc<Stock<Block>>,
-    /// Launches of the CPU that continue after their call returns. The interpreter adds none.
+    /// Launches of the CPU that continue after their call returns; the interpreter has none.
     pub(super) queue: Queue,
 }
 
@@ -38,7 +38,7 @@ impl Runtime for Host {
         &self.ledger
     }
 
-    /// Returns a block of the size class of `bytes`.
+    /// Allocates a block of the size class of `bytes`.
     fn allocate(self: Arc<Self>, bytes: usize, first: First) -> Result<Storage> {
         let (ledger, stock) = (&self.ledger, &self.stock);
         let class = size_class(bytes as u64).and_then(|class| usize::try_from(class).ok());

@@ -1,4 +1,5 @@
-//! The strict interpreter: runs the tile IR as traced, or, operation by operation, the body that it was traced from.
+//! The strict interpreter as a device: runs the tile IR as traced, or, operation by operation, the body that it was
+//! traced from.
 use super::client::Client;
 use super::runtime::{Executable, Geometry, Launch, described, outputs};
 use super::source::Source;
@@ -8,7 +9,7 @@ use pallas_codegen::interp::{self, Argument, Data, Fault, Machine, walk};
 use pallas_ir::{Kernel, OperandKind};
 use std::sync::Arc;
 
-/// A kernel as traced.
+/// A traced kernel, in the form that the interpreter runs.
 pub(super) struct Traced(pub(super) Arc<Source>);
 
 impl Executable for Traced {
@@ -34,8 +35,8 @@ impl Executable for Traced {
     }
 }
 
-/// For each element of a tile the value and a flag that it is defined; for scratch also the programs that read and
-/// wrote it.
+/// Bytes of tiles and scratch: for each element the value and a flag that it is defined; for scratch also the programs
+/// that read and wrote it.
 fn memory_needed(kernel: &Kernel) -> u64 {
     let tiles = kernel.values.iter().filter(|ty| !ty.is_scalar());
     let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
@@ -66,12 +67,12 @@ pub fn machine(client: &Client, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Re
 /// Ends a launch: writes the outputs to their buffers and prints what the kernel printed.
 ///
 /// # Errors
-/// An element of an output that no program wrote.
+/// An output element that no program wrote.
 ///
 /// # Safety
-/// That of [`Executable::run`].
+/// The contract of [`Executable::run`].
 pub unsafe fn finish(machine: Machine, launch: &Launch<'_>) -> Result<()> {
-    // An element that was never written has no line but the kernel's.
+    // The fault of an element that was never written gets the kernel's source position.
     let (data, log) = machine.finish().map_err(|fault| Fault { loc: launch.at, ..fault })?;
     interp::print(&log);
     for (i, data) in outputs(launch.kernel).zip(data) {

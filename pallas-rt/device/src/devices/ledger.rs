@@ -1,30 +1,30 @@
-//! Accounting of a device's memory, and its limit.
+//! The ledger: accounting of a client's memory, and its limit.
 use crate::error::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Memory of a client, in bytes.
+/// Statistics of a client's memory, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// Held by living arrays and scratch.
+    /// Memory held by living arrays and scratch.
     pub in_use: u64,
-    /// The most that was ever in use.
+    /// Maximum of `in_use` so far.
     pub peak: u64,
-    /// Freed, and kept to be used again.
+    /// Memory that was freed and is kept for reuse.
     pub kept: u64,
-    /// The most that may be in use.
+    /// Maximum that may be in use.
     pub limit: u64,
 }
 
-/// The account of one client's memory.
+/// The accounting of one client's memory.
 #[derive(Debug)]
 pub struct Ledger {
     device: String,
-    /// The memory in use, its peak and the limit.
+    /// Memory in use, its peak and the limit.
     account: Mutex<MemoryStats>,
-    /// Total of the blocks in the client's stock; written by the stock, here for the statistics.
+    /// Bytes of the blocks that the client's stock keeps, for the statistics; the stock updates it.
     pub kept: AtomicU64,
 }
 
@@ -34,10 +34,10 @@ impl Ledger {
         Arc::new(Ledger { device, account, kept: AtomicU64::new(0) })
     }
 
-    /// Books `bytes` until the reservation is dropped.
+    /// Counts `bytes` as in use until the reservation is dropped.
     ///
     /// # Errors
-    /// [`Error::Memory`] if that exceeds the limit; nothing is booked then.
+    /// [`Error::Memory`] if the limit would be exceeded; nothing is reserved then.
     pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation> {
         let mut account = self.account();
         let total = account.in_use.saturating_add(bytes);
@@ -49,7 +49,7 @@ impl Ledger {
         Ok(Reservation { ledger: self.clone(), bytes })
     }
 
-    /// The error for an allocation within the limit that the system refused, in its words.
+    /// The error for an allocation within the limit that the system refused, with its message.
     pub fn refused(&self, bytes: u64, cause: String) -> Error {
         self.refusal(&self.account(), bytes, Some(cause))
     }
@@ -66,13 +66,13 @@ impl Ledger {
         Error::Memory { asked, limit: account.limit, in_use: account.in_use, device: self.device.clone(), cause }
     }
 
-    /// A thread that panicked while booking left the numbers consistent: each is written in one step.
+    /// Locks the account. A panic while it was locked leaves it consistent: each number is written in one step.
     fn account(&self) -> MutexGuard<'_, MemoryStats> {
         self.account.lock()
     }
 }
 
-/// Bytes booked in a ledger; given back on drop.
+/// Bytes counted as in use in a ledger, until this value is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     ledger: Arc<Ledger>,

@@ -5,13 +5,13 @@ use parking_lot::Mutex;
 use std::hash::Hash;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Limits of the compiled kernels that this process keeps; see [`set_cache_limits`]. A kernel that was evicted is compiled
+/// Limits of the compiled kernels that this process keeps; see [`set_cache_limits`]. An evicted kernel is compiled
 /// again when it is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheLimits {
-    /// Maximum number of kernels; on each GPU also of pipelines.
+    /// Maximum number of kernels; on each GPU also the maximum number of pipelines.
     pub kernels: usize,
-    /// Maximum bytes of tile IR, plans, machine code and shaders, estimated.
+    /// Maximum size in bytes of tile IR, plans, machine code and shaders, estimated.
     pub bytes: u64,
 }
 
@@ -20,12 +20,13 @@ impl CacheLimits {
 }
 
 impl Default for CacheLimits {
-    /// 4,096 kernels and 512 MiB.
+    /// Returns limits of 4,096 kernels and 512 MiB.
     fn default() -> CacheLimits {
         CacheLimits::DEFAULT
     }
 }
 
+/// Limits of all caches of this process.
 static LIMITS: Mutex<CacheLimits> = Mutex::new(CacheLimits::DEFAULT);
 
 /// Sets the limits of compiled kernels, which apply from the next compilation on. The least recently used kernels are
@@ -39,21 +40,22 @@ pub fn set_cache_limits(limits: CacheLimits) {
     *LIMITS.lock() = limits;
 }
 
-/// Values by key.
+/// A cache from keys to values, which evicts the least recently used entries.
 pub struct Lru<K, V> {
     entries: Mutex<Entries<K, V>>,
-    /// Returns the bytes of a value, which may grow while it is kept.
+    /// Function that returns the size of a value in bytes, which may grow while the value is kept.
     weigh: fn(&V) -> u64,
 }
 
+/// Entries in the order of use.
 struct Entries<K, V> {
     slots: LruCache<K, V>,
-    /// Insertions since all values were weighed.
+    /// Number of insertions since the sizes of all values were added up.
     unweighed: usize,
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
-    /// A cache without entries, whose values have this number of bytes.
+    /// Creates an empty cache; `weigh` returns the size of a value in bytes.
     pub fn new(weigh: fn(&V) -> u64) -> Self {
         Lru { entries: Mutex::new(Entries { slots: LruCache::unbounded(), unweighed: 0 }), weigh }
     }
@@ -63,7 +65,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         self.entries.lock().slots.get(key).cloned()
     }
 
-    /// Inserts a value unless the key already has one. Returns the value that is kept.
+    /// Inserts a value unless the key already has one; returns the value in the cache.
     pub fn insert(&self, key: K, value: V) -> V {
         let mut entries = self.entries.lock();
         let kept = entries.slots.get_or_insert(key, || value).clone();
@@ -85,7 +87,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     /// Evicts entries until the limits hold, except the one used last.
     fn shrink(&self, entries: &mut Entries<K, V>) {
         let limits = *LIMITS.lock();
-        // Computing the size reads every entry: it is done after as many insertions as keep that in proportion to them.
+        // Adding up sizes reads every entry, so it is done once per number of insertions in proportion to the entries.
         entries.unweighed += 1;
         let weighed = entries.slots.len() > limits.kernels || entries.unweighed >= (entries.slots.len() / 2).max(8);
         let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! Host memory: aligned blocks, and elements as bytes. The only `unsafe` of `array`.
+//! Host memory: aligned blocks, and elements as bytes.
 use super::queue::Uses;
 use super::reuse::Reusable;
 use crate::error::Result;
@@ -8,18 +8,18 @@ use pallas_ir::Elem;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// Every block starts at a multiple of this: a cache line, and the widest vector.
+/// Alignment of every block in bytes: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
-/// Blocks of at least this size have a mapping of their own, with huge pages where the system supports them.
+/// Size in bytes from which a block is its own memory mapping, with huge pages where the system supports them.
 const MAPPED: usize = 2 << 20;
 
 /// A block of initialised host memory.
 pub struct Block {
     start: NonNull<u8>,
     size: usize,
-    /// The mapping that provides the memory, if it is not the allocator's.
+    /// The mapping that provides the memory; `None` if it is the allocator's.
     map: Option<MmapMut>,
-    /// The launches that use it. The memory is not read, written or freed before they have finished.
+    /// The launches that use the block. The memory is not read, written or freed before they have finished.
     uses: Uses,
 }
 
@@ -29,7 +29,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// A fresh block of zeros. `None`: the system has no memory for it.
+    /// Allocates a block of zeros; `None` if the system has no memory for it.
     pub fn zeroed(size: usize) -> Option<Block> {
         debug_assert!(size > 0, "size classes start at 64");
         let mut map = if size >= MAPPED && cfg!(unix) { Some(MmapMut::map_anon(size).ok()?) } else { None };
@@ -46,17 +46,17 @@ impl Block {
         Some(Block { start: NonNull::new(start)?, size, map, uses: Uses::default() })
     }
 
-    /// Start of the memory. Launches may be using it: see [`Block::uses`].
+    /// Start of the memory, which launches may still be using: see [`Block::uses`].
     pub(super) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// The launches that use it.
+    /// The launches that use the block.
     pub(super) fn uses(&self) -> &Uses {
         &self.uses
     }
 
-    /// The first `len` bytes. Waits for the launches that write them.
+    /// Borrows the first `len` bytes. Waits for the launches that write them.
     ///
     /// # Errors
     /// The error of the last of these launches.
@@ -67,7 +67,7 @@ impl Block {
         Ok(unsafe { raw::slice(self.start.as_ptr(), len) })
     }
 
-    /// The first `len` bytes for writing. Waits for the launches that use them.
+    /// Borrows the first `len` bytes for writing. Waits for the launches that use them.
     ///
     /// # Errors
     /// The error of the last launch that wrote them.
@@ -76,7 +76,8 @@ impl Block {
         Ok(self.overwritten(len))
     }
 
-    /// The first `len` bytes for overwriting: their contents are not needed. Waits for the launches that use them.
+    /// Borrows the first `len` bytes for overwriting, for callers that do not need the contents. Waits for the launches
+    /// that use them.
     pub(super) fn overwritten(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= self.size, "{len} of {} bytes", self.size);
         self.uses.wait_for_all();
@@ -110,7 +111,7 @@ fn layout(size: usize) -> Option<Layout> {
     Layout::from_size_align(size, ALIGNMENT).ok()
 }
 
-/// The machine's memory, in bytes; `u64::MAX` where it is not known.
+/// Size of the machine's memory in bytes; `u64::MAX` where it is not known.
 pub fn physical_bytes() -> u64 {
     #[cfg(target_os = "linux")]
     {
@@ -123,13 +124,13 @@ pub fn physical_bytes() -> u64 {
     u64::MAX
 }
 
-/// The bytes of elements, as they lie in memory.
+/// Views elements as bytes, in the host's representation.
 pub fn bytes_of<T: Elem>(elements: &[T]) -> &[u8] {
     // SAFETY: element types are numbers and `bool`: no padding, no pointers, and `u8` has no alignment.
     unsafe { raw::slice(elements.as_ptr().cast(), size_of_val(elements)) }
 }
 
-/// Elements from their bytes, which may be unaligned. A `bool` is true where its byte is not zero: a device may have
+/// Converts bytes, which may be unaligned, to elements. A `bool` is true where its byte is not zero: a device may have
 /// written any byte.
 pub fn elements_of<T: Elem>(bytes: &[u8]) -> Vec<T> {
     let count = bytes.len() / size_of::<T>();

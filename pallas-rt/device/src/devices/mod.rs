@@ -11,8 +11,8 @@
 //!   device;
 //! - `cpu`, `interpreter`: kernels compiled for them; `host`: the runtime of both;
 //! - `gpu`: the wgpu runtime, or, in a build without it, functions that return errors;
-//! - `choice`: the device by name, by environment, or the best one;
-//! - `sequence`: many launches of the CPU as one.
+//! - `choice`: chooses a device by name, by environment, or the best one;
+//! - `sequence`: many launches of the CPU that run as one.
 #[allow(unsafe_code, reason = "the interpreter overwrites outputs")]
 mod buffer;
 mod choice;

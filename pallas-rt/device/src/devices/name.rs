@@ -2,7 +2,7 @@
 use pallas_codegen::target::Target;
 use std::fmt;
 
-/// The executor of a client's kernels.
+/// Kind of device that runs a client's kernels.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum DeviceKind {
@@ -14,32 +14,32 @@ pub enum DeviceKind {
     Gpu,
 }
 
-/// One device of this machine.
+/// One device of this machine, with its description.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Device {
-    /// Its executor.
+    /// Kind of the device.
     pub kind: DeviceKind,
-    /// Its number among devices of its kind, as in `gpu:1` or `gl:0`.
+    /// Index among devices of its kind, as in `gpu:1` or `gl:0`.
     pub index: usize,
-    /// The vendor's name: `NVIDIA H100`, `llvmpipe (LLVM 15.0.6, 256 bits)`.
+    /// Name that the vendor gave: `NVIDIA H100`, `llvmpipe (LLVM 15.0.6, 256 bits)`.
     pub name: String,
-    /// The graphics API it is used through: `Vulkan`, `Metal`, `DX12`, `GL`; empty on the host.
+    /// Graphics API through which it is used: `Vulkan`, `Metal`, `DX12`, `GL`; empty on the host.
     pub api: &'static str,
-    /// The driver and its version; empty on the host.
+    /// Driver and its version; empty on the host.
     pub driver: String,
-    /// True if the adapter is software that runs on the CPU.
+    /// Whether the adapter is software that runs on the CPU.
     pub software: bool,
-    /// Its limits, and how it executes a kernel.
+    /// Limits of the device, and how it executes a kernel.
     pub target: Target,
 }
 
 impl Device {
-    /// [`Device::api`] of OpenGL adapters.
+    /// Value of [`Device::api`] of OpenGL adapters.
     #[doc(hidden)]
     pub const GL: &str = "GL";
 
-    /// The host with one of its two executors.
+    /// The host as a device of this kind, CPU or interpreter.
     #[doc(hidden)]
     pub fn host(kind: DeviceKind) -> Self {
         let target = Target::host();
@@ -54,7 +54,7 @@ impl Device {
         }
     }
 
-    /// Its name in `PALLAS_DEVICE`: `cpu`, `interpret`, `gpu:0`, `gl:0`.
+    /// Name of the device in `PALLAS_DEVICE`: `cpu`, `interpret`, `gpu:0`, `gl:0`.
     pub fn id(&self) -> String {
         match self.kind {
             DeviceKind::Cpu => "cpu".into(),

@@ -3,21 +3,26 @@ use super::client::Client;
 use super::name::Device;
 use crate::error::{Error, Result};
 
+/// Reason in error messages.
 const WITHOUT: &str = "this build is without the feature `gpu`";
 
+/// Fails: there is no adapter.
 pub(super) fn client(gl: bool, index: usize, _: &str) -> Result<Client> {
     let name = if gl { "gl" } else { "gpu" };
     Err(Error::NoDevice { asked: format!("{name}:{index}"), found: format!("{WITHOUT}; help: `--features gpu`") })
 }
 
+/// Fails: there is no adapter.
 pub(super) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> {
     client(gl, index, why)
 }
 
+/// The reason why there is no GPU.
 pub(super) fn best() -> std::result::Result<Client, String> {
     Err(WITHOUT.into())
 }
 
+/// An empty list.
 pub(super) fn devices() -> Vec<Device> {
     vec![]
 }

@@ -19,45 +19,48 @@ use std::thread::ThreadId;
 /// Number of a launch, from 1. Launches finish in the order of their numbers.
 type Ticket = u64;
 
-/// Most launches that have not finished: the call of a further one waits. As many as in JAX's client of the CPU; each holds
-/// its arrays, and a program that measures its steps by their calls is at most so far behind.
+/// Maximum number of unfinished launches: the call of a further one waits. Equal to that of JAX's CPU client. Each
+/// launch holds its arrays, and a program that times its steps by their calls is at most this far ahead.
 const MOST_AHEAD: u64 = 32;
 
-/// The error of a launch, if it failed.
+/// The error of a launch, set if it failed.
 type Outcome = Arc<OnceLock<Error>>;
 
 /// The unfinished launches of one client. When it is dropped, its thread exits after the last of them.
 pub(super) struct Queue(Arc<Shared>);
 
+/// State that the queue, its thread and waiting threads share.
 struct Shared {
     state: Mutex<State>,
     /// The thread that runs a launch now.
     runner: Mutex<Option<ThreadId>>,
-    /// A launch may be begun, or the queue was closed.
+    /// Notifies that a launch may begin, or that the queue was closed.
     added: Condvar,
-    /// A launch has ended.
+    /// Notifies that a launch has ended.
     ended: Condvar,
-    /// The last launch that has finished.
+    /// Number of the last launch that has finished.
     done: AtomicU64,
 }
 
+/// Launches that have not begun, and what threads do.
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
     last: Ticket,
-    /// The queue has a thread that runs launches.
+    /// Whether the queue has a thread that runs launches.
     running: bool,
-    /// A launch is being run, by that thread or by one that waits.
+    /// Whether a launch is being run, by that thread or by one that waits.
     busy: bool,
     closed: bool,
-    /// The first error that `wait` has not returned yet.
+    /// The first error that [`Queue::wait`] has not returned yet.
     error: Option<Error>,
 }
 
+/// A launch in the queue.
 struct Job {
     kernel: String,
     work: Box<dyn FnOnce() -> Result<()> + Send>,
-    /// Outcomes of the launches that write its inputs.
+    /// Outcomes of the launches that write its inputs: if one failed, it does not run.
     needs: Vec<Outcome>,
     outcome: Outcome,
 }
@@ -71,11 +74,11 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Runs `work` after all launches so far, on the queue's thread or on one that waits for it. It fails without running if a launch that wrote a
-    /// block of `reads` failed.
+    /// Adds a launch, which runs `work` after all launches so far, on the queue's thread or on one that waits for it.
+    /// It fails without running if a launch that wrote a block of `reads` failed.
     ///
     /// # Safety
-    /// Of the blocks' memory, `work` reads only that of `reads` and writes only that of `writes`.
+    /// `work` reads only the memory of `reads` and writes only the memory of `writes`.
     pub(super) unsafe fn add(
         &self,
         kernel: &str,
@@ -116,7 +119,7 @@ impl Queue {
     /// Waits until all launches have finished.
     ///
     /// # Errors
-    /// The first error among them that no `wait` has returned before.
+    /// The first error of a launch that no `wait` has returned before.
     pub(super) fn wait(&self) -> Result<()> {
         let last = self.0.state.lock().last;
         self.0.wait(last);
@@ -132,7 +135,8 @@ impl Drop for Queue {
 }
 
 impl Shared {
-    /// Waits until few launches are unfinished. What runs launches itself never waits for its own.
+    /// Waits until fewer than [`MOST_AHEAD`] launches are unfinished; a thread that runs a launch does not wait for
+    /// itself.
     fn wait_for_room(&self) {
         let last = self.state.lock().last;
         if last < self.done.load(Ordering::Acquire) + MOST_AHEAD {
@@ -144,7 +148,7 @@ impl Shared {
         }
     }
 
-    /// Runs launches until none is left or, if it `waits` for more, until the queue is closed as well.
+    /// Runs launches until none is left; if `waits`, waits for more until the queue is closed as well.
     fn work(&self, waits: bool) {
         let mut state = self.state.lock();
         loop {
@@ -161,7 +165,7 @@ impl Shared {
         }
     }
 
-    /// Runs a launch that was begun.
+    /// Runs a launch that [`State::begin`] has taken.
     fn run(&self, job: Job) {
         let Job { kernel, work, needs, outcome } = job;
         let runner = |is| *self.runner.lock() = is;
@@ -186,10 +190,12 @@ impl Shared {
         }
     }
 
+    /// Returns true if the launch has finished.
     fn has_ended(&self, ticket: Ticket) -> bool {
         self.done.load(Ordering::Acquire) >= ticket
     }
 
+    /// Waits until the launch has finished; runs launches meanwhile.
     fn wait(&self, ticket: Ticket) {
         if self.has_ended(ticket) {
             return;
@@ -217,7 +223,7 @@ impl Shared {
 }
 
 impl State {
-    /// Takes the next launch, if none is being run.
+    /// Takes the next launch to run it; `None` if one is being run already.
     fn begin(&mut self) -> Option<Job> {
         let job = if self.busy { None } else { self.jobs.pop_front() };
         self.busy |= job.is_some();
@@ -242,7 +248,7 @@ unsafe impl Sync for Start {}
 /// The launches that use a block of memory.
 #[derive(Default)]
 pub(super) struct Uses {
-    /// The queue of the launches, after the first one.
+    /// The queue of the launches; set by the first one.
     queue: OnceLock<Arc<Shared>>,
     used: AtomicU64,
     written: AtomicU64,
@@ -251,11 +257,13 @@ pub(super) struct Uses {
 }
 
 impl Uses {
+    /// Records that a launch uses or writes the block.
     fn note(&self, queue: &Arc<Shared>, of: &AtomicU64, ticket: Ticket) {
         self.queue.get_or_init(|| queue.clone());
         of.fetch_max(ticket, Ordering::Relaxed);
     }
 
+    /// Waits for a launch of the block.
     fn wait(&self, ticket: Ticket) {
         if let Some(queue) = self.queue.get() {
             queue.wait(ticket);
@@ -281,17 +289,19 @@ impl Uses {
         self.outcome().and_then(|outcome| outcome.get().cloned()).map_or(Ok(()), Err)
     }
 
-    /// Clears the outcome of the last launch that wrote the block, since its contents are being replaced.
+    /// Clears the outcome of the last launch that wrote the block, for a caller that replaces its contents.
     pub(super) fn forget_outcome(&self) {
         if self.queue.get().is_some() {
             self.set_outcome(None);
         }
     }
 
+    /// Sets the outcome of the last launch that wrote the block.
     fn set_outcome(&self, outcome: Option<Outcome>) {
         *self.outcome.lock() = outcome;
     }
 
+    /// Outcome of the last launch that wrote the block, if it may have failed.
     fn outcome(&self) -> Option<Outcome> {
         self.queue.get()?;
         self.outcome.lock().clone()

@@ -1,33 +1,34 @@
-//! Freed blocks, kept for the next allocation of their size class.
+//! Reuse of memory: freed blocks are kept for the next allocation of their size class.
 //!
 //! A fresh 64 MB output costs three times a reused one: its pages fault in one by one. On a GPU a fresh buffer is
-//! cleared first. So freed blocks are kept, but never so many that the total passes the most that was ever in use.
+//! cleared first. So freed blocks are kept, but only as long as the total stays within the maximum that was ever in
+//! use.
 use super::ledger::Ledger;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A block of memory of some size class.
+/// A block of memory that can be reused for allocations of its size class.
 pub(crate) trait Reusable {
-    /// Its bytes, a value of [`size_class`].
+    /// Size of the block in bytes, which is a [`size_class`].
     fn size(&self) -> u64;
 
-    /// Returns true if the host can write it without waiting for launches of its previous owner.
+    /// Returns true if the host can write the block without waiting for launches of its previous owner.
     fn is_idle(&self) -> bool {
         true
     }
 }
 
-/// The size that an allocation of `bytes` gets: a power of two or one of the three steps between two of them, at least
-/// 64. A quarter is wasted at most, and sizes that differ by little share their blocks.
+/// Size in bytes of the block for an allocation of `bytes`: a power of two or one of the three steps between two of
+/// them, at least 64. At most a quarter is wasted, and sizes that differ by little share their blocks.
 pub(crate) fn size_class(bytes: u64) -> Option<u64> {
     let bytes = bytes.max(64);
     let step = 1u64 << (bytes.ilog2().saturating_sub(2));
     bytes.checked_next_multiple_of(step)
 }
 
-/// The kept blocks of one client.
+/// The freed blocks that one client keeps.
 #[derive(Debug)]
 pub(crate) struct Stock<B> {
     ledger: Arc<Ledger>,
@@ -39,7 +40,8 @@ impl<B: Reusable> Stock<B> {
         Stock { ledger, blocks: Mutex::new(BTreeMap::new()) }
     }
 
-    /// A kept block of exactly this class; an idle one if `idle`, unless there is none and no room for a new block.
+    /// Takes a kept block of exactly this class; if `idle`, an idle one, unless there is none and no room for a new
+    /// block.
     pub(crate) fn take(&self, class: u64, idle: bool) -> Option<B> {
         let has_room = idle && self.room() >= class;
         let mut blocks = self.blocks();
@@ -53,7 +55,7 @@ impl<B: Reusable> Stock<B> {
         Some(block)
     }
 
-    /// Keeps a freed block, or drops it where that would pass the high-water mark.
+    /// Keeps a freed block, or drops it if the total would exceed the maximum that was ever in use.
     pub(crate) fn give(&self, block: B) {
         let size = block.size();
         if self.room() < size {
@@ -63,7 +65,7 @@ impl<B: Reusable> Stock<B> {
         self.ledger.kept.fetch_add(size, Relaxed);
     }
 
-    /// Drops kept blocks, the largest first, until `bytes` more fit under the high-water mark.
+    /// Drops kept blocks, the largest first, until the total plus `bytes` is within the maximum that was ever in use.
     pub(crate) fn make_room(&self, bytes: u64) {
         while self.room() < bytes {
             // A block that is dropped waits for the launches that use it. This must not happen while the stock is
@@ -73,6 +75,7 @@ impl<B: Reusable> Stock<B> {
         }
     }
 
+    /// Takes the largest kept block.
     fn take_largest(&self) -> Option<B> {
         let mut blocks = self.blocks();
         loop {
@@ -89,12 +92,13 @@ impl<B: Reusable> Stock<B> {
         self.make_room(u64::MAX);
     }
 
+    /// Number of bytes by which the total is below the maximum that was ever in use.
     fn room(&self) -> u64 {
         let stats = self.ledger.stats();
         stats.peak.saturating_sub(stats.in_use).saturating_sub(stats.kept)
     }
 
-    /// A panic elsewhere leaves a map of whole blocks.
+    /// Locks the map. A panic elsewhere leaves it valid, since it holds whole blocks only.
     fn blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<B>>> {
         self.blocks.lock()
     }

@@ -1,4 +1,4 @@
-//! The trait that devices implement: memory, and launches of kernels.
+//! The trait that kinds of devices implement: memory, and launches of kernels.
 use super::buffer::Buffer;
 use super::client::Client;
 use super::ledger::Ledger;
@@ -11,35 +11,35 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
 
-/// A kind of device, implemented by the CPU, the interpreter and wgpu adapters. A [`Client`] owns one.
+/// The implementation of a kind of device: CPU, interpreter or wgpu adapters. A [`Client`] owns one.
 pub trait Runtime: Any + Send + Sync {
-    /// The device's name and limits.
+    /// Name and limits of the device.
     fn device(&self) -> &Device;
 
-    /// The accounting of its memory.
+    /// The accounting of the device's memory.
     fn ledger(&self) -> &Arc<Ledger>;
 
-    /// Allocates at least `bytes` bytes.
+    /// Allocates at least `bytes` bytes with the given initial contents.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory), [`Error::Limit`](crate::Error::Limit); nothing is reserved then.
     fn allocate(self: Arc<Self>, bytes: usize, first: First) -> Result<Storage>;
 
-    /// Returns freed memory that is kept for reuse to the system.
+    /// Returns memory to the system that was freed and is kept for reuse.
     fn release_kept_memory(&self);
 
-    /// Waits until all work launched so far has finished.
+    /// Waits until all work launched so far is done.
     ///
     /// # Errors
     /// The first error of that work that has not been reported yet; a lost device.
     fn wait(&self) -> Result<()>;
 
-    /// Says that this thread launches several kernels, which may be submitted together, until as many
-    /// [`end_program`](Runtime::end_program).
+    /// Begins a series of launches of this thread, which may be submitted together at the matching
+    /// [`end_program`](Runtime::end_program); calls nest.
     #[cfg(feature = "mesh")]
     fn begin_program(&self) {}
 
-    /// Submits what this thread launched since [`begin_program`](Runtime::begin_program).
+    /// Ends the series that [`begin_program`](Runtime::begin_program) began, and submits its launches.
     ///
     /// # Errors
     /// The driver refuses it.
@@ -54,49 +54,49 @@ pub trait Runtime: Any + Send + Sync {
         false
     }
 
-    /// A kernel in the form that devices of this kind run. Devices of one kind share it.
+    /// Compiles a kernel to the form that devices of this kind run, which all of them share.
     fn compile(&self, source: Arc<Source>) -> Box<dyn Executable>;
 }
 
 /// A kernel compiled for one kind of device.
 pub trait Executable: Any + Send + Sync {
-    /// Bytes that a launch takes besides its arrays; on a GPU including its results.
+    /// Number of bytes that a launch needs besides its arrays; on a GPU including its results.
     ///
     /// # Errors
     /// The device cannot run it.
     fn memory_needed(&self, client: &Client, geometry: &Geometry) -> Result<u64>;
 
-    /// Estimated bytes of the compiled form.
+    /// Estimated size of the compiled form in bytes.
     fn bytes(&self) -> u64;
 
-    /// Runs every program of a launch that has at least one. The work may not have finished when this returns.
+    /// Launches all programs; there must be at least one. The work may go on after this returns.
     ///
     /// # Errors
     /// A fault of the kernel, or a device error.
     ///
     /// # Safety
-    /// Each buffer has the bytes of its operand's shape. The caller has exclusive access to those of outputs: nothing
-    /// else reads or writes them before this returns.
+    /// Each buffer has the bytes of its operand's shape. The caller has exclusive access to the outputs' buffers:
+    /// nothing else reads or writes them before this returns.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()>;
 }
 
-/// The geometry of a launch: calls with equal geometry differ only in their arrays and parameters.
+/// All sizes of a launch: launches with equal geometry differ only in their arrays and parameters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Geometry {
-    /// Size of each dimension, by `DimId`.
+    /// Size of each named dimension, indexed by `DimId`.
     pub sizes: Vec<i64>,
-    /// Extents of the grid.
+    /// Extents of the traced kernel's grid.
     pub grid: Vec<i64>,
-    /// Extents of its parallel axes: the grid of the lowered kernel.
+    /// Extents of the parallel axes: the grid of the lowered kernel.
     pub parallel: Vec<i64>,
-    /// Extents of its sequential axes, outermost first.
+    /// Extents of the sequential axes, outermost first.
     pub sequential: Vec<i64>,
-    /// Shape of the array of each operand; of scratch its block; empty for parameters.
+    /// Shape of each operand's array; the block's shape for scratch; empty for parameters.
     pub shapes: Vec<Vec<usize>>,
 }
 
 impl Geometry {
-    /// Returns the geometry of a launch on a grid whose axes have these semantics.
+    /// Creates the geometry of a launch on a grid whose axes have these semantics.
     ///
     /// # Errors
     /// More programs than an i32 can number.
@@ -118,50 +118,50 @@ impl Geometry {
         Ok(Geometry { sizes, grid, parallel, sequential, shapes })
     }
 
-    /// Returns true if there is no program to run.
+    /// Returns true if the grid has no programs.
     pub fn is_empty(&self) -> bool {
         self.grid.contains(&0)
     }
 }
 
-/// A table by operand, allocated on the heap only if it is long.
+/// A table indexed by operand, allocated on the heap only if it is long.
 pub type ByOperand<T> = SmallVec<[T; 16]>;
 
-/// One launch of a kernel.
+/// The arguments of one launch of a kernel.
 pub struct Launch<'a> {
-    /// The kernel as traced.
+    /// The kernel in traced form.
     pub kernel: &'a Kernel,
-    /// The kernel's own line, for errors that have no other.
+    /// Source position of the kernel, for errors without a position of their own.
     pub at: Loc,
-    /// The line of the call, for errors of work that goes on after it.
+    /// Source position of the call, for errors of work that continues after it.
     pub called: Loc,
-    /// Its geometry.
+    /// Sizes of the launch.
     pub geometry: &'a Geometry,
-    /// Values of parameters, by operand.
+    /// Values of parameters, indexed by operand.
     pub params: &'a [Option<Literal>],
-    /// Memory of arrays, by operand; an input that an output aliases has the memory of the output.
+    /// Memory of arrays, indexed by operand; an input that an output aliases has the output's memory.
     pub buffers: &'a [Option<&'a Buffer>],
 }
 
-/// The name and the grid of a launch, for a timeline.
+/// Kernel name and grid of a launch, for a timeline.
 pub(super) fn described(kernel: &Kernel, geometry: &Geometry) -> (String, String) {
     (kernel.name.clone(), format!("grid {:?}", geometry.grid))
 }
 
-/// The operands that a call of a kernel passes, in order: inputs, prefetches and parameters.
+/// Indices of the operands that a caller passes, in order: inputs, prefetch operands and parameters.
 pub fn inputs(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + '_ {
     let input = |kind: &OperandKind| !matches!(kind, OperandKind::Output { .. } | OperandKind::Scratch);
     (0..kernel.operands.len()).filter(move |&i| input(&kernel.operands[i].kind))
 }
 
-/// The outputs of a kernel, in order.
+/// Indices of a kernel's outputs, in order.
 pub fn outputs(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + '_ {
     let output = |kind: &OperandKind| matches!(kind, OperandKind::Output { .. });
     (0..kernel.operands.len()).filter(move |&i| output(&kernel.operands[i].kind))
 }
 
-/// Returns a bit for each dimension: 1 if rows of arrays have that dimension and it is a multiple of four in this
-/// launch.
+/// Bit set of the kernel's dimensions: bit i is 1 if dimension i occurs in the last axis of an array of rank 2 or more
+/// and its size is a multiple of 4 in this launch.
 pub fn multiples(kernel: &Kernel, geometry: &Geometry) -> u64 {
     let rows = |name: &str| {
         let last = |o: &Operand| o.dims.len() > 1 && o.dims.last().is_some_and(|d| d.names().iter().any(|n| n == name));

@@ -1,4 +1,4 @@
-//! A kernel as traced, with the lowered form that backends read, which is stored on disk.
+//! Sources: a kernel as traced, with the lowered form that backends read, which is stored on disk.
 //!
 //! The CPU's plan is not stored: computing it from the lowered form takes less time than reading it.
 use super::counters::PASSES;
@@ -11,34 +11,34 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// A kernel as the input of device compilers.
+/// A traced kernel, the input of device compilers.
 #[derive(Debug)]
 pub struct Source {
     /// The traced form, which the interpreter runs.
     pub traced: Arc<Kernel>,
-    /// The sizes by which the CPU's backend chooses.
+    /// Sizes by which the CPU backend makes its choices.
     pub sizes: &'static cpu::Sizes,
-    /// Its text, where that was made already.
+    /// Text of the traced form, if it is made already.
     text: Option<Arc<str>>,
-    /// The lowered form, which backends read. A shader that is stored on disk does not need it.
+    /// The lowered form, which backends read; computed when needed, which a shader from disk avoids.
     lowered: OnceLock<Arc<Kernel>>,
     identity: OnceLock<Key>,
 }
 
 impl Source {
-    /// A traced kernel, not lowered yet.
+    /// Creates a source from a traced kernel.
     pub fn new(kernel: Kernel, sizes: &'static cpu::Sizes) -> Source {
         Source { traced: Arc::new(kernel), sizes, text: None, lowered: OnceLock::new(), identity: OnceLock::new() }
     }
 
-    /// .. whose text this is.
+    /// Creates a source from a traced kernel and its text.
     #[cfg(feature = "mesh")]
     pub fn printed(kernel: Kernel, text: Arc<str>, sizes: &'static cpu::Sizes) -> Source {
         debug_assert_eq!(*text, *kernel.to_string());
         Source { text: Some(text), ..Source::new(kernel, sizes) }
     }
 
-    /// The lowered form: from disk, or by running the passes.
+    /// The lowered form: read from disk, or made by running the passes.
     pub fn lowered(&self) -> &Arc<Kernel> {
         self.lowered.get_or_init(|| {
             let key = self.identity().then("lowered", &[]);
@@ -51,7 +51,7 @@ impl Source {
         })
     }
 
-    /// The key of everything that is derived from this kernel on disk: the tile IR as traced, and the user's lines.
+    /// Key of everything on disk that is derived from this kernel: it covers the traced tile IR and the user's lines.
     pub fn identity(&self) -> &Key {
         self.identity.get_or_init(|| {
             let text = self.text.clone().unwrap_or_else(|| self.traced.to_string().into());
@@ -60,18 +60,18 @@ impl Source {
     }
 }
 
-/// A lowered kernel.
+/// A lowered kernel as it is stored on disk.
 #[derive(Serialize, Deserialize)]
 pub struct Lowered {
-    /// The text.
+    /// Text of the kernel.
     pub text: String,
-    /// For each instruction in the order of the text, an instruction of the traced kernel with the same line, if there
-    /// is one.
+    /// For each instruction in the order of the text: the index of an instruction of the traced kernel with the same
+    /// source position, if there is one.
     pub lines: Vec<Option<usize>>,
 }
 
-/// Returns a stored kernel if a backend may run it in place of `traced`: it is in lowered form, and has the same
-/// operands, dimensions, parallel axes and steps.
+/// Parses a stored kernel; `None` unless it is in lowered form, and has the operands, dimensions, parallel axes and
+/// steps of `traced`, so that a backend may run it.
 pub fn read(stored: Lowered, traced: &Kernel) -> Option<Kernel> {
     let mut kernel: Kernel = stored.text.parse().ok()?;
     pallas_ir::verify_lowered(&kernel).ok()?;
@@ -97,7 +97,7 @@ pub fn read(stored: Lowered, traced: &Kernel) -> Option<Kernel> {
     Some(kernel)
 }
 
-/// Returns the lowered form of `traced`, to be stored.
+/// Converts the lowered form of `traced` to its stored form.
 pub fn stored(traced: &Kernel, lowered: &Kernel) -> Lowered {
     let place = |loc: &Loc| (loc.file, loc.line, loc.column);
     let known: BTreeMap<_, usize> = traced.locs.iter().map(place).zip(0..).collect();
@@ -105,7 +105,7 @@ pub fn stored(traced: &Kernel, lowered: &Kernel) -> Lowered {
     Lowered { text: lowered.to_string(), lines }
 }
 
-/// The kernel's instructions in the order of its text.
+/// Indices of the kernel's instructions in the order of its text.
 fn order(kernel: &Kernel) -> Vec<usize> {
     let mut order = vec![];
     let mut region = |r: RegionId| kernel.walk(r, &mut |i, _| order.push(i.index()));
@@ -114,7 +114,7 @@ fn order(kernel: &Kernel) -> Vec<usize> {
     order
 }
 
-/// The user's lines of a kernel's instructions.
+/// Source positions of a kernel's instructions, one a line.
 pub fn lines(kernel: &Kernel) -> String {
     order(kernel).into_iter().map(|at| format!("{}\n", kernel.locs[at])).collect()
 }

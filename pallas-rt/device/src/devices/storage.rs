@@ -1,4 +1,4 @@
-//! The memory of buffers: a block of the host's, or memory that is reached through a driver.
+//! The memory of buffers: a block of the host, or memory that is accessed through a driver.
 use super::ledger::Reservation;
 use super::memory::Block;
 use super::reuse::Stock;
@@ -6,14 +6,15 @@ use crate::error::Result;
 use std::any::Any;
 use std::sync::Arc;
 
-/// First contents of new memory.
+/// Initial contents of new memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum First {
-    /// Anything: a launch writes it.
+    /// Unspecified, for memory that a launch writes.
     Any,
-    /// Anything: the host writes it at once, and should not have to wait for launches of the memory's previous owner.
+    /// Unspecified, for memory that the host writes at once; it should not have to wait for launches of the previous
+    /// owner.
     Host,
-    /// Zeros.
+    /// All bytes are 0.
     Zeros,
 }
 
@@ -21,7 +22,7 @@ pub enum First {
 pub enum Storage {
     /// Bytes that the host can address.
     Host(HostMemory),
-    /// Memory of a device that is accessed through a driver.
+    /// Memory of a device, accessed through a driver.
     Device(Box<dyn DeviceMemory>),
 }
 
@@ -30,17 +31,18 @@ pub trait DeviceMemory: Any + Send + Sync {
     /// Copies the first `bytes` bytes to the host, after all work launched so far.
     fn read(&self, bytes: usize) -> Result<Vec<u8>>;
 
-    /// Overwrites the bytes from the start, after all work launched so far.
+    /// Overwrites the bytes from the start with `bytes`, after all work launched so far.
     fn write(&self, bytes: &[u8]) -> Result<()>;
 
-    /// Overwrites the first `bytes` bytes with those of other memory of the same device, which begin at `start`, a multiple
-    /// of 4, without waiting on the host.
+    /// Overwrites the first `bytes` bytes with those of other memory of the same device, from byte `start` on, a
+    /// multiple of 4, without blocking the host.
     fn copy_from(&self, other: &dyn DeviceMemory, start: usize, bytes: usize) -> Result<()>;
 }
 
-/// A block of host memory and its reservation. A dropped block is kept for the next allocation of its size.
+/// A block of host memory and its reservation. The memory of a dropped block is kept for the next allocation of its
+/// size.
 pub struct HostMemory {
-    /// `None` only during the drop.
+    /// The block; `None` only during the drop.
     held: Option<(Reservation, Block)>,
     stock: Arc<Stock<Block>>,
 }

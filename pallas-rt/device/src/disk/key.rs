@@ -1,10 +1,10 @@
-//! The name of an entry: a hash of all that it follows from.
+//! Keys: names of entries, each a hash of everything that determines the entry.
 use sha2::{Digest, Sha256};
 
-/// Of the files' layout.
+/// Version of the files' layout; raise it when the layout changes.
 const FORMAT: &str = "2";
 
-/// A hash of everything that determines an entry.
+/// Key of an entry: its kind, and a hash of everything that determines it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     kind: &'static str,
@@ -12,11 +12,12 @@ pub struct Key {
 }
 
 impl Key {
-    /// Of something of this kind that follows from `parts`, made by these very sources.
+    /// Creates the key of an entry that is determined by `parts` and by the sources of this crate.
     pub fn new(kind: &'static str, parts: &[&str]) -> Key {
         let versions = [FORMAT, env!("CARGO_PKG_VERSION"), env!("PALLAS_SOURCES"), pallas_ir::VERSION];
         Key::of(versions, kind, parts)
     }
+    /// Creates a key from versions, kind and parts.
     fn of(versions: [&str; 4], kind: &'static str, parts: &[&str]) -> Key {
         let mut hasher = Sha256::new();
         for part in versions.iter().chain(&[kind]).chain(parts) {
@@ -26,21 +27,21 @@ impl Key {
         }
         Key { kind, hash: hasher.finalize().into() }
     }
-    /// Of something that follows from what this key names, and from `parts`.
+    /// Creates the key of an entry that is determined by this key and by `parts`.
     pub fn then(&self, kind: &'static str, parts: &[&str]) -> Key {
         let own = self.text();
         let parts: Vec<&str> = std::iter::once(own.as_str()).chain(parts.iter().copied()).collect();
         Key::new(kind, &parts)
     }
-    /// The hash as text.
+    /// The hash as text, in hexadecimal.
     pub fn text(&self) -> String {
         hex::encode(self.hash)
     }
-    /// The file's name.
+    /// Name of the entry's file.
     pub(super) fn file(&self) -> String {
         format!("{}-{}", self.kind, self.text())
     }
-    /// Returns true if a file name is that of an entry.
+    /// Returns true if a file name has the form of an entry's.
     pub(super) fn names(file: &str) -> bool {
         let (kind, hash) = file.rsplit_once('-').unwrap_or_default();
         let is_hash = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));

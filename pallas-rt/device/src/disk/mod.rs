@@ -30,12 +30,12 @@ pub use store::{HITS, MISSES, REMOVED, WRITES};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// An entry as a value, if it is there and `read` takes it; an entry it does not take is deleted.
+/// Reads an entry as a value if it exists and `read` accepts it; deletes an entry that is not accepted.
 pub fn load<T: DeserializeOwned, R>(key: &Key, read: impl FnOnce(T) -> Option<R>) -> Option<R> {
     store()?.load(key, read)
 }
 
-/// Writes an entry. A disk that takes no more is no reason to fail: the next process computes it again.
+/// Writes an entry. A failure is not an error: the next process computes the value again.
 pub fn save<T: Serialize>(key: &Key, value: impl FnOnce() -> T) {
     let Some(store) = store() else { return };
     if let Ok(bytes) = serde_json::to_vec(&value()) {

@@ -1,4 +1,4 @@
-//! Files that only this user can have written, and the secret that authenticates their contents.
+//! Private files, which only this user can have written, and the secret that authenticates their contents.
 //!
 //! Entries determine which memory machine code accesses, so they are read only if this user's own processes wrote them:
 //! from regular files that this user owns, in a folder that this user owns, neither of which others may write to. That
@@ -14,10 +14,10 @@ use std::path::Path;
 #[cfg(unix)]
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 
-/// The file of a folder's secret. Entries have other names.
+/// Name of the file of a folder's secret; entries have other names.
 const SECRET: &str = "secret";
 
-/// Authenticates the entries of a folder.
+/// Secret key that authenticates the entries of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Secret([u8; 32]);
 
@@ -101,6 +101,7 @@ pub(super) fn open(path: &Path, options: &mut OpenOptions) -> Option<File> {
     trusted(file.metadata()).then_some(file)
 }
 
+/// Returns true if a file belongs to this user and others may not write to it.
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "the system says whose process this is")]
 fn is_own(about: &Metadata) -> bool {
@@ -108,7 +109,8 @@ fn is_own(about: &Metadata) -> bool {
     let user = unsafe { libc::geteuid() };
     about.uid() == user && about.mode() & 0o022 == 0
 }
-/// Where owners cannot be checked, the user's folders are private by default, and the tag authenticates entries.
+/// Returns true on systems without owners: there a user's folders are private by default, and tags authenticate
+/// entries.
 #[cfg(not(unix))]
 fn is_own(_: &Metadata) -> bool {
     true

@@ -1,4 +1,4 @@
-//! The folder of entries, decided once: by the program, by the environment, or as the user's cache folder.
+//! Choice of the disk cache's folder, made once: by the program, by the environment, or as the user's cache folder.
 use super::store::{Store, Writers};
 use crate::error::{Bytes, Error, Result};
 use serde::Serialize;
@@ -10,35 +10,37 @@ use std::sync::OnceLock;
 const FOLDER: &str = "PALLAS_CACHE_DIR";
 const LIMIT: &str = "PALLAS_CACHE_MIB";
 const POLICY: &str = "PALLAS_CACHE_POLICY";
-/// Bytes of entries kept, unless told otherwise.
+/// Default limit of the folder, in bytes.
 const KEPT: u64 = 256 << 20;
 
-/// The place of compiled kernels and tuning results that outlive the process.
+/// Location of compiled kernels and tuning results that outlive the process, and who writes there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub enum DiskCache {
-    /// Nowhere.
+    /// No disk cache.
     Off,
-    /// In a folder that any number of processes read and write at once. It is created for this user alone when the first entry is written. A folder of another user, or
-    /// one that others may write to, is not used, since entries become machine code.
+    /// A folder that any number of processes read and write at once. It is created, for this user alone, when the first
+    /// entry is written. A folder of another user, or one that others may write to, is not used, since entries become
+    /// machine code.
     At {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// Bytes; beyond them the entries that were not used for longest are deleted.
+        /// Maximum size in bytes; beyond it the entries that were not used for longest are deleted.
         limit: u64,
     },
-    /// In such a folder, which one process writes: the first that opens it. Others read it, which is logged once.
+    /// A folder as for [`At`](DiskCache::At), which one process writes: the first that opens it. Others only read it,
+    /// which each logs once.
     SingleWriter {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// As for [`At`](DiskCache::At).
+        /// Maximum size in bytes, as for [`At`](DiskCache::At).
         limit: u64,
     },
-    /// In such a folder, which this process only reads.
+    /// A folder as for [`At`](DiskCache::At), which this process only reads.
     Reader {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// The largest entry that is read, in bytes.
+        /// Size in bytes of the largest entry that is read.
         limit: u64,
     },
 }
@@ -57,9 +59,9 @@ impl fmt::Display for DiskCache {
 }
 
 impl DiskCache {
-    /// The choice of the environment: `PALLAS_CACHE_DIR` is a folder or `off`, `PALLAS_CACHE_MIB` the limit in MiB,
-    /// `PALLAS_CACHE_POLICY` is `shared`, `single_writer` or `read_only`. The defaults are `pallas` in the user's cache
-    /// folder (`~/.cache` on Linux), 256 MiB and `shared`.
+    /// Reads the choice from the environment: `PALLAS_CACHE_DIR` is a folder or `off`, `PALLAS_CACHE_MIB` the limit in
+    /// MiB, `PALLAS_CACHE_POLICY` is `shared`, `single_writer` or `read_only`. The defaults are `pallas` in the user's
+    /// cache folder (`~/.cache` on Linux), 256 MiB and `shared`.
     ///
     /// # Errors
     /// [`Error::Environment`] for a limit that is no number, or another policy.
@@ -88,7 +90,7 @@ impl DiskCache {
         }
     }
 
-    /// The same folder for a process that only reads it.
+    /// Returns the same folder for a process that only reads it.
     #[cfg(feature = "mpi")]
     #[doc(hidden)]
     pub fn read_only(self) -> DiskCache {
@@ -100,6 +102,7 @@ impl DiskCache {
         }
     }
 
+    /// Opens the folder, unless the cache is off.
     fn store(&self) -> Option<Store> {
         let (folder, limit, writers) = match self {
             DiskCache::Off => return None,
@@ -110,6 +113,7 @@ impl DiskCache {
         Some(Store::written_by(writers, folder.clone(), *limit))
     }
 
+    /// Path of the folder, unless the cache is off.
     fn folder(&self) -> Option<&PathBuf> {
         match self {
             DiskCache::Off => None,
@@ -120,15 +124,17 @@ impl DiskCache {
     }
 }
 
-/// The decision, and its origin.
+/// The choice for this process, and which call or use made it.
 struct Settled {
     cache: DiskCache,
     store: Option<Store>,
     by: String,
 }
 
+/// The choice of this process; set once.
 static SETTLED: OnceLock<Settled> = OnceLock::new();
 
+/// Returns the choice, which is made now if there is none yet.
 fn settled(cache: DiskCache, by: String) -> &'static Settled {
     SETTLED.get_or_init(|| {
         let store = cache.store();
@@ -140,14 +146,14 @@ fn settled(cache: DiskCache, by: String) -> &'static Settled {
 /// called; else [`DiskCache::from_env`] does. It is a part of the [startup configuration](crate::startup::StartupConfig).
 ///
 /// # Errors
-/// [`Error::Settled`] once something else was decided; it names the call, or the first use.
-/// [`Error::File`] for a folder of another user, or one that others may write to.
+/// [`Error::Settled`] if something else was chosen before; it names that call, or the first use. [`Error::File`] for a
+/// folder of another user, or one that others may write to.
 #[track_caller]
 pub fn set_disk_cache(cache: DiskCache) -> Result<()> {
     decide(&cache, &format!("`set_disk_cache` at {}", Location::caller()))
 }
 
-/// As [`set_disk_cache`], decided by this use.
+/// Chooses the disk cache as [`set_disk_cache`] does; `by` names the call or use, for messages.
 pub fn decide(cache: &DiskCache, by: &str) -> Result<()> {
     if let Some(folder) = cache.folder()
         && folder.exists()
@@ -161,7 +167,7 @@ pub fn decide(cache: &DiskCache, by: &str) -> Result<()> {
     agree(cache, by)
 }
 
-/// As [`decide`], for what the environment says: a folder that cannot be used is no reason to fail.
+/// Chooses the disk cache that the environment states: unlike in [`decide`], an unusable folder is not an error.
 pub fn agree(cache: &DiskCache, by: &str) -> Result<()> {
     let now = settled(cache.clone(), by.to_string());
     if now.cache == *cache {
@@ -170,17 +176,17 @@ pub fn agree(cache: &DiskCache, by: &str) -> Result<()> {
     Err(Error::Settled { what: "where compiled kernels are kept on disk", by: now.by.clone() })
 }
 
-/// The cache that is decided, or else that of the environment.
+/// Returns the chosen cache, or else that of the environment.
 pub fn chosen() -> Result<DiskCache> {
     disk_cache().map_or_else(DiskCache::from_env, Ok)
 }
 
-/// Returns the place of compiled kernels and tuning results, if it is decided.
+/// Returns the location of compiled kernels and tuning results, if it is chosen.
 pub fn disk_cache() -> Option<DiskCache> {
     SETTLED.get().map(|settled| settled.cache.clone())
 }
 
-/// Takes the environment's word, if nothing is decided yet; `by` names the first use.
+/// Chooses the environment's cache if none is chosen yet; `by` names the first use.
 pub(super) fn settle(by: impl FnOnce() -> String) -> Result<()> {
     if SETTLED.get().is_none() {
         settled(DiskCache::from_env()?, by());
@@ -188,7 +194,7 @@ pub(super) fn settle(by: impl FnOnce() -> String) -> Result<()> {
     Ok(())
 }
 
-/// The entries, unless they are off.
+/// Returns the entries on disk, unless the cache is off.
 pub fn store() -> Option<&'static Store> {
     settle(|| "the first compiled kernel".into()).ok()?;
     SETTLED.get()?.store.as_ref()

@@ -1,4 +1,4 @@
-//! Entries as files that any number of processes read and write at once.
+//! The disk cache's entries: files that any number of processes read and write at once.
 //!
 //! A file is written under another name and then renamed, so that readers see the whole file or none. Its first line is
 //! the tag of the rest ([`own`]): a file that is incomplete after a crash, or was changed, is deleted and made again. No
@@ -14,59 +14,59 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Once, OnceLock};
 use std::time::{Duration, SystemTime};
 
-/// Bytes before an entry's contents: the tag and a line break.
+/// Number of bytes before an entry's contents: the tag and a line break.
 const TAG: u64 = 65;
-/// Prefix of the name of a file that is not a complete entry yet.
+/// Prefix of the name of a file that is still being written.
 const UNFINISHED: &str = "unfinished-";
-/// After this long nobody is writing a file any more: its writer was killed.
+/// Age after which an unfinished file is deleted: its writer was killed.
 const ABANDONED: Duration = Duration::from_secs(3600);
-/// Entries used within this time count as used now: a use need not write to the disk.
+/// Time within which a used entry is not marked as used again, which saves writes to the disk.
 const FRESH: Duration = Duration::from_secs(24 * 3600);
 
-/// Entries that this process did not find.
+/// Number of entries that this process looked for and did not find.
 pub static MISSES: AtomicU64 = AtomicU64::new(0);
-/// Entries that it used.
+/// Number of entries that this process used.
 pub static HITS: AtomicU64 = AtomicU64::new(0);
-/// Entries that it wrote.
+/// Number of entries that this process wrote.
 pub static WRITES: AtomicU64 = AtomicU64::new(0);
-/// Entries that it deleted.
+/// Number of entries that this process deleted.
 pub static REMOVED: AtomicU64 = AtomicU64::new(0);
 
-/// The file that a single writer holds locked.
+/// Name of the file that a single writer keeps locked.
 const WRITER: &str = "writer";
 
-/// The processes that write the entries of a folder.
+/// Which processes write the entries of a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writers {
-    /// Any number, at once.
+    /// Any number of processes, at once.
     All,
-    /// The first that opens it.
+    /// The first process that opens the folder.
     One,
-    /// Not this one.
+    /// Other processes, not this one.
     Others,
 }
 
-/// The entries in a folder.
+/// A folder of entries.
 #[derive(Debug)]
 pub struct Store {
     folder: PathBuf,
     limit: u64,
     writers: Writers,
-    /// `Some` after the first attempt to write as a single writer: the locked file, if this process is the one.
+    /// The single writer's locked file if this process is the writer; unset before the first attempt to write.
     writer: OnceLock<Option<File>>,
-    /// `Some` after the first use.
+    /// The secret by which entries are signed; set at the first use.
     secret: OnceLock<Secret>,
-    /// Bytes that may still be written before the folder is measured again.
+    /// Bytes that may still be written before the size of the folder is measured again.
     unmeasured: AtomicU64,
 }
 
 impl Store {
-    /// The entries in a folder that every process writes.
+    /// Opens a folder that every process may write to; `limit` is its maximum size in bytes.
     pub fn new(folder: PathBuf, limit: u64) -> Store {
         Store::written_by(Writers::All, folder, limit)
     }
 
-    /// The entries in a folder that these processes write.
+    /// Opens a folder that these processes write to; `limit` is its maximum size in bytes.
     pub fn written_by(writers: Writers, folder: PathBuf, limit: u64) -> Store {
         let (writer, secret) = (OnceLock::new(), OnceLock::new());
         Store { folder, limit, writers, writer, secret, unmeasured: AtomicU64::new(0) }
@@ -82,7 +82,7 @@ impl Store {
         }
     }
 
-    /// The file of the single writer, locked until the process ends; `None` if another process holds it.
+    /// Locks the file of the single writer until the process ends; `None` if another process holds it.
     fn lock(&self) -> Option<File> {
         let path = self.folder.join(WRITER);
         let _ = own::make_folder(&self.folder);
@@ -146,7 +146,7 @@ impl Store {
         value
     }
 
-    /// Counts an entry that was of use, and keeps it from being the oldest.
+    /// Counts a use of an entry, and marks it as recently used for eviction.
     pub fn hit(&self, key: &Key) {
         HITS.fetch_add(1, Relaxed);
         let path = self.path(key);
@@ -158,14 +158,14 @@ impl Store {
         }
     }
 
-    /// Deletes an entry that is of no use.
+    /// Deletes an entry that is invalid or useless.
     pub fn remove(&self, key: &Key) {
         if self.may_write() && fs::remove_file(self.path(key)).is_ok() {
             REMOVED.fetch_add(1, Relaxed);
         }
     }
 
-    /// Writes an entry, or replaces it, as one step.
+    /// Writes an entry, or replaces it, atomically.
     pub fn write(&self, key: &Key, body: &[u8]) {
         let size = space(body.len() as u64);
         if size > self.limit || !self.may_write() || self.try_write(key, body).is_err() {
@@ -180,7 +180,7 @@ impl Store {
         }
     }
 
-    /// Warns once that nothing is kept, since the folder cannot be made.
+    /// Warns once that entries are not kept, since the folder cannot be made.
     fn tell_missing(&self, error: &std::io::Error) {
         static TOLD: Once = Once::new();
         TOLD.call_once(|| {
@@ -192,7 +192,7 @@ impl Store {
         });
     }
 
-    /// A unique name, also where processes on several machines share the folder.
+    /// Path of a new unfinished file, unique also among processes on several machines.
     fn unfinished(&self) -> PathBuf {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
@@ -216,7 +216,7 @@ impl Store {
         done
     }
 
-    /// Deletes what killed writers left, and beyond the limit what was not used for longest. Other files are the user's.
+    /// Deletes unfinished files of killed writers, and entries not used for longest while they exceed the limit.
     fn evict(&self) {
         let Ok(files) = fs::read_dir(&self.folder) else { return };
         let mut entries: Vec<(SystemTime, u64, PathBuf)> = vec![];
@@ -251,7 +251,7 @@ impl Store {
     }
 }
 
-/// Bytes of the blocks that hold a file of this length, for file systems with blocks of 4 KiB.
+/// Disk space that a file of this length takes, in file systems with blocks of 4 KiB.
 fn space(bytes: u64) -> u64 {
     bytes.next_multiple_of(4096)
 }

@@ -1,9 +1,9 @@
 //! Names of devices, as `PALLAS_DEVICE` and [`StartupConfig::backend`](super::StartupConfig::backend) have them.
 
-/// The names, as a message lists them.
+/// The names of devices, as messages list them.
 pub const ALLOWED: &str = "best, cpu, gpu, gpu:N (N from 0), gl, gl:N, interpret";
 
-/// The kind of device that a name stands for, and its index; `None` for any other text.
+/// Parses a device name to the kind of device and its index; `None` if it is not valid.
 pub fn parse(name: &str) -> Option<(&str, usize)> {
     match (name, name.split_once(':').unwrap_or((name, "0"))) {
         ("best" | "cpu" | "interpret", _) => Some((name, 0)),

@@ -1,28 +1,30 @@
-//! The configuration of the process, and the use that fixed it.
+//! The fixed configuration of the process, and the use that fixed it.
 use super::{Engine, StartupConfig};
 use crate::disk;
 use crate::error::{Error, Result};
 use std::panic::Location;
 use std::sync::OnceLock;
 
-/// The configuration, and the first use with its line.
+/// The configuration, and a description of the first use with its line.
 struct Fixed {
     config: StartupConfig,
     by: String,
 }
 
+/// The fixed configuration; set once.
 static FIXED: OnceLock<Fixed> = OnceLock::new();
 
 const WHAT: &str = "the startup configuration";
 
+/// Error of a use that needs another configuration than the fixed one.
 fn refused(fixed: &Fixed) -> Error {
     Error::Settled { what: WHAT, by: format!("the first use: {}", fixed.by) }
 }
 
-/// Decides where the cache is.
+/// Function that chooses the disk cache: `disk::decide` or `disk::agree`.
 type Decide = fn(&disk::DiskCache, &str) -> Result<()>;
 
-/// Fixes the configuration, unless it is; returns the one that is fixed.
+/// Fixes the configuration if none is fixed; returns the fixed one.
 fn fix(config: StartupConfig, by: String, decide: Decide) -> Result<&'static Fixed> {
     decide(&config.cache, &by)?;
     Ok(FIXED.get_or_init(|| {
@@ -31,7 +33,7 @@ fn fix(config: StartupConfig, by: String, decide: Decide) -> Result<&'static Fix
     }))
 }
 
-/// Warns of variables of the environment that are ignored, though their names are nearly those of this crate's.
+/// Warns of environment variables that are ignored, though their names resemble those of this crate.
 fn tell_misspelled(config: &StartupConfig) {
     for name in config.flags.keys() {
         if let Some(meant) = super::variables::meant(name) {
@@ -40,6 +42,7 @@ fn tell_misspelled(config: &StartupConfig) {
     }
 }
 
+/// Fixes this configuration; see [`StartupConfig::apply`].
 pub(super) fn apply(config: StartupConfig, at: &Location<'_>) -> Result<()> {
     if config.engine == Engine::Mpi && FIXED.get().is_none_or(|fixed| fixed.config.engine != Engine::Mpi) {
         let what = "MPI job that this call could join".to_string();
@@ -49,10 +52,10 @@ pub(super) fn apply(config: StartupConfig, at: &Location<'_>) -> Result<()> {
     fix_exactly(config, format!("`StartupConfig::apply` at {at}"))
 }
 
-/// Fixes this very configuration.
+/// Fixes this configuration, or checks that it is the fixed one.
 ///
 /// # Errors
-/// Another one is fixed; the cache's folder.
+/// A different configuration is fixed, or the cache's folder cannot be used.
 pub fn fix_exactly(config: StartupConfig, by: String) -> Result<()> {
     if let Some(fixed) = FIXED.get() {
         return if fixed.config == config { Ok(()) } else { Err(refused(fixed)) };
@@ -61,7 +64,7 @@ pub fn fix_exactly(config: StartupConfig, by: String) -> Result<()> {
     if fixed.config == config { Ok(()) } else { Err(refused(fixed)) }
 }
 
-/// Fixes what the environment says, unless the configuration is fixed; `what` is in use at this line.
+/// Fixes the environment's configuration, if none is fixed; `what` is the use at source position `at`.
 pub fn first_use(what: &str, at: &Location<'_>) -> Result<()> {
     if FIXED.get().is_none() {
         fix(StartupConfig::from_env()?, format!("{what} at {at}"), disk::agree)?;
@@ -69,7 +72,7 @@ pub fn first_use(what: &str, at: &Location<'_>) -> Result<()> {
     Ok(())
 }
 
-/// As [`first_use`], with a description of the use.
+/// Fixes the environment's configuration, if none is fixed; `by` describes the use.
 pub fn first_use_by(by: impl FnOnce() -> String) -> Result<()> {
     if FIXED.get().is_none() {
         fix(StartupConfig::from_env()?, by(), disk::agree)?;
@@ -77,22 +80,22 @@ pub fn first_use_by(by: impl FnOnce() -> String) -> Result<()> {
     Ok(())
 }
 
-/// The configuration, which this use fixes if none has.
+/// The configuration; this use fixes the environment's if none is fixed.
 ///
 /// # Errors
-/// An environment that is not understood.
+/// A variable of the environment has an invalid value.
 pub fn current(what: &str, at: &Location<'_>) -> Result<&'static StartupConfig> {
     first_use(what, at)?;
     Ok(&FIXED.get().expect("it has been fixed").config)
 }
 
-/// The first use that fixed the configuration.
+/// Description of the first use, which fixed the configuration.
 #[cfg(feature = "mpi")]
 pub fn fixed_by() -> Option<&'static str> {
     FIXED.get().map(|fixed| &fixed.by[..])
 }
 
-/// The engine of the process. Before the first use it is the default, which nothing has chosen yet.
+/// The engine of the process; before the first use the default.
 pub fn engine() -> Engine {
     FIXED.get().map_or(Engine::default(), |fixed| fixed.config.engine)
 }
@@ -102,7 +105,7 @@ pub fn startup_config() -> Option<&'static StartupConfig> {
     FIXED.get().map(|fixed| &fixed.config)
 }
 
-/// Fixes a configuration in which arrays may be sharded among devices, if none is fixed.
+/// Fixes a configuration with SPMD (arrays may be sharded among devices), if none is fixed.
 ///
 /// # Errors
 /// [`Error::Settled`] if SPMD was off at the first use, such as an array made before: it names that and its line.
@@ -115,10 +118,10 @@ pub fn enable_spmd() -> Result<()> {
     require_spmd(at, usize::MAX)
 }
 
-/// Checks that arrays may be sharded among so many devices (`usize::MAX`: any number).
+/// Checks that arrays may be sharded among this number of devices (`usize::MAX`: any number).
 ///
 /// # Errors
-/// SPMD is off, or a mesh has more devices than there are.
+/// SPMD is off, or a mesh has more devices than the configuration allows.
 pub fn require_spmd(at: &Location<'_>, devices: usize) -> Result<()> {
     first_use("a mesh", at)?;
     let fixed = FIXED.get().expect("it has been fixed");

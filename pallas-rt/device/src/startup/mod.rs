@@ -1,7 +1,7 @@
-//! The startup configuration of a process: one value, which is fixed at the first use.
+//! The startup configuration of a process, which is fixed at the first use.
 //!
-//! - here: the value, from the program or from the environment; `backend`: names of devices; `fixed`: the first use, after which it cannot change;
-//!   `variables`: names that are misspelled.
+//! - here: the configuration, from the program or from the environment; `backend`: names of devices; `fixed`: the first
+//!   use, after which it cannot change; `variables`: misspelled names of variables.
 mod backend;
 mod fixed;
 mod variables;
@@ -25,21 +25,22 @@ const DEVICES: &str = "PALLAS_DEVICES";
 const DEADLINE: &str = "PALLAS_DEADLINE_MS";
 const BACKEND: &str = "PALLAS_DEVICE";
 
-/// The engine on which the devices of a mesh run.
+/// Engine that runs the devices of a mesh.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub enum Engine {
-    /// All in one process, each step for one device after the other: no device can wait for another. The default.
+    /// All devices in one process, each step for one device after the other: no device can wait for another. The
+    /// default.
     #[default]
     Lockstep,
-    /// All in one process, each on a thread of its own.
+    /// All devices in one process, each on its own thread.
     Threads,
-    /// Some in each process of an MPI job (feature `mpi`); `distributed::initialize` chooses it.
+    /// Some devices in each process of an MPI job (feature `mpi`); `distributed::initialize` chooses it.
     Mpi,
 }
 
-/// The startup configuration of a process. It is fixed by [`apply`](StartupConfig::apply), or as the environment says when the first
-/// array is made or the first kernel is compiled; afterwards it does not change.
+/// The startup configuration of a process. [`apply`](StartupConfig::apply) fixes it; otherwise the environment does,
+/// when the first array is made or the first kernel is compiled. Afterwards it does not change.
 ///
 /// ```
 /// use pallas_rt::startup::StartupConfig;
@@ -53,30 +54,30 @@ pub enum Engine {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct StartupConfig {
-    /// The device of arrays for which none is named, as in `PALLAS_DEVICE`; `best` if it is not set. See
+    /// Name of the default device for arrays, as in `PALLAS_DEVICE`; `best` if that is not set. See
     /// [`Client::from_env`](crate::Client::from_env).
     pub backend: String,
-    /// The engine on which the devices of a mesh run: `PALLAS_ENGINE` is `lockstep` or `threads`.
+    /// Engine that runs the devices of a mesh: `PALLAS_ENGINE` is `lockstep` or `threads`.
     pub engine: Engine,
     /// Number of processes among which devices are sharded: 1, or that of an MPI job.
     pub processes: usize,
-    /// The most devices that a mesh may have, `PALLAS_DEVICES`; `None` if it is not limited.
+    /// Maximum number of devices of a mesh, `PALLAS_DEVICES`; `None` if it is not limited.
     pub devices: Option<usize>,
-    /// True if arrays may be sharded among devices: `PALLAS_SPMD` is `1`, the default, or `0`.
+    /// Whether arrays may be sharded among devices: `PALLAS_SPMD` is `1`, the default, or `0`.
     pub spmd: bool,
-    /// The place of compiled kernels, and the processes that write them.
+    /// Location of compiled kernels on disk, and which processes write them.
     pub cache: DiskCache,
-    /// Time for which a process waits in an exchange for the others before it gives them up, `PALLAS_DEADLINE_MS`; one minute if
-    /// it is not set. Devices in one process need no such limit.
+    /// Time that a process waits in a collective for other processes, `PALLAS_DEADLINE_MS`; one minute if that is not
+    /// set. Devices in one process need no such limit.
     pub deadline: Duration,
-    /// Other variables `PALLAS_*` of the environment.
+    /// Other variables `PALLAS_*` of the environment, by name.
     pub flags: BTreeMap<String, String>,
     /// Versions of this crate, of its sources and of the kernel language.
     pub versions: [String; 3],
 }
 
 impl StartupConfig {
-    /// The choices of the environment.
+    /// Reads the configuration from the environment.
     ///
     /// # Errors
     /// [`Error::Environment`] for a variable with a value that is not allowed.
@@ -133,10 +134,9 @@ impl StartupConfig {
     /// Fixes the configuration of the process.
     ///
     /// # Errors
-    /// [`Error::Environment`] for a backend that names no device. [`Error::Settled`] if another one is fixed: it names the first use
-    /// and its line. [`Error::File`] for a cache folder
-    /// that others can write to. [`Error::Unsupported`] for [`Engine::Mpi`] without
-    /// `distributed::initialize`.
+    /// [`Error::Environment`] for a backend that names no device. [`Error::Settled`] if another configuration is fixed:
+    /// it names the first use and its line. [`Error::File`] for a cache folder that others can write to.
+    /// [`Error::Unsupported`] for [`Engine::Mpi`] without `distributed::initialize`.
     #[track_caller]
     pub fn apply(self) -> Result<()> {
         if parse(&self.backend).is_none() {
@@ -147,7 +147,7 @@ impl StartupConfig {
     }
 }
 
-/// One line for each choice.
+/// Writes one line for each choice.
 impl fmt::Display for StartupConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StartupConfig { backend, engine, processes, devices, spmd, cache, deadline, flags, versions } = self;

@@ -1,6 +1,6 @@
-//! Variables of the environment that look like ones of this crate, and are none.
+//! Environment variables whose names resemble this crate's, but are misspelled.
 
-/// The variables that this crate reads.
+/// Names of the variables that this crate reads.
 const KNOWN: [&str; 18] = [
     "PALLAS_CACHE_DIR",
     "PALLAS_CACHE_MIB",
@@ -22,10 +22,10 @@ const KNOWN: [&str; 18] = [
     "PALLAS_TUNE",
 ];
 
-/// Most letters in which a name differs from the one that is meant.
+/// Maximum number of letters in which a misspelled name differs from the intended one.
 const LETTERS: usize = 2;
 
-/// Returns the variable that is meant by a name which is none, if it differs in few letters.
+/// The variable that a misspelled name probably means; `None` if the name is correct or resembles no variable.
 pub(super) fn meant(name: &str) -> Option<&'static str> {
     if KNOWN.contains(&name) {
         return None;
@@ -34,7 +34,7 @@ pub(super) fn meant(name: &str) -> Option<&'static str> {
     distances.min().filter(|(letters, _)| *letters <= LETTERS).map(|(_, known)| known)
 }
 
-/// Number of letters to change, insert or delete (Levenshtein).
+/// Levenshtein distance: number of letters to change, insert or delete.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

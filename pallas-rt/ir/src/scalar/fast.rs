@@ -1,11 +1,11 @@
-//! CPU lane functions in `f32`: branch-free and `#[inline(always)]`, so that a loop over a strip vectorises.
+//! Scalar functions of the CPU in `f32`: branch-free and `#[inline(always)]`, so that a loop over a strip vectorises.
 //!
-//! Each states what its row promises; the laws sweep the whole range of `f32` against the `f64` reference.
-//! Coefficients: `exp` from Cephes, `tanh` from Eigen, `erf` from XLA, inverse circular functions
-//! from SLEEF, the rest after N. Juffa's fits. Sine, cosine and tangent have none: libm's reduction of any argument to a
-//! quarter turn has no short branch-free form.
+//! Each has the accuracy that its row in the table promises; tests compare all of `f32` with the `f64` reference.
+//! Coefficients: `exp` from Cephes, `tanh` from Eigen, `erf` from XLA, inverse circular functions from SLEEF, the rest
+//! after N. Juffa's fits. Sine, cosine and tangent have none: libm's reduction of any argument to a quarter turn has no
+//! short branch-free form.
 
-/// Horner's rule, highest power first.
+/// Evaluates a polynomial by Horner's rule; coefficients from the highest power down.
 #[inline(always)]
 fn poly<const N: usize>(x: f32, c: [f32; N]) -> f32 {
     let mut y = c[0];
@@ -15,20 +15,20 @@ fn poly<const N: usize>(x: f32, c: [f32; N]) -> f32 {
     y
 }
 
-/// Adding 1.5·2²³ rounds to nearest even and leaves the integer in the low bits. (`as i32` saturates: 4 times slower.)
+/// Constant whose addition rounds to nearest even and leaves the integer in the low bits. (`as i32` is 4 times slower.)
 const MAGIC: f32 = 12_582_912.0;
 
-/// The integer that a sum with [`MAGIC`] holds. Wrapping: a NaN brings any bits.
+/// The integer in a sum with [`MAGIC`]. Wraps, since a NaN may have any bits.
 #[inline(always)]
 fn integer(shifted: f32) -> i32 {
     (shifted.to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32)
 }
 
-/// A sum with this is a sum with [`MAGIC`] of `n + 126`: its low bits, shifted up, are those of 2ⁿ⁻¹ for -126 < n <= 128, and
-/// of 0 for n = -126.
+/// [`MAGIC`] plus 126: the low bits of `n + MAGIC_126`, shifted up, are those of 2ⁿ⁻¹ for -126 < n <= 128, and of 0 for
+/// n = -126.
 const MAGIC_126: f32 = MAGIC + 126.0;
 
-/// `(1 + y)·2ⁿ` from y and n shifted by [`MAGIC_126`]: 2¹²⁸ is no f32, so the factor is half of it.
+/// Returns `(1 + y)·2ⁿ` from y and `n + MAGIC_126`. Multiplies by half of the factor twice, since 2¹²⁸ is no f32.
 #[inline(always)]
 fn scale_126(y: f32, shifted: f32) -> f32 {
     let half = f32::from_bits(shifted.to_bits() << 23);
@@ -36,36 +36,36 @@ fn scale_126(y: f32, shifted: f32) -> f32 {
     half + half
 }
 
-/// 2ⁿ for -126 <= n <= 127.
+/// Returns 2ⁿ for -126 <= n <= 127.
 #[inline(always)]
 fn pow2(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)
 }
 
-/// Held between two numbers; NaN stays.
+/// Clamps a number; NaN stays.
 #[inline(always)]
 fn within(x: f32, low: f32, high: f32) -> f32 {
     let c = if x > high { high } else { x };
     if c < low { low } else { c }
 }
 
-/// `x = n·ln 2 + r` with `|r| <= ln 2 / 2`: n shifted by [`MAGIC`], and r.
+/// Splits `x = n·ln 2 + r` with `|r| <= ln 2 / 2`; returns `n + MAGIC` and r.
 #[inline(always)]
 fn split(x: f32) -> (f32, f32) {
     let shifted = x.mul_add(std::f32::consts::LOG2_E, MAGIC);
     (shifted, remainder(x, shifted - MAGIC))
 }
 
-/// `x - n·ln 2`, ln 2 in two parts.
+/// Returns `x - n·ln 2`, with ln 2 as the sum of two constants for accuracy.
 #[inline(always)]
 fn remainder(x: f32, n: f32) -> f32 {
     n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x))
 }
 
-/// `eʳ - 1` for `|r| <= ln 2 / 2`.
+/// Returns `eʳ - 1` for `|r| <= ln 2 / 2`.
 #[inline(always)]
 fn expm1_near_zero(r: f32) -> f32 {
-    // Pairs of powers: steps that need not wait for each other.
+    // Powers in pairs, whose steps do not depend on each other.
     let square = r * r;
     let high = r.mul_add(1.987_569_1e-4, 1.398_199_9e-3);
     let middle = r.mul_add(8.333_452e-3, 4.166_579_6e-2);
@@ -73,14 +73,14 @@ fn expm1_near_zero(r: f32) -> f32 {
     high.mul_add(square, middle).mul_add(square, low).mul_add(square, r)
 }
 
-/// `x·2ⁿ` in two factors, so that 2¹²⁸ does not overflow before the product does.
+/// Returns `x·2ⁿ`, multiplying by two factors so that 2¹²⁸ does not overflow before the product does.
 #[inline(always)]
 fn scale(x: f32, n: i32) -> f32 {
     let half = n >> 1;
     x * pow2(half) * pow2(n.wrapping_sub(half))
 }
 
-/// eˣ; flushes where it is about to leave the normal range.
+/// Returns eˣ; flushes to 0 or infinity near the ends of the normal range.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     // At the lower end n is -126 and the factor 0, at the upper one the product overflows.
@@ -90,7 +90,7 @@ pub(super) fn exp(x: f32) -> f32 {
     scale_126(expm1_near_zero(r), shifted)
 }
 
-/// 2ˣ; flushes where it is about to leave the normal range.
+/// Returns 2ˣ; flushes to 0 or infinity near the ends of the normal range.
 #[inline(always)]
 pub(super) fn exp2(x: f32) -> f32 {
     let x = within(x, -126.0, 128.0);
@@ -99,7 +99,7 @@ pub(super) fn exp2(x: f32) -> f32 {
     scale_126(expm1_near_zero(r), shifted)
 }
 
-/// `eˣ - 1` without cancellation near 0.
+/// Returns `eˣ - 1` without cancellation near 0.
 #[inline(always)]
 pub(super) fn expm1(x: f32) -> f32 {
     // Below -20 the result is -1.
@@ -110,7 +110,7 @@ pub(super) fn expm1(x: f32) -> f32 {
     if x > 88.8 { f32::INFINITY } else { y }
 }
 
-/// `x = m·2ⁿ` with m in [2/3, 4/3]: m - 1, and n as a float.
+/// Splits `x = m·2ⁿ` with m in [2/3, 4/3]; returns m - 1, and n as a float.
 #[inline(always)]
 fn exponent(x: f32) -> (f32, f32) {
     // Subnormals have no leading one: scale them up.
@@ -122,7 +122,7 @@ fn exponent(x: f32) -> (f32, f32) {
     (m, if tiny { n - 23.0 } else { n })
 }
 
-/// Half of eˣ for x >= 0: itself finite where hyperbolic functions are.
+/// Returns half of eˣ for x >= 0, which is finite wherever hyperbolic functions are.
 #[inline(always)]
 fn half_exp(x: f32) -> f32 {
     let (shifted, r) = split(within(x, 0.0, 89.5));
@@ -164,7 +164,7 @@ pub(super) fn log(x: f32) -> f32 {
     let y = log_positive(x);
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     let y = if x < 0.0 { f32::NAN } else { y };
-    // +inf and NaN give themselves.
+    // The logarithm of +inf or NaN is the operand.
     if x < f32::INFINITY { y } else { x }
 }
 
@@ -172,19 +172,19 @@ pub(super) fn log(x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn log1p(x: f32) -> f32 {
     let u = 1.0 + x;
-    // What the sum lost, as a correction of its logarithm; at infinity nothing was.
+    // The rounding error of the sum, as a correction of its logarithm; there is none at infinity.
     let lost = if x > 1.0 { 1.0 - (u - x) } else { x - (u - 1.0) };
     let correction = if u > 0.0 && u < f32::INFINITY { lost / u } else { 0.0 };
     log(u) + correction
 }
 
-/// `1 / (1 + e⁻ˣ)`
+/// Logistic function `1 / (1 + e⁻ˣ)`.
 #[inline(always)]
 pub(super) fn logistic(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// `ln(1 + eˣ)`
+/// Softplus `ln(1 + eˣ)`.
 #[inline(always)]
 pub(super) fn softplus(x: f32) -> f32 {
     let positive = if x > 0.0 { x } else { 0.0 };
@@ -195,17 +195,17 @@ pub(super) fn softplus(x: f32) -> f32 {
     positive + (log_positive(u) + lost / u)
 }
 
-/// Coefficients of `tanh`, numerator and denominator, highest powers first.
+/// Coefficients of the rational function for `tanh`: numerator and denominator, highest powers first.
 pub const TANH: ([f32; 7], [f32; 4]) = (
     [-2.760_768_5e-16, 2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619e-4, 4.893_525e-3],
     [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3],
 );
 
-/// From it on `tanh` is 1: the rational function, in fused steps, is exactly that here. So `1 - tanh²` is 0 where `tanh` rounds to
-/// 1; GELU's slope multiplies it by `x³`.
+/// Bound from which `tanh` is 1 in f32: the rational function with fused steps is exactly 1 here, so `1 - tanh²` is 0
+/// where `tanh` rounds to 1. GELU's slope multiplies that by `x³`.
 pub const TANH_BOUND: f32 = 7.908_863;
 
-/// tanh as a rational function, 13/6.
+/// Hyperbolic tangent as a rational function of degrees 13 and 6.
 #[inline(always)]
 pub(super) fn tanh(x: f32) -> f32 {
     let c = within(x, -TANH_BOUND, TANH_BOUND);
@@ -215,13 +215,13 @@ pub(super) fn tanh(x: f32) -> f32 {
     c * (p / q)
 }
 
-/// Coefficients of `erf`, numerator and denominator, highest powers first.
+/// Coefficients of the rational function for `erf`: numerator and denominator, highest powers first.
 pub const ERF: ([f32; 7], [f32; 5]) = (
     [-2.726_142_3e-10, 2.770_681_4e-8, -2.101_024e-6, -5.692_506_4e-5, -7.349_906_3e-4, -2.954_6e-3, -1.609_603_3e-2],
     [-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329_2e-3, -1.426_473_9e-2],
 );
 
-/// erf as a rational function on [-4, 4].
+/// Error function as a rational function on [-4, 4].
 #[inline(always)]
 pub(super) fn erf(x: f32) -> f32 {
     let c = within(x, -4.0, 4.0);
@@ -231,7 +231,7 @@ pub(super) fn erf(x: f32) -> f32 {
     c * (p / q)
 }
 
-/// Coefficients of `erfc`, highest powers first.
+/// Coefficients of the polynomial for `erfc`, highest powers first.
 pub const ERFC: [f32; 10] = [
     -4.011_392_6e-4,
     -1.230_752_1e-3,
@@ -245,14 +245,15 @@ pub const ERFC: [f32; 10] = [
     0.276_978_4,
 ];
 
-/// erfc with small relative error in its tail: `exp(-a²)` times a function of `(a - 2) / (a + 2)`.
+/// Complementary error function with small relative error in its tail: `exp(-a²)` times a function of
+/// `(a - 2) / (a + 2)`.
 #[inline(always)]
 pub(super) fn erfc(x: f32) -> f32 {
     let a = within(x.abs(), 0.0, 11.0);
     let q = (a - 2.0) / (a + 2.0);
     let p = poly(q, ERFC);
     let scaled = (p + 1.0) / a.mul_add(2.0, 1.0);
-    // The square's rounding error is worth a factor near 1.
+    // The rounding error of the square changes the exponential by a factor near 1.
     let square = a * a;
     let lost = (-a).mul_add(a, square);
     let y = scaled * exp(-square);
@@ -260,7 +261,7 @@ pub(super) fn erfc(x: f32) -> f32 {
     if x < 0.0 { 2.0 - y } else { y }
 }
 
-/// `x·Φ(x)` by erfc, as `1 + erf` cancels for negative `x`.
+/// GELU `x·Φ(x)`, by erfc, as `1 + erf` cancels for negative `x`.
 #[inline(always)]
 pub(super) fn gelu(x: f32) -> f32 {
     0.5 * x * erfc(-x * std::f32::consts::FRAC_1_SQRT_2)
@@ -286,7 +287,7 @@ fn atan_unit(x: f32) -> f32 {
     (p * s).mul_add(x, x)
 }
 
-/// Arctangent.
+/// Arctangent of a number.
 #[inline(always)]
 pub(super) fn atan(x: f32) -> f32 {
     let a = x.abs();
@@ -296,13 +297,13 @@ pub(super) fn atan(x: f32) -> f32 {
     y.copysign(x)
 }
 
-/// Angle of the point (x, y).
+/// Angle of the point (x, y), arctangent of `y / x` in the right quadrant.
 #[inline(always)]
 pub(super) fn atan2(y: f32, x: f32) -> f32 {
     let (a, b) = (y.abs(), x.abs());
     let steep = a > b;
     let (low, high) = if steep { (b, a) } else { (a, b) };
-    // 0/0 is no angle of its own, and neither is inf/inf.
+    // 0/0 and inf/inf are NaN, but the angle is defined.
     let ratio = if low == high { 1.0 } else { low / high };
     let ratio = if high == 0.0 { 0.0 } else { ratio };
     let angle = atan_unit(ratio);
@@ -311,7 +312,8 @@ pub(super) fn atan2(y: f32, x: f32) -> f32 {
     if x.is_nan() | y.is_nan() { f32::NAN } else { angle.copysign(y) }
 }
 
-/// Arcsine of |x|, and of its complement: `x` for |x| < 0.5 as it is, else by the half angle.
+/// Returns whether |x| < 0.5, and the arcsine of |x| if so, else that of `sqrt((1 - |x|) / 2)` (the half-angle
+/// formula).
 #[inline(always)]
 fn asin_parts(x: f32) -> (bool, f32) {
     let a = x.abs();

@@ -1,4 +1,4 @@
-//! Scalar operations: `table` holds the rows, `row` what a row expands to.
+//! Scalar operations: `table` holds them, a row each, and `row` what a row expands to.
 //!
 //! ```text
 //! Row  = doc+ Variant "=" name "<T:" Class ">(" (operand ":" Type),* ")" "->" result ":" Type "{" Cells "}"
@@ -17,136 +17,139 @@ pub use table::*;
 use crate::Literal;
 use crate::dtype::{Class, DType, Elem, Slice};
 
-/// The type of an operand or result in a row's signature.
+/// Type of an operand or result in the signature of an operation, which has one type parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ty {
-    /// The row's type parameter.
+    /// The operation's type parameter.
     T,
-    /// This type.
+    /// A fixed type.
     Is(DType),
 }
 
-/// What a NaN operand does to the result; the laws run it on the reference.
+/// Effect of a NaN operand on the result; tests hold the reference to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nan {
     /// Any NaN operand makes the result NaN.
     Propagates,
     /// Any NaN operand makes the result false.
     False,
-    /// The result says whether an operand is NaN.
+    /// The result states whether an operand is NaN.
     Tests,
-    /// NaN passes through if its operand is the one chosen.
+    /// The result is NaN if the operand that the operation chooses is.
     Chosen,
-    /// The operation has no floats, or treats them as bits.
+    /// Not applicable: the operation has no floats, or treats them as bits.
     Opaque,
 }
 
-/// What the WGSL text promises.
+/// Accuracy of an operation's WGSL text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gpu {
     /// Bit-equal to the reference for every operand.
     Exact,
-    /// Within so many ulp for finite operands and results; NaN and inf are whatever the driver does, denormals may be 0.
+    /// Within this many ulp for finite operands and results; NaN and inf depend on the driver, denormals may be 0.
     ///
-    /// A zero's sign need not count. Angles count up to a magnitude of 100. A remainder is that of a quotient which was rounded, and a fused product may
-    /// be rounded twice: they are so many ulp of the dividend, of the product off.
+    /// The sign of a zero may differ. For angles the bound holds up to a magnitude of 100. A remainder is computed from
+    /// a rounded quotient, and a fused product may be rounded twice: their bound is in ulp of the dividend and of the
+    /// product.
     Finite(u32),
 }
 
-/// Number of operations per element that `cost` counts for a row; see [`Row::cost`].
+/// Estimated work of an operation per element; see [`Row::cost`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
-    /// Arithmetic operations.
+    /// Number of arithmetic operations.
     pub arithmetic: u64,
-    /// Transcendental functions: exp, log, sin and the like.
+    /// Number of transcendental functions: exp, log, sin and the like.
     pub transcendental: u64,
 }
 impl Cost {
+    /// The cost of an operation that takes no time.
     const FREE: Cost = Cost { arithmetic: 0, transcendental: 0 };
 }
 
-/// The neutral element of a monoid, for every element type.
+/// Neutral element of a monoid, independent of the element type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Neutral {
-    /// 0.
+    /// The number 0.
     Zero,
-    /// 1.
+    /// The number 1.
     One,
-    /// -inf, or the lowest integer.
+    /// -inf, or the lowest integer of the type.
     Lowest,
-    /// inf, or the highest integer.
+    /// inf, or the highest integer of the type.
     Highest,
-    /// All bits set.
+    /// The integer with all bits set, or true.
     Ones,
 }
 
-/// The `fold` cell of a row that reductions can use: an associative, commutative operation of two elements.
+/// Properties of an operation that is a monoid, so that reductions can use it: associative and commutative.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fold {
-    /// The neutral element.
+    /// The monoid's neutral element.
     pub neutral: Neutral,
-    /// The WGSL function that folds over the threads of a subgroup, if WGSL has one.
+    /// Name of the WGSL function that folds over the threads of a subgroup; `None` if WGSL has none.
     pub subgroup: Option<&'static str>,
 }
 
-/// The syntax of a row in a kernel's body.
+/// Syntax of an operation in a kernel's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Surface {
-    /// A method of tiles and scalars with the row's name.
+    /// A method of tiles and scalars with the operation's name.
     Method,
-    /// An operator of Rust.
+    /// An operator of Rust, such as `+`.
     Operator,
-    /// A function.
+    /// A free function.
     Function,
 }
 
-/// The data of a row.
+/// Data of one scalar operation.
 #[derive(Debug)]
 pub struct Row {
-    /// In text and as a method.
+    /// Name in text and as a method.
     pub name: &'static str,
-    /// Names and types.
+    /// Name and type of each operand.
     pub operands: &'static [(&'static str, Ty)],
     /// Type of the result.
     pub result: Ty,
-    /// What `T` ranges over.
+    /// Class of element types that `T` ranges over.
     pub class: Class,
-    /// What a NaN does.
+    /// Effect of a NaN operand.
     pub nan: Nan,
-    /// What the WGSL text promises.
+    /// Accuracy of the WGSL text.
     pub gpu: Gpu,
-    /// Operations per element.
+    /// Operations per element, for cost estimates.
     pub cost: Cost,
-    /// The properties that folds need; `None` if the row is no monoid.
+    /// Properties of the operation as a monoid; `None` if it is not one.
     pub fold: Option<Fold>,
-    /// Its syntax in a kernel's body.
+    /// Syntax in a kernel's body.
     pub surface: Surface,
-    /// How far the `cpu` cell may be from the reference: relative and absolute; None if they are the same code.
+    /// Bounds of the `cpu` cell's error, relative and absolute; `None` if it is the reference's code.
     pub fast: Option<(f64, f64)>,
-    /// What it computes.
+    /// Doc comment of the operation.
     pub doc: &'static str,
 }
 
-/// One element's computation, per operand types. A row implements it for every type of its class.
+/// Computation of one element with operand types `A`. An operation implements it for every type of its class.
 pub trait Lane<A> {
     /// Type of the result.
     type Out: Elem;
-    /// Plain scalar Rust: the meaning of the operation.
+    /// Computes the result in plain scalar Rust, which defines the operation.
     fn reference(args: A) -> Self::Out;
-    /// What the CPU strips inline: the row's `cpu` cell, or the reference.
+    /// Computes the result as the CPU's loops do: the row's `cpu` cell, or the reference.
     fn fast(args: A) -> Self::Out;
 }
 
-/// Operands of one lane, and the strips they come from.
+/// Operands of one element (a tuple), read from strips: slices of consecutive elements, one per operand.
 pub trait Args: Copy {
-    /// One typed strip per operand.
+    /// Typed strips, one per operand.
     type Strips<'a>: Copy;
-    /// The typed strips, each cut to length `n`.
+    /// Converts untyped strips to typed ones of length `n`.
     fn strips<'a>(s: &[Slice<'a>], n: usize) -> Self::Strips<'a>;
-    /// Operands of element `i`.
+    /// Reads the operands of element `i`.
     fn at(s: Self::Strips<'_>, i: usize) -> Self;
 }
 
+/// Implements [`Args`] for a tuple of operands.
 macro_rules! args {
     ($($a:ident $i:tt),*) => {
         impl<$($a: Elem),*> Args for ($($a,)*) {
@@ -162,24 +165,24 @@ args! { A 0 }
 args! { A 0, B 1 }
 args! { A 0, B 1, C 2 }
 
-/// A computation that wants the types behind `(op, dtype)`: how backends turn data into monomorphised code.
+/// A function that is generic over an operation's types: backends get from `(op, dtype)` to monomorphised code by it.
 pub trait Visit {
-    /// What the visit gives.
+    /// Result of the function.
     type Out;
-    /// Called with the row and its operand types.
+    /// Runs with the operation and its operand types.
     fn visit<O: Lane<A>, A: Args>(self) -> Self::Out;
 }
 
-/// A computation that needs the Rust type behind `(monoid, dtype)`.
+/// A function that is generic over a monoid's element type, called for a `(monoid, dtype)` at run time.
 pub trait VisitMonoid {
-    /// The result of the visit.
+    /// Result of the function.
     type Out;
-    /// Called with the row and its element type.
+    /// Runs with the operation and its element type.
     fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) -> Self::Out;
 }
 
 impl ScalarOp {
-    /// In text and as a method.
+    /// Name in text and as a method.
     pub fn name(self) -> &'static str {
         self.row().name
     }
@@ -187,12 +190,12 @@ impl ScalarOp {
     pub fn arity(self) -> usize {
         self.row().operands.len()
     }
-    /// The row of this name.
+    /// Finds the operation of this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|op| op.name() == name)
     }
 
-    /// The neutral element for elements of a type; None if the row is no monoid.
+    /// The neutral element for this element type; `None` if the operation is not a monoid.
     pub fn neutral(self, dtype: DType) -> Option<Literal> {
         Some(match self.row().fold?.neutral {
             Neutral::Zero => Literal::new(dtype, 0.0),
@@ -202,18 +205,18 @@ impl ScalarOp {
             Neutral::Ones => Literal::ones(dtype),
         })
     }
-    /// The type in which a monoid folds elements of a type: that of [`DType::accumulator`] where each step rounds, so that a
-    /// sum or product of 16-bit floats is rounded once, at its end; else the elements' own.
+    /// The type in which a monoid folds elements of type `dtype`: [`DType::accumulator`] where each step rounds, so
+    /// that a sum or product of 16-bit floats is rounded once, at its end; otherwise `dtype` itself.
     pub fn accumulator(self, dtype: DType) -> Option<DType> {
         self.row().fold?;
         let rounds = dtype.is_float() && matches!(self, ScalarOp::Add | ScalarOp::Mul);
         Some(if rounds { dtype.accumulator() } else { dtype })
     }
-    /// Returns true if the row is a monoid of the elements of a type, so that any number of them can be combined.
+    /// Returns true if the operation is a monoid on this element type, so that any number of elements can be folded.
     pub fn is_monoid(self, dtype: DType) -> bool {
         self.row().fold.is_some() && self.infer(&[dtype; 2]) == Ok(dtype)
     }
-    /// The row for elements of a type: the greater of two truth values is their `or`, and the lesser their `and`.
+    /// The operation that replaces it for this element type: maximum and minimum of bools are `or` and `and`.
     #[must_use]
     pub fn monoid_of(self, dtype: DType) -> ScalarOp {
         match (self, dtype) {
@@ -222,7 +225,7 @@ impl ScalarOp {
             _ => self,
         }
     }
-    /// The result's type for operands of these types, or why there is none.
+    /// Returns the result's element type for operands of these types, or a message if they do not fit.
     pub fn infer(self, given: &[DType]) -> Result<DType, String> {
         let row = self.row();
         if given.len() != self.arity() {
@@ -261,8 +264,8 @@ impl std::fmt::Display for ScalarOp {
 }
 
 impl ScalarOp {
-    /// The result's shape: scalars fit every shape, else ranks are equal and each axis is the same or 1. The same code
-    /// for names and for numbers.
+    /// Returns the result's shape: scalars broadcast to every shape; tiles have equal ranks and along each axis equal
+    /// extents or 1. Works on symbolic and on constant sizes.
     pub fn infer_shape(self, args: &[&[crate::Dim]], facts: &crate::Facts) -> Result<Vec<crate::Dim>, crate::Diag> {
         use crate::diag::{At, Diag, agree, shape};
         if args.len() != self.arity() {

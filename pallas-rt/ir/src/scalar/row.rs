@@ -1,6 +1,7 @@
-//! What a row becomes. `scalar_ops!` takes all rows at once; every cell is required and in order.
+//! Macros that expand a row of the table. `scalar_ops!` takes all rows at once; every cell is required and in order.
 
-/// Rows -> the enum and its data, `Lane` per type, `visit`, `wgsl`, `jvp`, and `for_each_scalar_op!` for other crates.
+/// Expands rows to the enum and its data, `Lane` per type, `visit`, `wgsl`, `jvp`, and `for_each_scalar_op!` for other
+/// crates.
 macro_rules! scalar_ops {
     ($(
         $(#[doc = $doc:literal])+
@@ -15,15 +16,15 @@ macro_rules! scalar_ops {
             rust $surface:ident $($Trait:ident)?;
         }
     )*) => {
-        /// A scalar operation: applied to each element.
+        /// A scalar operation, applied to each element.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum ScalarOp { $($(#[doc = $doc])+ $Op),* }
 
         impl ScalarOp {
-            /// Every row.
+            /// All operations.
             pub const ALL: &[ScalarOp] = &[$(ScalarOp::$Op),*];
 
-            /// The row's data.
+            /// Data of the operation's row.
             pub fn row(self) -> &'static $crate::scalar::Row {
                 use $crate::scalar::{Cost, Gpu, Nan, Row};
                 #[allow(clippy::needless_update, reason = "a row may name every kind of work")]
@@ -44,22 +45,23 @@ macro_rules! scalar_ops {
                 }
             }
 
-            /// Calls `v` with the types behind this operation on `T = t`; None if `t` is outside its class.
+            /// Calls `v` with the Rust types of this operation on elements of type `t`; `None` if `t` is outside of its
+            /// class.
             pub fn visit<V: $crate::scalar::Visit>(self, t: $crate::DType, v: V) -> Option<V::Out> {
                 match self {
                     $(Self::$Op => class! { $Class visit_each (t, v) $Op $T ($($Arg),+) }),*
                 }
             }
 
-            /// Calls `v` with the types of this monoid on elements of `t`; `None` if the row is no monoid or `t` is
-            /// outside of its class.
+            /// Calls `v` with the Rust types of this monoid on elements of type `t`; `None` if the operation is not a
+            /// monoid or `t` is outside of its class.
             pub fn visit_monoid<V: $crate::scalar::VisitMonoid>(self, t: $crate::DType, v: V) -> Option<V::Out> {
                 match self {
                     $(Self::$Op => monoid! { $fold $Class (t, v) $Op $T }),*
                 }
             }
 
-            /// The WGSL expression; `ty` is the operands' WGSL type.
+            /// The operation as a WGSL expression of `args`; `ty` is the operands' WGSL type.
             #[allow(non_snake_case, unused_variables, clippy::useless_format, reason = "a text need not mention what a row binds")]
             pub fn wgsl(self, args: &[&str], ty: &str) -> String {
                 let second = match ty { "i32" | "u32" => "int", "bool" => "bool", _ => "float" };
@@ -73,12 +75,12 @@ macro_rules! scalar_ops {
                 }
             }
 
-            /// WGSL functions that the expression calls.
+            /// Source of WGSL functions that the expression calls, if any.
             pub fn wgsl_helper(self) -> Option<&'static str> {
                 match self { $(Self::$Op => helper!($($helper)?)),* }
             }
 
-            /// The tangent of the result: the sum of each operand's linear cell, or None for zero.
+            /// The tangent of the result `y`, summed over the operands' `jvp` cells; `None` for zero.
             #[allow(unused_variables, reason = "a derivative need not mention what a row binds")]
             pub fn jvp<'g>(self, args: &[$crate::E<'g>], y: $crate::E<'g>, tangents: &[Option<$crate::E<'g>>]) -> Option<$crate::E<'g>> {
                 use $crate::emit::{Zero, linear};
@@ -104,7 +106,7 @@ macro_rules! scalar_ops {
     };
 }
 
-/// One cell per operand -> `sum = linear(sum, tangent, cell)` each.
+/// Expands the `jvp` cells, one per operand, to `sum = linear(sum, tangent, cell)`.
 macro_rules! jvp_cells {
     ($Op:ident $sum:ident $at:ident [] []) => {};
     ($Op:ident $sum:ident $at:ident [$a:ident $($as:ident)*] [{ $j:expr } $($js:tt)*]) => {
@@ -116,6 +118,7 @@ macro_rules! jvp_cells {
     };
 }
 
+/// Expands a type in a signature to a [`Ty`](crate::scalar::Ty).
 macro_rules! ty {
     (T) => {
         $crate::scalar::Ty::T
@@ -128,6 +131,7 @@ macro_rules! ty {
     };
 }
 
+/// Expands the tolerances of a `cpu` cell.
 macro_rules! tolerance {
     () => {
         None
@@ -137,6 +141,7 @@ macro_rules! tolerance {
     };
 }
 
+/// Expands a `fold` cell.
 macro_rules! fold {
     (none) => {
         None
@@ -146,7 +151,7 @@ macro_rules! fold {
     };
 }
 
-/// -> `visit_each`, where both operands and the result have the same type.
+/// Expands to `visit_each` for a monoid, whose operands and result have the same type.
 macro_rules! monoid {
     (none $Class:ident ($t:ident, $v:ident) $Op:ident $T:ident) => {
         None
@@ -156,6 +161,7 @@ macro_rules! monoid {
     };
 }
 
+/// Expands the syntax of an operation.
 macro_rules! surface {
     (method) => {
         $crate::scalar::Surface::Method
@@ -171,6 +177,7 @@ macro_rules! surface {
     };
 }
 
+/// Expands an optional cell to an `Option`.
 macro_rules! helper {
     () => {
         None
@@ -180,7 +187,7 @@ macro_rules! helper {
     };
 }
 
-/// Class -> the list of its types, handed to another macro.
+/// Passes the types of a class to another macro.
 macro_rules! class {
     (Any $then:ident $($x:tt)*) => { $then! { [f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16 bool] $($x)* } };
     (Number $then:ident $($x:tt)*) => { $then! { [f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16] $($x)* } };
@@ -195,7 +202,7 @@ macro_rules! class {
     };
 }
 
-/// -> `match t { F32 => v.visit::<Exp, (f32,)>(), .. }`
+/// Expands to `match t { F32 => v.visit::<Exp, (f32,)>(), .. }`.
 macro_rules! visit_each {
     ([$($L:ident)*] ($t:ident, $v:ident) $Op:ident $T:ident $args:tt) => {{
         #[allow(unused_imports, reason = "a class need not have these types")]
@@ -212,7 +219,7 @@ macro_rules! visit_one {
     ($v:ident $Op:ident $T:ident ($($Arg:ident),+)) => { $v.visit::<$Op, ($($Arg,)+)>() };
 }
 
-/// Class -> which `eval` kinds are required, and the types each is pasted for.
+/// Expands `eval` cells, whose kinds the class requires, to a `lane!` for each type.
 macro_rules! lanes {
     (Any $Op:ident $T:ident $s:tt $o:ident { float: $f:expr, int: $i:expr, bool: $b:expr } $cpu:tt) => {
         lanes! { Number $Op $T $s $o { float: $f, int: $i } $cpu }
@@ -256,7 +263,7 @@ macro_rules! lanes {
     };
 }
 
-/// One type -> `impl Lane<(T, T)> for Add`, with the row's `T` an alias of that type.
+/// Expands to `impl Lane<(T, T)> for Add` for one type, to which the row's `T` is an alias.
 macro_rules! lane {
     ($L:ident $Op:ident $T:ident ($($arg:ident: $Arg:ident),+) $Out:ident { $eval:expr } { same }) => {
         lane! { $L $Op $T ($($arg: $Arg),+) $Out { $eval } { f32 $eval } }
@@ -277,7 +284,7 @@ macro_rules! lane {
     };
 }
 
-/// A 16-bit float -> the `f32` lane between two conversions.
+/// Expands to the implementation for a 16-bit float: the `f32` lane between two conversions.
 macro_rules! half {
     ($L:ident $Op:ident $T:ident ($($arg:ident: $Arg:ident),+) $Out:ident) => {
         const _: () = {
@@ -298,10 +305,11 @@ macro_rules! half {
     };
 }
 
-/// Signatures and docs only -> `for_each_scalar_op! { callback }`, callable from every crate.
+/// Exports signatures and docs of the rows as `for_each_scalar_op! { callback }`, callable from every crate.
 macro_rules! export {
     (($d:tt) $($rows:tt)*) => {
-        /// Calls `callback!` with `doc* Op name T Class (operand: Type, ..) Result surface Trait?;` per row.
+        /// Calls `callback!` with a line `doc* Op name T Class (operand: Type, ..) Result surface Trait?;` per
+        /// operation.
         #[macro_export]
         macro_rules! for_each_scalar_op {
             ($d callback:ident) => { $d callback! { $($rows)* } };

@@ -1,6 +1,7 @@
-//! WGSL functions that rows name, for what the language lacks. Literals stay finite: WGSL rejects infinities and NaN.
+//! WGSL functions that rows of the table call, for operations that the language lacks. Literals stay finite: WGSL
+//! rejects infinities and NaN.
 
-/// Quotient of integers: compilers reject `/` by a constant zero, and the result of `i32::MIN / -1` depends on the
+/// Division of integers. WGSL compilers reject `/` by a constant zero, and the result of `i32::MIN / -1` depends on the
 /// driver.
 pub(super) const DIV: &str = "fn div_i32(a: i32, b: i32) -> i32 {
     let whole = a / select(b, 1, b == 0 || b == -1);
@@ -10,8 +11,8 @@ fn div_u32(a: u32, b: u32) -> u32 {
     return select(a / max(b, 1u), ~0u, b == 0u);
 }";
 
-/// Remainder of integers: as [`DIV`]. GLSL leaves `%` of negative numbers undefined, and drivers treat them as
-/// unsigned.
+/// Remainder of integers, for the reasons stated at [`DIV`]; and GLSL leaves `%` of negative numbers undefined, which
+/// drivers treat as unsigned.
 pub(super) const REM: &str = "fn rem_i32(a: i32, b: i32) -> i32 {
     let d = select(b, 1, b == 0 || b == -1);
     return select(a - a / d * d, a, b == 0);
@@ -20,7 +21,7 @@ fn rem_u32(a: u32, b: u32) -> u32 {
     return select(a % max(b, 1u), a, b == 0u);
 }";
 
-/// Power: WGSL leaves a negative base open. `sqrt` of it makes the NaN of a fraction's power.
+/// Power. WGSL does not define it for a negative base; `sqrt` of that makes the NaN of a fractional power.
 pub(super) const POW: &str = "fn pow_f32(a: f32, b: f32) -> f32 {
     let whole = b == trunc(b);
     let odd = fract(abs(b) * 0.5) == 0.5;
@@ -29,7 +30,7 @@ pub(super) const POW: &str = "fn pow_f32(a: f32, b: f32) -> f32 {
     return select(select(y, negative, a < 0.0), 1.0, b == 0.0);
 }";
 
-/// `ln(1 + x)`: near zero, where drivers' logarithms of nearly 1 lose digits, the series of the inverse tanh.
+/// `ln(1 + x)`. Near zero, where drivers' logarithms of nearly 1 lose digits, it uses the series of the inverse tanh.
 pub(super) const LOG1P: &str = "fn log1p_f32(x: f32) -> f32 {
     let s = x / (2.0 + x);
     let q = s * s;
@@ -37,14 +38,15 @@ pub(super) const LOG1P: &str = "fn log1p_f32(x: f32) -> f32 {
     return select(log(1.0 + x), p, x > -0.3 && x < 0.5);
 }";
 
-/// Arc sine: a Taylor polynomial near zero, where drivers subtract from a right angle and lose precision.
+/// Arcsine. Near zero, where drivers subtract from a right angle and lose precision, it uses a Taylor polynomial.
 pub(super) const ASIN: &str = "fn asin_f32(x: f32) -> f32 {
     let q = x * x;
     let p = x * (1.0 + q * (0.16666667 + q * (0.075 + q * (0.044642857 + q * 0.030381944))));
     return select(asin(x), p, abs(x) < 0.3);
 }";
 
-/// Hyperbolic tangent: Taylor near zero, where drivers take the difference of exponentials, and 1 where it rounds to that.
+/// Hyperbolic tangent. Near zero, where drivers subtract exponentials, it uses a Taylor polynomial; it is 1 where it
+/// rounds to 1.
 pub(super) const TANH: &str = "fn tanh_f32(x: f32) -> f32 {
     let q = x * x;
     let p = x * (1.0 + q * (-0.33333334 + q * (0.13333334 + q * (-0.053968254 + q * 0.021869488))));
@@ -52,20 +54,20 @@ pub(super) const TANH: &str = "fn tanh_f32(x: f32) -> f32 {
     return select(far, p, abs(x) < 0.3);
 }";
 
-/// Hyperbolic sine: as [`TANH`].
+/// Hyperbolic sine. Near zero, where drivers subtract exponentials, it uses a Taylor polynomial.
 pub(super) const SINH: &str = "fn sinh_f32(x: f32) -> f32 {
     let q = x * x;
     let p = x * (1.0 + q * (0.16666667 + q * (0.008333334 + q * 0.0001984127)));
     return select(sinh(x), p, abs(x) < 0.5);
 }";
 
-/// `eˣ - 1`: Taylor where the difference would cancel.
+/// `eˣ - 1`. Where the difference would cancel, it uses a Taylor polynomial.
 pub(super) const EXPM1: &str = "fn expm1_f32(x: f32) -> f32 {
     let p = x * (1.0 + x * (0.5 + x * (0.16666667 + x * (0.041666668 + x * (0.008333334 + x * (0.0013888889 + x * 0.0001984127))))));
     return select(exp(x) - 1.0, p, abs(x) < 0.6);
 }";
 
-/// Complementary error function, by Chebyshev (Numerical Recipes).
+/// Complementary error function, by Chebyshev approximation (Numerical Recipes).
 pub(super) const ERFC: &str = "fn erfc_f32(x: f32) -> f32 {
     let z = abs(x);
     let t = 1.0 / (1.0 + 0.5 * z);

@@ -1,6 +1,6 @@
-//! Reference functions that std lacks, in f64.
+//! Reference functions in f64 that std lacks.
 
-/// erf by a series of positive terms below 3, by the continued fraction of erfc above.
+/// Error function, by a series of positive terms below 3 and the continued fraction of erfc above.
 pub(super) fn erf(x: f64) -> f64 {
     let (a, two_over_sqrt_pi) = (x.abs(), 2.0 / std::f64::consts::PI.sqrt());
     let y = if a < 3.0 {
@@ -21,7 +21,7 @@ pub(super) fn erf(x: f64) -> f64 {
     if x.is_nan() { x } else { y.copysign(x) }
 }
 
-/// erfc without cancellation for large `x`.
+/// Complementary error function, without cancellation for large `x`.
 pub(super) fn erfc(x: f64) -> f64 {
     if x < 3.0 {
         return 1.0 - erf(x);

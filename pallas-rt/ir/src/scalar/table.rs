@@ -2,8 +2,8 @@
 use super::shader::{ASIN, DIV, ERF, ERFC, EXPM1, LOG1P, POW, REM, SINH, TANH};
 use super::{fast, special};
 
-/// The larger or smaller of two floats: NaN if one is; of two zeros the one whose bits are both's joined. Without branches, so
-/// that loops become vectors.
+/// Computes the larger or smaller of two floats: NaN if one is NaN; for two zeros the zero with the joined bits of
+/// both. Has no branches, so that loops become vectors.
 macro_rules! extreme {
     ($T:ident, $is_first:expr, $of_bits:tt, $a:ident, $b:ident) => {{
         let one = if $is_first { $a } else { $b };
@@ -68,7 +68,7 @@ scalar_ops! {
         jvp  |da| da, |db| -(db * ((a - y) / b).round());
         rust operator Rem;
     }
-    /// `a` to the power `b`; at `a = 0` the slope by `b` is that of `0 * log(1)`.
+    /// `a` to the power `b`; at `a = 0` the logarithm in the derivative by `b` counts as 0.
     Pow = pow<T: Real>(a: T, b: T) -> y: T {
         eval float: a.powf(b);
         cpu  same;
@@ -80,7 +80,7 @@ scalar_ops! {
         rust method;
     }
     /// The smaller of two; -0 is below +0 (IEEE 754-2019), and NaN propagates. On a GPU the zero may have either sign.
-    /// Of equal operands each has half of the slope.
+    /// Equal operands get half of the derivative each.
     Minimum = minimum<T: Number>(a: T, b: T) -> y: T {
         eval float: extreme!(T, a < b, |, a, b), int: a.min(b);
         cpu  same;
@@ -93,7 +93,7 @@ scalar_ops! {
         rust method;
     }
     /// The larger of two; +0 is above -0 (IEEE 754-2019), and NaN propagates. On a GPU the zero may have either sign.
-    /// Of equal operands each has half of the slope.
+    /// Equal operands get half of the derivative each.
     Maximum = maximum<T: Number>(a: T, b: T) -> y: T {
         eval float: extreme!(T, a > b, &, a, b), int: a.max(b);
         cpu  same;
@@ -281,7 +281,7 @@ scalar_ops! {
         jvp  |_| Zero, |da| c.select(da, da.zero()), |db| c.select(db.zero(), db);
         rust function;
     }
-    /// `x` held between `lo` and `hi`; where `x` is a bound it has the whole slope.
+    /// `x` limited to `lo` to `hi`; where `x` equals a bound the derivative is that of `x`.
     Clamp = clamp<T: Number>(x: T, lo: T, hi: T) -> y: T {
         eval float: if x < lo { lo } else if x > hi { hi } else { x }, int: if x < lo { lo } else if x > hi { hi } else { x };
         cpu  same;

@@ -1,115 +1,118 @@
-//! How an operation's result is made from its operands: the one interface that the interpreter and every backend lower.
+//! Access forms: how an operation's result is made from its operands. Interpreter and backends lower these alone.
 use super::Nest;
 use crate::{Dim, ScalarOp};
 
-/// The form of a structural operation, for given operand shapes.
+/// The access form of a structural operation, for given operand shapes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Access {
-    /// Each result element is one operand element: that of the first piece whose bounds hold. Backends may copy a piece
-    /// wherever its bounds hold, so it has an element of its operand there, also where an earlier piece is the result.
+    /// Each result element is one operand element: that of the first piece whose bounds hold. Pieces must be readable
+    /// wherever their bounds hold, even where an earlier piece gives the result, since backends may copy any of them
+    /// there.
     Map(Vec<Piece>),
-    /// The same row-major position of operand 0.
+    /// Each result element is the element of operand 0 at the same row-major position.
     Flat,
-    /// Sum of products over pairs of axes; the result has batch axes, free axes of `a`, free axes of `b`.
+    /// Sum of products over pairs of axes; the result has the batch axes, then the free axes of `a`, then those of `b`.
     Contract {
-        /// (axis of a, axis of b) that both keep.
+        /// Pairs (axis of a, axis of b) that both operands share and the result keeps.
         batch: Vec<(usize, usize)>,
-        /// (axis of a, axis of b) summed over.
+        /// Pairs (axis of a, axis of b) that are summed over.
         contract: Vec<(usize, usize)>,
     },
-    /// A monoid folded over axes, which stay with extent 1; in the traced form the result may be without them.
+    /// Fold of a monoid over axes, which stay with extent 1; in the traced form the result may drop them.
     Fold {
-        /// The monoid.
+        /// The monoid that folds.
         op: ScalarOp,
-        /// Axes folded.
+        /// The axes to fold.
         axes: Vec<usize>,
     },
-    /// A monoid folded over products of elements, or over elements, at affine positions.
+    /// Fold of a monoid over elements, or products of elements, at affine positions.
     Nest(Nest),
-    /// Inclusive running fold along an axis.
+    /// Inclusive running fold of a monoid along an axis.
     Scan {
-        /// The monoid.
+        /// The monoid that folds.
         op: ScalarOp,
-        /// The axis.
+        /// The axis to scan.
         axis: usize,
-        /// From the end.
+        /// Whether the scan runs from the end to the start.
         reverse: bool,
     },
-    /// i32 position of the extreme element along an axis, which stays with extent 1; in the traced form the result may be
-    /// without it. The first of ties; a NaN wins.
+    /// i32 position of the extreme element along an axis, which stays with extent 1; in the traced form the result may
+    /// drop it. Of equal elements the first wins; a NaN wins over numbers.
     Arg {
-        /// Largest, else smallest.
+        /// Whether the largest element is sought, else the smallest.
         max: bool,
-        /// The axis.
+        /// The axis to search.
         axis: usize,
     },
     /// Windows of operand 0 at starts that operand 1 gives. A window that would leave the operand is moved inside.
     Gather {
-        /// The windows; their elements are the result's.
+        /// The windows, whose elements are those of the result.
         windows: Windows,
-        /// True if a start outside of the operand is a mistake, which the interpreter reports.
+        /// Whether a start outside of the operand is an error, which the interpreter reports.
         checked: bool,
     },
-    /// Operand 0 with windows of it combined with the elements of operand 2, at starts that operand 1 gives, in the order
-    /// of the starts. A window that would leave the operand is skipped.
+    /// Operand 0, with windows of it combined with the elements of operand 2, at starts that operand 1 gives, in the
+    /// order of the starts. A window that would leave the operand is skipped.
     Scatter {
-        /// The windows; their elements are those of operand 2.
+        /// The windows, whose elements are combined with those of operand 2.
         windows: Windows,
-        /// Combines an element with that of a window; `None`: the latter replaces it.
+        /// Combines an element of operand 0 with one of operand 2; `None`: the latter replaces it.
         op: Option<ScalarOp>,
     },
-    /// Elements of operand 0 in order along an axis: the first ones, as many as the result has there. Equal elements keep
-    /// their order.
+    /// Operand 0 sorted along an axis; the result has the first elements, as many as its extent there. Equal elements
+    /// keep their order.
     Sort {
-        /// The axis.
+        /// The axis to sort along.
         axis: usize,
-        /// The order.
+        /// The order of elements.
         order: Order,
-        /// The result is their i32 positions along the axis.
+        /// Whether the result is the elements' i32 positions along the axis instead of the elements.
         positions: bool,
     },
-    /// The coordinate along an axis.
+    /// The coordinate of each element along an axis.
     Iota {
-        /// The axis.
+        /// The axis that is counted along.
         axis: usize,
     },
-    /// Conversion to the result's type, element by element.
+    /// Conversion of each element to the result's type.
     Cast,
-    /// The same bits as the result's type.
+    /// Each element's bits as a value of the result's type.
     Bitcast,
-    /// Elementwise integer power.
+    /// Each element to this integer power.
     Powi(i32),
 }
 
-/// Windows of an operand, whose elements another array has: the result of a gather, the updates of a scatter.
+/// Windows of an operand, addressed by start vectors. Their elements are those of a second array, the *windows' array*:
+/// the result of a gather, the updates of a scatter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Windows {
-    /// One per axis of the operand.
+    /// Each axis of the operand.
     pub axes: Vec<WindowAxis>,
-    /// For each axis of the indices but that of their start vectors: the same axis of the windows' array.
+    /// For each axis of the array of starts, without that along which a start vector lies: the axis of the windows'
+    /// array.
     pub index: Vec<usize>,
-    /// The axis of the indices along which start vectors lie; `None`: each index is a vector of one start.
+    /// The axis of the array of starts along which start vectors lie; `None`: each element is a vector of one start.
     pub vector: Option<usize>,
 }
 
-/// The coordinate along an axis of the operand: `start + coordinate` in the windows' array, each 0 where there is none.
-/// Without a start the axis and that of the windows' array are parallel.
+/// The coordinate along one axis of the operand: `start + coordinate in the windows' array`, where an absent term is 0.
+/// Without a start the axis is parallel with one of the windows' array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WindowAxis {
-    /// Position of the start in its vector.
+    /// Index of the start in its vector.
     pub start: Option<usize>,
-    /// Axis of the windows' array.
+    /// Axis of the windows' array that counts inside of the window.
     pub axis: Option<usize>,
-    /// Extent of a window; 1 for an axis that both arrays' index positions share.
+    /// Extent of a window; 1 for an axis that is parallel with an axis of the starts.
     pub size: Dim,
 }
 
 impl Windows {
-    /// The number of starts in a vector.
+    /// Number of starts in a vector.
     pub fn starts(&self) -> usize {
         self.axes.iter().filter(|w| w.start.is_some()).count()
     }
-    /// The highest start along each addressed axis of an operand of this shape, in the order of a start vector.
+    /// Highest valid start along each addressed axis of an operand of this shape, in the order of a start vector.
     pub fn last(&self, operand: &[Dim]) -> Vec<i64> {
         let number = |d: &Dim| d.as_number().expect("an access form has sizes of numbers");
         let mut last = vec![0; self.starts()];
@@ -120,8 +123,8 @@ impl Windows {
         }
         last
     }
-    /// Returns true if each window is one row of an operand of this shape: its last axis is whole, and of all others, which
-    /// have starts or are parallel with index positions, it has one element.
+    /// Returns true if each window is one row of an operand of this shape: it has the whole last axis, and one element
+    /// along all others, which have starts or are parallel with an axis of the starts.
     pub fn are_rows(&self, operand: &[usize]) -> bool {
         let (Some((last, others)), Some(&n)) = (self.axes.split_last(), operand.last()) else { return false };
         let is = |window: &WindowAxis, n: usize| window.size.as_number() == Some(n as i64);
@@ -130,7 +133,7 @@ impl Windows {
         let is_whole = last.start.is_none() && last.axis.is_some() && !is_position(last) && is(last, n);
         is_whole && !others.is_empty() && others.iter().all(is_one)
     }
-    /// The axes of the windows' array that are axes inside of a window.
+    /// Axes of the windows' array that count inside of a window.
     pub fn inner(&self) -> Vec<usize> {
         self.axes.iter().filter_map(|w| w.axis).filter(|axis| !self.index.contains(axis)).collect()
     }
@@ -139,39 +142,39 @@ impl Windows {
 /// The order of elements in a [`Access::Sort`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Order {
-    /// From the smallest: -0 equals +0; NaNs are equal to each other, and last.
+    /// Ascending; -0 equals +0; NaNs are equal to each other, and last.
     Ascending,
-    /// From the largest: -0 equals +0; NaNs are equal to each other, and first.
+    /// Descending; -0 equals +0; NaNs are equal to each other, and first.
     Descending,
-    /// From the largest by the total order of IEEE 754: +0 is above -0, a NaN is above all numbers, or below all if its
-    /// sign is negative.
+    /// Descending by the total order of IEEE 754: +0 is above -0; a NaN is above all numbers, or below all if its sign
+    /// is negative.
     Largest,
 }
 
-/// A part of a [`Access::Map`].
+/// A part of the result of an [`Access::Map`], which is read from one operand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    /// The operand read.
+    /// Index of the operand that is read.
     pub operand: usize,
-    /// One per axis of that operand.
+    /// Position along each axis of that operand.
     pub index: Vec<Index>,
-    /// `lo <= coordinate < hi` of a result axis; no bounds: everywhere.
+    /// Part of the result: axes with bounds `lo <= coordinate < hi`; none: the whole result.
     pub bounds: Vec<(usize, Dim, Dim)>,
 }
 
-/// `offset + stride * coordinate` of a result axis; without an axis always `offset`.
+/// Affine position `offset + stride * coordinate of a result axis`; without an axis always `offset`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Index {
-    /// The result axis.
+    /// The result axis whose coordinate counts; `None`: the position is always `offset`.
     pub axis: Option<usize>,
-    /// Factor.
+    /// Factor of the coordinate.
     pub stride: Dim,
-    /// Constant.
+    /// Constant term.
     pub offset: Dim,
 }
 
 impl Piece {
-    /// Returns true if the piece has an element of its operand wherever its bounds hold in a result. All sizes are numbers.
+    /// Returns true if the piece reads only existing elements wherever its bounds hold. All sizes must be constants.
     pub fn is_inside(&self, operand: &[Dim], result: &[Dim]) -> bool {
         let number = |d: &Dim| d.as_number().expect("an access form has sizes of numbers");
         let mut within: Vec<(i64, i64)> = result.iter().map(|d| (0, number(d))).collect();
@@ -192,15 +195,15 @@ impl Piece {
 }
 
 impl Index {
-    /// The result's own coordinate.
+    /// The coordinate along a result axis.
     pub fn of(axis: usize) -> Index {
         Index { axis: Some(axis), stride: 1i64.into(), offset: 0i64.into() }
     }
-    /// The coordinate shifted by `offset`.
+    /// The coordinate along a result axis plus `offset`.
     pub fn shifted(axis: usize, offset: Dim) -> Index {
         Index { offset, ..Index::of(axis) }
     }
-    /// Always the first element.
+    /// Position 0.
     pub fn first() -> Index {
         Index { axis: None, stride: 0i64.into(), offset: 0i64.into() }
     }

@@ -1,4 +1,4 @@
-//! Operand axes spread over the axes of another shape.
+//! Broadcast: operand axes are mapped to axes of another shape.
 use super::{
     Access, Arg, Batch, Draw, Index, Piece, Reduce, Sample, Structural, Transpose, arity, axes_exist,
     derive::{behind, linear},
@@ -10,27 +10,28 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp, Type};
 use std::fmt;
 
-/// `result[i, j] = x[j]` for `dims` of `[1]`: each axis of the operand is 1 or as its axis of the result. A scalar, which
-/// has no axis, fits every shape and all `dims`.
+/// Broadcast to a shape, `result[i, j] = x[j]` for `dims` of `[1]`: each axis of the operand has extent 1 or that of
+/// its axis in the result. A scalar, which has no axis, fits every shape and all `dims`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Broadcast {
-    /// The result's shape.
+    /// Shape of the result.
     pub to: Vec<Dim>,
-    /// Result axis of each operand axis. All axes in order is the form of equal ranks, and is not written in text.
+    /// Axis of the result for each axis of the operand. All axes in order is the default for equal ranks, and is not in
+    /// text.
     pub dims: Vec<usize>,
 }
 
 methods! { ($) Broadcast;
-    /// Axes of extent 1 stretched to `shape`.
+    /// Stretches axes of extent 1 to `shape`.
     fn broadcast<T: Elem>(shape: Sizes) -> T { Broadcast::to(shape) }
 }
 
 impl Broadcast {
-    /// A scalar, or an operand of the result's rank.
+    /// Creates the broadcast of a scalar, or of an operand with the result's rank.
     pub fn to(to: Vec<Dim>) -> Self {
         Broadcast { dims: (0..to.len()).collect(), to }
     }
-    /// For each axis of an operand: that it is stretched.
+    /// For each axis of an operand: whether it is stretched.
     fn stretched(&self, of: &[Dim]) -> impl Iterator<Item = bool> {
         of.iter().zip(&self.dims).map(|(n, &axis)| one(n) && !one(&self.to[axis]))
     }
@@ -46,6 +47,7 @@ impl fmt::Display for Broadcast {
     }
 }
 
+/// Returns true for extent 1.
 fn one(d: &Dim) -> bool {
     d.as_number() == Some(1)
 }

@@ -1,4 +1,4 @@
-//! Operands one behind the other along an axis.
+//! Concatenation of operands along an axis.
 use super::{
     Access, Arg, Batch, Draw, Index, Piece, Sample, Slice, Structural, axes_exist, derive::linear, draw::along,
     same_dtype,
@@ -9,10 +9,10 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, Type};
 use std::fmt;
 
-/// All other axes agree.
+/// Concatenates operands along an axis; all other axes must have equal extents.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Concat {
-    /// The axis.
+    /// The axis to concatenate along.
     pub axis: usize,
 }
 

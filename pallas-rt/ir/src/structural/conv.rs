@@ -9,23 +9,26 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp, Type};
 use std::fmt;
 
-/// `result[n, o, i..] = Σ lhs[n, c, (stride · i + spacing · k - low) / dilation ..] · rhs[o, c, k..]` over `c` and `k`,
-/// in type `acc`: StableHLO's `convolution`. Window elements are not reversed.
+/// Convolution as in StableHLO, over `c` and `k` in type `acc`; window elements are not reversed:
+///
+/// ```text
+/// result[n, o, i..] = Σ lhs[n, c, (stride · i + spacing · k - low) / dilation ..] · rhs[o, c, k..]
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Conv {
-    /// The window's movement along each spatial axis.
+    /// Movement of the window along each spatial axis.
     pub windows: Vec<WindowDim>,
-    /// Groups of features of both operands, of which each is convolved on its own.
+    /// Number of groups of features of both operands; each group is convolved separately.
     pub groups: usize,
-    /// Groups of batches of `lhs` and of output features of `rhs`; not together with `groups`.
+    /// Number of groups of batches of `lhs` and of output features of `rhs`; only one of both numbers may exceed 1.
     pub batch_groups: usize,
-    /// Axes of `lhs`: batch, feature, spatial axes.
+    /// Axes of `lhs` that are batch, feature, and spatial axes, in this order.
     pub lhs: Vec<usize>,
-    /// Axes of `rhs`: output feature, input feature, spatial axes.
+    /// Axes of `rhs` that are output feature, input feature, and spatial axes, in this order.
     pub rhs: Vec<usize>,
-    /// Axes of the result: batch, feature, spatial axes.
+    /// Axes of the result that are batch, feature, and spatial axes, in this order.
     pub out: Vec<usize>,
-    /// Type of the products, the sums and the result.
+    /// Element type of the products, the sums and the result.
     pub acc: DType,
 }
 
@@ -39,7 +42,7 @@ impl fmt::Display for Conv {
     }
 }
 
-/// A value in a rule, and its shape in numbers.
+/// A value in a derivative rule, with its shape in numbers.
 #[derive(Clone)]
 struct Shaped<'g> {
     value: E<'g>,
@@ -52,11 +55,12 @@ impl<'g> Shaped<'g> {
         let shape = shape.iter().map(|n| number(n).expect("rules have sizes of numbers")).collect();
         Shaped { value, shape }
     }
+    /// Reshapes the value.
     fn shaped(self, shape: Vec<usize>) -> Self {
         let to = shape.iter().map(|&n| Dim::from(n)).collect();
         Shaped { value: self.value.apply(Reshape { to }, &[self.value]), shape }
     }
-    /// The axis `from` at place `to`.
+    /// Transposes axis `from` to position `to`.
     fn moved(self, from: usize, to: usize) -> Self {
         let mut axes: Vec<usize> = (0..self.shape.len()).collect();
         let axis = axes.remove(from);
@@ -65,7 +69,7 @@ impl<'g> Shaped<'g> {
         let value = if from == to { self.value } else { self.value.apply(Transpose { axes }, &[self.value]) };
         Shaped { value, shape }
     }
-    /// The axis `from` as the outer part of axis `to`, which is counted without it.
+    /// Merges axis `from`, as the outer part, with axis `to`, whose index does not count `from`.
     fn merged(self, from: usize, to: usize) -> Self {
         let moved = self.moved(from, to);
         let mut shape = moved.shape.clone();
@@ -73,30 +77,31 @@ impl<'g> Shaped<'g> {
         shape[to] *= outer;
         moved.shaped(shape)
     }
-    /// An axis as two: the outer one of `n` parts.
+    /// Splits an axis into two, of which the outer has extent `n`.
     fn divided(self, axis: usize, n: usize) -> Self {
         let mut shape = self.shape.clone();
         shape[axis] /= n.max(1);
         shape.insert(axis, n);
         self.shaped(shape)
     }
+    /// Converts the value from one element type to another.
     fn cast(self, from: DType, to: DType) -> Self {
         let value = if from == to { self.value } else { self.value.apply(Cast { to }, &[self.value]) };
         Shaped { value, ..self }
     }
 }
 
-/// The axes with the first two exchanged: features as batches.
+/// Swaps the first two axes: features take the role of batches.
 fn exchanged(axes: &[usize]) -> Vec<usize> {
     [&[axes[1], axes[0]], &axes[2..]].concat()
 }
 
 impl Conv {
-    /// Number of groups of either kind.
+    /// Number of groups of whichever kind.
     fn parts(&self) -> usize {
         self.groups.max(self.batch_groups)
     }
-    /// For each spatial axis: the extents in `lhs`, in `rhs`, and in the result.
+    /// Extents of each spatial axis in `lhs`, in `rhs` and in the result.
     fn extents(&self, lhs: &[Dim], rhs: &[Dim]) -> Vec<[i64; 3]> {
         let number = |n: &Dim| n.as_number().expect("sizes are numbers");
         let of = |(i, own): (usize, &WindowDim)| {
@@ -105,13 +110,13 @@ impl Conv {
         };
         self.windows.iter().enumerate().map(of).collect()
     }
-    /// Zeros of the type `dtype`.
+    /// Zeros of type `dtype` with this shape; `like` is a value of type `from`.
     fn zeros<'g>(like: E<'g>, from: DType, dtype: DType, shape: &[Dim]) -> E<'g> {
         let zero = like.number(0.0);
         let zero = if from == dtype { zero } else { zero.apply(Cast { to: dtype }, &[zero]) };
         zero.stretched(shape)
     }
-    /// The cotangent of `lhs`: a convolution of the cotangent by the reversed window.
+    /// Cotangent of `lhs`: a convolution of the cotangent with the reversed window.
     fn of_lhs<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> E<'g> {
         let mut rhs = Shaped::new(args[1].value, args[1].shape).cast(args[1].dtype, self.acc);
         if self.parts() > 1 {
@@ -145,7 +150,7 @@ impl Conv {
         }
         made.value
     }
-    /// The cotangent of `rhs`: a convolution of `lhs` by the cotangent, with batches as features.
+    /// Cotangent of `rhs`: a convolution of `lhs` with the cotangent, with batches as features.
     fn of_rhs<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> E<'g> {
         let extents = self.extents(args[0].shape, args[1].shape);
         let is_empty = |shape: &[Dim]| shape.iter().any(|n| n.as_number() == Some(0));
@@ -246,7 +251,7 @@ impl Structural for Conv {
         let batches = number(&lhs[self.lhs[0]]) / self.batch_groups as i64;
         let (outputs, inputs) = (number(&rhs[self.rhs[0]]) / parts, number(&rhs[self.rhs[1]]));
         let extents = self.extents(lhs, rhs);
-        // The axes: batch, group, output feature, places; input feature, elements of the window.
+        // The axes: batch, group, output feature, window positions; input feature, elements of the window.
         let (group, feature, first) = (1, 3 + spatial, 4 + spatial);
         let axis = |role| move |extent: i64| Loop { extent, role };
         let axes = [batches, parts, outputs].map(axis(Role::Parallel)).into_iter();
@@ -279,7 +284,7 @@ impl Structural for Conv {
         if size == 0 {
             return Some(Self::zeros(args[0].value, args[0].dtype, self.acc, &batch.before(&shape)));
         }
-        // Operands with the axis first.
+        // Operands with the batch axis first.
         let operand = |i: usize| match batch.axes[i] {
             Some(_) => Shaped::new(batch.front(i, &args[i]), &batch.before(args[i].shape)),
             None => Shaped::new(args[i].value, args[i].shape),
@@ -289,7 +294,7 @@ impl Structural for Conv {
         let parts = self.parts();
         let mut made = Shaped { value: lhs.value, shape: Shaped::new(lhs.value, &shape).shape };
         match [batch.axes[0].is_some(), batch.axes[1].is_some()] {
-            // One group more for each.
+            // Both operands have the batch axis: it multiplies the number of groups.
             [true, true] => {
                 let into = if self.batch_groups > 1 { self.lhs[0] } else { self.lhs[1] };
                 let counted = if self.batch_groups > 1 { &mut op.batch_groups } else { &mut op.groups };
@@ -299,7 +304,7 @@ impl Structural for Conv {
                 made.value = lhs.value.apply(op, &[lhs.value, rhs.value]);
                 made = made.divided(self.out[1], size).moved(self.out[1], 0);
             }
-            // More batches, inside of each batch group.
+            // Only `lhs` has the batch axis: it joins the batches inside of each batch group.
             [true, false] => {
                 let at = self.lhs[0];
                 let lhs = match self.batch_groups {
@@ -310,7 +315,7 @@ impl Structural for Conv {
                 made.value = lhs.value.apply(op, &[lhs.value, rhs.value]);
                 made = made.divided(self.out[0], size).moved(self.out[0], 0);
             }
-            // More output features, inside of each group.
+            // Only `rhs` has the batch axis: it joins the output features inside of each group.
             _ => {
                 let (at, to) = (self.rhs[0], self.out[1]);
                 let rhs = match parts {

@@ -1,28 +1,29 @@
-//! Elementwise operations that need a second type or an attribute, so are no rows of the scalar table.
+//! Elementwise operations with a second type or an attribute, which are therefore not in the scalar table.
 use super::{Access, Arg, Batch, Draw, Sample, Structural, arity, same_dtype};
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// Conversion as Rust's `as`: floats saturate into integers and NaN becomes 0; `bool` is `x != 0`.
+/// Conversion of the element type like Rust's `as`: floats saturate into integers and NaN becomes 0; `bool` is
+/// `x != 0`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cast {
-    /// The result's element type.
+    /// Element type of the result.
     pub to: DType,
 }
 
-/// The same bits read as another type of the same size.
+/// Reinterpretation of the elements' bits as another type of the same size.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Bitcast {
-    /// The result's element type.
+    /// Element type of the result.
     pub to: DType,
 }
 
-/// Integer power by repeated multiplication; a negative exponent is the reciprocal.
+/// Elementwise integer power by repeated multiplication; a negative exponent gives the reciprocal.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Powi {
-    /// The exponent.
+    /// The exponent, equal for all elements.
     pub exponent: i32,
 }
 
@@ -46,6 +47,7 @@ impl fmt::Display for Powi {
     }
 }
 
+/// Implements [`Structural`] for an elementwise operation with one attribute.
 macro_rules! elementwise {
     ($Op:ident $name:literal $attribute:ident $access:expr, $dtype:expr, $jvp:expr, $transpose:expr, $draw:expr, $samples:expr) => {
         impl Structural for $Op {
@@ -93,7 +95,7 @@ macro_rules! elementwise {
     };
 }
 elementwise!(Cast "cast" to |_| Access::Cast, |op, _| Ok(op.to), |op, _, dx| {
-    // What is rounded to whole numbers has no slope.
+    // A conversion to integers has no derivative.
     op.to.is_float().then(|| dx.apply(op.clone(), &[dx]))
 }, |op, from, y| {
     (op.to.is_float() && from.is_float()).then(|| y.apply(Cast { to: from }, &[y]))

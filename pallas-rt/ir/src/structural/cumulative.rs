@@ -1,4 +1,4 @@
-//! Running folds.
+//! Running folds along an axis, such as running sums.
 use super::{
     Access, Arg, Batch, Concat, Draw, Reverse, Sample, Slice, Structural, arity, axes_exist, draw, draw::along, monoid,
 };
@@ -8,14 +8,14 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp};
 use std::fmt;
 
-/// `result[i] = x[0] op .. op x[i]` along an axis.
+/// Running fold along an axis: `result[i] = x[0] op .. op x[i]`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cumulative {
-    /// A monoid: a row with a `fold` cell.
+    /// The monoid: an operation with a `fold` cell in the table.
     pub op: ScalarOp,
-    /// The axis.
+    /// The axis to fold along.
     pub axis: usize,
-    /// From the end.
+    /// Whether the fold runs from the end to the start.
     pub reverse: bool,
 }
 
@@ -36,12 +36,12 @@ impl fmt::Display for Cumulative {
     }
 }
 
-/// A value and its tangent.
+/// A value and its tangent, in forward differentiation.
 type Dual<'g> = (E<'g>, E<'g>);
 
 impl Cumulative {
-    /// The prefixes of `n` elements along the axis, with their tangents, by the tree of `lax.associative_scan`: among equal
-    /// elements it decides which one has how much of the slope.
+    /// Computes the running folds of `n` elements along the axis, with their tangents, by the tree of
+    /// `lax.associative_scan`, which determines how equal elements share the derivative of a maximum.
     ///
     /// ```text
     /// odd  = prefixes of (x[0] op x[1], x[2] op x[3], ..)
@@ -75,7 +75,7 @@ impl Cumulative {
         let mut pair = with(later + 1);
         pair.insert(self.axis + 1, 1i64.into());
         let woven = |even: E<'g>, odd: E<'g>| {
-            // Where an odd one lacks at the end, any element takes its place, and is cut off.
+            // If the last odd element is missing, any element takes its place and is cut off afterwards.
             let odd =
                 if later == half { odd.apply(Concat { axis: self.axis }, &[odd, cut(odd, 0, 1, 1)]) } else { odd };
             let pairs = even.apply(Concat { axis: self.axis + 1 }, &[even.shaped(&pair), odd.shaped(&pair)]);
@@ -85,6 +85,7 @@ impl Cumulative {
         (woven(even.0, odd.0), woven(even.1, odd.1))
     }
 
+    /// Combines two values elementwise, with their tangents.
     fn combined<'g>(&self, (a, da): Dual<'g>, (b, db): Dual<'g>) -> Dual<'g> {
         let y = a.emit(Term::Scalar(self.op), &[a, b]);
         let d = self.op.jvp(&[a, b], y, &[Some(da), Some(db)]);

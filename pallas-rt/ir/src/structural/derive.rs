@@ -1,25 +1,25 @@
-//! What rules of derivatives and of batching are made from.
+//! Building blocks of rules for derivatives and batching.
 use super::{Broadcast, Cast, Reduce, Reshape, Scatter, StructuralOp, Transpose};
 use crate::emit::Term;
 use crate::{DType, Dim, E, ScalarOp};
 
-/// An operand in a rule.
+/// An operand in a derivative or batching rule.
 #[derive(Clone, Copy)]
 pub struct Arg<'a, 'g> {
-    /// The value.
+    /// The operand's value.
     pub value: E<'g>,
-    /// Its shape; in [`Structural::batched`](super::Structural::batched) without the axis more.
+    /// The operand's shape; in [`Structural::batched`](super::Structural::batched) without the batch axis.
     pub shape: &'a [Dim],
-    /// Its element type.
+    /// The operand's element type.
     pub dtype: DType,
 }
 
-/// The axis more in [`Structural::batched`](super::Structural::batched).
+/// The batch axis in [`Structural::batched`](super::Structural::batched).
 #[derive(Clone, Debug)]
 pub struct Batch<'a> {
-    /// Its extent.
+    /// Extent of the batch axis.
     pub size: Dim,
-    /// Where each operand has it, if it has.
+    /// Position of the batch axis in each operand; `None` if the operand does not have it.
     pub axes: &'a [Option<usize>],
 }
 
@@ -28,27 +28,30 @@ impl<'g> E<'g> {
     pub fn apply(self, op: impl Into<StructuralOp>, args: &[E<'g>]) -> E<'g> {
         self.emit(Term::Structural(op.into()), args)
     }
-    /// A scalar, typed like this value.
+    /// A scalar constant of this value's type.
     pub fn number(self, x: f64) -> E<'g> {
         self.emit(Term::Number(x), &[self])
     }
+    /// Reshapes the value.
     pub(super) fn shaped(self, to: &[Dim]) -> E<'g> {
         self.apply(Reshape { to: to.to_vec() }, &[self])
     }
+    /// Broadcasts the value.
     pub(super) fn stretched(self, to: &[Dim]) -> E<'g> {
         self.apply(Broadcast::to(to.to_vec()), &[self])
     }
+    /// Sums over axes, which stay with extent 1.
     pub(super) fn summed(self, axes: Vec<usize>) -> E<'g> {
         self.apply(Reduce::keeping(ScalarOp::Add, axes), &[self])
     }
 }
 
 impl Batch<'_> {
-    /// A shape with the axis more in front.
+    /// The shape with the batch axis added at the front.
     pub(super) fn before(&self, shape: &[Dim]) -> Vec<Dim> {
         [std::slice::from_ref(&self.size), shape].concat()
     }
-    /// Operand `i` with the axis more in front.
+    /// Operand `i` with the batch axis in front; broadcast along it if it has none.
     pub(super) fn front<'g>(&self, i: usize, arg: &Arg<'_, 'g>) -> E<'g> {
         let Some(at) = self.axes[i] else {
             let op = Broadcast { to: self.before(arg.shape), dims: (1..=arg.shape.len()).collect() };
@@ -57,17 +60,18 @@ impl Batch<'_> {
         let axes: Vec<usize> = std::iter::once(at).chain((0..=arg.shape.len()).filter(|&a| a != at)).collect();
         if at == 0 { arg.value } else { arg.value.apply(Transpose { axes }, &[arg.value]) }
     }
+    /// All operands with the batch axis in front.
     pub(super) fn all<'g>(&self, args: &[Arg<'_, 'g>]) -> Vec<E<'g>> {
         args.iter().enumerate().map(|(i, a)| self.front(i, a)).collect()
     }
 }
 
-/// The axes one further back.
+/// Shifts axis numbers by 1, to make room for a batch axis at position 0.
 pub(super) fn behind(axes: &[usize]) -> Vec<usize> {
     axes.iter().map(|a| a + 1).collect()
 }
 
-/// The tangent of an operation that is linear in all operands together.
+/// The tangent of an operation that is linear in all operands together: the operation on their tangents.
 pub(super) fn linear<'g>(
     op: &(impl Into<StructuralOp> + Clone),
     args: &[Arg<'_, 'g>],
@@ -78,8 +82,8 @@ pub(super) fn linear<'g>(
     Some(some.apply(op.clone(), &tangents))
 }
 
-/// The cotangent of an operand whose elements were read at positions, each perhaps many times: what came back, added up at
-/// those positions in the type that accumulates it. What came back from one position has nothing to be added to.
+/// The cotangent of an operand whose elements were gathered, some perhaps many times: scatters and adds `cotangent` at
+/// their positions, in the accumulator's type, unless there is only one position.
 pub(super) fn scattered<'g>(op: Scatter, to: &Arg<'_, 'g>, index: (E<'g>, &[Dim]), cotangent: E<'g>) -> E<'g> {
     let (own, wide, (index, positions)) = (to.dtype, to.dtype.accumulator(), index);
     let mut others = (0..positions.len()).filter(|axis| *axis != op.index_vector_dim);

@@ -1,4 +1,4 @@
-//! Contraction of two operands.
+//! Contraction of two operands: sums of products.
 use super::{Access, Arg, Batch, Cast, Draw, Sample, Structural, Transpose, arity, axes_exist, draw::along};
 use crate::diag::{At, Diag, agree, shape};
 use crate::dim::Verdict;
@@ -6,28 +6,29 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, Type};
 use std::fmt;
 
-/// `result[batch.., free of a.., free of b..] = Σ a·b` over `contract`, in type `acc`; pairs are (axis of a, axis of b).
+/// Contraction in type `acc`: `result[batch.., free of a.., free of b..] = Σ a·b` over `contract`. Pairs are (axis of
+/// a, axis of b).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Dot {
-    /// Axes that both keep.
+    /// Pairs of axes that both operands share and the result keeps.
     pub batch: Vec<(usize, usize)>,
-    /// Axes summed over.
+    /// Pairs of axes that are summed over.
     pub contract: Vec<(usize, usize)>,
-    /// Type of the products, the sums and the result.
+    /// Element type of the products, the sums and the result.
     pub acc: DType,
 }
 
 impl Dot {
-    /// `[m, k] · [k, n]`.
+    /// The matrix product `[m, k] · [k, n]`.
     pub fn matmul(acc: DType) -> Self {
         Dot { batch: vec![], contract: vec![(1, 0)], acc }
     }
-    /// The operands changed places.
+    /// The contraction with the operands swapped.
     pub fn turned(&self) -> Self {
         let turn = |pairs: &[(usize, usize)]| pairs.iter().map(|&(a, b)| (b, a)).collect();
         Dot { batch: turn(&self.batch), contract: turn(&self.contract), acc: self.acc }
     }
-    /// Axes of `a` (side 0) or `b` (side 1) that are neither batch nor contracted.
+    /// Axes of `a` (side 0) or `b` (side 1) that are neither batch nor contracted: free axes.
     pub fn free(&self, side: usize, rank: usize) -> Vec<usize> {
         let own = |p: &(usize, usize)| if side == 0 { p.0 } else { p.1 };
         let used: Vec<usize> = self.batch.iter().chain(&self.contract).map(own).collect();
@@ -38,8 +39,8 @@ impl Dot {
 methods! { ($) Dot; }
 
 impl Dot {
-    /// The product `op` of operands of which that on `side` has an axis of this size in front, which the result has in
-    /// front too. Shapes are those without it.
+    /// Applies `op`, which is `self` with a batch axis of extent `size` at the front of the operand on `side` only, and
+    /// moves that axis to the front of the result. `shapes` are those without the axis.
     fn with_free<'g>(&self, op: Dot, mut all: [E<'g>; 2], shapes: [&[Dim]; 2], side: usize, size: &Dim) -> E<'g> {
         let free = |of: usize| self.free(of, shapes[of].len());
         let ranks = [0, 1].map(|of| shapes[of].len() + usize::from(of == side));
@@ -159,7 +160,7 @@ impl Structural for Dot {
         Access::Contract { batch: self.batch.clone(), contract: self.contract.clone() }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        // Axes of an operand that has the axis more in front.
+        // Pairs of axes for operands that have the batch axis in front.
         let behind = |has: [bool; 2]| {
             move |p: &[(usize, usize)]| {
                 p.iter().map(|(a, b)| (a + usize::from(has[0]), b + usize::from(has[1]))).collect::<Vec<_>>()
@@ -173,7 +174,7 @@ impl Structural for Dot {
             op.batch.insert(0, (0, 0));
             return Some(all[0].apply(op, &all));
         }
-        // One operand alone has the axis: it is a free axis of the product, the first one of its side.
+        // Only one operand has the batch axis: it is a free axis of the product, the first of its side.
         Some(self.with_free(op, all, [args[0].shape, args[1].shape], usize::from(has[1]), &batch.size))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
@@ -207,7 +208,7 @@ impl Structural for Dot {
                 cotangent.apply(Dot { batch, contract, acc: self.acc }, &[cotangent, factor])
             };
             let made = cast(made, self.acc, args[own].dtype);
-            // It has batch, own free axes, and what was contracted in the other's order.
+            // Its axes: batch, own free axes, and the contracted axes in the order of the other operand.
             let mut contracted: Vec<(usize, usize)> =
                 self.contract.iter().map(|p| (of(p, other), of(p, own))).collect();
             contracted.sort_unstable();

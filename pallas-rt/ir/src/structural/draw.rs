@@ -1,43 +1,43 @@
 //! The interface between an operation and the generator of random kernels.
 use crate::{DType, Literal, Type};
 
-/// A generator of random kernels, as an operation's [`draw`](super::Structural::draw) sees it. It draws numbers, and
+/// A generator of random kernels, as [`draw`](super::Structural::draw) of an operation uses it: it draws numbers, and
 /// chooses the operands in order.
 pub trait Draw {
-    /// A number below `n`; 0 if `n` is 0.
+    /// Draws a number below `n`; 0 if `n` is 0.
     fn below(&mut self, n: usize) -> usize;
     /// Chooses a value whose type fits as the next operand; `None` if no value does.
     fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type>;
     /// Appends a scalar constant as the next operand.
     fn constant(&mut self, x: Literal);
-    /// Maps the elements of the last operand, which are i32, into `0..end`.
+    /// Brings the elements of the last chosen operand, which are i32, into `0..end`.
     fn within(&mut self, end: usize);
     /// Draws an element type that the kernel's devices support.
     fn dtype(&mut self) -> DType;
-    /// The shape of most tiles of the kernel.
+    /// Shape of most tiles of the kernel.
     fn shape(&mut self) -> Vec<usize>;
 }
 
-/// Draws any value.
+/// Accepts a value of any type as an operand.
 pub(super) fn any(_: &Type) -> bool {
     true
 }
 
-/// Draws any value, and one of its axes.
+/// Chooses an operand with at least one axis, and draws one of its axes.
 pub(super) fn along(from: &mut dyn Draw) -> Option<(Type, usize)> {
     let x = from.operand(&|ty| !ty.is_scalar())?;
     let axis = from.below(x.shape.len());
     Some((x, axis))
 }
 
-/// Draws a monoid that is defined for an element type.
+/// Draws a monoid that is defined on an element type.
 pub(super) fn monoid(from: &mut dyn Draw, dtype: DType) -> Option<crate::ScalarOp> {
     let defined = |op: &crate::ScalarOp| op.row().fold.is_some() && op.row().class.dtypes().contains(&dtype);
     let monoids: Vec<crate::ScalarOp> = crate::ScalarOp::ALL.iter().copied().filter(defined).collect();
     monoids.get(from.below(monoids.len())).copied()
 }
 
-/// Returns true for a shape of a few elements, at least one.
+/// Returns true for a shape of 1 to 4096 elements.
 pub(super) fn fits(shape: &[crate::Dim]) -> bool {
     let n = shape.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_number()?));
     n.is_some_and(|n| (1..=4096).contains(&n))

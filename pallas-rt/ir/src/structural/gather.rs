@@ -1,4 +1,4 @@
-//! Windows of an operand at positions given by data.
+//! Gather: windows of an operand at positions given by data.
 use super::indexed::{Numbers, held, positions};
 use super::{
     Access, Arg, Batch, Draw, Sample, Scatter, Structural, Windows, arity,
@@ -11,23 +11,23 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, MAX_RANK, ScalarOp};
 use std::fmt;
 
-/// StableHLO's gather. Each start vector in the indices addresses a window of the operand; one that would leave the
-/// operand is moved to the nearest place inside. The result has the axes of the indices without that of the start vectors,
-/// and the axes of the windows at `offset_dims`.
+/// Gather as in StableHLO. Each start vector in the indices addresses a window of the operand; a window that would
+/// leave the operand is moved to the nearest position inside. The result has the axes of the indices without that of
+/// the start vectors, and the axes of the windows at `offset_dims`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Gather {
-    /// Axes of the result that are axes of the windows, ascending.
+    /// Axes of the result that count inside of windows, ascending.
     pub offset_dims: Vec<usize>,
-    /// Axes of the operand that windows do not have; their extent there is 1.
+    /// Axes of the operand that windows do not have; their extent in a window is 1.
     pub collapsed_slice_dims: Vec<usize>,
     /// Axes of the operand that are parallel with axes of the indices.
     pub operand_batching_dims: Vec<usize>,
-    /// Those axes of the indices.
+    /// Axes of the indices that are parallel with `operand_batching_dims`, in the same order.
     pub start_indices_batching_dims: Vec<usize>,
-    /// The axis of the operand that each start of a vector addresses.
+    /// For each number of a start vector: the axis of the operand that it addresses.
     pub start_index_map: Vec<usize>,
-    /// The axis of the indices along which start vectors lie. If it is the rank of the indices, each index is a vector of
-    /// one start.
+    /// Axis of the indices along which start vectors lie; the rank of the indices if each index is a vector of one
+    /// start.
     pub index_vector_dim: usize,
     /// Extents of a window along each axis of the operand.
     pub slice_sizes: Vec<Dim>,
@@ -36,6 +36,7 @@ pub struct Gather {
 methods! { ($) Gather; }
 
 impl Gather {
+    /// The dimension numbers under the names shared with scatter.
     fn numbers(&self) -> Numbers<'_> {
         Numbers {
             name: Self::NAME,
@@ -47,11 +48,11 @@ impl Gather {
             vector: self.index_vector_dim,
         }
     }
-    /// Its windows, for indices of this rank.
+    /// The windows, for indices of this rank.
     pub fn windows(&self, index_rank: usize) -> Windows {
         self.numbers().windows(&self.slice_sizes, index_rank)
     }
-    /// The scatter that writes where this operation reads.
+    /// The scatter that writes the elements which this operation reads, combined by `op`.
     pub fn reversed(&self, op: Option<ScalarOp>) -> Scatter {
         Scatter {
             update_window_dims: self.offset_dims.clone(),

@@ -1,52 +1,53 @@
-//! What gather and scatter have in common: StableHLO's dimension numbers, and which starts fit.
+//! Shared parts of gather and scatter: StableHLO's dimension numbers, and which starts fit.
 use super::{Arg, Broadcast, Concat, Reduce, WindowAxis, Windows, axes_exist};
 use crate::diag::{At, Diag, agree, shape};
 use crate::dim::Verdict;
 use crate::{DType, Dim, E, Facts, ScalarOp};
 
-/// The dimension numbers of both.
+/// The dimension numbers of a gather or scatter, under common names.
 #[derive(Clone, Copy)]
 pub(super) struct Numbers<'a> {
-    /// The operation.
+    /// Name of the operation.
     pub(super) name: &'static str,
-    /// Axes of the windows' array that are axes inside of a window, in the order of the operand's.
+    /// Axes of the windows' array that count inside of a window, in the order of the operand's axes.
     pub(super) window: &'a [usize],
-    /// Axes of the operand that windows do not have, in which they have extent 1.
+    /// Axes of the operand in which windows have extent 1, which the windows' array drops.
     pub(super) dropped: &'a [usize],
     /// Axes of the operand that are parallel with axes of the indices.
     pub(super) batching: &'a [usize],
-    /// Those axes of the indices.
+    /// Axes of the indices that are parallel with the operand's `batching` axes, in the same order.
     pub(super) index_batching: &'a [usize],
-    /// The axis of the operand that each start addresses.
+    /// For each number of a start vector: the axis of the operand that it addresses.
     pub(super) map: &'a [usize],
-    /// The axis of the indices along which start vectors lie; their rank, if each index is a vector of one start.
+    /// Axis of the indices along which start vectors lie; the indices' rank if each index is a vector of one start.
     pub(super) vector: usize,
 }
 
 impl Numbers<'_> {
+    /// Error about these dimension numbers.
     fn wrong(&self, at: At, found: String, help: impl Into<String>) -> Result<(), Diag> {
         Err(Diag::new("indices", at, format!("`{}`: {found}", self.name), help))
     }
 
-    /// The axes of an operand that windows have.
+    /// Axes of an operand of this rank that the windows' array has.
     pub(super) fn kept(&self, rank: usize) -> Vec<usize> {
         (0..rank).filter(|axis| !self.dropped.contains(axis) && !self.batching.contains(axis)).collect()
     }
 
-    /// The axes of the indices but that of their start vectors.
+    /// Axes of the indices without that of the start vectors.
     fn positions(&self, index_rank: usize) -> impl Iterator<Item = usize> {
         (0..index_rank).filter(move |&axis| axis != self.vector)
     }
 
-    /// The number of axes of the windows' array.
+    /// Rank of the windows' array.
     pub(super) fn rank(&self, index_rank: usize) -> usize {
         self.positions(index_rank).count() + self.window.len()
     }
 
-    /// That the numbers fit an operand and indices.
+    /// Checks that the numbers fit an operand and indices of these shapes.
     ///
     /// # Errors
-    /// They do not.
+    /// They do not fit.
     pub(super) fn check(&self, x: &[Dim], index: &[Dim], facts: &Facts) -> Result<(), Diag> {
         let addressed = [self.dropped, self.batching].concat();
         axes_exist(self.name, &addressed, x)?;
@@ -81,7 +82,7 @@ impl Numbers<'_> {
         Ok(())
     }
 
-    /// The axes of the windows' array, in order: an axis of the operand, or one of the indices.
+    /// Origin of each axis of the windows' array: `Ok(axis of the operand)` or `Err(axis of the indices)`.
     pub(super) fn axes(&self, rank: usize, index_rank: usize) -> Vec<Result<usize, usize>> {
         let (mut kept, mut positions) = (self.kept(rank).into_iter(), self.positions(index_rank));
         let axis = |axis| match self.window.contains(&axis) {
@@ -91,7 +92,7 @@ impl Numbers<'_> {
         (0..self.rank(index_rank)).map(axis).collect()
     }
 
-    /// The access form, for windows of these extents.
+    /// The windows of the access form, with these extents along the operand's axes.
     pub(super) fn windows(&self, sizes: &[Dim], index_rank: usize) -> Windows {
         let axes = self.axes(sizes.len(), index_rank);
         let index: Vec<usize> = (0..axes.len()).filter(|&axis| axes[axis].is_err()).collect();
@@ -109,7 +110,7 @@ impl Numbers<'_> {
     }
 }
 
-/// That the indices are i32.
+/// Checks that the indices are i32.
 pub(super) fn positions(name: &str, index: DType) -> Result<(), Diag> {
     if index == DType::I32 {
         return Ok(());
@@ -117,7 +118,7 @@ pub(super) fn positions(name: &str, index: DType) -> Result<(), Diag> {
     Err(Diag::new("dtype", At::Operand(1), format!("`{name}` at positions of {index}"), "the indices are i32"))
 }
 
-/// The nearest starts at which windows lie inside of an operand.
+/// Clamps starts such that their windows are inside of the operand.
 pub(super) fn held<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>) -> E<'g> {
     let last = windows.last(operand);
     let highest = match last[..] {
@@ -133,7 +134,7 @@ pub(super) fn held<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>) 
     index.value.maximum(index.value.zero()).minimum(highest)
 }
 
-/// For each element of the windows' array, of this shape: that its window lies inside of an operand.
+/// For each element of the windows' array, of shape `shape`: whether its window is inside of the operand.
 pub(super) fn fits<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>, shape: &[Dim]) -> E<'g> {
     let is_held = index.value.eq(held(windows, operand, index));
     let mut all = is_held.select(index.value.like(1.0), index.value.zero());

@@ -5,14 +5,14 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// `result[..] = coordinate along axis`.
+/// Creates a tile whose elements are their coordinate along an axis.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Iota {
-    /// The result's shape.
+    /// Shape of the result.
     pub shape: Vec<Dim>,
-    /// The axis.
+    /// The axis that is counted along.
     pub axis: usize,
-    /// The result's element type: a number.
+    /// Element type of the result: a number type.
     pub dtype: DType,
 }
 

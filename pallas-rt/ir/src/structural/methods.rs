@@ -1,6 +1,7 @@
-//! Methods of tiles, declared in the file of their operation.
+//! The macro that declares methods of tiles, in the file of their operation.
 
-/// The methods of tiles that make an operation -> a macro of the operation's name, which calls `callback!` for each.
+/// Expands the methods of tiles that create an operation to a macro of the operation's name, which calls `callback!`
+/// for each.
 ///
 /// ```text
 /// Method = doc+ "fn" name "<T:" Class ">(" (argument ":" Kind),* ") ->" Element "{" the operation of its arguments "}"

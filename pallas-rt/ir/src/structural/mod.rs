@@ -19,56 +19,58 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt::{self, Debug, Display};
 
-/// What a structural operation must say. No method has a default.
+/// The properties that a structural operation states. No method has a default.
 pub trait Structural: Clone + Eq + std::hash::Hash + Debug + Display + Sized {
-    /// In text.
+    /// Name of the operation in text.
     const NAME: &'static str;
-    /// Reads back the attributes that `Display` wrote.
+    /// Parses the attributes that `Display` wrote.
     ///
     /// # Errors
     /// An attribute is missing or not understood.
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String>;
-    /// The sizes among the attributes, so that names can be replaced.
+    /// The sizes among the attributes, for replacing their names by numbers.
     fn dims(&mut self) -> Vec<&mut Dim>;
-    /// The result's shape; the same code for names and for numbers.
+    /// Returns the result's shape, for symbolic and constant sizes.
     ///
     /// # Errors
     /// Shapes that do not fit.
     fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag>;
-    /// The result's element type.
+    /// Returns the result's element type.
     ///
     /// # Errors
     /// Types the operation is not defined for.
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag>;
-    /// How the result is made; `infer` has accepted the shapes.
+    /// Returns the access form for operands that `infer` has accepted.
     fn access(&self, args: &[&[Dim]]) -> Access;
-    /// The operation on operands of which some have one axis more, along which it is done independently; the result has
-    /// that axis first. `None` without operands.
+    /// The `vmap` rule: applies the operation to operands some of which have an extra batch axis; the result has that
+    /// axis first. `None` if there are no operands.
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>>;
-    /// The tangent of the result `y`; `None` for zero.
+    /// The forward derivative: the tangent of the result `y`, given those of the operands; `None` for zero.
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>>;
-    /// The cotangent of each operand in which the operation is linear, from that of the result.
+    /// The reverse derivative: the cotangent of each operand in which the operation is linear, given that of the
+    /// result.
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>>;
-    /// Draws a random instance of the operation whose operands `from` chooses; `None` if no values fit. The laws test
-    /// that `infer` accepts it.
+    /// Draws a random instance of the operation for tests, whose operands `from` chooses; `None` if no attributes fit.
+    /// Tests check that `infer` accepts it.
     fn draw(from: &mut dyn Draw) -> Option<Self>;
-    /// Cases the laws run on: the operation, operand shapes over names, values for the names.
+    /// Cases for tests: the operation, operand shapes over names, and values of the names.
     fn samples() -> Vec<Sample<Self>>;
 }
 
-/// A case: operand shapes with names, values for the names.
+/// A test case of a structural operation.
 #[derive(Clone, Debug)]
 pub struct Sample<O> {
-    /// The operation.
+    /// The operation with its attributes.
     pub op: O,
-    /// Operand shapes: names or numbers.
+    /// Operand shapes, each extent a name or a number.
     pub args: &'static [&'static [&'static str]],
     /// Element types of the operands.
     pub dtypes: &'static [DType],
-    /// Values of the names.
+    /// Values of the names in the shapes.
     pub with: &'static [(&'static str, i64)],
 }
 
+/// Declares the modules of the operations, and [`StructuralOp`] with a method for each one of [`Structural`].
 macro_rules! structural_ops {
     (($d:tt) $($file:ident: $($Op:ident),+;)*) => {
         $(mod $file;
@@ -76,22 +78,22 @@ macro_rules! structural_ops {
         structural_ops! { @all ($d) $($($Op)+)* }
     };
     (@all ($d:tt) $($Op:ident)*) => {
-        /// Any structural operation.
+        /// A structural operation: any operation on tiles that is not a row of the scalar table.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub enum StructuralOp { $(#[doc = concat!("See [`", stringify!($Op), "`].")] $Op($Op)),* }
         $(impl From<$Op> for StructuralOp {
             fn from(op: $Op) -> StructuralOp { StructuralOp::$Op(op) }
         })*
         impl StructuralOp {
-            /// Every operation's name.
+            /// Names of all operations.
             pub const NAMES: &[&str] = &[$($Op::NAME),*];
-            /// See [`Structural::draw`]; one for each of [`NAMES`](StructuralOp::NAMES).
+            /// See [`Structural::draw`]: a function for each of [`NAMES`](StructuralOp::NAMES).
             pub const DRAWS: &[fn(&mut dyn Draw) -> Option<StructuralOp>] = &[$(|from| $Op::draw(from).map(Self::$Op)),*];
-            /// The operation's name.
+            /// Name of the operation in text.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$Op(_) => $Op::NAME),* }
             }
-            /// The operation of this name with these attributes.
+            /// Parses the operation of this name with these attributes.
             pub(crate) fn parse(name: &str, attributes: &Attributes<'_>) -> Result<StructuralOp, String> {
                 $(if name == $Op::NAME {
                     return Ok(StructuralOp::$Op($Op::parse(attributes)?));
@@ -101,44 +103,45 @@ macro_rules! structural_ops {
             fn dims(&mut self) -> Vec<&mut Dim> {
                 match self { $(Self::$Op(op) => op.dims()),* }
             }
-            /// See [`Structural::infer`].
+            /// The result's shape: see [`Structural::infer`].
             ///
             /// # Errors
             /// Shapes that do not fit.
             pub fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
                 match self { $(Self::$Op(op) => op.infer(args, facts)),* }
             }
-            /// See [`Structural::dtype`].
+            /// The result's element type: see [`Structural::dtype`].
             ///
             /// # Errors
             /// Types the operation is not defined for.
             pub fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
                 match self { $(Self::$Op(op) => op.dtype(args)),* }
             }
-            /// See [`Structural::access`].
+            /// The access form: see [`Structural::access`].
             pub fn access(&self, args: &[&[Dim]]) -> Access {
                 match self { $(Self::$Op(op) => op.access(args)),* }
             }
-            /// See [`Structural::batched`].
+            /// Applies the `vmap` rule: see [`Structural::batched`].
             pub fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
                 match self { $(Self::$Op(op) => op.batched(args, batch)),* }
             }
-            /// See [`Structural::jvp`].
+            /// The tangent of the result: see [`Structural::jvp`].
             pub fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
                 match self { $(Self::$Op(op) => op.jvp(args, y, tangents)),* }
             }
-            /// See [`Structural::transpose`].
+            /// The cotangents of the operands: see [`Structural::transpose`].
             pub fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
                 match self { $(Self::$Op(op) => op.transpose(args, cotangent)),* }
             }
-            /// Every sample of every operation.
+            /// Samples of all operations: see [`Structural::samples`].
             pub fn samples() -> Vec<Sample<StructuralOp>> {
                 let mut all = vec![];
                 $(all.extend($Op::samples().into_iter().map(|s| Sample { op: Self::$Op(s.op), args: s.args, dtypes: s.dtypes, with: s.with }));)*
                 all
             }
         }
-        /// Calls `callback!` for every method of tiles that makes a structural operation: see `structural/methods.rs`.
+        /// Calls `callback!` for every method of tiles that creates a structural operation: see
+        /// `structural/methods.rs`.
         #[macro_export]
         macro_rules! for_each_structural_method {
             ($d callback:ident) => { $($crate::$Op! { $d callback })* };
@@ -174,21 +177,21 @@ structural_ops! { ($)
 }
 
 impl StructuralOp {
-    /// The operation for these values of the names.
+    /// Replaces the names in the operation's sizes by these values.
     pub fn bind(&self, values: &[(&str, i64)]) -> Self {
         let mut op = self.clone();
         op.dims().into_iter().for_each(|d| *d = d.bind(values));
         op
     }
-    /// The operation with 0 for all sizes among its attributes, to compare others.
+    /// The operation with 0 for all sizes among its attributes, for comparisons that ignore sizes.
     pub fn without_sizes(&self) -> Self {
         let mut op = self.clone();
         op.dims().into_iter().for_each(|d| *d = Dim::from(0i64));
         op
     }
-    /// The type in which a fold of these operands accumulates, where it is not their own: see
-    /// [`ScalarOp::accumulator`](crate::ScalarOp::accumulator). Builders append such a fold between two casts, so that what
-    /// runs accumulates in the type of its operand; [`verify`](crate::verify) refuses others.
+    /// The type in which a fold of these operands accumulates, if it is wider than theirs: see
+    /// [`ScalarOp::accumulator`](crate::ScalarOp::accumulator). Builders append such a fold between two casts, so that
+    /// each fold that runs accumulates in its operand's type; [`verify`](crate::verify) refuses others.
     pub fn accumulator(&self, args: &[DType]) -> Option<DType> {
         let op = match self {
             Self::Reduce(fold) => fold.op,
@@ -199,7 +202,8 @@ impl StructuralOp {
         let &[dtype] = args else { return None };
         op.accumulator(dtype).filter(|&wide| wide != dtype)
     }
-    /// For an operation that drops axes: the operation that keeps them with extent 1, as in the lowered form.
+    /// The operation that keeps the folded axes with extent 1, as in lowered form, if this one drops them; `None`
+    /// otherwise.
     pub fn keeping(&self) -> Option<Self> {
         match self {
             Self::Reduce(r) if !r.keep => Some(Reduce { keep: true, ..r.clone() }.into()),
@@ -209,7 +213,7 @@ impl StructuralOp {
     }
 }
 
-/// That there are `n` operands.
+/// Checks that an operation has `n` operands.
 fn arity(name: &str, args: usize, n: usize) -> Result<(), Diag> {
     if args == n {
         return Ok(());
@@ -217,7 +221,7 @@ fn arity(name: &str, args: usize, n: usize) -> Result<(), Diag> {
     Err(Diag::new("arity", At::Op, format!("`{name}` takes {n} operands, found {args}"), ""))
 }
 
-/// That `axes` exist in a shape and none repeats.
+/// Checks that `axes` exist in a shape and that none repeats.
 fn axes_exist(name: &str, axes: &[usize], dims: &[Dim]) -> Result<(), Diag> {
     for (i, &axis) in axes.iter().enumerate() {
         if axis >= dims.len() {
@@ -233,12 +237,12 @@ fn axes_exist(name: &str, axes: &[usize], dims: &[Dim]) -> Result<(), Diag> {
     Ok(())
 }
 
-/// The type of operand 0.
+/// Returns the element type of operand 0.
 fn same_dtype(args: &[DType]) -> Result<DType, Diag> {
     args.first().copied().ok_or_else(|| Diag::new("arity", At::Op, "an operand is missing".into(), ""))
 }
 
-/// That a monoid is defined for an element type.
+/// Checks that `op` is a monoid on the operand's element type, and returns that type.
 fn monoid(name: &str, op: crate::ScalarOp, args: &[DType]) -> Result<DType, Diag> {
     let dtype = same_dtype(args)?;
     if op.row().fold.is_none() {
@@ -254,7 +258,7 @@ fn monoid(name: &str, op: crate::ScalarOp, args: &[DType]) -> Result<DType, Diag
     op.infer(&[dtype, dtype]).map_err(|m| Diag::new("dtype", At::Operand(0), format!("`{name}`: {m}"), "cast it first"))
 }
 
-/// `1, 2, 3`
+/// Joins items as in `1, 2, 3`.
 pub(crate) fn list<T: Display>(items: &[T]) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }

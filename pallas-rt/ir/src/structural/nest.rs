@@ -1,74 +1,76 @@
-//! The affine nest: loops whose elements lie at sums of multiples of the loops' positions.
+//! Affine nests: loops over elements whose positions are linear functions of the loops' indices.
 //!
 //! ```text
 //! for each position of the axes:   result[at(result)] = monoid(result[at(result)], combine(operands[at(operand)]..))
 //! at(operand)[dim]                 = (Σ stride · axis + offset) / dilation, an element only if that is whole and inside
 //! ```
 //!
-//! A convolution is the nest of two operands, whose elements are multiplied, a windowed reduction that of one.
+//! A convolution is the nest of two operands whose elements are multiplied; a windowed reduction is the nest of one.
 use crate::ScalarOp;
 
-/// What an axis of a nest does to the result.
+/// Relation of an axis of a nest to the result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Each of its positions is another element of the result.
+    /// Each index of the axis gives another element of the result.
     Parallel,
-    /// Folded; operands have its positions alone.
+    /// Folded; no other axis occurs in the operands' positions together with it.
     Reduced,
-    /// Folded; an operand's position is a sum of this axis and a parallel one.
+    /// Folded; an operand's position is a sum of this axis and a parallel one, as in a window.
     Windowed,
 }
 
-/// A loop of a nest.
+/// One loop of a nest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loop {
-    /// Number of positions.
+    /// Number of iterations.
     pub extent: i64,
-    /// What it does to the result.
+    /// Relation to the result.
     pub role: Role,
 }
 
-/// The position along one dimension of an array: `(Σ stride · axis + offset) / dilation`.
+/// Position along one dimension of an array, as a function of the loops' indices:
+/// `(Σ stride · axis + offset) / dilation`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Position {
-    /// (axis of the nest, stride); strides are at least 1.
+    /// Pairs (axis of the nest, stride); strides are at least 1.
     pub terms: Vec<(usize, i64)>,
-    /// Constant.
+    /// Constant term.
     pub offset: i64,
-    /// Distance of the array's elements on the grid of positions, at least 1; there is nothing between them.
+    /// Distance of the array's elements on the grid of positions, at least 1; positions between elements have no
+    /// element.
     pub dilation: i64,
 }
 
-/// Loops over elements of operands, which are multiplied and folded.
+/// Loops that fold elements of operands, or products of them, into a result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nest {
-    /// The loops.
+    /// The loops, outermost first.
     pub axes: Vec<Loop>,
-    /// The positions of each operand. Elements of several operands are multiplied.
+    /// Positions in each operand. Elements of several operands are multiplied.
     pub operands: Vec<Vec<Position>>,
-    /// The position in the result, which has one element for each position of the parallel axes: a dimension is the
-    /// mixed-radix number of its terms, with the greatest stride first.
+    /// Position in the result, which has one element for each index of the parallel axes: along each dimension the
+    /// terms are the digits of a mixed-radix number, the greatest stride first.
     pub result: Vec<Position>,
-    /// The monoid. Where an operand has no element, nothing is folded.
+    /// The monoid that folds. Where an operand has no element, nothing is folded.
     pub op: ScalarOp,
 }
 
 impl Position {
-    /// The position of an axis.
+    /// The position that equals the index of an axis.
     pub fn of(axis: usize) -> Position {
         Position { terms: vec![(axis, 1)], offset: 0, dilation: 1 }
     }
-    /// The position at these positions of the axes; `None` between elements.
+    /// Evaluates the position for these indices of the loops; `None` between elements.
     pub fn at(&self, axes: &[i64]) -> Option<i64> {
         let sum = self.offset + self.terms.iter().map(|&(axis, stride)| stride * axes[axis]).sum::<i64>();
         (sum % self.dilation == 0).then(|| sum / self.dilation)
     }
-    /// Smallest and greatest sum, before the division; the axes have these extents, which are at least 1.
+    /// Smallest and greatest sum before the division, for loops whose extents are at least 1.
     fn range(&self, axes: &[Loop]) -> (i64, i64) {
         let most = |&(axis, stride): &(usize, i64)| stride * (axes[axis].extent - 1);
         (self.offset, self.offset + self.terms.iter().map(most).sum::<i64>())
     }
-    /// Returns true if every position is an element of an axis of this extent.
+    /// Returns true if every position is an element of a dimension of this extent.
     pub fn is_inside(&self, axes: &[Loop], extent: i64) -> bool {
         let (least, most) = self.range(axes);
         self.dilation == 1 && least >= 0 && most < extent
@@ -76,35 +78,35 @@ impl Position {
 }
 
 impl Nest {
-    /// The axes with these roles.
+    /// Axes that are parallel, or those that are not.
     fn with(&self, is_parallel: bool) -> Vec<usize> {
         (0..self.axes.len()).filter(|&a| (self.axes[a].role == Role::Parallel) == is_parallel).collect()
     }
-    /// The parallel axes.
+    /// Indices of the parallel axes.
     pub fn parallel(&self) -> Vec<usize> {
         self.with(true)
     }
-    /// The axes that are folded.
+    /// Indices of the axes that are folded.
     pub fn folded(&self) -> Vec<usize> {
         self.with(false)
     }
-    /// Returns true if a loop has no position.
+    /// Returns true if a loop has no iterations.
     pub fn is_empty(&self) -> bool {
         self.axes.iter().any(|axis| axis.extent == 0)
     }
-    /// Number of elements that are folded into one of the result, as if operands had an element everywhere.
+    /// Number of elements that are folded into one of the result, if operands had an element everywhere.
     pub fn terms(&self) -> usize {
         self.folded().iter().map(|&a| self.axes[a].extent.max(0) as usize).product()
     }
-    /// The position in an array of this shape, row-major; `None` if there is no element.
+    /// Row-major index of the element at a position in an array of this shape; `None` if there is no element.
     pub fn flat(place: &[Position], axes: &[i64], shape: &[usize]) -> Option<usize> {
         place.iter().zip(shape).try_fold(0, |flat, (position, &n)| {
             let i = usize::try_from(position.at(axes)?).ok().filter(|&i| i < n)?;
             Some(flat * n + i)
         })
     }
-    /// Nests without dilations, which together do the same: each has those positions of the axes, spaced evenly, whose
-    /// sums are elements.
+    /// Splits the nest into nests without dilations which together compute the same: each covers evenly spaced indices
+    /// of the loops, at which all positions are elements.
     pub fn undilated(&self) -> Vec<Nest> {
         let dilated = self.operands.iter().flatten().find(|p| p.dilation > 1).cloned();
         let Some(position) = dilated else { return vec![self.clone()] };
@@ -143,6 +145,7 @@ impl Nest {
     }
 }
 
+/// Greatest common divisor.
 fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -1,4 +1,4 @@
-//! A scalar around a tile.
+//! Padding of a tile with a scalar.
 use super::{
     Access, Arg, Batch, Broadcast, Draw, Index, Piece, Sample, Slice, Structural, arity, derive::linear, draw, list,
 };
@@ -7,17 +7,17 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, Literal};
 use std::fmt;
 
-/// `low` elements in front of each axis and `high` behind it; operand 1 is their value.
+/// Adds `low` elements before and `high` elements after each axis; their value is operand 1.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pad {
-    /// In front.
+    /// Number of elements added before each axis.
     pub low: Vec<Dim>,
-    /// Behind.
+    /// Number of elements added after each axis.
     pub high: Vec<Dim>,
 }
 
 methods! { ($) Pad;
-    /// `low` elements of `value` before each axis and `high` after it.
+    /// Adds `low` elements of `value` before each axis and `high` after it.
     fn pad<T: Elem>(low: Sizes, high: Sizes, value: Value) -> T { Pad { low, high } }
 }
 
@@ -74,7 +74,7 @@ impl Structural for Pad {
         if batch.axes[1].is_none() {
             return Some(x.apply(pad, &[x, args[1].value]));
         }
-        // Another value for each: chosen where a pad of ones is not one.
+        // Each example has its own value: it is selected where the padded tile of ones is 0.
         let inside = x.like(1.0).apply(pad.clone(), &[x.like(1.0), x.number(0.0)]);
         let rows = args[0].shape.iter().zip(&self.low).zip(&self.high).map(|((n, low), high)| &(low + n) + high);
         let to: Vec<Dim> = [batch.size.clone()].into_iter().chain(rows).collect();

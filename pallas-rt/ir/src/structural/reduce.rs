@@ -1,4 +1,4 @@
-//! Folds over axes, which stay with extent 1 or are dropped.
+//! Reductions: folds over axes, which stay with extent 1 or are dropped.
 use super::{
     Access, Arg, Batch, Broadcast, Cumulative, Draw, Pad, Sample, Slice, Structural, arity, axes_exist, derive::behind,
     draw, draw::along, list, monoid,
@@ -8,27 +8,28 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp};
 use std::fmt;
 
-/// `result[i, 0] = op over k of x[i, k]`, or `result[i]`; nothing to fold gives the neutral element.
+/// Reduction of axes by a monoid: `result[i, 0]`, or `result[i]`, is the fold of `x[i, k]` over k; of no elements the
+/// neutral element.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reduce {
-    /// A monoid: a row with a `fold` cell.
+    /// The monoid: an operation with a `fold` cell in the table.
     pub op: ScalarOp,
-    /// Axes folded.
+    /// The axes that are folded.
     pub axes: Vec<usize>,
-    /// The axes stay with extent 1, else the result does not have them.
+    /// Whether the axes stay with extent 1; else the result drops them.
     pub keep: bool,
 }
 
 impl Reduce {
-    /// A fold whose axes stay with extent 1.
+    /// Creates a reduction whose axes stay with extent 1.
     pub fn keeping(op: ScalarOp, axes: Vec<usize>) -> Self {
         Reduce { op, axes, keep: true }
     }
-    /// A fold whose result does not have the axes.
+    /// Creates a reduction that drops its axes.
     pub fn dropping(op: ScalarOp, axes: Vec<usize>) -> Self {
         Reduce { op, axes, keep: false }
     }
-    /// The result stretched to the operand's shape.
+    /// Broadcasts the result to the operand's shape.
     fn spread<'g>(&self, y: E<'g>, shape: &[Dim]) -> E<'g> {
         let dims = (0..shape.len()).filter(|axis| self.keep || !self.axes.contains(axis)).collect();
         y.apply(Broadcast { to: shape.to_vec(), dims }, &[y])
@@ -56,14 +57,16 @@ impl fmt::Display for Reduce {
     }
 }
 
-/// The text of `keep`, which is written where the axes are dropped.
+/// The attribute `keep` as text; only written if the axes are dropped.
 fn kept(keep: bool) -> &'static str {
     if keep { "" } else { " keep(false)" }
 }
+/// Parses the attribute `keep`, which is true if it is not written.
 fn parse_kept(attributes: &Attributes<'_>) -> Result<bool, String> {
     if attributes.has("keep") { attributes.one("keep") } else { Ok(true) }
 }
 
+/// Shape of a reduction's result.
 fn collapsed(name: &str, axes: &[usize], keep: bool, args: &[&[Dim]]) -> Result<Vec<Dim>, Diag> {
     arity(name, args.len(), 1)?;
     axes_exist(name, axes, args[0])?;
@@ -74,7 +77,7 @@ fn collapsed(name: &str, axes: &[usize], keep: bool, args: &[&[Dim]]) -> Result<
     Ok(args[0].iter().enumerate().filter_map(size).collect())
 }
 
-/// The product of the elements in front of each along an axis, or behind it.
+/// For each element the product of those before it along an axis, or with `reverse` of those after it.
 fn excluded<'g>(x: E<'g>, shape: &[Dim], axis: usize, reverse: bool) -> E<'g> {
     if shape[axis].as_number() == Some(0) {
         return x;
@@ -120,13 +123,13 @@ impl Structural for Reduce {
         match self.op {
             ScalarOp::Add => Some(sum(dx)),
             ScalarOp::Minimum | ScalarOp::Maximum => {
-                // Ties share.
+                // Equal extreme elements share the derivative.
                 let chosen = x.eq(self.spread(y, args[0].shape));
                 let count = sum(chosen.select(x.like(1.0), x.zero()));
                 Some(sum(chosen.select(dx, dx.zero())) / count)
             }
             ScalarOp::Mul => {
-                // Axis by axis, each factor's tangent times the factors in front of and behind it: no division by zeros.
+                // Axis by axis, each factor's tangent times the factors before and after it, which divides by no zeros.
                 let (mut x, mut dx, mut shape) = (x, dx, args[0].shape.to_vec());
                 for &axis in &self.axes {
                     let others = excluded(x, &shape, axis, false) * excluded(x, &shape, axis, true);
@@ -169,21 +172,23 @@ impl Structural for Reduce {
     }
 }
 
-/// i32 position of the largest (or smallest) element along an axis: the first of ties; a NaN wins.
+/// i32 position of the largest (or smallest) element along an axis: of equal elements the first; a NaN wins.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArgReduce {
-    /// Largest, else smallest.
+    /// Whether the largest element is sought, else the smallest.
     pub max: bool,
-    /// The axis.
+    /// The axis to search.
     pub axis: usize,
-    /// The axis stays with extent 1, else the result does not have it.
+    /// Whether the axis stays with extent 1; else the result drops it.
     pub keep: bool,
 }
 
 methods! { ($) ArgReduce;
-    /// i32 position of the largest element along an axis, which stays with extent 1: the first of ties; a NaN wins.
+    /// i32 position of the largest element along an axis, which stays with extent 1: of equal ones the first; a NaN
+    /// wins.
     fn argmax<T: Number>(axis: Axis) -> i32 { ArgReduce { max: true, axis, keep: true } }
-    /// i32 position of the smallest element along an axis, which stays with extent 1: the first of ties; a NaN wins.
+    /// i32 position of the smallest element along an axis, which stays with extent 1: of equal ones the first; a NaN
+    /// wins.
     fn argmin<T: Number>(axis: Axis) -> i32 { ArgReduce { max: false, axis, keep: true } }
 }
 

@@ -1,4 +1,4 @@
-//! Folds of the elements that a window sees at each of its places.
+//! Windowed reductions: folds of the elements that a window sees at each of its positions.
 use super::{
     Access, Arg, Batch, Draw, Loop, Nest, Position, Role, Sample, Structural, WindowDim, arity, derive::linear, draw,
     list, monoid, window,
@@ -8,20 +8,21 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp};
 use std::fmt;
 
-/// `result[i] = op over k of x[(stride · i + spacing · k - low) / dilation]` along every axis: StableHLO's
-/// `reduce_window` of a monoid, whose neutral element is where `x` has none.
+/// Windowed reduction along every axis, `result[i] = op over k of x[(stride · i + spacing · k - low) / dilation]`, as
+/// StableHLO's `reduce_window` of a monoid; positions without an element of `x` count as the neutral element.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ReduceWindow {
-    /// A monoid: a row with a `fold` cell.
+    /// The monoid: an operation with a `fold` cell in the table.
     pub op: ScalarOp,
-    /// Elements of the window along each axis.
+    /// Number of elements of the window along each axis.
     pub size: Vec<i64>,
-    /// The window's movement along each axis.
+    /// Movement of the window along each axis.
     pub windows: Vec<WindowDim>,
 }
 
 impl ReduceWindow {
-    /// The element `at` of the window along an axis, at each of its places: `op`'s neutral element where there is none.
+    /// Element `at` of the window along an axis, for each position of the window: `op`'s neutral element where `x` has
+    /// none.
     fn tap<'g>(&self, x: E<'g>, op: ScalarOp, axis: usize, at: i64) -> E<'g> {
         let mut windows = vec![WindowDim::PLAIN; self.size.len()];
         let own = self.windows[axis];
@@ -29,7 +30,8 @@ impl ReduceWindow {
         windows[axis] = WindowDim { low, high: own.high - past, ..own };
         x.apply(ReduceWindow { op, size: vec![1; self.size.len()], windows }, &[x])
     }
-    /// Returns true if the window moves over nothing but the elements along an axis, one after another.
+    /// Returns true if the window has one element along an axis and moves over all elements in order: nothing is
+    /// folded.
     fn is_plain(&self, axis: usize) -> bool {
         self.size[axis] == 1
             && self.windows[axis] == WindowDim { spacing: self.windows[axis].spacing, ..WindowDim::PLAIN }
@@ -168,7 +170,7 @@ impl Structural for ReduceWindow {
                 ]
             })
             .chain([case(ScalarOp::Add, &[1, 2], &[dilated, wide])])
-            // Windows of one element that do not see all elements, as derivatives have them.
+            // Windows of one element that do not see all elements, which occur in derivatives.
             .chain([cut, far].map(|own| case(ScalarOp::Add, &[1, 1], &[cut, own])))
             .collect()
     }

@@ -1,4 +1,4 @@
-//! The same elements in row-major order under another shape.
+//! Reshape: the same elements in row-major order with another shape.
 use super::{Access, Arg, Batch, Draw, Sample, Structural, arity, derive::linear, draw, list, same_dtype};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
@@ -6,15 +6,15 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// As many elements as before.
+/// Changes the shape, with the same elements in row-major order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reshape {
-    /// The result's shape.
+    /// Shape of the result, which has as many elements as the operand.
     pub to: Vec<Dim>,
 }
 
 methods! { ($) Reshape;
-    /// The same elements, row-major, under another shape.
+    /// Changes the shape, with the same elements in row-major order.
     fn reshape<T: Elem>(shape: Sizes) -> T { Reshape { to: shape } }
 }
 

@@ -1,4 +1,4 @@
-//! Elements in opposite order along axes.
+//! Reversal: elements in opposite order along axes.
 use super::{
     Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, arity, axes_exist, derive::behind, derive::linear,
     draw::along, list, same_dtype,
@@ -8,15 +8,15 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// The last element comes first.
+/// Reverses the order of elements along axes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reverse {
-    /// Axes turned round.
+    /// Axes along which the last element comes first.
     pub axes: Vec<usize>,
 }
 
 methods! { ($) Reverse;
-    /// Elements in opposite order along axes.
+    /// Reverses the order of elements along axes.
     fn reverse<T: Elem>(axes: Axes) -> T { Reverse { axes } }
 }
 

@@ -8,12 +8,12 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// `result[i] = x[(i - shift) mod n]` along an axis of extent `n`.
+/// Circular shift along an axis of extent `n`: `result[i] = x[(i - shift) mod n]`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Roll {
     /// Number of positions that each element moves towards the end; negative: towards the front.
     pub shift: i64,
-    /// The axis.
+    /// The axis to shift along.
     pub axis: usize,
 }
 

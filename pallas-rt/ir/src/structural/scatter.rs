@@ -1,4 +1,4 @@
-//! Windows of an operand at positions given by data, combined with other elements.
+//! Scatter: combines windows of an operand, at positions given by data, with updates.
 use super::indexed::{Numbers, fits, positions};
 use super::{Access, Arg, Batch, Draw, Gather, Iota, Sample, Structural, Windows, arity, derive::behind, list, monoid};
 use crate::diag::{At, Diag, shape};
@@ -7,32 +7,33 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp};
 use std::fmt;
 
-/// StableHLO's scatter. Each start vector in the indices addresses a window of the operand, whose elements are combined
-/// with those of the updates, in the order of the start vectors; a window that would leave the operand is skipped. The
-/// updates have the axes of the indices without that of the start vectors, and the axes of the windows at
+/// Scatter as in StableHLO. Each start vector in the indices addresses a window of the operand, whose elements are
+/// combined with those of the updates, in the order of the start vectors; a window that would leave the operand is
+/// skipped. The updates have the axes of the indices without that of the start vectors, and the axes of the windows at
 /// `update_window_dims`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Scatter {
-    /// Axes of the updates that are axes of the windows, ascending.
+    /// Axes of the updates that count inside of windows, ascending.
     pub update_window_dims: Vec<usize>,
-    /// Axes of the operand that windows do not have.
+    /// Axes of the operand that windows do not have; their extent in a window is 1.
     pub inserted_window_dims: Vec<usize>,
     /// Axes of the operand that are parallel with axes of the indices.
     pub input_batching_dims: Vec<usize>,
-    /// Those axes of the indices.
+    /// Axes of the indices that are parallel with `input_batching_dims`, in the same order.
     pub scatter_indices_batching_dims: Vec<usize>,
-    /// The axis of the operand that each start of a vector addresses.
+    /// For each number of a start vector: the axis of the operand that it addresses.
     pub scatter_dims_to_operand_dims: Vec<usize>,
-    /// The axis of the indices along which start vectors lie. If it is the rank of the indices, each index is a vector of
-    /// one start.
+    /// Axis of the indices along which start vectors lie; the rank of the indices if each index is a vector of one
+    /// start.
     pub index_vector_dim: usize,
-    /// The monoid that combines an element with an update; `None`: the update replaces it.
+    /// The monoid that combines an element with an update; `None`: the update replaces the element.
     pub op: Option<ScalarOp>,
 }
 
 methods! { ($) Scatter; }
 
 impl Scatter {
+    /// The dimension numbers under the names shared with gather.
     fn numbers(&self) -> Numbers<'_> {
         Numbers {
             name: Self::NAME,
@@ -44,7 +45,7 @@ impl Scatter {
             vector: self.index_vector_dim,
         }
     }
-    /// Extents of a window along each axis of an operand of this rank.
+    /// Extents of a window along each axis of an operand of rank `rank`.
     fn sizes(&self, rank: usize, updates: &[Dim]) -> Vec<Dim> {
         let kept = self.numbers().kept(rank);
         let size = |axis| match kept.iter().position(|&a| a == axis) {
@@ -53,11 +54,11 @@ impl Scatter {
         };
         (0..rank).map(size).collect()
     }
-    /// Its windows, for an operand and indices of these ranks.
+    /// The windows, for an operand and indices of these ranks.
     pub fn windows(&self, rank: usize, index_rank: usize, updates: &[Dim]) -> Windows {
         self.numbers().windows(&self.sizes(rank, updates), index_rank)
     }
-    /// The gather that reads where this operation writes.
+    /// The gather that reads the elements which this operation writes.
     fn reversed(&self, rank: usize, updates: &[Dim]) -> Gather {
         Gather {
             offset_dims: self.update_window_dims.clone(),
@@ -69,8 +70,8 @@ impl Scatter {
             slice_sizes: self.sizes(rank, updates),
         }
     }
-    /// The forms that fit these shapes and address one axis: windows have all axes or all others, in front of the axes of
-    /// the indices or behind them.
+    /// Scatters that fit these shapes and address one axis, for random tests: windows have this axis, with extent 1, or
+    /// drop it, and their axes are before or after those of the indices.
     fn along(x: &[usize], index: &[usize], updates: &[usize]) -> Vec<Scatter> {
         let mut forms = vec![];
         let vectors = (0..index.len()).filter(|&axis| index[axis] == 1).chain([index.len()]);
@@ -101,10 +102,11 @@ impl Scatter {
         }
         forms
     }
+    /// The same scatter with another monoid.
     fn by(&self, op: Option<ScalarOp>) -> Scatter {
         Scatter { op, ..self.clone() }
     }
-    /// For each update: that it is the last one to replace its element.
+    /// For each update: whether it is the last one that replaces its element.
     fn lasts<'g>(&self, args: &[Arg<'_, 'g>], read: &Gather) -> E<'g> {
         let [x, index, updates] = args else { unreachable!("a scatter has three operands") };
         let count = updates.shape.iter().fold(Dim::from(1i64), |count, n| &count * n);
@@ -231,7 +233,7 @@ impl Structural for Scatter {
                 }
             }
             Some(ScalarOp::Minimum | ScalarOp::Maximum) => {
-                // Ties share: the operand's element and the updates that are equal to the result.
+                // The operand's element and the updates that equal the result share the derivative.
                 let wins = updates.eq(get(y));
                 let stays = x.eq(y).select(x.like(1.0), x.zero());
                 let won = wins.select(updates.like(1.0), updates.zero());
@@ -239,7 +241,7 @@ impl Structural for Scatter {
                 let own = or_zeros * stays;
                 Some(put(Some(ScalarOp::Add), own, wins.select(updates_or_zeros, updates.zero())) / count)
             }
-            // The other monoids are those of bits.
+            // The other monoids are on bits, which have no derivative.
             Some(_) => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Every `stride`-th element of a range along each axis.
+//! Slices: every `stride`-th element of a range along each axis.
 use super::{
     Access, Arg, Batch, Draw, Index, Pad, Piece, Sample, Structural, arity, derive::linear, draw, list, same_dtype,
 };
@@ -8,22 +8,22 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// Elements `start + stride * i`, `i < size`, along each axis.
+/// Slice of an operand: elements `start + stride * i` for `i < size` along each axis.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Slice {
-    /// First element.
+    /// Position of the first element along each axis.
     pub start: Vec<i64>,
-    /// Number of elements.
+    /// Number of elements along each axis.
     pub size: Vec<Dim>,
-    /// Distance, at least 1.
+    /// Distance between elements along each axis, at least 1.
     pub stride: Vec<i64>,
 }
 
 impl Slice {
-    /// Whether a range with this start, size and stride lies inside of an axis, for all sizes that are possible.
+    /// Checks that a range with this start, size and stride may be inside of an axis.
     ///
     /// # Errors
-    /// It never does.
+    /// It is outside for all sizes.
     pub fn within(dims: &[Dim], axis: usize, [start, size, stride]: [&Dim; 3], facts: &Facts) -> Result<(), Diag> {
         // The last element is start + stride * (size - 1); an empty range has none.
         let one = Dim::from(1i64);
@@ -108,7 +108,7 @@ impl Structural for Slice {
             let padded = x.shaped(&apart(&1i64.into()));
             let merged =
                 padded.apply(pad, &[padded, padded.number(0.0)]).shaped(&[front, &[&n * &stride], back].concat());
-            // The zeros behind the last element are not the operand's.
+            // The zeros after the last element are cut off.
             let reached = &(&(&n - &Dim::from(1i64)) * &stride) + &Dim::from(1i64);
             shape[axis] = reached.max(&Dim::from(0i64));
             let cut = Slice { start: vec![0; shape.len()], size: shape.clone(), stride: vec![1; shape.len()] };

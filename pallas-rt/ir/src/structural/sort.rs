@@ -1,4 +1,4 @@
-//! Elements in order along an axis, and the positions that they come from.
+//! Sorting: elements in order along an axis, and the positions that they come from.
 use super::{
     Access, Arg, Batch, Draw, Order, Sample, Structural, TakeAlong, arity, axes_exist, draw::along, same_dtype,
 };
@@ -8,10 +8,10 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// Elements along an axis from the smallest to the largest ([`Order::Ascending`]); equal ones keep their order.
+/// Sorts elements along an axis from the smallest to the largest ([`Order::Ascending`]); equal ones keep their order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sort {
-    /// The axis.
+    /// The axis to sort along.
     pub axis: usize,
 }
 
@@ -71,12 +71,12 @@ impl Structural for Sort {
     }
 }
 
-/// i32 positions along an axis in the order of their elements; those of equal elements ascend.
+/// Positions along an axis, i32, in the order of their elements; those of equal elements ascend.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArgSort {
-    /// The axis.
+    /// The axis to sort along.
     pub axis: usize,
-    /// From the largest element ([`Order::Descending`]), else from the smallest ([`Order::Ascending`]).
+    /// Whether the largest element is first ([`Order::Descending`]), else the smallest ([`Order::Ascending`]).
     pub descending: bool,
 }
 
@@ -139,13 +139,13 @@ impl Structural for ArgSort {
     }
 }
 
-/// i32 positions of the `k` largest elements along an axis, from the largest ([`Order::Largest`]); those of equal
+/// Positions, i32, of the `k` largest elements along an axis, the largest first ([`Order::Largest`]); those of equal
 /// elements ascend.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArgTopK {
-    /// Number of positions.
+    /// Number of positions to return.
     pub k: Dim,
-    /// The axis.
+    /// The axis to search.
     pub axis: usize,
 }
 

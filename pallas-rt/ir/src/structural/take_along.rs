@@ -1,4 +1,4 @@
-//! Elements picked by an index tile along an axis.
+//! Lookup of elements along an axis by a tile of indices.
 use super::{Access, Arg, Batch, Draw, Gather, Sample, Structural, arity, axes_exist, derive::scattered, draw::along};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
@@ -6,20 +6,21 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp, Type};
 use std::fmt;
 
-/// `result[.., i, ..] = x[.., index[.., i, ..], ..]`; the other axes agree, or are 1 in `x`'s index.
+/// Lookup of elements along an axis: `result[.., i, ..] = x[.., index[.., i, ..], ..]`; `x` and `index` have equal
+/// extents along all other axes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TakeAlong {
-    /// The axis.
+    /// The axis to look up along.
     pub axis: usize,
 }
 
 methods! { ($) TakeAlong;
-    /// `result[.., i, ..] = self[.., index[.., i, ..], ..]` along an axis.
+    /// Looks up elements along an axis: `result[.., i, ..] = self[.., index[.., i, ..], ..]`.
     fn take_along_axis<T: Elem>(index: Index, axis: Axis) -> T { TakeAlong { axis } }
 }
 
 impl TakeAlong {
-    /// The gather of operands of this rank: all axes but the own one are parallel.
+    /// The same operation as a gather, for operands of this rank: all other axes are parallel.
     pub fn gather(&self, rank: usize) -> Gather {
         let others: Vec<usize> = (0..rank).filter(|&axis| axis != self.axis).collect();
         Gather {
@@ -81,7 +82,7 @@ impl Structural for TakeAlong {
         // Nothing can be looked up in an operand without elements.
         let is_empty = args[0].shape.iter().any(|n| n.as_number() == Some(0));
         if batch.axes[0].is_none() && !is_empty {
-            // The operand stays one, so that its cotangent is one.
+            // The operand is not broadcast, so that its cotangent is a single array.
             return self.gather(args[0].shape.len()).batched(args, batch);
         }
         let all = batch.all(args);

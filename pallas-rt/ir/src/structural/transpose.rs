@@ -1,4 +1,4 @@
-//! Axes in another order.
+//! Transposition: axes in another order.
 use super::{
     Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, arity, axes_exist, derive::behind, derive::linear,
     draw, list, same_dtype,
@@ -8,15 +8,15 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// Result axis `i` is operand axis `axes[i]`.
+/// Permutes axes: result axis `i` is operand axis `axes[i]`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Transpose {
-    /// A permutation of the operand's axes.
+    /// A permutation of the operand's axes: for each result axis the operand's.
     pub axes: Vec<usize>,
 }
 
 methods! { ($) Transpose;
-    /// Result axis `i` is axis `axes[i]`.
+    /// Permutes axes: result axis `i` is axis `axes[i]`.
     fn transpose<T: Elem>(axes: Axes) -> T { Transpose { axes } }
 }
 

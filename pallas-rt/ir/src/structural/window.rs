@@ -1,49 +1,52 @@
-//! The arithmetic of windows, which convolutions and windowed reductions share.
+//! Arithmetic of windows, shared by convolutions and windowed reductions.
 use super::{Position, list};
 use crate::Dim;
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
 
-/// A window along one axis: it has elements `spacing` apart, moves by `stride`, and sees `low` places before an operand
-/// whose elements are `dilation` apart, and `high` after it; negative ones take places away.
+/// Movement of a window along one axis. Its elements are `spacing` apart; it moves by `stride` over an operand whose
+/// elements are `dilation` apart, with `low` positions of padding before and `high` after it; negative padding removes
+/// positions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct WindowDim {
-    /// Distance that the window moves.
+    /// Distance between neighbouring positions of the window.
     pub stride: i64,
-    /// Places before the operand.
+    /// Number of padding positions before the operand.
     pub low: i64,
-    /// Places after the operand.
+    /// Number of padding positions after the operand.
     pub high: i64,
-    /// Distance between elements of the operand.
+    /// Distance between neighbouring elements of the operand.
     pub dilation: i64,
-    /// Distance between elements of the window.
+    /// Distance between neighbouring elements of the window.
     pub spacing: i64,
 }
 
-/// Greatest stride, distance and padding: sums of their products with extents are below 2^63.
+/// Maximum of strides, distances and padding: sums of their products with extents are below 2^63.
 const MOST: i64 = 1 << 28;
 
 impl WindowDim {
     /// A window that moves by 1, without padding and dilation.
     pub const PLAIN: WindowDim = WindowDim { stride: 1, low: 0, high: 0, dilation: 1, spacing: 1 };
 
-    /// Number of places of `n` elements that are `dilation` apart.
+    /// Extent of `n` elements that are `dilation` apart.
     pub(super) fn dilated(n: &Dim, dilation: i64) -> Dim {
         let one = Dim::from(1i64);
         if dilation == 1 { n.clone() } else { (&(&(n - &one) * &Dim::from(dilation)) + &one).max(&Dim::from(0i64)) }
     }
-    /// Number of places of a window of `size` elements in `n` elements of an operand.
+    /// Number of positions of a window of `size` elements on an operand of `n` elements.
     pub(super) fn places(&self, n: &Dim, size: &Dim) -> Dim {
         let all = &(&Self::dilated(n, self.dilation) + &Dim::from(self.low)) + &Dim::from(self.high);
         let free = &(&all - &Self::dilated(size, self.spacing)) + &Dim::from(1i64);
         free.max(&Dim::from(0i64)).cdiv(&Dim::from(self.stride))
     }
-    /// The operand's position for an axis of places and one of a window's elements.
+    /// Position in the operand, for a loop `place` over window positions and a loop `element` over the window's
+    /// elements.
     pub(super) fn position(&self, place: usize, element: usize) -> Position {
         let terms = vec![(place, self.stride), (element, self.spacing)];
         Position { terms, offset: -self.low, dilation: self.dilation }
     }
-    /// The window that spreads `places` results back over `n` elements: for window elements in reverse.
+    /// The window of the transposed operation, which spreads `places` results back over `n` elements; its elements are
+    /// in reverse.
     pub(super) fn back(&self, n: i64, size: i64, places: i64) -> WindowDim {
         let [all, window, apart] = [(n, self.dilation), (size, self.spacing), (places, self.stride)].map(reach);
         let low = window - self.low - 1;
@@ -55,7 +58,7 @@ impl WindowDim {
             spacing: self.spacing,
         }
     }
-    /// The window whose places are this one's elements, and whose elements are its `places`.
+    /// The window in which window positions and window elements exchange their roles, for the gradient by the window.
     pub(super) fn exchanged(&self, n: i64, size: i64, places: i64) -> WindowDim {
         let [all, window, apart] = [(n, self.dilation), (size, self.spacing), (places, self.stride)].map(reach);
         let high = apart + window - all - 1 - self.low;
@@ -80,12 +83,12 @@ impl WindowDim {
     }
 }
 
-/// Number of places of `n` elements that are some distance apart.
+/// Extent of `n` elements that are `apart` positions apart.
 fn reach((n, apart): (i64, i64)) -> i64 {
     ((n - 1) * apart + 1).max(0)
 }
 
-/// The text of windows: a list of each number.
+/// Text of windows: a list of each number.
 pub(super) fn text(windows: &[WindowDim]) -> String {
     let all = |of: fn(&WindowDim) -> i64| list(&windows.iter().map(of).collect::<Vec<_>>());
     format!(
@@ -98,7 +101,7 @@ pub(super) fn text(windows: &[WindowDim]) -> String {
     )
 }
 
-/// Reads windows from their lists of numbers.
+/// Parses windows from the lists of their numbers.
 pub(super) fn parse(attributes: &Attributes<'_>) -> Result<Vec<WindowDim>, String> {
     let names = ["stride", "low", "high", "dilation", "spacing"];
     let lists = names.iter().map(|name| attributes.list::<i64>(name)).collect::<Result<Vec<_>, _>>()?;

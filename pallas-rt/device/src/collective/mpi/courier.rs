@@ -1,4 +1,4 @@
-//! The thread that makes all calls of MPI.
+//! The courier: the thread that makes all calls of MPI.
 use super::super::processes::{Envelope, Farewell, Reply};
 use super::super::ticket::Ticket;
 use super::Request;
@@ -12,54 +12,56 @@ use serde::{Deserialize, Serialize};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// Tags of messages: a ticket with bytes, and a notice.
+/// MPI tag of messages with a ticket and bytes.
 const DATA: i32 = 1;
+/// MPI tag of notices.
 const NOTICE: i32 = 2;
-/// Time for which a process that has failed waits for the errors of others before it ends the job, and for the one that it blames,
-/// which may be lost.
+/// Time that a process which has failed leaves others to report their errors before it ends the job.
 const GRACE: Duration = Duration::from_millis(500);
+/// Time that it leaves the process that it blames, which may be lost.
 const GRACE_FOR_BLAMED: Duration = Duration::from_millis(150);
 
-/// A notice of a process to all others.
+/// A notice of a process to all others that it stops taking part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Notice {
-    /// It takes part in no more exchanges; by rank, the number of messages that it sent.
+    /// It takes part in no more collectives; `sent` is the number of messages that it sent to each rank.
     Finished { sent: Vec<u64> },
-    /// It panicked.
+    /// Its program panicked.
     Panicked,
-    /// It gave up: where it was, the rank that it blames, and why; by rank, the number of messages that it sent.
+    /// It gave up at ticket `at`, because of rank `blames`, which did what `found` says; `sent` as for `Finished`.
     Failed { at: Ticket, blames: usize, found: String, sent: Vec<u64> },
-    /// Its program has its error.
+    /// Its program has received the error, so others need not wait for it.
     Left,
 }
 
-/// A process of the job.
+/// State of the courier of this process.
 pub(super) struct Courier {
     universe: Universe,
-    /// The communicators, with the ranks of their members among all processes. The first one has all.
+    /// The communicators, each with the ranks of its members in the job. The first one has all ranks.
     communicators: Vec<(SimpleCommunicator, Vec<usize>)>,
     rank: usize,
     deadline: Duration,
-    /// By rank, numbers of messages, and the last notice.
+    /// For each rank, the numbers of messages sent and received, and its last notice.
     sent: Vec<u64>,
     received: Vec<u64>,
     notices: Vec<Option<Notice>>,
-    /// By rank, true if it has its error.
+    /// For each rank, whether its program has received its error.
     left: Vec<bool>,
 }
 
-/// A peer that does not take part, and what it did instead.
+/// A peer to blame, and what it did instead of taking part.
 type Blame = (usize, String);
 
-/// An exchange whose messages have not all come.
+/// A collective whose messages have not all arrived.
 struct Waiting<'a> {
     ticket: &'a Ticket,
     peers: &'a [usize],
-    /// The peers whose messages have not come.
+    /// Peers whose messages have not arrived.
     missing: Vec<usize>,
 }
 
 impl Courier {
+    /// Initialises MPI; `None` if it is initialised already.
     pub(super) fn join(deadline: Duration) -> Option<Courier> {
         // This thread alone calls MPI, which has to know that there are others.
         let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
@@ -79,12 +81,13 @@ impl Courier {
         self.sent.len()
     }
 
+    /// Ranks of all other processes.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let own = self.rank;
         (0..self.ranks()).filter(move |&rank| rank != own)
     }
 
-    /// Does what the program asks until it ends.
+    /// Carries out the program's requests until it ends.
     pub(super) fn serve(mut self, requests: &Receiver<Request>) {
         while let Ok(request) = requests.recv() {
             match request {
@@ -93,7 +96,7 @@ impl Courier {
                     let all = timeline::span(timeline::Kind::Collective, describe, || {
                         self.exchange(&envelope, &reply, requests)
                     });
-                    // A program that dropped the exchange does not want the messages.
+                    // Sending fails if the program has dropped the receiver.
                     let _ = reply.send(Ok(all));
                 }
                 Request::Connect(classes, reply) => {
@@ -119,6 +122,7 @@ impl Courier {
         }
     }
 
+    /// Creates a communicator for each class of ranks, and returns the number of this process' one.
     fn connect(&mut self, classes: &[Vec<usize>]) -> usize {
         let own = classes.iter().find(|class| class.contains(&self.rank)).expect("classes have all ranks");
         let color = Color::with_value(own[0] as i32);
@@ -127,7 +131,7 @@ impl Courier {
         self.communicators.len() - 1
     }
 
-    /// Sends and receives the messages of an exchange; after a failure it does not return.
+    /// Sends and receives the messages of a collective; does not return after a failure.
     fn exchange(&mut self, envelope: &Envelope, reply: &Sender<Reply>, requests: &Receiver<Request>) -> Vec<Vec<u8>> {
         let Envelope { communicator, peers, ticket, payloads } = envelope;
         let header = serde_json::to_vec(ticket).expect("plain data");
@@ -185,7 +189,8 @@ impl Courier {
         })
     }
 
-    /// The next message of a peer on a communicator: its ticket, if it can be read, and its bytes.
+    /// Receives the next message of a peer on a communicator: its ticket, if it can be read, and its bytes. `None`: no
+    /// message.
     fn receive(&mut self, communicator: usize, peer: usize) -> Option<(Option<Ticket>, Vec<u8>)> {
         let (communicator, ranks) = &self.communicators[communicator];
         let from = communicator.process_at_rank(place(ranks, peer));
@@ -197,7 +202,7 @@ impl Courier {
         Some((ticket, message))
     }
 
-    /// The state of a peer that has not come to an exchange, as far as its messages say.
+    /// Description of what a peer does that has not come to a collective, as far as its messages say.
     fn whereabouts(&mut self, peer: usize, ticket: &Ticket) -> String {
         let within = format!("has not come within {:?}", self.deadline);
         let has_peer = |(_, ranks): &&(SimpleCommunicator, Vec<usize>)| ranks.contains(&peer);
@@ -210,7 +215,7 @@ impl Courier {
         }
     }
 
-    /// Reads notices; returns the failure that follows from them for an exchange, or for the end.
+    /// Reads notices; returns the failure that they mean for a collective, or for the end if `waiting` is `None`.
     fn told(&mut self, waiting: Option<&Waiting>) -> Option<Blame> {
         loop {
             let probed = self.communicators[0].0.any_process().immediate_matched_probe_with_tag(NOTICE);
@@ -226,15 +231,15 @@ impl Courier {
         let is_missing = |from| waiting.is_some_and(|waiting| waiting.missing.contains(&from));
         let all = self.notices.iter().enumerate();
         let mut blames = all.filter_map(|(from, notice)| match notice.as_ref()? {
-            // Its last messages are still on their way, and say where it is.
+            // Its last messages have not arrived yet; they tell at which collective it is.
             Notice::Failed { sent, .. } if is_missing(from) && self.received[from] < sent[self.rank] => None,
             Notice::Failed { at, blames, found, .. } => {
-                // A peer that is elsewhere is to blame, whomever it blames.
+                // A peer at another collective is to blame, whomever it blames.
                 let elsewhere = waiting
                     .filter(|waiting| waiting.peers.contains(&from))
                     .and_then(|waiting| waiting.ticket.difference(at));
                 match elsewhere {
-                    // It has ended this exchange, so the messages of all are on their way, and failed in a later one.
+                    // It has finished this collective, so all messages have been sent, and failed in a later one.
                     Some(_) if !is_missing(from) => None,
                     Some(difference) => Some((from, difference)),
                     None if *blames == self.rank => Some((from, format!("waits in {at}"))),
@@ -243,7 +248,7 @@ impl Courier {
             }
             Notice::Panicked => Some((from, "panicked".to_string())),
             Notice::Finished { sent } => {
-                // Its last messages may still be on their way.
+                // Its last messages may not have arrived yet.
                 let is_over = is_missing(from) && self.received[from] >= sent[self.rank];
                 is_over.then(|| (from, "has finished, and takes part in no more collectives".to_string()))
             }
@@ -252,6 +257,7 @@ impl Courier {
         blames.next()
     }
 
+    /// Sends a notice to all other processes.
     fn notify(&self, notice: &Notice) {
         let text = serde_json::to_vec(notice).expect("plain data");
         for rank in self.others() {
@@ -259,7 +265,7 @@ impl Courier {
         }
     }
 
-    /// Says that this process ends, and waits until all others say so.
+    /// Announces the end of this process' collectives, and waits until all others announce theirs.
     fn end(&mut self, farewell: &Farewell) -> Result<(), Blame> {
         self.notify(&match farewell {
             Farewell::Finished => Notice::Finished { sent: self.sent.clone() },
@@ -281,14 +287,14 @@ impl Courier {
         }
     }
 
-    /// Answers everything with the failure until the program ends the job.
+    /// Answers all requests with the failure, until the program ends the job.
     fn after_failure(&mut self, blame: &Blame, requests: &Receiver<Request>) -> ! {
         loop {
             match requests.recv() {
                 Ok(Request::Exchange(_, reply)) => {
                     let _ = reply.send(Err(blame.clone()));
                 }
-                // Nothing is exchanged on them.
+                // No message is sent on these communicators.
                 Ok(Request::Connect(classes, reply)) => {
                     let _ = reply.send(vec![0; classes.len()]);
                 }
@@ -300,7 +306,7 @@ impl Courier {
         }
     }
 
-    /// Ends the job, after the programs of the others had time for their errors.
+    /// Ends the job, after giving the other programs time to report their errors.
     fn abort(&mut self, blamed: Option<usize>) -> ! {
         self.notify(&Notice::Left);
         let (begun, mut rounds) = (Instant::now(), 0);
@@ -313,12 +319,12 @@ impl Courier {
     }
 }
 
-/// The place of a rank in a communicator.
+/// Rank in a communicator of a process with this rank in the job.
 fn place(ranks: &[usize], rank: usize) -> i32 {
     ranks.binary_search(&rank).expect("a member of the communicator") as i32
 }
 
-/// Lets others run, the longer it has waited.
+/// Lets other threads run; sleeps if the caller has waited for many rounds.
 fn pause(rounds: &mut u32) {
     *rounds += 1;
     if *rounds < 500 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }

@@ -1,9 +1,10 @@
-//! The wire of an MPI job.
+//! The transport of messages in an MPI job.
 //!
-//! One thread of each process, the *courier*, makes all calls of MPI, so that messages go on while the program computes. A
-//! message is its ticket and its bytes, from one process to another: MPI's own collectives hang, or give a wrong number,
-//! where processes are at different ones. The courier probes for messages and looks at the clock, so it waits no longer than
-//! the deadline. It tells all others when it ends or fails (*notices*), so that they need not wait for their deadlines.
+//! One thread of each process, the *courier*, makes all calls of MPI, so that messages progress while the program
+//! computes. A message goes from one process to another, and consists of its ticket and its bytes. MPI's own
+//! collectives are not used: they hang, or give a wrong result, if processes are at different ones. The courier probes
+//! for messages and checks the time, so it waits no longer than the deadline. It tells all others when it ends or fails
+//! (*notices*), so that they need not wait for their deadlines.
 mod courier;
 
 use super::processes::{Envelope, Farewell, Reply, Wire};
@@ -12,7 +13,7 @@ use courier::Courier;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// A request of the program to the courier.
+/// A request of the program to the courier, with the channel of the reply.
 enum Request {
     Exchange(Envelope, Sender<Reply>),
     Connect(Vec<Vec<Vec<usize>>>, Sender<Vec<usize>>),
@@ -20,7 +21,7 @@ enum Request {
     Abort,
 }
 
-/// The job of this process.
+/// This process as a member of its MPI job.
 pub struct Mpi {
     rank: usize,
     ranks: usize,
@@ -28,7 +29,7 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// Joins the job that started this process.
+    /// Joins the job that started this process, and starts the courier.
     ///
     /// # Errors
     /// MPI is initialised already, or its thread cannot start.
@@ -53,6 +54,7 @@ impl Mpi {
         }
     }
 
+    /// Sends a request to the courier; returns the channel of its reply.
     fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Receiver<T> {
         let (reply, replies) = channel();
         self.requests.send(request(reply)).expect("the courier serves until the end");

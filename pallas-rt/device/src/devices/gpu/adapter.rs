@@ -1,24 +1,25 @@
-//! Adapters: which there are, best first, and what they can do.
+//! Adapters of wgpu: a list with the best first, and their capabilities.
 use crate::error::{Error, Result};
 use crate::{Device, DeviceKind};
 use pallas_codegen::target::{Matrices, Profile, Target};
 use std::sync::LazyLock;
 
-/// Loop iterations after which lavapipe before Mesa 23 stops an invocation without a word.
+/// Number of loop iterations after which lavapipe before Mesa 23 stops an invocation without an error.
 const OLD_LAVAPIPE_ITERATIONS: u32 = 65_535;
 
-/// An adapter with its description.
+/// An adapter and its description as a device.
 pub(super) struct Found {
     pub(super) adapter: wgpu::Adapter,
     pub(super) device: Device,
 }
 
-/// The process's adapters, hardware ones first. Searched once, since a search starts every driver.
+/// All adapters but OpenGL's, hardware ones first. Found once, since a search starts every driver.
 pub(super) static FOUND: LazyLock<Vec<Found>> = LazyLock::new(|| find(wgpu::Backends::PRIMARY));
-/// OpenGL adapters, which are only listed by name: they are the same hardware with fewer features, usable by one thread
-/// at a time, or software that is slower than the CPU backend.
+/// OpenGL adapters, which are only used if named explicitly: they are the same hardware with fewer features, usable by
+/// one thread at a time, or software that is slower than the CPU backend.
 static GL: LazyLock<Vec<Found>> = LazyLock::new(|| find(wgpu::Backends::GL));
 
+/// Finds the adapters of these backends that support compute shaders.
 fn find(backends: wgpu::Backends) -> Vec<Found> {
     use wgpu::DeviceType::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
@@ -36,19 +37,19 @@ fn find(backends: wgpu::Backends) -> Vec<Found> {
     found.into_iter().enumerate().map(describe).collect()
 }
 
-/// All adapters, real ones first.
+/// Descriptions of all adapters but OpenGL's, hardware ones first.
 pub(crate) fn devices() -> Vec<Device> {
     FOUND.iter().map(|found| found.device.clone()).collect()
 }
 
-/// The adapter `index` of OpenGL, or of the other backends.
+/// The adapter of this index, of OpenGL or of the other backends.
 pub(super) fn adapter(gl: bool, index: usize) -> Result<&'static Found> {
     asked()?;
     let (all, name) = if gl { (&GL, "gl") } else { (&FOUND, "gpu") };
     all.get(index).ok_or_else(|| Error::NoDevice { asked: format!("{name}:{index}"), found: inventory(all, gl) })
 }
 
-/// The available adapters, for messages.
+/// Text that lists the available adapters, for messages.
 fn inventory(all: &[Found], gl: bool) -> String {
     let names: Vec<String> = all.iter().map(|found| found.device.to_string()).collect();
     match names.is_empty() {
@@ -58,11 +59,11 @@ fn inventory(all: &[Found], gl: bool) -> String {
     }
 }
 
-/// The experimental feature by which a subgroup's threads compute a product together.
+/// The experimental wgpu feature by which a subgroup's threads compute a matrix product together.
 pub(super) const MATRICES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
 
-/// The cooperative matrices that kernels use on an adapter: none on software, or where `PALLAS_PROFILE` asks for another
-/// profile than theirs.
+/// The cooperative matrices that kernels use on an adapter: none on software adapters unless `PALLAS_PROFILE` asks for
+/// them, and none where it asks for another profile.
 fn matrices(adapter: &wgpu::Adapter) -> Option<Matrices> {
     let (info, features) = (adapter.get_info(), adapter.features());
     let real = info.device_type != wgpu::DeviceType::Cpu;
@@ -73,7 +74,7 @@ fn matrices(adapter: &wgpu::Adapter) -> Option<Matrices> {
     (used && there).then(found).flatten()
 }
 
-/// Of products of square matrices with f32 sums the largest for each type of factors.
+/// Chooses, among products of square matrices with f32 sums, the largest for each type of factors.
 fn matrices_among(products: &[wgpu::CooperativeMatrixProperties], half: bool, lanes: u32) -> Option<Matrices> {
     use wgpu::CooperativeScalarType::{F16, F32};
     let largest = |factors| {
@@ -87,7 +88,7 @@ fn matrices_among(products: &[wgpu::CooperativeMatrixProperties], half: bool, la
     (found.half.is_some() || found.float.is_some()).then_some(found)
 }
 
-/// Features that kernels use where they are there.
+/// The features of an adapter that kernels use.
 pub(super) fn wanted(features: wgpu::Features) -> wgpu::Features {
     let used = wgpu::Features::SUBGROUP
         | wgpu::Features::SUBGROUP_BARRIER
@@ -96,7 +97,7 @@ pub(super) fn wanted(features: wgpu::Features) -> wgpu::Features {
     features & (used | wgpu::Features::PIPELINE_CACHE)
 }
 
-/// An adapter or device in our words.
+/// Describes an adapter or wgpu device as a [`Device`].
 pub(super) fn describe(
     info: &wgpu::AdapterInfo,
     limits: &wgpu::Limits,
@@ -136,6 +137,7 @@ pub(super) fn describe(
     }
 }
 
+/// Name of a wgpu backend.
 fn api(backend: wgpu::Backend) -> &'static str {
     match backend {
         wgpu::Backend::Vulkan => "Vulkan",
@@ -147,13 +149,13 @@ fn api(backend: wgpu::Backend) -> &'static str {
     }
 }
 
-/// The profile of an adapter. `PALLAS_PROFILE` overrides it, so that shaders for a GPU can run on a software adapter.
+/// The profile of an adapter. `PALLAS_PROFILE` overrides it, so that a software adapter can run shaders made for GPUs.
 fn profile(software: bool) -> Profile {
     let own = if software { Profile::SimtCpu } else { Profile::Gpu };
     asked().ok().flatten().map_or(own, |(profile, _)| profile)
 }
 
-/// The profile that `PALLAS_PROFILE` asks for, and whether products use cooperative matrices.
+/// The profile that `PALLAS_PROFILE` asks for, and whether products use cooperative matrices; `None` if it is not set.
 ///
 /// # Errors
 /// The value is not a profile that shaders are generated for.
@@ -168,7 +170,7 @@ fn asked() -> Result<Option<(Profile, bool)>> {
     found.map(|profile| Some((profile, false))).ok_or_else(refused)
 }
 
-/// llvmpipe (lavapipe is its Vulkan) of Mesa before 23 stops long loops; of an unreadable version the worst is assumed.
+/// Limit of loop iterations of llvmpipe (lavapipe is its Vulkan driver) before Mesa 23; assumed for an unknown version.
 fn loop_limit(name: &str, driver_info: &str) -> Option<u32> {
     if !name.starts_with("llvmpipe") {
         return None;

@@ -1,4 +1,4 @@
-//! The clients of this process's adapters, and clients of a user's own device.
+//! Clients of this process' adapters, and clients of devices that the user created.
 use super::adapter::{FOUND, MATRICES, adapter, describe, wanted};
 use super::counters::GpuCounters;
 use super::device::Gpu;
@@ -12,10 +12,10 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The shared client of each adapter in use.
+/// The shared client of each adapter in use, by `(gl, index)`.
 static CLIENTS: Mutex<BTreeMap<(bool, usize), Client>> = Mutex::new(BTreeMap::new());
 
-/// The shared client of the adapter `index`, of OpenGL if `gl`; a new one if its device has been lost.
+/// The shared client of the adapter of this index, of OpenGL if `gl`; a new one if its device is lost.
 pub(crate) fn client(gl: bool, index: usize, why: &str) -> Result<Client> {
     let mut clients = CLIENTS.lock();
     if let Some(client) = clients.get(&(gl, index)).filter(|client| !client.runtime().is_lost()) {
@@ -26,7 +26,7 @@ pub(crate) fn client(gl: bool, index: usize, why: &str) -> Result<Client> {
     Ok(client)
 }
 
-/// A client of an adapter that shares nothing with others.
+/// A new client of an adapter, with a wgpu device of its own.
 pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> {
     let found = adapter(gl, index)?;
     let _turn = gl.then(Turn::take);
@@ -46,7 +46,7 @@ pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> 
     Ok(Client::new(Gpu::owning(found.device.clone(), device, queue), why))
 }
 
-/// The best hardware GPU, or the reason why there is none.
+/// The client of the best hardware GPU, or the reason why there is none.
 pub(crate) fn best() -> std::result::Result<Client, String> {
     match FOUND.first() {
         None => Err("no GPU found".into()),
@@ -59,24 +59,24 @@ pub(crate) fn best() -> std::result::Result<Client, String> {
 }
 
 impl Client {
-    /// A client of a device that the program already has; its callbacks are not changed.
+    /// A client of a wgpu device that the program has created; its callbacks are not changed.
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Client {
         let description = describe(&device.adapter_info(), &device.limits(), device.features(), 0);
         Client::new(Gpu::around(description, device, queue), "around the program's own wgpu device")
     }
 
-    /// The wgpu device and queue, on a GPU.
+    /// The wgpu device and queue; `None` if the client is not a GPU's.
     pub fn wgpu(&self) -> Option<(&wgpu::Device, &wgpu::Queue)> {
         let gpu = (&**self.runtime() as &dyn Any).downcast_ref::<Gpu>()?;
         Some((&gpu.wgpu, &gpu.queue))
     }
 
-    /// Counts of pipelines and dispatches of this client so far; zeros if it is no GPU.
+    /// Counts of this client's pipelines and dispatches so far; zeros if it is not a GPU's.
     pub fn gpu_counters(&self) -> GpuCounters {
         self.gpu_runtime().map(|gpu| gpu.counts.read()).unwrap_or_default()
     }
 
-    /// The runtime, on a GPU.
+    /// The wgpu runtime; `None` if the client is not a GPU's.
     #[doc(hidden)]
     pub fn gpu_runtime(&self) -> Option<Arc<Gpu>> {
         let runtime: Arc<dyn Any + Send + Sync> = self.runtime().clone();
@@ -98,7 +98,8 @@ impl Client {
 }
 
 impl Buffer {
-    /// The wgpu buffer, on a GPU. Its size is a multiple of 16 bytes and may exceed [`Buffer::len`].
+    /// The wgpu buffer; `None` if it is not on a GPU. Its size is a multiple of 16 bytes and may exceed
+    /// [`Buffer::len`].
     pub fn wgpu(&self) -> Option<&wgpu::Buffer> {
         let memory: &dyn Any = self.device_memory()?;
         memory.downcast_ref::<Memory>().map(Memory::wgpu)

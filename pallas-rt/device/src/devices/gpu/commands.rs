@@ -1,11 +1,11 @@
-//! Commands that a thread submits together.
+//! Commands that a thread records and submits together.
 //!
-//! A launch is submitted when it is made, unless its thread runs a program of several: then all launches, copies and
-//! clears go into one command encoder, in their order, until the program ends or the host needs a result. Error flags of
-//! the launches are read together then.
+//! A launch is submitted when it is made, unless its thread runs a *program* of several launches: then launches, copies
+//! and clears are recorded in one command encoder, in their order, until the program ends or the host needs a result.
+//! The error flags of the launches are read together at that point.
 //!
-//! An upload comes before all commands of its submission, also before those that were recorded earlier. So whatever uploads
-//! submits first, and the uniform bytes of the launches lie in memory that was taken before the first of them.
+//! An upload takes effect before all commands of its submission, also before those recorded earlier. So every upload is
+//! preceded by a submission, and the launches' uniform bytes are in memory that was allocated before the first of them.
 use super::device::Gpu;
 use super::memory::Memory;
 use crate::devices::storage::DeviceMemory;
@@ -16,55 +16,56 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, ThreadId};
 
-/// Commands after which a part of a program is submitted, so that the device has work early.
+/// Number of commands after which a part of a program is submitted, so that the device has work early.
 const MOST: usize = 256;
 
-/// Bytes of the uniforms of one submission, and of its error flags.
+/// Size in bytes of the uniforms of one submission.
 const UNIFORMS: usize = 64 << 10;
+/// Size in bytes of the error flags of one submission.
 const FLAGS: usize = MOST * FLAG;
 
-/// Distance between error flags: the alignment of bindings is at most this.
+/// Distance in bytes between error flags, which is at least the alignment of bindings.
 const FLAG: usize = 256;
 
-/// Words of the error flag. All zero: no error; their meaning is the shader's.
+/// Number of words of an error flag. All zero: no error; otherwise the shader defines their meaning.
 pub(super) const ERROR_WORDS: usize = 4;
 
-/// Looks at the error flag of a launch.
+/// Function that turns the error flag of a launch into its error.
 pub type Check = Box<dyn FnOnce([u32; ERROR_WORDS]) -> Result<()> + Send>;
 
-/// Passes the words of an error flag to its check.
+/// Passes the bytes of an error flag to its check.
 pub(super) fn look(check: Check, flag: &[u8]) -> Result<()> {
     let word = |i: usize| u32::from_le_bytes(flag[4 * i..4 * i + 4].try_into().expect("four bytes"));
     check(std::array::from_fn(word))
 }
 
-/// The programs that threads run.
+/// The programs that threads run now.
 #[derive(Default)]
 pub(super) struct Programs(Mutex<HashMap<ThreadId, Program>>);
 
-/// What a thread has recorded and not submitted.
+/// The program of one thread: what it has recorded and not submitted.
 #[derive(Default)]
 struct Program {
-    /// Programs of the thread that have begun, each inside of the one before.
+    /// Number of nested programs that the thread has begun.
     #[cfg(feature = "mesh")]
     depth: usize,
     recorded: Option<Recorded>,
-    /// Flags of what is submitted.
+    /// Error flags of submitted launches that have not been checked.
     flags: Vec<(Memory, Vec<Check>)>,
 }
 
-/// Commands for one submission.
+/// Recorded commands for one submission.
 struct Recorded {
     encoder: wgpu::CommandEncoder,
     commands: usize,
-    /// The memory of uniforms, and its bytes so far.
+    /// Memory of uniforms, and the bytes written to it so far.
     uniforms: (Memory, Vec<u8>),
-    /// The memory of error flags, if a launch has one.
+    /// Memory of error flags and their checks, if a launch has one.
     flags: Option<(Memory, Vec<Check>)>,
 }
 
 impl Programs {
-    /// What `f` returns for the program of this thread; `None` if it runs none.
+    /// Calls `f` with this thread's program; returns `None` if the thread runs none.
     fn own<T>(&self, f: impl FnOnce(&mut Program) -> T) -> Option<T> {
         let mut all = self.0.lock();
         all.get_mut(&thread::current().id()).map(f)
@@ -72,7 +73,7 @@ impl Programs {
 }
 
 impl Gpu {
-    /// Begins a program on this thread.
+    /// Begins a program on this thread; programs nest.
     #[cfg(feature = "mesh")]
     pub(super) fn begin(&self) {
         let mut all = self.programs.0.lock();
@@ -82,7 +83,7 @@ impl Gpu {
     /// Ends the innermost program of this thread, and submits what it recorded.
     ///
     /// # Errors
-    /// The driver refuses it; that of an error flag.
+    /// The driver refuses the submission; the error of a checked flag.
     #[cfg(feature = "mesh")]
     pub(super) fn end(&self) -> Result<()> {
         let submitted = self.checked();
@@ -97,7 +98,7 @@ impl Gpu {
         submitted
     }
 
-    /// Records commands, and submits them unless this thread runs a program.
+    /// Records commands in this thread's program; submits them at once if it runs none.
     pub(super) fn encode(self: &Arc<Self>, action: &str, record: impl FnOnce(&mut wgpu::CommandEncoder)) -> Result<()> {
         let Some(recorded) = self.recorded(action)? else {
             return self
@@ -117,7 +118,7 @@ impl Gpu {
         if is_full { self.flush() } else { Ok(()) }
     }
 
-    /// What this thread's program has recorded, taken out of it; `None` if it runs none.
+    /// Takes the commands that this thread's program has recorded, for appending; `None` if the thread runs no program.
     fn recorded(self: &Arc<Self>, action: &str) -> Result<Option<Recorded>> {
         Ok(match self.programs.own(|program| program.recorded.take()) {
             None => None,
@@ -130,8 +131,9 @@ impl Gpu {
         })
     }
 
-    /// A place for uniform bytes in the memory of this thread's program, with its offset; `None` if it runs none, or they
-    /// are too many: then what it has recorded is submitted. The length is a multiple of the alignment of uniforms.
+    /// Takes a place for uniform bytes in the memory of this thread's program, and returns the buffer and offset.
+    /// Submits what is recorded if the memory is full. `None` if the thread runs no program, or the bytes never fit.
+    /// Their length must be a multiple of the alignment of uniforms.
     pub(super) fn uniforms(self: &Arc<Self>, bytes: &[u8]) -> Result<Option<(wgpu::Buffer, u64)>> {
         let used = |program: &mut Program| program.recorded.as_ref().map_or(0, |recorded| recorded.uniforms.1.len());
         if self.programs.own(used).is_some_and(|used| used + bytes.len() > UNIFORMS) {
@@ -147,13 +149,13 @@ impl Gpu {
         Ok(Some(place))
     }
 
-    /// A place for the error flag of a launch in the memory of this thread's program, all zeros, with its offset; `None` if
-    /// it runs none, and gives the check back then.
+    /// Takes a place for a launch's error flag, all zeros, in the memory of this thread's program, and returns the
+    /// buffer and offset; if the thread runs no program, returns the check.
     pub(super) fn flag(self: &Arc<Self>, check: Check) -> Result<std::result::Result<(wgpu::Buffer, u64), Check>> {
         let Some(mut recorded) = self.recorded("take memory for error flags")? else { return Ok(Err(check)) };
         if recorded.flags.is_none() {
             let memory = self.buffer(FLAGS as u64, false)?;
-            // Before the first launch that has one.
+            // Cleared before the first launch that has a flag.
             recorded.encoder.clear_buffer(memory.wgpu(), 0, None);
             recorded.flags = Some((memory, vec![]));
         }
@@ -164,10 +166,10 @@ impl Gpu {
         Ok(Ok(place))
     }
 
-    /// Submits what this thread has recorded, and looks at its error flags.
+    /// Submits what this thread has recorded, and checks the error flags.
     ///
     /// # Errors
-    /// The driver refuses it; that of a flag.
+    /// The driver refuses the submission; the error of a checked flag.
     pub(super) fn checked(&self) -> Result<()> {
         self.flush()?;
         for (memory, checks) in self.programs.own(|program| std::mem::take(&mut program.flags)).unwrap_or_default() {
@@ -197,6 +199,7 @@ impl Gpu {
         Ok(())
     }
 
+    /// Counts a submission.
     fn count(&self) {
         self.counts.submissions.fetch_add(1, Relaxed);
     }

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct GpuCounters {
-    /// Pipelines made; those that this client had already do not count.
+    /// Number of pipelines created; those that this client had already do not count.
     pub pipelines_compiled: u64,
-    /// Pipelines among them that the driver made of a binary from disk.
+    /// Number of these pipelines that the driver created from a binary on disk.
     pub binaries_reused: u64,
-    /// Dispatches submitted.
+    /// Number of dispatches submitted.
     pub dispatches: u64,
-    /// Submissions to the queue, of launches, copies and clears; a jitted function's launches share one.
+    /// Number of submissions to the queue, of launches, copies and clears; the launches of a jitted function share one.
     pub submissions: u64,
 }
 
-/// The counts of a device.
+/// Counters of one device, updated by several threads.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) compiled: AtomicU64,
@@ -25,6 +25,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
+    /// The counts so far.
     pub(super) fn read(&self) -> GpuCounters {
         GpuCounters {
             pipelines_compiled: self.compiled.load(Relaxed),

@@ -1,4 +1,4 @@
-//! One wgpu device and its queue, and how its errors become ours.
+//! One wgpu device with its queue, and the conversion of its errors.
 use super::commands::Programs;
 use super::counters::Counts;
 use super::memory::Block;
@@ -13,23 +13,23 @@ use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-/// The runtime of one device. Every method may be called from several threads.
+/// Runtime of one wgpu device. Every method may be called from several threads.
 pub struct Gpu {
     pub(super) device: Device,
     pub(super) wgpu: wgpu::Device,
     pub(super) queue: wgpu::Queue,
     pub(super) ledger: Arc<Ledger>,
     pub(super) stock: Stock<Block>,
-    /// The compiled pipelines, by the fingerprint of their job.
+    /// Compiled pipelines, by the fingerprint of their job.
     pub(super) pipelines: Lru<u128, Slot>,
     pub(super) counts: Counts,
     pub(super) programs: Programs,
     pub(super) trouble: Arc<Trouble>,
-    /// Held while the fields above are dropped.
+    /// Lock on wgpu that is held while the fields above are dropped.
     last: Option<Turn>,
 }
 
-/// Locked while compiling: threads that want the same pipeline wait for it, others do not.
+/// A pipeline, locked while it is compiled, so that only threads that need it wait for it.
 pub(super) type Slot = Arc<Mutex<Option<wgpu::ComputePipeline>>>;
 
 impl Drop for Gpu {
@@ -38,27 +38,27 @@ impl Drop for Gpu {
     }
 }
 
-/// Errors that the driver reports outside of our calls.
+/// Errors that the driver reports outside of calls.
 #[derive(Default)]
 pub(super) struct Trouble {
-    /// Why the device is gone.
+    /// Reason why the device is lost.
     pub(super) lost: OnceLock<String>,
-    /// The first error that no scope caught, until somebody waits and gets it.
+    /// The first error that no scope caught, until a caller waits and receives it.
     pub(super) stray: Mutex<Option<String>>,
 }
 
 /// An error that wgpu reported during a call.
 pub(super) enum Caught {
-    /// The device has no memory for it.
+    /// The device has no memory for the call.
     Memory(String),
-    /// Anything else: a refused shader, an invalid binding.
+    /// Any other error: a refused shader, an invalid binding.
     Refused(String),
 }
 
 impl Gpu {
-    /// A runtime around a device of the user's own, whose callbacks stay the user's.
+    /// Creates a runtime for a device of the user's, whose callbacks are left to the user.
     pub(super) fn around(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
-        // A software adapter's memory is the host's; how much a graphics card has, no interface says.
+        // A software adapter uses the host's memory; no interface tells how much memory a graphics card has.
         let limit = if device.software { physical_bytes() } else { u64::MAX };
         let ledger = Ledger::new(device.to_string(), limit);
         let stock = Stock::new(ledger.clone());
@@ -68,7 +68,7 @@ impl Gpu {
         Gpu { device, wgpu, queue, ledger, stock, pipelines, counts, programs, trouble, last: None }
     }
 
-    /// A runtime that owns its device: the driver's reports go to us, where wgpu would panic.
+    /// Creates a runtime that owns its device and receives the driver's reports, at which wgpu would panic.
     pub(super) fn owning(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
         let gpu = Gpu::around(device, wgpu, queue);
         let trouble = gpu.trouble.clone();
@@ -82,12 +82,12 @@ impl Gpu {
         gpu
     }
 
-    /// Waits for this thread's turn to call wgpu, on an adapter that allows one thread at a time.
+    /// Locks wgpu for this thread, on adapters (OpenGL) that only one thread at a time may use.
     pub(super) fn turn(&self) -> Option<Turn> {
         (self.device.api == Device::GL).then(Turn::take)
     }
 
-    /// Refuses to go on without a device.
+    /// Returns an error if the device is lost.
     pub(super) fn alive(&self) -> Result<()> {
         match self.trouble.lost.get() {
             None => Ok(()),
@@ -95,13 +95,13 @@ impl Gpu {
         }
     }
 
-    /// Remembers that the device is gone, and says so.
+    /// Records that the device is lost, and returns the error.
     pub(super) fn lose(&self, message: String) -> Error {
         let message = self.trouble.lost.get_or_init(|| message).clone();
         Error::DeviceLost { device: self.device.to_string(), message }
     }
 
-    /// Runs wgpu calls and returns the first error they reported on this thread.
+    /// Runs wgpu calls and returns the first error that they report on this thread.
     pub(super) fn capture<T>(&self, calls: impl FnOnce() -> T) -> std::result::Result<T, Caught> {
         let _turn = self.turn();
         let memory = self.wgpu.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
@@ -120,7 +120,7 @@ impl Gpu {
         }
     }
 
-    /// As [`Gpu::capture`], for calls where an error has no better name than what was being done.
+    /// Runs wgpu calls and returns their first error, which says that `action` failed.
     pub(super) fn attempt<T>(&self, action: &str, calls: impl FnOnce() -> T) -> Result<T> {
         self.alive()?;
         self.capture(calls).map_err(|caught| match caught {
@@ -129,7 +129,7 @@ impl Gpu {
         })
     }
 
-    /// The driver's words about something it refused; a lost device explains any of them.
+    /// Error with the driver's message about something that it refused; if the device is lost, that error.
     pub(super) fn failure(&self, action: &str, message: String) -> Error {
         match self.alive() {
             Err(lost) => lost,
@@ -137,11 +137,11 @@ impl Gpu {
         }
     }
 
-    /// Lets wgpu do its housekeeping, waiting as `kind` says.
+    /// Lets wgpu process finished work; `kind` says whether to wait.
     pub(super) fn poll(&self, kind: wgpu::PollType) -> Result<()> {
         self.alive()?;
         let _turn = self.turn();
-        // wgpu panics where polling meets a lost device; it holds no lock of ours then.
+        // wgpu panics if it polls a lost device; this crate's locks are not held at that point.
         match catch_unwind(AssertUnwindSafe(|| self.wgpu.poll(kind))) {
             Ok(Ok(_)) => self.alive(),
             Ok(Err(error)) => Err(self.failure("wait for its work", error.to_string())),

@@ -1,4 +1,4 @@
-//! One launch: a shader, its bindings, its dispatches.
+//! Jobs: launches of a shader with its bindings and dispatches.
 use super::commands::{Check, ERROR_WORDS, look};
 use super::device::Gpu;
 use super::memory::{Memory, binding};
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A shader and what it runs on. Everything is in group 0:
+/// One launch of a shader. All its bindings are in group 0:
 ///
 /// | binding | what |
 /// |---|---|
@@ -20,53 +20,54 @@ use std::sync::atomic::Ordering::Relaxed;
 ///
 /// The entry point is `main`. A buffer that is written must be bound once only.
 pub struct ShaderJob<'a> {
-    /// The kernel's name, for messages and tools.
+    /// Name of the kernel, for messages and tools.
     pub label: &'a str,
-    /// The text.
+    /// Text of the shader.
     pub wgsl: &'a str,
-    /// True if all accesses, loops and divisions are proven safe, so that the driver needs no checks.
+    /// Whether all accesses, loops and divisions are proven safe, so that the driver needs no checks.
     pub trusted: bool,
-    /// Threads of a workgroup.
+    /// Number of threads of a workgroup.
     pub workgroup: u32,
-    /// The arrays, each with true if it is written.
+    /// The arrays, each with true if the shader writes it.
     pub bindings: &'a [(&'a Buffer, bool)],
-    /// Run one after the other; each sees what the ones before it wrote.
+    /// The dispatches, run one after the other; each sees what earlier ones wrote.
     pub dispatches: &'a [Dispatch],
-    /// Bytes of scratch, shared by all dispatches.
+    /// Bytes of scratch memory, shared by all dispatches.
     pub scratch_bytes: u64,
-    /// True if the shader has an error flag.
+    /// Whether the shader has an error flag.
     pub error_flag: bool,
 }
 
-/// One dispatch of a job.
+/// One dispatch of a [`ShaderJob`].
 pub struct Dispatch {
-    /// Workgroups along each axis.
+    /// Number of workgroups along each axis.
     pub workgroups: [u32; 3],
-    /// Bytes of the uniform buffer.
+    /// Contents of the uniform buffer.
     pub uniform: Vec<u8>,
 }
 
 impl ShaderJob<'_> {
-    /// Its storage bindings in order, from binding 1: whether each is written. Arrays, then scratch, then the error flag.
+    /// Storage bindings in order, from binding 1: whether the shader writes each. Arrays, then scratch, then the error
+    /// flag.
     pub(super) fn storage(&self) -> impl Iterator<Item = bool> {
         let own = usize::from(self.scratch_bytes > 0) + usize::from(self.error_flag);
         self.bindings.iter().map(|&(_, written)| written).chain(std::iter::repeat_n(true, own))
     }
 
-    /// Bytes of the error flag.
+    /// Size of the error flag in bytes.
     pub(super) const ERROR_BYTES: u64 = ERROR_WORDS as u64 * 4;
 }
 
 impl Gpu {
-    /// Submits a job. Returns without waiting for it, unless it has an error flag, which is passed to `check`; that of a
-    /// launch in a program at the end of the program.
+    /// Submits a job. Returns without waiting for it, unless it has an error flag, which is then read and passed to
+    /// `check`; inside of a program of several launches that happens at the program's end.
     ///
     /// # Errors
     /// [`Error::Limit`], [`Error::Shader`], [`Error::Memory`], [`Error::ForeignClient`], [`Error::DeviceLost`]; nothing
     /// has run then, and the device goes on working. Those of `check`.
     ///
     /// # Safety
-    /// A job that is `trusted` has a shader that touches nothing outside of its bindings, and whose loops end.
+    /// The shader of a `trusted` job accesses nothing outside of its bindings, and its loops end.
     pub unsafe fn run(self: &Arc<Self>, job: &ShaderJob, check: Check) -> Result<()> {
         self.alive()?;
         let _turn = self.turn();
@@ -81,7 +82,7 @@ impl Gpu {
         let group = self.attempt(&action, || self.group(job, &resources))?;
         self.encode(&action, |encoder| record(encoder, job, &group, &resources))?;
         self.counts.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
-        // Frees what finished work held; never waits.
+        // Frees the resources of finished work; never waits.
         self.poll(wgpu::PollType::Poll)?;
         if let Some(Flag { own: Some((memory, check)), .. }) = resources.flag {
             look(check, &memory.read(ERROR_WORDS * 4)?)?;
@@ -89,7 +90,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Refuses what the driver would refuse, with better words.
+    /// Refuses jobs beyond the device's limits, with better messages than the driver's.
     fn check(&self, job: &ShaderJob) -> Result<()> {
         let limits = &self.device().target;
         let within = |what: &str, asked: u64, limit: u64, help| {
@@ -130,7 +131,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// The bindings of a job.
+    /// Creates the bind group of a job.
     fn group(&self, job: &ShaderJob, resources: &Resources) -> wgpu::BindGroup {
         let Resources { pipeline, scratch, uniforms, flag } = resources;
         let bound = std::iter::once(at(&uniforms.buffer, uniforms.offset, uniforms.size))
@@ -149,11 +150,11 @@ impl Gpu {
     }
 }
 
-/// Records the dispatches of a job.
+/// Records the dispatches of a job as commands.
 fn record(encoder: &mut wgpu::CommandEncoder, job: &ShaderJob, group: &wgpu::BindGroup, resources: &Resources) {
     let Resources { pipeline, uniforms, flag, .. } = resources;
     if let Some(Flag { own: Some((memory, _)), .. }) = flag {
-        // It may have served before.
+        // The memory may be reused, with the flag of an earlier launch.
         encoder.clear_buffer(memory.wgpu(), 0, None);
     }
     let mut pass =
@@ -168,12 +169,12 @@ fn record(encoder: &mut wgpu::CommandEncoder, job: &ShaderJob, group: &wgpu::Bin
     }
 }
 
-/// Binds bytes of a buffer.
+/// Binds a range of bytes of a buffer.
 fn at(buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> wgpu::BindingResource<'_> {
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: wgpu::BufferSize::new(bytes) })
 }
 
-/// The pipeline of a launch, and its memory besides arrays.
+/// The pipeline of a launch, and its memory apart from arrays.
 struct Resources {
     pipeline: wgpu::ComputePipeline,
     scratch: Option<Memory>,
@@ -181,15 +182,16 @@ struct Resources {
     flag: Option<Flag>,
 }
 
-/// The error flag of a launch.
+/// The error flag of a launch: its place in a buffer.
 struct Flag {
     buffer: wgpu::Buffer,
     offset: u64,
-    /// Its memory and what looks at it, unless the program does.
+    /// Its memory and the function that checks it, unless the program of several launches has them.
     own: Option<(Memory, Check)>,
 }
 
 impl Flag {
+    /// Takes the flag's place from this thread's program, or allocates its memory.
     fn new(gpu: &Arc<Gpu>, check: Check) -> Result<Flag> {
         Ok(match gpu.flag(check)? {
             Ok((buffer, offset)) => Flag { buffer, offset, own: None },
@@ -201,20 +203,21 @@ impl Flag {
     }
 }
 
-/// The uniform bytes of all dispatches in one buffer.
+/// The uniform bytes of a job's dispatches, in one buffer.
 struct Uniforms {
     buffer: wgpu::Buffer,
-    /// Where they begin.
+    /// Offset in bytes at which they begin.
     offset: u64,
-    /// Bytes of one dispatch.
+    /// Number of bytes of one dispatch.
     size: u64,
     /// Distance in bytes between the uniforms of consecutive dispatches.
     stride: u64,
-    /// The buffer's memory, if nothing else is in it.
+    /// The memory of the buffer, unless a program of several launches owns it.
     _own: Option<Memory>,
 }
 
 impl Uniforms {
+    /// Uploads the uniform bytes of all dispatches.
     fn new(gpu: &Arc<Gpu>, job: &ShaderJob) -> Result<Uniforms> {
         let longest = job.dispatches.iter().map(|dispatch| dispatch.uniform.len()).max().unwrap_or(0);
         let size = (longest as u64).max(16).next_multiple_of(16);
@@ -227,7 +230,7 @@ impl Uniforms {
             return Ok(Uniforms { buffer, offset, size, stride, _own: None });
         }
         let memory = gpu.buffer(bytes.len() as u64, false)?;
-        // Nothing is recorded that uses it.
+        // No recorded command uses the memory, so the upload may come before them.
         memory.upload(&bytes)?;
         Ok(Uniforms { buffer: memory.wgpu().clone(), offset: 0, size, stride, _own: Some(memory) })
     }

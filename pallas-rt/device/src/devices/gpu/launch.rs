@@ -1,4 +1,4 @@
-//! Kernels on a wgpu device: shaders of their lowered form, and the dispatches of a launch.
+//! Launches of kernels on a wgpu device: shaders of the lowered form, and their dispatches.
 use super::commands::ERROR_WORDS;
 use super::job::{Dispatch, ShaderJob};
 use super::program::Program;
@@ -20,17 +20,18 @@ use std::sync::atomic::Ordering;
 /// Maximum bytes of scratch of one dispatch; a launch that needs more is split into several.
 const SCRATCH_BYTES: u64 = 64 << 20;
 
-/// The conditions that a shader is emitted for.
+/// Conditions for which a shader is generated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Form {
     target: Target,
-    /// A bit for each dimension: 1 where its extent is a multiple of four in the call.
+    /// Bit set of the dimensions whose extent is a multiple of four in the call.
     multiples: u64,
-    /// True if each dispatch runs a range of the sequential axes.
+    /// Whether each dispatch runs only a range of the sequential axes.
     resumed: bool,
 }
 
-/// The shaders of a kernel. Clients with equal targets share them; pipelines are cached per device.
+/// Shaders of a kernel, one for each form needed so far. Clients with equal targets share them; pipelines are cached
+/// per device.
 pub(super) struct Shaders {
     source: Arc<Source>,
     forms: Mutex<Vec<(Form, Arc<Program>)>>,
@@ -50,8 +51,7 @@ impl Executable for Shaders {
         forms.iter().map(|(_, program)| program.text.len() as u64 * 11).sum()
     }
 
-    /// Returns before the device has finished, except where the driver's loop limit or the step of a loop must be
-    /// checked.
+    ///
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let kernel = launch.kernel;
         let Planned { shader, dispatches, scratch_bytes } = self.plan(client, launch.geometry, launch.params)?;
@@ -93,11 +93,11 @@ impl Executable for Shaders {
     }
 }
 
-/// The shader of a launch and its dispatches.
+/// The shader and the dispatches of a launch.
 struct Planned {
     shader: Arc<Program>,
     dispatches: Vec<Dispatch>,
-    /// The scratch of the dispatch that needs most.
+    /// Bytes of scratch of the dispatch that needs most.
     scratch_bytes: u64,
 }
 
@@ -106,6 +106,7 @@ impl Shaders {
         Shaders { source, forms: Mutex::default() }
     }
 
+    /// Chooses the shader of a launch and its dispatches.
     fn plan(&self, client: &Client, geometry: &Geometry, params: &[Option<Literal>]) -> Result<Planned> {
         // Both forms have the same operands and dimensions; a shader from disk needs no lowered form, so use the traced
         // one.
@@ -128,7 +129,7 @@ impl Shaders {
         Ok(Planned { shader, dispatches, scratch_bytes: per_program * chunk })
     }
 
-    /// Returns the shader of a form: from memory, from disk, or emitted.
+    /// Returns the shader for these conditions: from memory, from disk, or generated.
     fn shader(&self, sequential: usize, form: Form) -> Result<Arc<Program>> {
         let mut forms = self.forms.lock();
         if let Some((_, found)) = forms.iter().find(|(f, _)| *f == form) {
@@ -157,7 +158,7 @@ impl Shaders {
     }
 }
 
-/// The error of a refused shader with the user's line: the line in the comment above the refused line of WGSL, else the
+/// Adds the user's line to the error of a refused shader: that in the comment above the refused line of WGSL, else the
 /// kernel's own.
 fn blamed(error: Error, text: &str, traced: &Kernel, kernel: Loc) -> Error {
     let Error::Shader { kernel: name, message, .. } = error else { return error };
@@ -167,20 +168,20 @@ fn blamed(error: Error, text: &str, traced: &Kernel, kernel: Loc) -> Error {
     Error::Shader { kernel: name, at: known.unwrap_or(&kernel).to_string(), message }
 }
 
-/// The line of WGSL that a compiler's message refers to: the first `:line:column` in it.
+/// Number of the line of WGSL that a compiler's message refers to: the first `:line:column` in it.
 fn position(message: &str) -> Option<usize> {
     let parts: Vec<&str> = message.split(':').collect();
     let column = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
     parts.windows(2).skip(1).find_map(|two| two[0].parse().ok().filter(|_| column(two[1])))
 }
 
-/// The name of a shader on disk, from all that determines it.
+/// Key of a shader on disk, made of everything that determines it.
 fn key(identity: &disk::Key, sequential: usize, form: Form) -> disk::Key {
     identity.then("shader", &[&format!("{sequential} {form:?}")])
 }
 
-/// Ranges of the sequential axes, `from to` for each axis, outermost first. In each range a thread runs at most `limit`
-/// loop iterations, or a single step.
+/// Splits the sequential axes into ranges, each `from to` for every axis, outermost first, such that a thread runs at
+/// most `limit` loop iterations per range, or a single step.
 fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
     fn axis(d: usize, of: (&Iterations, &[i64]), room: u64, outer: &mut Vec<u32>, out: &mut Vec<Vec<u32>>) {
         let (iterations, steps) = of;
@@ -205,7 +206,8 @@ fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
     out
 }
 
-/// Dispatches: for each part of the grid (`chunk` of `total` programs), all ranges of the sequential axes.
+/// Lists the dispatches of a launch: for each part of the grid (`chunk` of `total` programs) all ranges of the
+/// sequential axes.
 fn dispatches(
     shader: &Program,
     geometry: &Geometry,

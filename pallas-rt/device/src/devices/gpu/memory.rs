@@ -11,16 +11,16 @@ use crate::error::{Error, Result};
 use std::any::Any;
 use std::sync::{Arc, mpsc};
 
-/// Uploads from here on are submitted at once, so that wgpu's staging memory does not pile up.
+/// Size in bytes from which an upload is submitted at once, so that wgpu's staging memory does not pile up.
 const LARGE_UPLOAD: usize = 16 << 20;
 
-/// Every buffer has the same usages, so that any freed one serves any purpose.
+/// Usages of every buffer, all the same, so that a freed buffer serves any purpose.
 const USAGES: wgpu::BufferUsages = wgpu::BufferUsages::STORAGE
     .union(wgpu::BufferUsages::UNIFORM)
     .union(wgpu::BufferUsages::COPY_SRC)
     .union(wgpu::BufferUsages::COPY_DST);
 
-/// A buffer of our own.
+/// A buffer that this crate allocated.
 pub(super) struct Block(wgpu::Buffer);
 
 impl Reusable for Block {
@@ -29,12 +29,12 @@ impl Reusable for Block {
     }
 }
 
-/// A buffer in use. Dropped, it goes back to the stock; kernels that still run with it come before whoever takes it next,
-/// since a device has one queue.
+/// A buffer in use. When it is dropped it goes back to the stock; kernels that still use it run before the next
+/// owner's, since a device has one queue.
 pub struct Memory {
     gpu: Arc<Gpu>,
     buffer: wgpu::Buffer,
-    /// Its reservation in the ledger. `None` for the user's own buffers, which are not kept for reuse.
+    /// The buffer's reservation in the ledger; `None` for a buffer of the user's, which is not kept for reuse.
     reservation: Option<Reservation>,
 }
 
@@ -49,7 +49,7 @@ impl Drop for Memory {
 }
 
 impl Gpu {
-    /// A buffer of at least `len` bytes, zeros if `zeroed`, else with unspecified contents.
+    /// Allocates a buffer of at least `len` bytes: zeros if `zeroed`, else with unspecified contents.
     pub(super) fn buffer(self: &Arc<Self>, len: u64, zeroed: bool) -> Result<Memory> {
         self.alive()?;
         let _turn = self.turn();
@@ -67,7 +67,7 @@ impl Gpu {
         Ok(memory)
     }
 
-    /// The size class for `len` bytes, or the exact size where only that is within the device's limits.
+    /// The size class for `len` bytes, or the exact size if only that is within the device's limits.
     fn buffer_size(&self, len: u64) -> Result<u64> {
         let limits = &self.device().target;
         let most = limits.max_buffer_bytes.min(limits.max_binding_bytes);
@@ -84,12 +84,13 @@ impl Gpu {
         Ok(size_class(exact).filter(|&class| class <= most).unwrap_or(exact))
     }
 
+    /// Creates a buffer; if memory is short, frees buffers kept for reuse and tries again.
     fn create_buffer(&self, size: u64) -> Result<wgpu::Buffer> {
         self.stock.make_room(size);
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage: USAGES, mapped_at_creation: false };
         let create = || self.capture(|| self.wgpu.create_buffer(&descriptor));
         let created = match create() {
-            // What is kept for reuse may be what is missing; it is free once the work that used it is done.
+            // Release the memory kept for reuse and try again; it is free once the work that used it is done.
             Err(Caught::Memory(_)) => {
                 self.stock.clear();
                 self.wait()?;
@@ -103,7 +104,7 @@ impl Gpu {
         })
     }
 
-    /// The user's own buffer as an array's memory.
+    /// Wraps a buffer of the user's as the memory of an array of this length in bytes and shape.
     pub fn adopt(self: &Arc<Self>, buffer: wgpu::Buffer, len: usize, shape: &[usize]) -> Result<Memory> {
         use wgpu::BufferUsages as Usage;
         let needed = Usage::STORAGE | Usage::COPY_SRC | Usage::COPY_DST;
@@ -130,7 +131,7 @@ impl Gpu {
 }
 
 impl Memory {
-    /// Overwrites the bytes from the start, before what this thread has recorded and not submitted.
+    /// Overwrites the bytes from the start, before the commands that this thread has recorded and not submitted.
     pub(super) fn upload(&self, bytes: &[u8]) -> Result<()> {
         let (words, tail) = bytes.split_at(bytes.len() & !3);
         let mut last = [0; 4];
@@ -149,7 +150,7 @@ impl Memory {
         })
     }
 
-    /// The buffer behind it.
+    /// The wgpu buffer.
     pub fn wgpu(&self) -> &wgpu::Buffer {
         &self.buffer
     }

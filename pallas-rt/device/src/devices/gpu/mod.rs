@@ -1,14 +1,14 @@
-//! The wgpu runtime: adapters, memory, pipelines, dispatch; in `launch`, kernels as shaders.
+//! The wgpu runtime: adapters, memory, pipelines, dispatches; in `launch`, kernels as shaders.
 //!
-//! - `adapter`: which adapters there are and what they can do;
-//! - `device`: one device and its queue, and the translation of its errors; `counters`: counts of what it did; `turn`: one
-//!   thread at a time on OpenGL;
+//! - `adapter`: the adapters and their capabilities;
+//! - `device`: one device and its queue, and the conversion of its errors; `counters`: counts of its work; `turn`: a
+//!   lock for one thread at a time on OpenGL;
 //! - `memory`: buffers, uploads, read-back;
 //! - `pipeline`: shader text to compiled pipelines, cached;
-//! - `job`: bindings and dispatches of one launch; `commands`: what is submitted together;
+//! - `job`: bindings and dispatches of one launch; `commands`: launches that are submitted together;
 //! - `launch`: shaders of a kernel and their dispatches; `program`: a shader as stored on disk;
-//! - `runtime`: the device as one of all kinds;
-//! - `clients`: the clients of this process' adapters, and those around a user's own device.
+//! - `runtime`: implements the trait of all kinds of devices;
+//! - `clients`: the clients of this process' adapters, and those of devices that the user created.
 mod adapter;
 mod clients;
 mod commands;

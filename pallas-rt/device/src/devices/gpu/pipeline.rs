@@ -1,4 +1,4 @@
-//! Shader text to compiled pipelines, cached. The only `unsafe` of `gpu`.
+//! Compilation of shaders to pipelines, cached. The only `unsafe` of `gpu`.
 use super::device::{Caught, Gpu, Slot};
 use super::job::ShaderJob;
 use crate::devices::runtime::Runtime;
@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// Identifies a pipeline on a device: its text, whether it is trusted, and what it binds.
+/// Key of a job's pipeline on a device: hash of the text, whether it is trusted, and what it binds.
 fn fingerprint(job: &ShaderJob) -> u128 {
     let half = |salt: u64| {
         let mut hasher = DefaultHasher::new();
@@ -22,7 +22,7 @@ fn fingerprint(job: &ShaderJob) -> u128 {
 }
 
 impl Gpu {
-    /// The pipeline of a job: compiled at its first use, then cached. A refused shader is not cached.
+    /// The pipeline of a job: compiled at its first use, then cached. A shader that is refused is not cached.
     pub(super) fn pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
         let key = fingerprint(job);
         let slot = self.pipelines.get(&key).unwrap_or_else(|| self.pipelines.insert(key, Slot::default()));
@@ -41,7 +41,7 @@ impl Gpu {
         Ok(slot.insert(pipeline).clone())
     }
 
-    /// With the driver's binary from disk where there is one; the binary it made is kept there.
+    /// Compiles the pipeline of a job, with the driver's binary from disk if there is one; stores the resulting binary.
     fn compile(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
         self.alive()?;
         let kept = disk::store().zip(self.binary_key(job));
@@ -49,7 +49,7 @@ impl Gpu {
         let binary = kept.as_ref().and_then(|_| self.binary(stored.as_deref()));
         let pipeline = self.create(job, binary.as_ref())?;
         if let (Some((store, key)), Some(made)) = (kept, binary.and_then(|binary| binary.get_data())) {
-            // A driver that takes nothing of a binary makes its own.
+            // A driver that rejects the stored binary makes a new one.
             if stored.is_some_and(|stored| stored == made) {
                 self.counts.reused.fetch_add(1, Relaxed);
                 store.hit(&key);
@@ -60,7 +60,8 @@ impl Gpu {
         Ok(pipeline)
     }
 
-    /// The name of a binary on disk, from all that determines it; `None` if the driver does not provide binaries.
+    /// Key of a pipeline's binary on disk, made of everything that determines it; `None` if the driver does not provide
+    /// binaries.
     fn binary_key(&self, job: &ShaderJob) -> Option<Key> {
         if !self.wgpu.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
@@ -72,7 +73,7 @@ impl Gpu {
         Some(Key::new("binary", &[&adapter, &info.name, &info.driver, &info.driver_info, &form, job.wgsl]))
     }
 
-    /// A place for one pipeline's binary, with `stored` in it.
+    /// A wgpu cache for the binary of one pipeline, with `stored` as its contents.
     fn binary(&self, stored: Option<&[u8]>) -> Option<wgpu::PipelineCache> {
         let label = Some("pallas");
         let descriptor = wgpu::PipelineCacheDescriptor { label, data: stored, fallback: true };
@@ -81,6 +82,7 @@ impl Gpu {
         self.capture(|| unsafe { self.wgpu.create_pipeline_cache(&descriptor) }).ok()
     }
 
+    /// Creates the pipeline of a job.
     fn create(&self, job: &ShaderJob, binary: Option<&wgpu::PipelineCache>) -> Result<wgpu::ComputePipeline> {
         self.capture(|| {
             let module = self.module(job);
@@ -106,6 +108,7 @@ impl Gpu {
         })
     }
 
+    /// Creates the shader module of a job, without run-time checks if it is trusted.
     fn module(&self, job: &ShaderJob) -> wgpu::ShaderModule {
         let source = wgpu::ShaderSource::Wgsl(job.wgsl.into());
         let descriptor = wgpu::ShaderModuleDescriptor { label: Some(job.label), source };
@@ -117,7 +120,8 @@ impl Gpu {
         unsafe { self.wgpu.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
     }
 
-    /// Made from the job rather than from the text, so that a binding the text does not use keeps its number.
+    /// Creates the layout of a job's bindings: from the job and not from the text, so that unused bindings keep their
+    /// numbers.
     fn layout(&self, job: &ShaderJob) -> wgpu::PipelineLayout {
         let buffer = |binding, ty, has_dynamic_offset| wgpu::BindGroupLayoutEntry {
             binding,
@@ -141,7 +145,7 @@ impl Gpu {
     }
 }
 
-/// Leave to use wgpu's experimental features, for devices whose cooperative matrices kernels use.
+/// Permission to use wgpu's experimental features, for devices whose cooperative matrices kernels use.
 pub(super) fn experimental() -> wgpu::ExperimentalFeatures {
     // SAFETY: we know that these features may have bugs. Of them shaders use cooperative matrices alone, in control flow
     // that all threads of a workgroup share, within arrays whose ends we know.

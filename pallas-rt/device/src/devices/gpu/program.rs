@@ -1,4 +1,4 @@
-//! A shader with the data that a launch needs, as stored on disk.
+//! A compiled shader with the data that a launch needs, as stored on disk.
 use pallas_codegen::wgsl::{Iterations, Shader};
 use pallas_ir::Kernel;
 use serde::{Deserialize, Serialize};
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) struct Program {
     pub(super) text: String,
-    /// Arrays in the order of their bindings, each with true if it is written.
+    /// Operand indices of the arrays in the order of their bindings, each with true if the shader writes it.
     pub(super) bindings: Vec<(u32, bool)>,
-    /// Sizes of arrays that the uniform has, each by an array and an axis.
+    /// Sizes of arrays that the uniform contains, each as an operand index and an axis.
     pub(super) extents: Vec<(u32, u32)>,
     pub(super) constants: Vec<u32>,
     pub(super) scratch_words: usize,
     pub(super) threads: u32,
     pub(super) error_flag: bool,
-    /// Number of loop iterations of a thread.
+    /// Number of loop iterations of a thread, as a function of the sequential extents.
     pub(super) iterations: Iterations,
 }
 
 impl Program {
-    /// Returns true if the data fits `kernel`: bindings are arrays that exist, with an entry for each of its sequential
-    /// axes. The text itself is not checked.
+    /// Returns true if the data fits `kernel`: the bindings are existing arrays, and there is an entry for each of its
+    /// `sequential` sequential axes. The text itself is not checked.
     pub(super) fn serves(&self, kernel: &Kernel, sequential: usize) -> bool {
         let arrays: Vec<u32> = kernel.arrays().map(|(id, _)| id.0).collect();
         let sized = |&(id, axis): &(u32, u32)| {

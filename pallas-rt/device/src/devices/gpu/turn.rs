@@ -4,15 +4,16 @@
 use parking_lot::{Condvar, Mutex};
 use std::thread::{self, ThreadId};
 
-/// The thread that has the turn, and how many times it has taken it.
+/// The thread that holds the lock, and the number of times it has taken it.
 static OWNER: Mutex<Option<(ThreadId, usize)>> = Mutex::new(None);
+/// Notifies a waiting thread that the lock is free.
 static FREE: Condvar = Condvar::new();
 
-/// A thread's turn, until it is dropped. A thread may take nested turns.
+/// A thread's lock on wgpu, until it is dropped. A thread may take it several times.
 pub(super) struct Turn(());
 
 impl Turn {
-    /// Waits until no other thread has a turn.
+    /// Takes the lock; waits while another thread holds it.
     pub(super) fn take() -> Turn {
         let me = thread::current().id();
         let other = |owner: &mut Option<(ThreadId, usize)>| owner.is_some_and(|(id, _)| id != me);

@@ -1,13 +1,15 @@
-//! Many launches of the CPU as one: they run one after another, with loops and branches between them, in the memory of a
-//! table of slots. A call takes one place in the queue, and needs no memory but its results'.
+//! Sequences: many launches of the CPU that run as one, one after another, with loops and branches between them. They
+//! work on memory listed in a table of slots. A call takes one place in the queue, and allocates nothing but its
+//! results.
 //!
-//! A sequence may run for several devices of a mesh, each of which has a table of its own. In lockstep every action is done
-//! for one after the other, and long launches of all are shared by the threads. On other engines (`collective`) the devices
-//! of each participant are in lockstep, and participants exchange arrays. In a loop or branch each device goes its own way: those that are
-//! done, or in another branch, take no part in its actions. If it has exchanges, all participants learn what decides and take each
-//! step that a device somewhere takes, in which the devices of a group take part together.
+//! A sequence may run for several devices of a mesh, each of which has its own table. In lockstep every action is done
+//! for one device after the other, and threads share long launches of all. On other engines (`collective`) the devices
+//! of each participant are in lockstep, and participants exchange arrays. Each device decides about loops and branches
+//! by its own values: devices that are done, or in another branch, skip the actions. If a loop or branch has
+//! collectives, all participants learn every device's decision and take each step that any device takes, so that the
+//! devices of a group reach a collective together.
 //!
-//! - here: what a sequence is made of, and its memory; `running`: a run.
+//! - here: actions, the sequence and its memory; `running`: one run of a sequence.
 mod running;
 
 use super::buffer::Buffer;
@@ -30,24 +32,25 @@ use std::any::Any;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
-/// A place in the table of a run: the start of some memory.
+/// Index in the table of a run, whose entries are addresses at which some memory starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot(usize);
 
-/// Shows the contents of memory.
+/// Function that shows the contents of memory to the user.
 type Show = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
 
-/// Computes the contents of slots from those of others.
+/// Function of the host that computes the contents of slots from those of others.
 type HostCall = Box<dyn Fn(&[&[u8]]) -> Result<Vec<Vec<u8>>> + Send + Sync>;
 
-/// The devices that run a sequence.
+/// The devices of a mesh that run a sequence in this process.
 #[allow(missing_docs, reason = "the variants' texts name their fields")]
 pub enum Devices {
-    /// One, which exchanges nothing.
+    /// One device, which has no collectives.
     One,
-    /// All of a mesh in lockstep, or on threads of their own; the collective compares what decides about a step.
+    /// All `count` devices of a mesh, in lockstep or on threads of their own; `agreement` is the collective that
+    /// compares the devices' decisions about loops and branches.
     Here { count: usize, are_threads: bool, agreement: Arc<ResolvedCollective> },
-    /// Some of a mesh, which exchange arrays with those of other processes.
+    /// Some devices of a mesh, which exchange arrays with those of other processes; `agreement` compares all decisions.
     Some { participant: Arc<dyn Collectives>, agreement: Arc<ResolvedCollective> },
 }
 
@@ -62,53 +65,53 @@ impl Devices {
     }
 }
 
-/// An action on the memory of slots.
+/// An action of a sequence on the memory of slots.
 #[allow(missing_docs, reason = "the variants' texts name their fields")]
 pub enum Action {
-    /// Runs a kernel.
+    /// Launches a kernel.
     Launch(Box<Launching>),
-    /// Overwrites memory with that of another slot.
+    /// Copies `bytes` bytes from one slot's memory to another's.
     Copy { from: Slot, to: Slot, bytes: usize },
-    /// Overwrites memory.
+    /// Overwrites memory with constant bytes.
     Fill { to: Slot, bytes: Box<[u8]> },
-    /// Runs the body so many times, with the number of the step in `counter`.
+    /// Runs the body `length` times, with the index of the step in `counter`.
     For { length: usize, counter: Slot, turning: Turning, body: Vec<Action> },
-    /// Runs the body as long as the condition leaves true, a byte that is not zero, in `holds`. Each device
-    /// has a number of steps of its own; if it exchanges something, those of a group have the same one.
+    /// Runs the body as long as the condition leaves true, a byte that is not zero, in `holds`. Each device has its own
+    /// number of steps; with `collectives` the devices of a group must agree.
     While { condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action>, collectives: bool },
-    /// Runs the branch of this number, an i32; the last one if there is none. Each device has its own number; if
-    /// a branch exchanges something, those of a group have the same one.
+    /// Runs the branch whose index, an i32, is in `index`; the last branch if the index is out of range. Each device
+    /// has its own index; with `collectives` the devices of a group must agree.
     Case { index: Slot, branches: Vec<Vec<Action>>, collectives: bool },
-    /// Begins an exchange of the contents of a slot, which may be missing; `number` is its own in the sequence.
+    /// Begins a collective on the contents of slot `from`, if any; `number` identifies the collective in the sequence.
     Start { from: Option<(Slot, usize)>, to: Slot, bytes: usize, collective: Arc<ResolvedCollective>, number: usize },
-    /// Waits for the exchange of this number, whose results are in the slot then.
+    /// Waits for the collective of this number and places its results in `to`.
     Finish { to: Slot, bytes: usize, number: usize },
-    /// Calls a function with the contents of a slot.
+    /// Calls a function that shows the contents of a slot.
     Show { from: Slot, bytes: usize, show: Show },
-    /// Overwrites slots with what a function computes from the contents of others.
+    /// Overwrites slots with the results of a function of the host of other slots' contents.
     Call { from: Vec<(Slot, usize)>, to: Vec<(Slot, usize)>, call: HostCall },
 }
 
 impl Action {
-    /// Runs the body as long as the condition leaves true in `holds`.
+    /// Creates a loop that runs the body as long as the condition leaves true in `holds`.
     pub fn conditional(condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action>) -> Action {
         let collectives = condition.iter().chain(&body).any(Action::collectives);
         Action::While { condition, holds, turning, body, collectives }
     }
 
-    /// Runs the branch of the number in `index`.
+    /// Creates a branch by the index in `index`.
     pub fn branches(index: Slot, branches: Vec<Vec<Action>>) -> Action {
         let collectives = branches.iter().flatten().any(Action::collectives);
         Action::Case { index, branches, collectives }
     }
 
-    /// Returns true if devices have to take it together.
+    /// Returns true if the action has collectives, so that the devices of a group have to take it together.
     fn collectives(&self) -> bool {
         match self {
             Action::Start { collective, .. } => collective.communicates(),
             Action::For { body, .. } => body.iter().any(Action::collectives),
             Action::While { collectives, .. } | Action::Case { collectives, .. } => *collectives,
-            // What it waits for began in the same list.
+            // The collective that it waits for began in the same list.
             Action::Finish { .. } => false,
             Action::Launch(_) | Action::Copy { .. } | Action::Fill { .. } => false,
             Action::Show { .. } | Action::Call { .. } => false,
@@ -116,7 +119,7 @@ impl Action {
     }
 }
 
-/// A kernel on its slots.
+/// Launch of a kernel: the executable, its geometry, and the slot of each operand.
 pub struct Launching {
     kernel: Arc<Kernel>,
     executable: Arc<pallas_codegen::cpu::Executable>,
@@ -125,82 +128,84 @@ pub struct Launching {
     operands: ByOperand<Option<Slot>>,
 }
 
-/// How the memory of a loop's slots moves. The slots of a turn are a permutation: nothing is lost.
+/// Moves of memory between the slots of a loop. The moves after a step are a permutation, so no memory is lost.
 pub struct Turning {
-    /// Before the first step: each second slot gets the memory of the first one.
+    /// Before the first step: each second slot takes over the memory of the first one.
     pub enter: Vec<(Slot, Slot)>,
-    /// After each step, all at once.
+    /// After each step: moves of memory, all at once.
     pub turn: Vec<(Slot, Slot)>,
-    /// After the last step: the contents of each second slot belong into the memory of the first one.
+    /// After the last step: the contents of each second slot move into the memory of the first one, as many bytes as
+    /// the third number says.
     pub leave: Vec<(Slot, Slot, usize)>,
 }
 
-/// Collects the slots of a sequence.
+/// Builder of a sequence, which allots slots and numbers of collectives.
 #[derive(Default)]
 pub struct Builder {
     slots: usize,
     collectives: usize,
-    /// Slots in the arena, each with its offset.
+    /// Slots whose memory is in the arena, each with its offset in bytes.
     homes: Vec<(Slot, usize)>,
 }
 
-/// See the module.
+/// Actions with their devices and memory, ready to run: see the module.
 pub struct Sequence {
     actions: Vec<Action>,
     devices: Devices,
-    /// Number of its exchanges.
+    /// Number of its collectives.
     collectives: usize,
-    /// Slots, and bytes of the arena, of each device.
+    /// Number of slots, slots with offsets in the arena, and bytes of the arena, each per device.
     slots: usize,
     homes: Vec<(Slot, usize)>,
     arena: usize,
     sums: Sums,
-    /// For runs in the queue, which come one after another.
+    /// Memory of runs in the queue, which run one after another.
     queued: OnceLock<Mutex<Frame>>,
-    /// For runs within their calls: what none of them uses now.
+    /// Memory for runs within their calls, of which none is in use.
     idle: Mutex<Vec<Frame>>,
 }
 
-/// What a run does with the contents of memory.
+/// Kind of access of a run to the contents of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Reads them.
+    /// The run reads the contents.
     Read,
-    /// Reads and overwrites them.
+    /// The run reads and overwrites the contents.
     Change,
-    /// Overwrites them.
+    /// The run overwrites the contents without reading them.
     Write,
 }
 
-/// The memory and the tables of one run.
+/// Memory and tables of slots of one run.
 struct Frame {
-    /// The slots of one device after those of another.
+    /// The tables of all devices, one device's slots after another's.
     table: Vec<Start>,
-    /// The memory in which the homes lie.
+    /// The arena, which holds the memory of slots that have some of their own.
     _arena: Option<Buffer>,
 }
 
 impl Builder {
-    /// A slot without memory of its own.
+    /// Adds a slot without memory of its own.
     pub fn slot(&mut self) -> Slot {
         self.slots += 1;
         Slot(self.slots - 1)
     }
 
-    /// A slot in the arena.
+    /// Adds a slot whose memory is at this offset of the arena.
     pub fn home(&mut self, offset: usize) -> Slot {
         let slot = self.slot();
         self.homes.push((slot, offset));
         slot
     }
 
-    /// The number of another exchange.
+    /// Returns the number of a new collective.
     pub fn exchange(&mut self) -> usize {
         self.collectives += 1;
         self.collectives - 1
     }
 
-    /// Launches a kernel with a geometry that has programs. The executable is one of the CPU's.
+    /// Creates the launch of a kernel on these slots. The geometry must have programs, and the executable must be the
+    /// CPU's.
     pub fn launch(
         &mut self,
         kernel: &Arc<Kernel>,
@@ -215,8 +220,8 @@ impl Builder {
         Action::Launch(Box::new(Launching { kernel, executable, geometry: geometry.clone(), params, operands }))
     }
 
-    /// The sequence of these actions for these devices. The first slots are, in order, the memory that each run is given
-    /// for a device.
+    /// Returns the sequence of these actions with an arena of `arena` bytes for each device. The first slots are, in
+    /// order, the memory that each run is given for a device.
     pub fn finish(self, actions: Vec<Action>, arena: usize, devices: Devices) -> Sequence {
         let Builder { slots, collectives, homes } = self;
         let count = devices.count();
@@ -227,25 +232,25 @@ impl Builder {
     }
 }
 
-/// Sums over actions.
+/// Sums and maxima over the actions of a sequence, by which its runs are scheduled.
 #[derive(Default)]
 struct Sums {
     /// Number of devices in this process.
     devices: usize,
-    /// The length of a run, in elementary operations.
+    /// Estimated length of a run, in elementary operations.
     work: usize,
-    /// Launches of a run, without those whose number is not known before.
+    /// Number of launches of a run, without those in loops and branches of unknown extent.
     launches: u64,
-    /// Launches that several threads can share.
+    /// Number of launches that several threads can share.
     shared: u64,
-    /// Bytes of the tiles of the launch that needs most.
+    /// Bytes of tiles of the launch that needs most.
     tiles: u64,
-    /// True if it shows values or calls functions of the host: a call returns when all of that is done.
+    /// Whether the sequence shows values or calls functions of the host: then a call returns when all of that is done.
     shows: bool,
 }
 
 impl Sums {
-    /// Adds actions that run so many times. If they are certain to, their launches are counted. Each action is visited once.
+    /// Adds actions that run `times` times. Their launches are counted if `is_certain`. Each action is visited once.
     fn add(&mut self, actions: &[Action], times: usize, is_certain: bool) {
         for action in actions {
             #[cfg(debug_assertions)]
@@ -277,7 +282,7 @@ impl Sums {
                     self.work = usize::MAX;
                 }
                 Action::Case { branches, .. } => {
-                    // One of them runs: at most the longest one.
+                    // Only one branch runs; assume the longest.
                     let before = self.work;
                     let mut longest = 0;
                     for branch in branches {
@@ -294,15 +299,15 @@ impl Sums {
 }
 
 impl Sequence {
-    /// Runs it on a CPU client, in this memory, which is that of the first slots of each device. A short run ends within the call, unless it
-    /// depends on launches that have not finished; others go on in the client's queue.
+    /// Runs the sequence on a CPU client. `memory` becomes that of the first slots of each device. A short run ends
+    /// within the call, unless it depends on launches that have not finished; others go on in the client's queue.
     ///
     /// # Errors
     /// No memory; errors of launches that wrote what it reads; if it has ended, its own.
     ///
     /// # Safety
-    /// The buffers are of this client and have the lengths for which the sequence was made. The caller has exclusive access
-    /// to those that are not only [`Access::Read`].
+    /// The buffers belong to this client and have the lengths for which the sequence was made. The caller has exclusive
+    /// access to those that are not only [`Access::Read`].
     pub unsafe fn run(self: &Arc<Self>, client: &Client, memory: &[(&Buffer, Access)]) -> Result<()> {
         if self.sums.tiles > 0 {
             client.check_room("a jitted function", self.sums.tiles)?;
@@ -313,7 +318,7 @@ impl Sequence {
         let is_little =
             self.sums.work < pallas_codegen::cpu::INLINE_WORK && !memory.iter().any(|(b, _)| uses(b).is_busy());
         let ledger = client.runtime().ledger();
-        // Other processes have the same exchanges in the same order: that of the calls.
+        // All processes must reach collectives in the same order: that of the calls.
         let is_shared = matches!(self.devices, Devices::Some { .. });
         if rayon_core::current_thread_index().is_some() || self.sums.shows || is_little || is_shared {
             memory.iter().for_each(|(buffer, _)| uses(buffer).wait_for_all());
@@ -328,7 +333,7 @@ impl Sequence {
             return done;
         }
         if self.queued.get().is_none() {
-            // If another thread was faster, this frame is dropped.
+            // If another thread has set the frame meanwhile, this one is dropped.
             let _ = self.queued.set(Mutex::new(self.frame(client)?));
         }
         LAUNCHES.fetch_add(self.sums.launches, Relaxed);
@@ -348,6 +353,7 @@ impl Sequence {
         Ok(())
     }
 
+    /// Allocates the arena and the tables of a run.
     fn frame(&self, client: &Client) -> Result<Frame> {
         let own = self.arena.next_multiple_of(ALIGNMENT);
         let devices = self.devices.count();
@@ -365,7 +371,7 @@ impl Sequence {
         Ok(Frame { table, _arena: arena })
     }
 
-    /// Runs the actions.
+    /// Runs the actions with the memory that begins at `first` in the first slots.
     ///
     /// # Safety
     /// As for [`run`](Sequence::run), of the memory that begins at `first`; nobody else uses it meanwhile.
@@ -398,11 +404,12 @@ impl Sequence {
     }
 }
 
-/// Number of threads that share launches.
+/// Number of rayon's threads, which share launches.
 fn rayon_threads() -> usize {
     rayon_core::current_num_threads()
 }
 
+/// Records of the launches that use a buffer, by which runs wait for each other.
 fn uses(buffer: &Buffer) -> &Uses {
     buffer.block().map(Block::uses).expect("memory of the host")
 }

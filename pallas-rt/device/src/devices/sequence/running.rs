@@ -1,4 +1,4 @@
-//! A run of a sequence.
+//! Runs of a sequence.
 use super::{Action, Devices, HostCall, Launching, Sequence, Slot, Turning, rayon_threads};
 use crate::collective::{Collectives, ResolvedCollective, Started};
 use crate::devices::cpu;
@@ -14,41 +14,42 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Numbers of devices.
+/// Indices of devices in this process.
 type Active = SmallVec<[usize; 8]>;
 
-/// A step of a loop or branch with exchanges.
+/// The devices' decisions about one step of a loop or branch with collectives.
 struct Decision {
-    /// What decides about it.
+    /// Name of the value that decides, for messages.
     what: &'static str,
-    /// By position in the mesh, the number that decides, and whether the device takes the step.
+    /// By position in the mesh: the value that decides, and whether the device takes the step.
     of: Vec<(i32, bool)>,
 }
 
-/// A run for the devices of one participant.
+/// State of a run for the devices of one participant.
 pub(super) struct Running<'a> {
     table: &'a mut [Start],
-    /// Slots of each device.
+    /// Number of slots of each device.
     slots: usize,
     devices: usize,
-    /// The devices of the participant that take the next action, in ascending order: all of them, but in a loop or branch.
+    /// Devices of the participant that take the next action, in ascending order: all, except in a loop or branch.
     active: Active,
-    /// The innermost loop or branch with exchanges. All participants take the steps that some device takes.
+    /// Decision about the innermost loop or branch with collectives. All participants take the steps that some device
+    /// takes.
     decision: Option<Decision>,
     participant: &'a dyn Collectives,
-    /// Compares what decides about a step with other participants.
+    /// The collective that gathers decisions from all participants; `None` without other participants.
     agreement: Option<&'a Arc<ResolvedCollective>>,
-    /// Exchanges that have begun, by number.
+    /// Collectives in progress, by number.
     started: Vec<Option<Started>>,
     ledger: &'a Ledger,
     on: &'a dyn Threads,
-    /// True in loops and branches whose launches were not counted before.
+    /// Whether launches are counted now: in loops and branches, whose launches the sequence does not know.
     counts: bool,
     launches: u64,
 }
 
 impl<'a> Running<'a> {
-    /// A run of a sequence with the tables of a participant's devices.
+    /// Creates a run of a sequence with the tables of a participant's devices.
     pub(super) fn new(
         sequence: &'a Sequence,
         table: &'a mut [Start],
@@ -80,12 +81,12 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Launches that were not counted before.
+    /// Number of launches that the sequence did not count before the run.
     pub(super) fn launches(&self) -> u64 {
         self.launches
     }
 
-    /// Runs a kernel on each device: long launches of several devices at once, or each with all threads.
+    /// Launches a kernel on each active device: long launches of several devices at once, or each with all threads.
     ///
     /// # Safety
     /// As for [`all`](Running::all).
@@ -105,7 +106,7 @@ impl<'a> Running<'a> {
         }
         let threads = rayon_threads().min(active.len());
         let work = executable.work(&geometry.parallel).saturating_mul(active.len());
-        // Shares of whole devices are equal, or nearly so.
+        // Whether the threads get equal numbers of devices, or nearly so.
         let is_even = active.len().is_multiple_of(threads) || active.len() >= 4 * threads;
         if threads < 2 || !is_even || work < self.on.least_work() {
             return active.iter().try_for_each(|&device| one(device, self.on));
@@ -115,7 +116,7 @@ impl<'a> Running<'a> {
             let taken = std::iter::from_fn(|| active.get(next.fetch_add(1, Relaxed)).copied());
             for device in taken {
                 if let Err(error) = one(device, &Alone) {
-                    // That of the first device counts, as in turn.
+                    // The first device's error counts, as if the devices had run one after another.
                     let mut failed = failed.lock();
                     if failed.as_ref().is_none_or(|(first, _)| device < *first) {
                         *failed = Some((device, error));
@@ -126,6 +127,8 @@ impl<'a> Running<'a> {
         failed.lock().take().map_or(Ok(()), |(_, error)| Err(error))
     }
 
+    /// Runs actions in order.
+    ///
     /// # Safety
     /// The slots have memory for the actions, which nobody else uses.
     pub(super) unsafe fn all(&mut self, actions: &[Action]) -> Result<()> {
@@ -136,6 +139,8 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
+    /// Runs one action.
+    ///
     /// # Safety
     /// As for [`all`](Running::all).
     unsafe fn one(&mut self, action: &Action) -> Result<()> {
@@ -275,7 +280,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Calls a function of the host for each device that takes part; once for those with the same operands.
+    /// Calls a function of the host for each active device; once for devices with the same operands.
     ///
     /// # Safety
     /// The slots have memory of these bytes, which nobody else uses meanwhile.
@@ -283,7 +288,7 @@ impl<'a> Running<'a> {
         let mut operands: Vec<Vec<&[u8]>> = vec![];
         let mut results = vec![];
         for &device in &self.active {
-            // SAFETY: the caller's; results lie apart from operands.
+            // SAFETY: the caller's; results do not overlap with operands.
             let operand =
                 |&(slot, bytes): &(Slot, usize)| unsafe { raw::slice(self.start(device, slot).cast_const(), bytes) };
             let own: Vec<&[u8]> = from.iter().map(operand).collect();
@@ -304,7 +309,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// The contents of a slot on each device.
+    /// Borrows the contents of a slot on each device.
     ///
     /// # Safety
     /// The slots have this memory, which nobody writes meanwhile.
@@ -314,12 +319,12 @@ impl<'a> Running<'a> {
         (0..self.devices).map(one).collect()
     }
 
-    /// Memory for the results of the devices that take no part in the next action: theirs may hold what they still need.
+    /// Allocates memory for the results of inactive devices, which must not overwrite what these still need.
     fn for_others(&self, bytes: usize) -> Vec<Vec<u8>> {
         (0..self.devices - self.active.len()).map(|_| vec![0; bytes]).collect()
     }
 
-    /// The contents of a slot on each device that takes part, for writing, and `unused` for the others.
+    /// Borrows the contents of a slot for writing on each active device, and `unused` for the others.
     ///
     /// # Safety
     /// The slots have this memory, which nobody else uses meanwhile.
@@ -333,10 +338,10 @@ impl<'a> Running<'a> {
         (0..self.devices).map(&mut one).collect()
     }
 
-    /// By position, the number that a device has.
+    /// Evaluates `of` on each device, and gathers the values of all participants' devices, by position in the mesh.
     ///
     /// # Errors
-    /// Another participant takes part in no more exchanges.
+    /// Another participant takes part in no more collectives.
     fn numbers(&self, of: impl Fn(&Self, usize) -> i32) -> Result<Vec<i32>> {
         let own: Vec<i32> = (0..self.devices).map(|device| of(self, device)).collect();
         let Some(agreement) = self.agreement else { return Ok(own) };
@@ -348,7 +353,7 @@ impl<'a> Running<'a> {
         Ok(found[0].as_chunks::<4>().0.iter().map(|&number| i32::from_ne_bytes(number)).collect())
     }
 
-    /// By position, whether a device takes the step in which the present action is.
+    /// Whether the device at each position takes the current step, given the decision of the enclosing loop or branch.
     fn takes(&self, outer: Option<&Decision>) -> Vec<bool> {
         match (outer, self.agreement) {
             (Some(outer), _) => outer.of.iter().map(|(_, takes)| *takes).collect(),
@@ -357,7 +362,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Lets those devices of `all` take the next step that do so.
+    /// Makes active those devices of `all` that take the next step, and records the decision for checks.
     fn decide(&mut self, what: &'static str, all: &Active, numbers: &[i32], takes: &[bool]) {
         let positions = self.participant.positions();
         self.active = all.iter().copied().filter(|&device| takes[positions[device]]).collect();
@@ -365,10 +370,11 @@ impl<'a> Running<'a> {
         self.decision = Some(Decision { what, of });
     }
 
-    /// Checks that of the groups of an exchange all devices take the step or none. All participants know what others do.
+    /// Checks that in each group of a collective all devices take the step or none. All participants know all
+    /// decisions.
     ///
     /// # Errors
-    /// Some do and some do not.
+    /// Devices of a group disagree.
     fn whole_groups(&self, collective: &ResolvedCollective) -> Result<()> {
         let Some(Decision { what, of }) = &self.decision else { return Ok(()) };
         for first in (0..of.len()).filter(|&position| collective.number(position) == 0) {
@@ -380,17 +386,19 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
+    /// Start of a slot's memory on a device.
     fn start(&self, device: usize, slot: Slot) -> *mut u8 {
         self.table[device * self.slots + slot.0].0
     }
 
-    /// The tables of the devices that take the next action.
+    /// Tables of the active devices.
     fn tables(&mut self) -> impl Iterator<Item = &mut [Start]> {
         let active = &self.active;
         let all = self.table.chunks_mut(self.slots.max(1)).enumerate();
         all.filter(|(device, _)| active.contains(device)).map(|(_, table)| table)
     }
 
+    /// Moves memory into the slots of a loop before its first step.
     fn enter(&mut self, turning: &Turning) {
         for table in self.tables() {
             for &(from, to) in &turning.enter {
@@ -399,6 +407,7 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// Moves memory between the slots of a loop after a step.
     fn turn(&mut self, turning: &Turning) {
         for table in self.tables() {
             let moved: SmallVec<[Start; 16]> = turning.turn.iter().map(|(from, _)| table[from.0]).collect();
@@ -406,6 +415,8 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// Moves the contents of a loop's slots into the memory of its results after the last step.
+    ///
     /// # Safety
     /// The slots have memory of these bytes, in which nothing lies but what belongs into one of them.
     unsafe fn leave(&mut self, turning: &Turning) {
@@ -416,9 +427,9 @@ impl<'a> Running<'a> {
                 if to == from {
                     continue;
                 }
-                // What lies there belongs to a later slot, or to none.
+                // The memory at `to` holds the contents of a later slot, or of none.
                 let in_the_way = all[i + 1..].iter().find(|(_, other, _)| table[other.0].0 == to);
-                // SAFETY: the caller's: two places of one loop lie apart.
+                // SAFETY: the caller's: memory of different slots of a loop does not overlap.
                 unsafe {
                     match in_the_way {
                         Some(&(_, other, _)) => {
