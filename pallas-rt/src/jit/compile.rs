@@ -2,6 +2,7 @@
 //!
 //! `jit`, `lower`, `partitioned`, `audit`, `to_plan` and `compile` share one [`Compilation`], which runs each stage once. What a
 //! stage makes is verified in debug builds, written to the folder that `PALLAS_DUMP` names, and is a span of a timeline.
+use super::dump::Watcher;
 use super::program::Program;
 use super::sharded::Declared;
 use crate::array::Client;
@@ -14,13 +15,10 @@ use pallas_graph::fuse::{Plan, plan_watched};
 use pallas_graph::shard::{Partitioned, Propagation, divide, inlined, united};
 use pallas_graph::simplify::simplify_watched;
 use pallas_graph::transform::Refused;
-use pallas_graph::{Graph, Made, Watch, check_runs};
+use pallas_graph::{Graph, Watch, check_runs};
 use parking_lot::{Mutex, MutexGuard};
 use std::panic::Location;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 /// Block sizes for a client's device; unit tests have a function of their own in place of this one.
 #[cfg(not(test))]
@@ -267,52 +265,4 @@ impl Compilation {
 /// Calls `read` with the simplified form of a graph for one device, and its plan for a client; returns its result.
 pub(super) fn planned<R>(graph: &Graph, client: &Client, read: impl FnOnce(&Graph, &Plan) -> R) -> R {
     Compilation::new(Input::of_graph(graph.clone(), client)).planned(read).expect("only meshes refuse a graph")
-}
-
-/// Verifies what each stage makes, and writes it to the folder that `PALLAS_DUMP` names.
-struct Watcher {
-    /// The folder, and the number of the compilation.
-    dump: Option<(&'static Path, usize)>,
-    /// The number of the next text.
-    next: usize,
-    /// The text that was written last: an equal one is not written again.
-    last: String,
-    /// The time when the stage that runs began, for a timeline.
-    began: Option<Duration>,
-}
-
-/// The folder for the texts of graphs and plans; `None` if `PALLAS_DUMP` is not set.
-static DUMPS: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os("PALLAS_DUMP").map(PathBuf::from));
-
-impl Watcher {
-    /// A watcher for the stages of a traced graph, which it writes first.
-    fn of(graph: &Graph) -> Watcher {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let dump = DUMPS.as_deref().map(|folder| (folder, NUMBER.fetch_add(1, Relaxed)));
-        let mut watcher = Watcher { dump, next: 0, last: String::new(), began: None };
-        watcher.made("traced", graph);
-        watcher
-    }
-}
-
-impl Watch for Watcher {
-    fn made(&mut self, stage: &'static str, program: &dyn Made) {
-        timeline::since(self.began, timeline::Kind::Compile, || (stage.into(), String::new()));
-        // Random tests also run in release builds, and verify there.
-        if cfg!(any(debug_assertions, test)) {
-            assert_eq!(program.verify(), Ok(()), "after {stage}:\n{program}");
-        }
-        if let Some((folder, number)) = self.dump {
-            let text = program.to_string();
-            if text != self.last {
-                let file = folder.join(format!("{number:04}.{:02}.{stage}.txt", self.next));
-                self.next += 1;
-                if let Err(error) = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, &text)) {
-                    eprintln!("PALLAS_DUMP: {}: {error}", file.display());
-                }
-                self.last = text;
-            }
-        }
-        self.began = timeline::now();
-    }
 }

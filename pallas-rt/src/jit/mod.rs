@@ -102,6 +102,7 @@ mod custom;
 mod custom_jvp;
 mod custom_vmap;
 mod disabled;
+mod dump;
 mod export;
 mod function;
 mod gradient;

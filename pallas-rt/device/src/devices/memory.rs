@@ -1,6 +1,6 @@
 //! Host memory: aligned blocks, and elements as bytes.
+use super::memory_pool::Reusable;
 use super::queue::Uses;
-use super::reuse::Reusable;
 use crate::error::Result;
 use memmap2::MmapMut;
 use pallas_codegen::raw;

@@ -2,7 +2,7 @@
 //!
 //! - `name`: names and kinds of devices;
 //! - `ledger`: memory in use, and its limit;
-//! - `reuse`: freed blocks kept for the next allocation, by size class;
+//! - `memory_pool`: freed blocks kept for the next allocation, by size class;
 //! - `queue`: launches of the CPU that continue after their call returns; `memory`: host blocks, and elements as bytes;
 //! - `counters`: counts of traces, compilations and launches; `lru`: a cache with limits;
 //! - `source`: a traced kernel with its lowered form, from disk if it is stored there;
@@ -32,10 +32,10 @@ mod ledger;
 mod lru;
 #[allow(unsafe_code, reason = "allocates, and sees elements as bytes")]
 pub mod memory;
+mod memory_pool;
 mod name;
 #[allow(unsafe_code, reason = "work goes on that uses raw memory")]
 mod queue;
-mod reuse;
 #[allow(unsafe_code, reason = "launches trust their caller with memory")]
 mod runtime;
 #[cfg(feature = "mesh")]

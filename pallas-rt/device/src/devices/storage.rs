@@ -1,7 +1,7 @@
 //! The memory of buffers: a block of the host, or memory that is accessed through a driver.
 use super::ledger::Reservation;
 use super::memory::Block;
-use super::reuse::Stock;
+use super::memory_pool::Stock;
 use crate::error::Result;
 use std::any::Any;
 use std::sync::Arc;

@@ -7,6 +7,7 @@
 mod flat;
 mod halo;
 mod lookup;
+mod padding;
 mod pieces;
 mod window;
 
@@ -132,7 +133,7 @@ fn is_moving(op: &StructuralOp) -> bool {
 /// Appends an operation on blocks, with the transfers of rows between devices that it needs; returns the block of its
 /// result.
 pub(super) fn operation(graph: &mut Graph, mut work: Sharded<'_>) -> Var {
-    mask(graph, &mut work);
+    padding::mask(graph, &mut work);
     let mut is_own = None;
     match &work.op {
         Op::Structural(StructuralOp::Gather(gather)) => {
@@ -191,25 +192,5 @@ fn on_blocks(graph: &Graph, work: &Sharded<'_>) -> Op {
             StructuralOp::from(Conv { groups, ..conv.clone() }).into()
         }
         other => other.clone(),
-    }
-}
-
-/// Replaces the elements of last blocks beyond the array by neutral ones, where the operation adds them up.
-fn mask(graph: &mut Graph, work: &mut Sharded<'_>) {
-    let folded: Vec<(usize, usize)> = match &work.op {
-        Op::Structural(StructuralOp::Dot(dot)) => dot.contract.iter().flat_map(|&(i, j)| [(0, i), (1, j)]).collect(),
-        Op::Structural(StructuralOp::Reduce(reduce)) => reduce.axes.iter().map(|&axis| (0, axis)).collect(),
-        Op::Structural(StructuralOp::Conv(conv)) => vec![(0, conv.lhs[1]), (1, conv.rhs[1])],
-        _ => return,
-    };
-    for (operand, dim) in folded {
-        let (ty, sharding) = &work.operands[operand];
-        let axes = &sharding.dims[dim].axes;
-        if ty.shape[dim].is_multiple_of(size(axes)) {
-            continue;
-        }
-        let neutral = monoid(&work.op, ty.dtype).neutral(ty.dtype).expect("it combines parts");
-        let coordinate = coordinate(graph, work.mesh, axes);
-        work.args[operand] = until(graph, work.args[operand], dim, coordinate, ty.shape[dim], neutral);
     }
 }

@@ -4,7 +4,7 @@
 //! multiple of 16 bytes, so that shaders may view it as `vec4`s.
 use super::device::{Caught, Gpu};
 use crate::devices::ledger::Reservation;
-use crate::devices::reuse::{Reusable, size_class};
+use crate::devices::memory_pool::{Reusable, size_class};
 use crate::devices::runtime::Runtime;
 use crate::devices::storage::DeviceMemory;
 use crate::error::{Error, Result};
