@@ -97,7 +97,8 @@ pub struct Dropout<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Seed<'a> {
-    /// A number. In a function of `jit` it is a constant: every call drops the same elements.
+    /// The seed of the dropped elements as a host number. In a function of `jit` it is a constant: every call drops the
+    /// same elements.
     Number(u64),
     /// The bits of a key, u32 `[2]`, the higher half first: the data of a key of `pallas_rt::random`, or a counter.
     Key(&'a Array),

@@ -232,7 +232,8 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
     blocks
 }
 
-/// Programs to have for each one that runs at the same time, if there are enough: then all end at about the same time.
+/// Programs that a launch should have for each program that the device runs at the same time, where its shape allows as
+/// many: the last ones then end at about the same time.
 const EACH: usize = 4;
 
 /// Returns the factor by which a program may have more than blocks with `elements`: as much as the tile of a program

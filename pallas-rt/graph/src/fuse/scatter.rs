@@ -61,8 +61,8 @@ impl Rounded {
             && x.shape.last().is_some_and(|&n| n >= ROUNDED);
         (fits && updates.elements() > 0).then_some(Rounded { widen, scatter, round })
     }
-    /// Returns all sums of rows of 16-bit floats of a graph that one kernel computes, by the index of their last
-    /// equation.
+    /// Finds the scatter-additions of rows into 16-bit arrays: the rows are widened to f32, added, and the sums rounded, by
+    /// three equations that become one kernel. Returns them by the index of the equation that rounds.
     pub(super) fn all(graph: &Graph, sizes: &Sizes) -> BTreeMap<usize, Rounded> {
         // Programs of a GPU do not hold an operand whose rows they could sum in order.
         if sizes.panel.is_some() {

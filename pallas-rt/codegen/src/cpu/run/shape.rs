@@ -69,8 +69,8 @@ impl Run<'_> {
         Ok(to)
     }
 
-    /// Runs a reduction over `axes`: rows at once where folded axes are innermost, else whole rows of the result into
-    /// each other.
+    /// Runs a reduction over `axes`. Where the folded axes are innermost each row of the operand is folded to one element;
+    /// elsewhere each row of the operand is folded, element by element, into a row of the result.
     pub(super) fn fold(
         &mut self,
         fold: Fold,

@@ -80,8 +80,8 @@ impl<'a> Difference<'a> {
         self.in_rounds(false)
     }
 
-    /// Returns the steps to the wanted sharding; `is_sliced_first` says if each round slices at its beginning or at its
-    /// end.
+    /// Tries slices, permutes, all-to-alls and gathers in turn, in at most `MOST_ROUNDS` rounds, and returns the steps;
+    /// `None` if they do not reach the wanted sharding. If `is_sliced_first` slices come first in a round, else last.
     fn in_rounds(mut self, is_sliced_first: bool) -> Option<Steps> {
         for _ in 0..MOST_ROUNDS {
             if self.is_empty() {
