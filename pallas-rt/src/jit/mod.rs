@@ -5,6 +5,7 @@
 //! ```
 //!
 //! - `trace`: the graphs that are being traced, and the operations on arrays that append to them;
+//! - `compile`: the stages between a trace and a program; `dump`: their texts, in the folder of `PALLAS_DUMP`;
 //! - `function`: functions of up to eight trees;
 //! - `traced`: functions of trees, traced for arguments;
 //! - `compiled`: `jit`, with a donated argument too; `cache`: what it compiled; `misses`: why; `hint`: advice about loops;

@@ -1,6 +1,7 @@
 //! Operations on blocks: what each device computes from its blocks of an operation's operands.
 //!
 //! - `pieces`: positions along blocks, and cutting and joining of blocks;
+//! - `padding`: neutral elements beyond the array in last blocks, where an operation adds them up;
 //! - `flat`: reshapes of dimensions that are sharded unevenly;
 //! - `halo`: the rows that devices need of each other's blocks, in rounds; `window`: operations that move elements;
 //! - `lookup`: operations that address a sharded operand by data.
