@@ -3,7 +3,7 @@
 //! - [`Mesh`], [`Axis`], [`Sharding`], [`Form`]: from crate `pallas-mesh`;
 //! - [`Constraint`], [`ShardingGroup`], [`PropagationBarrier`]: statements about the sharding of a value;
 //! - [`Collective`]: an operation on the arrays of several devices; [`State`]: whether devices have equal values inside
-//! of a `shard_map`.
+//!   of a `shard_map`.
 mod flow;
 mod state;
 

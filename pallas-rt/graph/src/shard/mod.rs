@@ -12,9 +12,9 @@
 //!   [`propagate()`]: all steps, in the order of Shardy; [`provenance`]: the reasons of its decisions;
 //! - [`seen_from()`]: translation of constraints on several meshes of the same devices to one of the meshes;
 //! - `agree`: one sharding for each factor of an operation; [`reshard`]: from one sharding to another; `local`:
-//! operations on blocks; [`partition()`]: the graph that every device runs; `submesh`: bodies of `shard_map` that leave
-//! axes automatic; [`united()`]: one graph for all devices; `text`: the view and its shardings as verified text.
-//! [`divide`] runs the steps up to [`partition()`].
+//!   operations on blocks; [`partition()`]: the graph that every device runs; `submesh`: bodies of `shard_map` that leave
+//!   axes automatic; [`united()`]: one graph for all devices; `text`: the view and its shardings as verified text.
+//!   [`divide`] runs the steps up to [`partition()`].
 //!
 //! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1 contains;
 //! where its published source differs, the measurement decides.

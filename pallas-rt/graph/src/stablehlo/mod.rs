@@ -35,10 +35,10 @@ impl Graph {
     ///
     /// - Loops and branches are `while` and `case`. Functions that the graph calls are functions of the module.
     /// - A kernel is one `custom_call` whose target is `pallas.` followed by the kernel's name, and whose
-    /// `backend_config` has the kernel's sizes and text. XLA compiles such a module where a target of this name is
-    /// registered; elsewhere call [`without_kernels`](crate::transform::without_kernels) first.
+    ///   `backend_config` has the kernel's sizes and text. XLA compiles such a module where a target of this name is
+    ///   registered; elsewhere call [`without_kernels`](crate::transform::without_kernels) first.
     /// - Collectives of a program that each device of a mesh runs are XLA's collectives over partitions; a partition
-    /// has the number of its device.
+    ///   has the number of its device.
     /// - `debug_print` is a comment. `stop_gradient` and the names of values are left out.
     /// - `erf` and `erfc` are operations of CHLO, which StableHLO comes with.
     ///

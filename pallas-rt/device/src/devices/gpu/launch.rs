@@ -51,7 +51,8 @@ impl Executable for Shaders {
         forms.iter().map(|(_, program)| program.text.len() as u64 * 11).sum()
     }
 
-    ///
+    /// Returns before the device has finished, except where the driver's loop limit or the step of a loop must be
+    /// checked.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let kernel = launch.kernel;
         let Planned { shader, dispatches, scratch_bytes } = self.plan(client, launch.geometry, launch.params)?;
