@@ -108,7 +108,7 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// How long a case is timed at least.
+/// Time for which a case is timed at least.
 const SHORT: Duration = Duration::from_millis(50);
 
 /// Prints the line of a case; false if the results differ.
@@ -348,7 +348,7 @@ fn attended(x: &[Array], bias: Option<&Array>, sinks: Option<&Array>) -> Array {
     weights.matmul(&wide(&x[2]))
 }
 
-/// What is added to the scores under a mask.
+/// Array that is added to the scores under a mask.
 fn masked(client: &Client, n: usize, mask: &Mask) -> Result<Array> {
     let numbers: Vec<f32> = (0..n * n).map(|i| if mask.sees(i / n, i % n) { 0.0 } else { f32::NEG_INFINITY }).collect();
     client.array(&numbers, &[n, n])

@@ -18,7 +18,7 @@ fn main() -> Result<()> {
 }
 
 const DEAD: f64 = f64::NEG_INFINITY;
-/// What becomes of the score of batch element, head, query and key.
+/// Change of the score of batch element, head, query and key.
 type Score = Box<dyn Fn([usize; 4], f64) -> f64>;
 
 /// The reference: a sink takes its part of the softmax, `keep` multiplies probabilities.

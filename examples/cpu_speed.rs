@@ -146,7 +146,7 @@ fn narrow(x: &Array, dtype: DType) -> Result<Array> {
     }
 }
 
-/// Whether a line was asked for.
+/// True if a line was asked for.
 fn asked(what: &str) -> bool {
     std::env::args().nth(1).is_none_or(|part| what.contains(&part))
 }

@@ -1,4 +1,4 @@
-//! What becomes of a function: its trace, its kernels, why it was compiled, and where the time of a call goes.
+//! A function from the inside: its trace, its kernels, why it was compiled, and where the time of a call goes.
 //!
 //! `cargo run --release --example inspect [-- --device cpu|gpu|interpret] [--kernels]`
 //!

@@ -21,7 +21,7 @@ const LETTERS: usize = 27;
 const NAMES: usize = 16;
 const LONGEST: usize = 20;
 
-/// How often each letter follows two others.
+/// Counts of each letter behind two others.
 fn counts(text: &str) -> Vec<f32> {
     let mut counts = vec![0.0; LETTERS * LETTERS * LETTERS];
     for name in text.split_whitespace() {

@@ -34,7 +34,7 @@ const EPOCHS: usize = 12;
 const PIXELS: usize = 64;
 const GOAL: f64 = 0.95;
 
-/// How parameters and their momenta are sharded.
+/// Shardings of the parameters and their momenta.
 const POLICY: &str = r#"
 **.weights = [{"fsdp"}, {}]
 **.biases = replicated
@@ -46,7 +46,7 @@ struct Layer {
     biases: Array,
 }
 
-/// What a step replaces.
+/// State that a step replaces.
 #[derive(Clone, Tree)]
 struct State {
     network: Vec<Layer>,

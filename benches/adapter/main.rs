@@ -19,7 +19,7 @@ use pallas_kernels::flash_attention::{Causal, Options, flash_attention};
 use pallas_kernels::matmul::matmul;
 use pallas_rt::{Array, Client, DeviceKind, Error, Result};
 
-/// What is computed.
+/// Case that is computed.
 #[derive(Clone, Copy)]
 enum Case {
     Matmul { n: usize },

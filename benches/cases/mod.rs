@@ -1,4 +1,4 @@
-//! What is measured: a row for each kernel, with its operands.
+//! Cases that are measured: a row for each kernel, with its operands.
 use pallas_kernels::cross_entropy::{
     self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits, cross_entropy_of_logits_backward,
 };
@@ -37,7 +37,7 @@ impl Case {
     pub fn run(&self) -> Result<Vec<Array>> {
         (self.call)(&self.inputs)
     }
-    /// What has to be read and written at least.
+    /// Bytes that have to be read and written at least.
     pub fn bytes(&self, outputs: &[Array]) -> usize {
         self.inputs.iter().chain(outputs).map(|x| x.len() * x.dtype().bytes()).sum()
     }

@@ -42,22 +42,22 @@ pub struct Rules {
     pub left: Option<i32>,
     /// Maximum distance of a visible key after the query; `None`: no limit.
     pub right: Option<i32>,
-    /// Whether the last query's position is that of the last live key; otherwise the first query's is that of the first
+    /// True if the last query's position is that of the last live key; otherwise the first query's is that of the first
     /// key.
     pub from_end: bool,
-    /// Whether the positions of the first query and of the first key are given.
+    /// True if the positions of the first query and of the first key are given.
     pub offsets: bool,
-    /// Whether a query sees keys of its own segment only.
+    /// True if a query sees keys of its own segment only.
     pub segments: bool,
-    /// Whether a bias is added to the scores.
+    /// True if a bias is added to the scores.
     pub bias: bool,
-    /// Whether each head has a sink: an extra score without a key.
+    /// True if each head has a sink: an extra score without a key.
     pub sinks: bool,
     /// The soft-cap, as the bits of an `f32`; `None`: no soft-cap.
     pub soft_cap: Option<u32>,
     /// Dropout threshold: a probability is dropped if its random 32-bit word is below; `None`: no dropout.
     pub dropout: Option<u32>,
-    /// Whether every block is masked, even one that all its queries see whole: for devices that execute both sides of a
+    /// True if every block is masked, even one that all its queries see whole: for devices that execute both sides of a
     /// branch.
     pub one_way: bool,
 }

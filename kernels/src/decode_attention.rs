@@ -28,7 +28,7 @@ use pallas_rt::prelude::*;
 pub struct Options<'a> {
     /// Factor of the scores `q kᵀ`; `None`: `1 / sqrt(head dimension)`.
     pub scale: Option<f32>,
-    /// Whether query i sees only keys `j <= i + keys - queries`: the last query's position is that of the last live
+    /// True if query i sees only keys `j <= i + keys - queries`: the last query's position is that of the last live
     /// key.
     pub causal: bool,
     /// i32 array `[batch]`: number of live keys of each batch element; later keys are never read. `None`: all are live.

@@ -50,7 +50,7 @@ pub struct Options {
     pub soft_cap: Option<f32>,
 }
 
-/// Which keys of a step's pages are visible to the rows (queries × heads) of a work item.
+/// Keys of a step's pages that are visible to the rows (queries × heads) of a work item.
 #[derive(Clone, Copy)]
 struct Mask {
     /// Index of the first key of the pages, and end of the item's keys.

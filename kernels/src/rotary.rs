@@ -13,7 +13,7 @@ use crate::wrong::wrong;
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
-/// Which elements of a head form a pair.
+/// Elements of a head that form a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pairs {
     /// Elements i and i + d/2.

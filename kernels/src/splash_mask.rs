@@ -86,7 +86,7 @@ impl Not for Mask {
     }
 }
 
-/// How much of a block of queries and keys is seen: every pair, some or none.
+/// Part of a block of queries and keys that is seen: every pair, some or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Full,
@@ -271,7 +271,7 @@ const COMPUTED: usize = 4;
 pub struct Computed {
     /// The masks, indexed by mask number; empty: they are loaded from arrays.
     masks: Vec<Mask>,
-    /// Whether the last block of keys extends past the last key.
+    /// True if the last block of keys extends past the last key.
     overhangs: bool,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     pub(crate) root: Option<syn::Path>,
     /// Errors about options that are unknown or given twice.
     pub(crate) wrong: Vec<syn::Error>,
-    /// Whether a later part could not be read, so that missing options are not reported.
+    /// True if a later part could not be read, so that missing options are not reported.
     pub(crate) unread: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Parameter {
     pub(crate) sizes: Option<Vec<Expr>>,
     /// Other attributes, such as `#[cfg]`, which stay on the function's parameter.
     pub(crate) attrs: Vec<syn::Attribute>,
-    /// Whether a spec could not be read, so that missing ones are not reported.
+    /// True if a spec could not be read, so that missing ones are not reported.
     pub(crate) unread: bool,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Names {
     pub(crate) dims: BTreeSet<String>,
     /// Dimensions whose size must be known while tracing, because a block or scratch buffer has it.
     pub(crate) statics: BTreeSet<String>,
-    /// Whether a spec could not be read, so that any name may be a dimension.
+    /// True if a spec could not be read, so that any name may be a dimension.
     unread: bool,
 }
 

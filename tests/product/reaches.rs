@@ -188,7 +188,7 @@ const SPREAD: [(&str, &[&str], usize); 2] = [
     ("flash_attention", &["`q`", "`k`", "`v`", "`dout`"], 8),
 ];
 
-/// Whether a tile may leave for global memory: of heads of 128 the scaled queries, so that keys are read once for as many of
+/// True if a tile may leave for global memory: of heads of 128 the scaled queries, so that keys are read once for as many of
 /// them as in flash attention's other blocks.
 fn may_leave(kernel: &Explained, tile: &PlacedTile) -> bool {
     kernel.name == "flash_attention_blocks" && tile.name.contains("(mul)") && tile.ty.ends_with(",128]")

@@ -18,6 +18,32 @@ fn replaced_words_are_not_used() {
     }
 }
 
+/// Clauses name nothing: a comment begins with a noun phrase or a verb.
+const CLAUSES: &[&str] = &["What", "Whether", "How", "Why", "Which", "Who"];
+
+#[test]
+fn comments_of_items_begin_with_no_clause() {
+    let (mut comments, mut wrong) = (0, vec![]);
+    for path in sources().into_iter().filter(|path| !name(path).contains("tests")) {
+        let text = text(&path);
+        let mut before = "";
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim_start();
+            let comment = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
+            // Of a paragraph the first line alone.
+            if let Some(comment) = comment.filter(|_| !before.starts_with("///") && !before.starts_with("//!")) {
+                comments += 1;
+                if CLAUSES.contains(&comment.split(' ').next().unwrap_or_default()) {
+                    wrong.push(format!("{}:{}: {comment}", name(&path), number + 1));
+                }
+            }
+            before = line;
+        }
+    }
+    assert!(comments > 5000, "comments are found");
+    assert!(wrong.is_empty(), "begin with a noun phrase or a verb:\n{}", wrong.join("\n"));
+}
+
 /// Names of types that more modules of a crate share, each with its reason.
 const SHARED: &[(&str, &str)] = &[("Options", "each kernel has its own, which users name with the module")];
 

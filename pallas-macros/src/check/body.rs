@@ -64,7 +64,7 @@ pub(super) struct Walk {
     pub(super) axes: Option<usize>,
     pub(super) variables: Variables,
     pub(super) unseen: Unseen,
-    /// Whether code may be meant for some sizes only: it is walked, but its mistakes are not reported.
+    /// True if code may be meant for some sizes only: it is walked, but its mistakes are not reported.
     pub(super) quiet: bool,
     pub(super) errors: Vec<syn::Error>,
     /// Names of the functions that the body calls.

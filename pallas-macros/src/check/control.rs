@@ -7,7 +7,7 @@ use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Expr, ExprForLoop, ExprIf, ExprMatch, ExprWhile};
 
-/// When, and by whom, a condition is decided.
+/// Time at which a condition is decided, by the host or by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decided {
     /// At run time, by each program: both branches are recorded.

@@ -116,9 +116,9 @@ struct Uses<'a> {
     options: &'a Options,
     /// Number of enclosing branches, loops and closures.
     branches: usize,
-    /// Whether the body may have stored to it so far.
+    /// True if the body may have stored to it so far.
     stored: bool,
-    /// Whether every run of the body stores to the whole of it.
+    /// True if every run of the body stores to the whole of it.
     always: bool,
     /// The first condition that guards a store before which there is no other store.
     begun: Option<Begun>,

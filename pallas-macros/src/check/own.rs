@@ -2,7 +2,7 @@
 //! imports them by name, so the file is read before a mistake is reported.
 use std::collections::BTreeSet;
 
-/// Which of these names the file of the kernel declares or imports.
+/// Returns those of these names that the file of the kernel declares or imports.
 pub(super) fn declared(names: &BTreeSet<String>) -> BTreeSet<String> {
     if !proc_macro::is_available() {
         return BTreeSet::new();

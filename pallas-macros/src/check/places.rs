@@ -11,7 +11,7 @@ use syn::{Expr, Ident, Pat};
 #[derive(Clone, Debug)]
 pub(super) struct Variable {
     name: String,
-    /// Whether it may get another value: it is `mut`, or declared without a value.
+    /// True if it may get another value: it is `mut`, or declared without a value.
     pub(super) mutable: bool,
     /// Value that it holds now.
     pub(super) value: Value,
@@ -152,7 +152,7 @@ pub(super) struct Unseen {
     names: HashSet<String>,
     /// Receivers of methods that closures call.
     called: HashSet<String>,
-    /// Whether every name is unknown, because of `ref mut` or a glob import.
+    /// True if every name is unknown, because of `ref mut` or a glob import.
     everything: bool,
 }
 

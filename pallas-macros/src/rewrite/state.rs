@@ -43,13 +43,13 @@ impl Rewrite {
 /// A variable in scope, as it is declared.
 pub(super) struct Var {
     pub(super) name: String,
-    /// Whether it is declared without a value.
+    /// True if it is declared without a value.
     pub(super) late: bool,
-    /// Whether it is declared without `mut`.
+    /// True if it is declared without `mut`.
     pub(super) fixed: bool,
-    /// Whether it is declared with `mut`. A parameter is neither `fixed` nor `mutable`.
+    /// True if it is declared with `mut`. A parameter is neither `fixed` nor `mutable`.
     pub(super) mutable: bool,
-    /// Whether it is a host `usize`, as far as its declaration shows.
+    /// True if it is a host `usize`, as far as its declaration shows.
     pub(super) size: bool,
 }
 
@@ -86,7 +86,7 @@ pub(super) enum Frame {
 /// A loop or a labelled block that a jump can leave.
 pub(super) struct Loop {
     pub(super) label: Option<Lifetime>,
-    /// Whether the expansion added the label.
+    /// True if the expansion added the label.
     pub(super) made: bool,
     /// Kind of the region that the loop opens, if it may be staged.
     pub(super) staged: Option<Kind>,

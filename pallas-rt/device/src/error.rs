@@ -280,7 +280,7 @@ pub struct CollectiveError {
     pub by: String,
     /// The device or rank that does not take part.
     pub peer: String,
-    /// What the peer did instead, or its failure.
+    /// The peer's action in place of the collective, or its failure.
     pub found: String,
 }
 

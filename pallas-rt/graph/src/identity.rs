@@ -8,23 +8,30 @@ use crate::mesh::Placed;
 pub use crate::ops::{Constraint, Identity, OptimizationBarrier, PropagationBarrier, ShardingGroup, StopGradient};
 use std::fmt;
 
-/// Properties of every identity operation: texts, derivative, and the sharding that it demands. No method has a
-/// default.
+/// Properties of every identity operation: its texts, and what it states. No method has a default.
 pub(crate) trait IdentityData: Name {
     /// Returns the attributes that follow the name in texts; empty if there are none.
     fn attributes(&self) -> String;
     /// Returns JAX's name of the operation, and its parameter if it has one.
     fn jaxpr(&self) -> (&'static str, Option<String>);
-    /// Returns true if the tangent of the result is that of the operand; false if it is zero.
-    fn has_tangent(&self) -> bool;
-    /// Returns true if the operation stays in plans and files; false if simplification drops it.
-    fn is_kept(&self) -> bool;
-    /// Returns the sharding that the operation demands of its operand, if it demands one.
-    fn placed(&self) -> Option<&Placed>;
-    /// Returns the number of the sharding group that the operand belongs to, if the operation names one.
-    fn group(&self) -> Option<u32>;
+    /// Returns what the operation states about its operand.
+    fn statement(&self) -> Statement<'_>;
     /// Returns the operation after a change of the graph or value that it belongs to.
     fn changed(&self, by: Change) -> Identity;
+}
+
+/// A statement of an identity about its operand.
+pub(crate) enum Statement<'a> {
+    /// Derivatives take it for a constant.
+    Constant,
+    /// The compiler may not take the result for equal to it.
+    Opaque,
+    /// It has this sharding.
+    Placed(&'a Placed),
+    /// It has the sharding of all values of the group with this number.
+    Group(u32),
+    /// Shardings propagate through it in some directions.
+    Flow,
 }
 
 /// A change of the graph that contains an identity, or of the value that it is applied to.
@@ -35,6 +42,23 @@ pub(crate) enum Change {
     Placed(Placed),
     /// The value gets a batch axis in front, about whose sharding nothing is stated.
     Batched,
+}
+
+impl Identity {
+    /// Returns true if the tangent of the result is that of the operand; false if it is zero.
+    pub(crate) fn has_tangent(&self) -> bool {
+        !matches!(self.data().statement(), Statement::Constant)
+    }
+
+    /// Returns true if the operation stays in plans and files; false if simplification drops it.
+    pub(crate) fn is_kept(&self) -> bool {
+        matches!(self.data().statement(), Statement::Opaque)
+    }
+
+    /// Returns the sharding that the operation demands of its operand, if it demands one.
+    pub(crate) fn placed(&self) -> Option<&Placed> {
+        if let Statement::Placed(placed) = self.data().statement() { Some(placed) } else { None }
+    }
 }
 
 impl Op {
@@ -48,16 +72,16 @@ impl Op {
 
     /// Returns the sharding that the operation demands of its operand, if it demands one.
     pub fn placed(&self) -> Option<&Placed> {
-        if let Op::Identity(op) = self { op.data().placed() } else { None }
+        if let Op::Identity(op) = self { op.placed() } else { None }
     }
 }
 
 impl Graph {
     /// Returns the number of sharding groups: one more than the greatest group number, 0 if there are none.
     pub fn groups(&self) -> u32 {
-        let group = |e: &Equation| match &e.op {
-            Op::Identity(op) => op.data().group(),
-            _ => None,
+        let group = |e: &Equation| {
+            let Op::Identity(op) = &e.op else { return None };
+            if let Statement::Group(group) = op.data().statement() { Some(group) } else { None }
         };
         self.equations.iter().filter_map(group).max().map_or(0, |group| group + 1)
     }

@@ -4,9 +4,9 @@ use std::fmt;
 /// Faults that a kernel intends, so that the strict interpreter does not report them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Allow {
-    /// Whether integers of 8 and 16 bits may wrap around.
+    /// True if integers of 8 and 16 bits may wrap around.
     pub overflow: bool,
-    /// Whether a step may replace elements of an output that an earlier step stored and no step read.
+    /// True if a step may replace elements of an output that an earlier step stored and no step read.
     pub lost_store: bool,
 }
 

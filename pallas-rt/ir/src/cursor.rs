@@ -9,7 +9,7 @@ pub struct ParseError {
     pub line: usize,
     /// Position in the line in characters, from 1.
     pub column: usize,
-    /// What was expected at the position.
+    /// Description of the text that was expected at the position.
     pub message: String,
 }
 

@@ -191,7 +191,7 @@ pub enum OperandKind {
     Param,
 }
 
-/// How blocks partition one dimension of an operand.
+/// Partition of one dimension of an operand into blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BlockDim {
     /// Blocks of extent 1, without this axis in the block's shape; the index map gives the position.
@@ -265,13 +265,13 @@ pub enum Frame {
 pub struct ViewAxis {
     /// Constant part of the first element's position.
     pub offset: i64,
-    /// Whether an i32 argument of the instruction is added to the offset.
+    /// True if an i32 argument of the instruction is added to the offset.
     pub dynamic: bool,
     /// Number of elements taken.
     pub size: usize,
     /// Distance between neighbouring elements.
     pub stride: i64,
-    /// Whether the result has this axis; an axis that is dropped has size 1.
+    /// True if the result has this axis; an axis that is dropped has size 1.
     pub kept: bool,
 }
 
@@ -333,7 +333,7 @@ pub enum Op {
         from: OperandId,
         /// The elements to read.
         view: View,
-        /// Whether a mask of the view's shape and a scalar `other` follow the starts.
+        /// True if a mask of the view's shape and a scalar `other` follow the starts.
         masked: bool,
     },
     /// `value starts.. mask?`. Elements outside of the array, and masked ones, are not written.
@@ -342,7 +342,7 @@ pub enum Op {
         to: OperandId,
         /// The elements to write.
         view: View,
-        /// Whether a mask of the view's shape follows the starts.
+        /// True if a mask of the view's shape follows the starts.
         masked: bool,
     },
     /// `starts..` -> bool tile: true for positions along kept axis `axis` that lie inside of the array; its other axes
@@ -360,7 +360,7 @@ pub enum Op {
     /// `lo hi step init..`; region (index, carried..) yields carried; results are the last carried values. Indices are
     /// `lo`, `lo + step` .. below `hi`, or these backwards; `step` is at least 1.
     For {
-        /// Whether indices count down.
+        /// True if indices count down.
         reverse: bool,
     },
     /// `init..`; regions condition (carried..) yields bool, carried'.., and body (carried'..) yields carried; results

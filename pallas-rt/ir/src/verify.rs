@@ -105,7 +105,7 @@ const LARGEST: i64 = i32::MAX as i64;
 /// State of the verification of one kernel.
 struct Checker<'a> {
     kernel: &'a Kernel,
-    /// Whether each value is defined in the current scope, indexed by [`Value`].
+    /// True if each value is defined in the current scope, indexed by [`Value`].
     defined: Vec<bool>,
     /// Regions and instructions seen so far: each may occur once.
     regions: HashSet<RegionId>,

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
     use crate::{Client, lower, ops, prelude::*};
 
-    /// What `jax.jit(f).lower(..).cost_analysis()` of jax 0.12.0.1 says: flops, transcendentals, bytes accessed.
+    /// Figures of `jax.jit(f).lower(..).cost_analysis()` of jax 0.12.0.1: flops, transcendentals, bytes accessed.
     #[test]
     fn costs_are_those_of_xla() {
         let client = Client::cpu();

@@ -53,7 +53,7 @@ fn looked<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<Note>> {
 /// [`jit`](crate::jit()) calls are included; its other operations are not described.
 ///
 /// # Errors
-/// What `f` returns.
+/// The error of `f`.
 pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
     Ok(Explanation { kernels: looked(f)?.into_iter().map(Explained::new).collect() })
 }
@@ -67,7 +67,7 @@ pub(super) fn traced(f: impl FnOnce() -> Result<()>) -> Result<String> {
 /// calls, without running them.
 ///
 /// # Errors
-/// What `f` returns, and what makes a kernel not run on the device at all.
+/// The error of `f`, or the reason for which a kernel cannot run on the device at all.
 pub(super) fn memory_needed(f: impl FnOnce() -> Result<()>) -> Result<u64> {
     looked(f)?.iter().try_fold(0, |most, note| {
         let needed = note.compiled.memory_needed(&note.client, &note.geometry);
@@ -86,7 +86,7 @@ pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kern
 /// other operations.
 ///
 /// # Errors
-/// What `f` returns.
+/// The error of `f`.
 pub fn cost<R>(f: impl FnOnce() -> Result<R>) -> Result<Cost> {
     let mut sum = Cost::default();
     for note in looked(f)? {

@@ -1,4 +1,4 @@
-//! What functions that call kernels ask about meshes.
+//! Questions about meshes that functions ask before they call kernels.
 use crate::array::Array;
 
 /// Number of parts into which devices may divide a dimension in the function that is being traced: the size of the

@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// Maximum number of blocks that are evaluated at a launch, and of pairs of blocks that are compared.
 const MOST: usize = 1 << 16;
 
-/// What launches need to know of a kernel to decide which programs may run at the same time.
+/// Properties of a kernel by which launches decide which programs may run at the same time.
 #[derive(Debug)]
 pub(super) struct Apart {
     /// The kernel as traced, which has the index maps.

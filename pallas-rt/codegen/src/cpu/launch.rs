@@ -56,7 +56,7 @@ pub enum Stop {
     Memory(usize),
 }
 
-/// What the programs of a launch have printed, and the first failure.
+/// Lines that the programs of a launch have printed, and the first failure.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// Number of the first program that failed so far; later ones need not run.

@@ -28,7 +28,7 @@ pub struct Envelope {
 /// The peers' messages; or a peer that is not at the collective, and what it does instead.
 pub type Reply = Result<Vec<Vec<u8>>, (usize, String)>;
 
-/// How a process ends.
+/// Outcome of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Farewell {
     /// It is done with all its collectives.

@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// How the program of a device ended.
+/// Outcome of the program of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum End {
     /// The program returned a value.

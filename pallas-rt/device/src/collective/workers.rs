@@ -13,7 +13,7 @@ type Job = Box<dyn FnOnce() + Send>;
 static WORKERS: Mutex<Vec<Sender<Job>>> = Mutex::new(vec![]);
 
 thread_local! {
-    /// Whether this thread is that of a device.
+    /// True if this thread is that of a device.
     static IS_DEVICE: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -28,7 +28,7 @@ pub struct Device {
     pub api: &'static str,
     /// Driver and its version; empty on the host.
     pub driver: String,
-    /// Whether the adapter is software that runs on the CPU.
+    /// True if the adapter is software that runs on the CPU.
     pub software: bool,
     /// Limits of the device, and how it executes a kernel.
     pub target: Target,

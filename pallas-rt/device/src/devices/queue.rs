@@ -47,9 +47,9 @@ struct Shared {
 struct State {
     jobs: VecDeque<Job>,
     last: Ticket,
-    /// Whether the queue has a thread that runs launches.
+    /// True if the queue has a thread that runs launches.
     running: bool,
-    /// Whether a launch is being run, by that thread or by one that waits.
+    /// True if a launch is being run, by that thread or by one that waits.
     busy: bool,
     closed: bool,
     /// The first error that [`Queue::wait`] has not returned yet.

@@ -35,7 +35,7 @@ pub static REMOVED: AtomicU64 = AtomicU64::new(0);
 /// Name of the file that a single writer keeps locked.
 const WRITER: &str = "writer";
 
-/// Which processes write the entries of a folder.
+/// Processes that write the entries of a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writers {
     /// Any number of processes, at once.

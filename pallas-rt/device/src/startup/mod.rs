@@ -63,7 +63,7 @@ pub struct StartupConfig {
     pub processes: usize,
     /// Maximum number of devices of a mesh, `PALLAS_DEVICES`; `None` if it is not limited.
     pub devices: Option<usize>,
-    /// Whether arrays may be sharded among devices: `PALLAS_SPMD` is `1`, the default, or `0`.
+    /// True if arrays may be sharded among devices: `PALLAS_SPMD` is `1`, the default, or `0`.
     pub spmd: bool,
     /// Location of compiled kernels on disk, and which processes write them.
     pub cache: DiskCache,

@@ -15,7 +15,7 @@ use pallas_ir::{DType, StructuralOp};
 pub struct Checkpoint {
     /// The function to call.
     pub graph: Graph,
-    /// Which values of the graph are stored.
+    /// Choice of the graph's values that are stored.
     pub policy: Policy,
 }
 

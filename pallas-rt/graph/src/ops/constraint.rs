@@ -14,17 +14,8 @@ impl IdentityData for Constraint {
     fn jaxpr(&self) -> (&'static str, Option<String>) {
         ("sharding_constraint", Some(format!("sharding={}", self.0.sharding.text(&self.0.mesh))))
     }
-    fn has_tangent(&self) -> bool {
-        true
-    }
-    fn is_kept(&self) -> bool {
-        false
-    }
-    fn placed(&self) -> Option<&Placed> {
-        Some(&self.0)
-    }
-    fn group(&self) -> Option<u32> {
-        None
+    fn statement(&self) -> Statement<'_> {
+        Statement::Placed(&self.0)
     }
     fn changed(&self, by: Change) -> Identity {
         let mut placed = self.0.clone();

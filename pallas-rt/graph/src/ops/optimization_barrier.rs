@@ -13,17 +13,8 @@ impl IdentityData for OptimizationBarrier {
     fn jaxpr(&self) -> (&'static str, Option<String>) {
         (self.name(), None)
     }
-    fn has_tangent(&self) -> bool {
-        true
-    }
-    fn is_kept(&self) -> bool {
-        true
-    }
-    fn placed(&self) -> Option<&Placed> {
-        None
-    }
-    fn group(&self) -> Option<u32> {
-        None
+    fn statement(&self) -> Statement<'_> {
+        Statement::Opaque
     }
     fn changed(&self, _: Change) -> Identity {
         OptimizationBarrier.into()

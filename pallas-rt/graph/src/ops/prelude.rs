@@ -22,7 +22,7 @@ pub(super) use pallas_ir::{Diag, Loc, Type};
 
 pub(in crate::ops) mod identity {
     pub(in crate::ops) use crate::graph::{Equation, Graph, Name};
-    pub(in crate::ops) use crate::identity::{Change, Identity, IdentityData};
+    pub(in crate::ops) use crate::identity::{Change, Identity, IdentityData, Statement};
     pub(in crate::ops) use crate::manual::{IdentityStates, Typing};
     pub(in crate::ops) use crate::mesh::Placed;
     pub(in crate::ops) use crate::shard::IdentityRegions;

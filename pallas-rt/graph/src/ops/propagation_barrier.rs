@@ -13,17 +13,8 @@ impl IdentityData for PropagationBarrier {
     fn jaxpr(&self) -> (&'static str, Option<String>) {
         ("propagation_barrier", Some(format!("direction={}", self.0.name())))
     }
-    fn has_tangent(&self) -> bool {
-        true
-    }
-    fn is_kept(&self) -> bool {
-        false
-    }
-    fn placed(&self) -> Option<&Placed> {
-        None
-    }
-    fn group(&self) -> Option<u32> {
-        None
+    fn statement(&self) -> Statement<'_> {
+        Statement::Flow
     }
     fn changed(&self, _: Change) -> Identity {
         self.clone().into()

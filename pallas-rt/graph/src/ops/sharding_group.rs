@@ -13,17 +13,8 @@ impl IdentityData for ShardingGroup {
     fn jaxpr(&self) -> (&'static str, Option<String>) {
         ("shard_alike", Some(format!("group={}", self.0)))
     }
-    fn has_tangent(&self) -> bool {
-        true
-    }
-    fn is_kept(&self) -> bool {
-        false
-    }
-    fn placed(&self) -> Option<&Placed> {
-        None
-    }
-    fn group(&self) -> Option<u32> {
-        Some(self.0)
+    fn statement(&self) -> Statement<'_> {
+        Statement::Group(self.0)
     }
     fn changed(&self, by: Change) -> Identity {
         if let Change::GroupsFrom(first) = by { ShardingGroup(first + self.0).into() } else { self.clone().into() }

@@ -12,17 +12,8 @@ impl IdentityData for StopGradient {
     fn jaxpr(&self) -> (&'static str, Option<String>) {
         (self.name(), None)
     }
-    fn has_tangent(&self) -> bool {
-        false
-    }
-    fn is_kept(&self) -> bool {
-        false
-    }
-    fn placed(&self) -> Option<&Placed> {
-        None
-    }
-    fn group(&self) -> Option<u32> {
-        None
+    fn statement(&self) -> Statement<'_> {
+        Statement::Constant
     }
     fn changed(&self, _: Change) -> Identity {
         StopGradient.into()

@@ -10,7 +10,7 @@ pub fn seen_from(graph: &Graph, mesh: &Arc<Mesh>) -> Option<Graph> {
     let mut to = graph.clone();
     for e in &mut to.equations {
         e.op = match &e.op {
-            Op::Identity(op) => match op.data().placed() {
+            Op::Identity(op) => match op.placed() {
                 Some(placed) if placed.mesh != *mesh => {
                     let sharding = mesh.sharding_of(&placed.mesh, &placed.sharding)?;
                     op.data().changed(Change::Placed(Placed { mesh: mesh.clone(), sharding })).into()

@@ -87,7 +87,7 @@ impl Submesh {
                 Refused { at: e.loc, diag: Diag::new("shard_map", At::Op, message, help) }
             };
             let op = match &e.op {
-                Op::Identity(op) => match op.data().placed() {
+                Op::Identity(op) => match op.placed() {
                     Some(placed) if placed.mesh == self.whole => {
                         let sharding = self.inner_sharding(&placed.sharding).ok_or_else(refused)?;
                         op.data().changed(Change::Placed(Placed { mesh: self.mesh.clone(), sharding })).into()

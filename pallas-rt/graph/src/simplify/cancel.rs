@@ -125,7 +125,7 @@ impl Simpler {
     /// Returns the simpler form of an equation, or the equation itself if no rule applies.
     fn simpler(&self, e: &Equation) -> Simple {
         let found = match &e.op {
-            Op::Identity(op) if !op.data().is_kept() => Some(Simple::Is(e.args[0])),
+            Op::Identity(op) if !op.is_kept() => Some(Simple::Is(e.args[0])),
             Op::Structural(StructuralOp::Transpose(op)) => self.transpose(e, op),
             Op::Structural(StructuralOp::Dot(op)) => self.dot(e, op),
             Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Broadcast(_)) => self.reshape(e),

@@ -56,7 +56,7 @@ pub(crate) struct Function {
     pub body: HloRegion,
 }
 
-/// What the members of a group send each other in a collective; parts of an array lie along its first dimension.
+/// Data that the members of a group send each other in a collective; parts of an array lie along its first dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Parts {
     /// Every member's whole array; the results are combined: `all_reduce`.

@@ -43,7 +43,7 @@ pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
         let args: Vec<bool> = e.args.iter().map(|a| active[a.index()]).collect();
         let found = match &e.op {
             Op::Literal(_) => vec![false],
-            Op::Identity(op) => vec![args[0] && op.data().has_tangent()],
+            Op::Identity(op) => vec![args[0] && op.has_tangent()],
             Op::Scalar(op) => vec![args.iter().zip(&SLOPES[*op as usize]).any(|(on, slope)| *on && *slope)],
             Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => vec![args.contains(&true)],
             Op::Call(call) => flags(Question::Active, call, &args, || call.rule().active(&args)),

@@ -133,7 +133,7 @@ fn through(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>], groups:
             // Both the window and the update are linear in the arrays.
             Some(to.fitting(op.clone(), &args))
         }
-        Op::Identity(op) if !op.data().has_tangent() => None,
+        Op::Identity(op) if !op.has_tangent() => None,
         Op::Identity(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.in_groups_from(groups), &[tangent])),
         Op::Collective(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.clone(), &[tangent])),
         Op::Call(_) => unreachable!("calls have a rule of their own"),

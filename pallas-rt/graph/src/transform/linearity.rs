@@ -191,7 +191,7 @@ fn is_zero(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
         // NaN stands for elements that do not exist.
         Op::Literal(x) => *x == Literal::new(x.dtype, 0.0) || x.as_f64().is_nan(),
         Op::Scalar(ScalarOp::Mul) => args.contains(&Linearity::Zero),
-        Op::Identity(op) if !op.data().has_tangent() => args.contains(&Linearity::Zero),
+        Op::Identity(op) if !op.has_tangent() => args.contains(&Linearity::Zero),
         // A linear function of zeros gives zeros.
         _ => {
             let linear = |&kind: &Linearity| if kind == Linearity::Zero { Linearity::Linear } else { kind };
@@ -218,7 +218,7 @@ fn is_linear(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
             Form::Number(_) | Form::Own | Form::One(_) | Form::Stack(_) => true,
         },
         Op::Dynamic(op) => !args[..op.arrays()].contains(&Linearity::Constant),
-        Op::Identity(op) => op.data().has_tangent(),
+        Op::Identity(op) => op.has_tangent(),
         Op::Literal(_) | Op::Call(_) => false,
     }
 }

@@ -120,7 +120,7 @@ impl Back {
     fn through(&mut self, e: &Equation, on: &[bool], cotangent: Var) -> Vec<Option<Var>> {
         match &e.op {
             Op::Literal(_) => vec![],
-            Op::Identity(op) if !op.data().has_tangent() => vec![None],
+            Op::Identity(op) if !op.has_tangent() => vec![None],
             // The identity states of the cotangent what it states of the value.
             Op::Identity(_) => vec![Some(self.to.get_mut().fitting(e.op.in_groups_from(self.groups), &[cotangent]))],
             Op::Collective(op) => vec![op.kind.rule().transposed(self.to.get_mut(), op, cotangent)],

@@ -237,7 +237,7 @@ scalar_ops! {
         jvp  |_| Zero, |_| Zero;
         rust operator Shl;
     }
-    /// Whether `a` is less than `b`.
+    /// True if `a` is less than `b`.
     Lt = lt<T: Number>(a: T, b: T) -> y: bool {
         eval float: a < b, int: a < b;
         cpu  same;
@@ -248,7 +248,7 @@ scalar_ops! {
         jvp  |_| Zero, |_| Zero;
         rust comparison;
     }
-    /// Whether `a` is at most `b`.
+    /// True if `a` is at most `b`.
     Le = le<T: Number>(a: T, b: T) -> y: bool {
         eval float: a <= b, int: a <= b;
         cpu  same;
@@ -259,7 +259,7 @@ scalar_ops! {
         jvp  |_| Zero, |_| Zero;
         rust comparison;
     }
-    /// Whether two values are equal; NaN equals nothing.
+    /// True if two values are equal; NaN equals nothing.
     Eq = eq<T: Any>(a: T, b: T) -> y: bool {
         eval float: a == b, int: a == b, bool: a == b;
         cpu  same;
@@ -294,7 +294,7 @@ scalar_ops! {
              |dhi| x.lt(lo).select(dhi.zero(), hi.lt(x).select(dhi, dhi.zero()));
         rust method;
     }
-    /// Whether `x` is not a number.
+    /// True if `x` is not a number.
     IsNan = is_nan<T: Real>(x: T) -> y: bool {
         eval float: x.is_nan();
         cpu  same;
@@ -626,7 +626,7 @@ scalar_ops! {
         jvp  |_| Zero, |_| Zero;
         rust operator Shr;
     }
-    /// Whether `a` is greater than `b`.
+    /// True if `a` is greater than `b`.
     Gt = gt<T: Number>(a: T, b: T) -> y: bool {
         eval float: a > b, int: a > b;
         cpu  same;
@@ -637,7 +637,7 @@ scalar_ops! {
         jvp  |_| Zero, |_| Zero;
         rust comparison;
     }
-    /// Whether `a` is at least `b`.
+    /// True if `a` is at least `b`.
     Ge = ge<T: Number>(a: T, b: T) -> y: bool {
         eval float: a >= b, int: a >= b;
         cpu  same;
@@ -648,7 +648,7 @@ scalar_ops! {
         jvp  |_| Zero, |_| Zero;
         rust comparison;
     }
-    /// Whether two values differ; NaN differs from everything.
+    /// True if two values differ; NaN differs from everything.
     Ne = ne<T: Any>(a: T, b: T) -> y: bool {
         eval float: a != b, int: a != b, bool: a != b;
         cpu  same;
@@ -659,7 +659,7 @@ scalar_ops! {
         jvp  |_| Zero, |_| Zero;
         rust comparison;
     }
-    /// Whether `x` is neither infinite nor NaN.
+    /// True if `x` is neither infinite nor NaN.
     IsFinite = is_finite<T: Real>(x: T) -> y: bool {
         eval float: x.is_finite();
         cpu  same;

@@ -33,13 +33,13 @@ pub enum Access {
         op: ScalarOp,
         /// The axis to scan.
         axis: usize,
-        /// Whether the scan runs from the end to the start.
+        /// True if the scan runs from the end to the start.
         reverse: bool,
     },
     /// i32 position of the extreme element along an axis, which stays with extent 1; in the traced form the result may
     /// drop it. Of equal elements the first wins; a NaN wins over numbers.
     Arg {
-        /// Whether the largest element is sought, else the smallest.
+        /// True if the largest element is sought, else the smallest.
         max: bool,
         /// The axis to search.
         axis: usize,
@@ -48,7 +48,7 @@ pub enum Access {
     Gather {
         /// The windows, whose elements are those of the result.
         windows: Windows,
-        /// Whether a start outside of the operand is an error, which the interpreter reports.
+        /// True if a start outside of the operand is an error, which the interpreter reports.
         checked: bool,
     },
     /// Operand 0, with windows of it combined with the elements of operand 2, at starts that operand 1 gives, in the
@@ -66,7 +66,7 @@ pub enum Access {
         axis: usize,
         /// The order of elements.
         order: Order,
-        /// Whether the result is the elements' i32 positions along the axis instead of the elements.
+        /// True if the result is the elements' i32 positions along the axis instead of the elements.
         positions: bool,
     },
     /// The coordinate of each element along an axis.

@@ -15,7 +15,7 @@ pub struct Cumulative {
     pub op: ScalarOp,
     /// The axis to fold along.
     pub axis: usize,
-    /// Whether the fold runs from the end to the start.
+    /// True if the fold runs from the end to the start.
     pub reverse: bool,
 }
 

@@ -16,7 +16,7 @@ pub struct Reduce {
     pub op: ScalarOp,
     /// The axes that are folded.
     pub axes: Vec<usize>,
-    /// Whether the axes stay with extent 1; else the result drops them.
+    /// True if the axes stay with extent 1; else the result drops them.
     pub keep: bool,
 }
 
@@ -175,11 +175,11 @@ impl Structural for Reduce {
 /// i32 position of the largest (or smallest) element along an axis: of equal elements the first; a NaN wins.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArgReduce {
-    /// Whether the largest element is sought, else the smallest.
+    /// True if the largest element is sought, else the smallest.
     pub max: bool,
     /// The axis to search.
     pub axis: usize,
-    /// Whether the axis stays with extent 1; else the result drops it.
+    /// True if the axis stays with extent 1; else the result drops it.
     pub keep: bool,
 }
 

@@ -76,7 +76,7 @@ impl Structural for Sort {
 pub struct ArgSort {
     /// The axis to sort along.
     pub axis: usize,
-    /// Whether the largest element is first ([`Order::Descending`]), else the smallest ([`Order::Ascending`]).
+    /// True if the largest element is first ([`Order::Descending`]), else the smallest ([`Order::Ascending`]).
     pub descending: bool,
 }
 

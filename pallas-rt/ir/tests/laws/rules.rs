@@ -101,7 +101,7 @@ fn ties_share_the_slope() {
     }
 }
 
-/// Whether a sum of operands gives the sum of results, but for what the other operands give alone.
+/// True if a sum of operands gives the sum of results, but for what the other operands give alone.
 fn additive(op: &StructuralOp, args: &[Value], i: usize) -> bool {
     let other = value(&args[i].shape, args[i].dtype, 17).data;
     let with = |x: Vec<f64>| {

@@ -22,7 +22,7 @@ pub struct CollectiveBudget {
 /// counted; for an axis that the mesh does not have it is equal to no number.
 #[derive(Clone)]
 pub struct CollectiveCount {
-    /// What was counted, as text: the kind (`collectives` for all) and the axis.
+    /// Subject of the count, as text: the kind (`collectives` for all) and the axis.
     asked: String,
     /// The collectives that were counted.
     pub found: Vec<CollectiveUse>,

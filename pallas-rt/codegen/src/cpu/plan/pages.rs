@@ -13,7 +13,7 @@ use super::step::{Block, Chain, Dot, Readers, Step};
 use pallas_ir::{Kernel, OperandId, OperandKind, Value};
 use std::collections::{HashMap, HashSet};
 
-/// What the search through a kernel's body has found.
+/// Findings of the search through a kernel's body.
 struct Found<'a> {
     kernel: &'a Kernel,
     roots: &'a [Value],

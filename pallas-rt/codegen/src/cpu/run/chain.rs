@@ -31,7 +31,7 @@ pub(super) enum Reach {
     Late { start: *mut u8, buffer: *mut u8, streams: bool },
 }
 
-/// How a chain reaches the memory of all its inputs and results.
+/// Access of a chain to the memory of all its inputs and results.
 #[derive(Default)]
 pub(super) struct Reaches {
     /// The chain's inputs with their element types.

@@ -31,7 +31,7 @@ pub(super) struct At {
     pub(super) flat: Option<(String, Vec<usize>)>,
 }
 
-/// What the text has already computed for accesses to an array.
+/// Values that the text has already computed for accesses to an array.
 #[derive(Default)]
 pub(super) struct Known {
     /// Computed coordinates: axis, coordinate in the view, and result.

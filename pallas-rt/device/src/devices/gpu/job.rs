@@ -24,7 +24,7 @@ pub struct ShaderJob<'a> {
     pub label: &'a str,
     /// Text of the shader.
     pub wgsl: &'a str,
-    /// Whether all accesses, loops and divisions are proven safe, so that the driver needs no checks.
+    /// True if all accesses, loops and divisions are proven safe, so that the driver needs no checks.
     pub trusted: bool,
     /// Number of threads of a workgroup.
     pub workgroup: u32,
@@ -34,7 +34,7 @@ pub struct ShaderJob<'a> {
     pub dispatches: &'a [Dispatch],
     /// Bytes of scratch memory, shared by all dispatches.
     pub scratch_bytes: u64,
-    /// Whether the shader has an error flag.
+    /// True if the shader has an error flag.
     pub error_flag: bool,
 }
 

@@ -26,7 +26,7 @@ struct Form {
     target: Target,
     /// Bit set of the dimensions whose extent is a multiple of four in the call.
     multiples: u64,
-    /// Whether each dispatch runs only a range of the sequential axes.
+    /// True if each dispatch runs only a range of the sequential axes.
     resumed: bool,
 }
 

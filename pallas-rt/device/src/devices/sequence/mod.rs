@@ -245,7 +245,7 @@ struct Sums {
     shared: u64,
     /// Bytes of tiles of the launch that needs most.
     tiles: u64,
-    /// Whether the sequence shows values or calls functions of the host: then a call returns when all of that is done.
+    /// True if the sequence shows values or calls functions of the host: then a call returns when all of that is done.
     shows: bool,
 }
 

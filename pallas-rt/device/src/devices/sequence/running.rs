@@ -43,7 +43,7 @@ pub(super) struct Running<'a> {
     started: Vec<Option<Started>>,
     ledger: &'a Ledger,
     on: &'a dyn Threads,
-    /// Whether launches are counted now: in loops and branches, whose launches the sequence does not know.
+    /// True if launches are counted now: in loops and branches, whose launches the sequence does not know.
     counts: bool,
     launches: u64,
 }
@@ -106,7 +106,7 @@ impl<'a> Running<'a> {
         }
         let threads = rayon_threads().min(active.len());
         let work = executable.work(&geometry.parallel).saturating_mul(active.len());
-        // Whether the threads get equal numbers of devices, or nearly so.
+        // True if the threads get equal numbers of devices, or nearly so.
         let is_even = active.len().is_multiple_of(threads) || active.len() >= 4 * threads;
         if threads < 2 || !is_even || work < self.on.least_work() {
             return active.iter().try_for_each(|&device| one(device, self.on));
@@ -353,7 +353,7 @@ impl<'a> Running<'a> {
         Ok(found[0].as_chunks::<4>().0.iter().map(|&number| i32::from_ne_bytes(number)).collect())
     }
 
-    /// Whether the device at each position takes the current step, given the decision of the enclosing loop or branch.
+    /// True if the device at each position takes the current step, given the decision of the enclosing loop or branch.
     fn takes(&self, outer: Option<&Decision>) -> Vec<bool> {
         match (outer, self.agreement) {
             (Some(outer), _) => outer.of.iter().map(|(_, takes)| *takes).collect(),

@@ -98,7 +98,7 @@ impl<'b> Marks<'b> {
         use StructuralOp as S;
         match &e.op {
             Op::Literal(_) | Op::Scalar(_) => true,
-            Op::Identity(op) => !op.data().is_kept(),
+            Op::Identity(op) => !op.is_kept(),
             Op::Structural(S::Dot(_)) => self.product(e).is_some_and(|n| n <= PRODUCT),
             Op::Structural(op) => matches!(
                 op,
