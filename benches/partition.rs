@@ -5,7 +5,7 @@
 #[path = "../pallas-rt/graph/tests/shardy/large/transformer.rs"]
 mod transformer;
 
-use pallas_graph::shard::view::Program;
+use pallas_graph::shard::propagation_program::RegionGraph;
 use pallas_graph::shard::{partition, propagate};
 use std::time::{Duration, Instant};
 use transformer::Transformer;
@@ -18,7 +18,7 @@ fn main() {
         let mut best = [Duration::MAX; 2];
         for _ in 0..repeats {
             let begun = Instant::now();
-            let found = propagate(Program::of(&all.graph), &all.declared, &all.results);
+            let found = propagate(RegionGraph::from_graph(&all.graph), &all.declared, &all.results);
             let propagated = begun.elapsed();
             let made = partition(&found, &all.mesh).expect("no kernel");
             let times = [propagated, begun.elapsed()];

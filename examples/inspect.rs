@@ -9,7 +9,7 @@ mod device;
 mod usage;
 
 use pallas_rt::prelude::*;
-use pallas_rt::timeline::{self, Kind, Timeline};
+use pallas_rt::timeline::{self, SpanKind, Timeline};
 use pallas_rt::{eval_shape, jit, jit_misses, lower, tree, value_and_grad};
 use std::path::Path;
 
@@ -66,10 +66,10 @@ pub fn run(client: &Client, file: &Path) -> Result<String> {
     tree::leaves(&next).iter().try_for_each(Array::block_until_ready)?;
     let mut spans = timeline.stop();
     // Other threads may have been at work; the call ends after its launches.
-    let call = spans.iter().rfind(|span| span.kind == Kind::Call && span.name.ends_with("inspect::step")).cloned();
+    let call = spans.iter().rfind(|span| span.kind == SpanKind::Call && span.name.ends_with("inspect::step")).cloned();
     let call = call.ok_or_else(|| Error::Value { message: "the timeline has no call".into() })?;
     spans.retain(|span| span.thread == call.thread && span.start >= call.start);
-    let launches = spans.iter().filter(|span| span.kind == Kind::Launch).count();
+    let launches = spans.iter().filter(|span| span.kind == SpanKind::Launch).count();
     println!("\n--- a call of {launches} launches");
     for span in &spans {
         let time = format!("{:.1?}", span.duration);

@@ -42,7 +42,7 @@ fn parts(weights: u32, indices: u32) -> Result<(Vec<usize>, String)> {
     let text = format!("{}\n{}", found.why(last, "model")?, found.why_not(last, "model")?);
     let y = jit(lookup)(&table, &ids)?;
     assert_eq!(y.to_vec::<f32>()?, expected, "a division changes no number");
-    Ok((y.sharding().expect("it is sharded").parts(), text))
+    Ok((y.sharding().expect("it is sharded").blocks_per_dim(), text))
 }
 
 /// Runs it; returns false if a case has another winner.

@@ -38,7 +38,7 @@ fn plain(x: &Array, w1: &Array, w2: &Array) -> Array {
 
 /// Shows the sharding of every value, and the exchanges.
 fn show(mesh: &Mesh, shardings: &Shardings) {
-    println!("mesh {mesh}: {} virtual devices", mesh.devices());
+    println!("mesh {mesh}: {} virtual devices", mesh.device_count());
     let mut seen = BTreeSet::new();
     for value in shardings.values() {
         let text = value.sharding.text(mesh);

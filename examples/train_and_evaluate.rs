@@ -118,7 +118,7 @@ pub fn run(epochs: usize, goal: f64) -> Result<bool> {
     let mut random = Random(7);
     let mut state = start(&mut random, &mesh)?;
     // As many as the devices divide.
-    let count = digits.test.labels.len() / mesh.devices() * mesh.devices();
+    let count = digits.test.labels.len() / mesh.device_count() * mesh.device_count();
     let held_out: Vec<usize> = (0..count).collect();
     let (test_x, test_labels) = placed(&digits.test, &held_out, &mesh)?;
 
@@ -177,7 +177,7 @@ pub fn run(epochs: usize, goal: f64) -> Result<bool> {
     say(format!("{} differences between training and evaluation", differences.len()));
     differences.iter().for_each(|difference| say(format!("  {difference:?}")));
 
-    let own = vec![1.0; mesh.devices() / job.processes()];
+    let own = vec![1.0; mesh.device_count() / job.processes()];
     let refused = Local::new(&mesh, &own)?.metric();
     say(format!(
         "a number of each device as a metric: {}",

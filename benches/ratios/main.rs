@@ -27,7 +27,7 @@ use pallas_kernels::splash_attention::{Options, splash_attention_backward, splas
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_rt::exec::Compiled;
 use pallas_rt::ir::{self, DType};
-use pallas_rt::timeline::{Kind, Timeline};
+use pallas_rt::timeline::{SpanKind, Timeline};
 use pallas_rt::{
     Array, Client, DiskCache, Result, checkpoint, cond, disable_jit, fori_loop, grad, jit, set_disk_cache,
 };
@@ -226,7 +226,7 @@ fn shaders(bench: &Bench) -> Result<bool> {
     let spans = timeline.stop();
     let of =
         |kind| spans.iter().filter(|span| span.kind == kind).map(|span| span.duration.as_secs_f64() * 1e3).sum::<f64>();
-    let [trace, compile, call, launch] = [Kind::Trace, Kind::Compile, Kind::Call, Kind::Launch].map(of);
+    let [trace, compile, call, launch] = [SpanKind::Trace, SpanKind::Compile, SpanKind::Call, SpanKind::Launch].map(of);
     let start = Instant::now();
     f(&x, &x)?.client().block_until_ready()?;
     let again = start.elapsed().as_secs_f64() * 1e3;
@@ -234,7 +234,7 @@ fn shaders(bench: &Bench) -> Result<bool> {
     println!("{:60}{:>10.1} ms", "traced", trace);
     println!("{:60}{:>10.1} ms", "divided into kernels", compile);
     println!("{:60}{:>10.1} ms", "tiles placed, shaders printed", call - launch);
-    let launches = spans.iter().filter(|span| span.kind == Kind::Launch).count();
+    let launches = spans.iter().filter(|span| span.kind == SpanKind::Launch).count();
     println!("{:60}{launch:>10.1} ms", format!("{launches} pipelines by the driver, and launches"));
     println!("{:60}{:>10.1} ms", "a later call, in one submission", again);
     Ok(true)

@@ -1,7 +1,7 @@
 //! Options of attention that callers choose, and the kernel operands made from them.
+use crate::argument_errors::wrong;
 use crate::attention_scores::{Causal, Rules, flash_attention_delta, segment_spans};
 use crate::element::Floating;
-use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
@@ -44,11 +44,11 @@ pub struct Options<'a> {
 #[cfg(feature = "graph")]
 impl Options<'_> {
     /// Returns true if no option is set but a scale and a causal mask.
-    pub(crate) fn are_simple(&self) -> bool {
-        self.bias.is_none() && self.sinks.is_none() && self.are_simple_with_bias()
+    pub(crate) fn has_only_scale_and_causal(&self) -> bool {
+        self.bias.is_none() && self.sinks.is_none() && self.has_only_scale_causal_bias()
     }
     /// Returns true if no option is set but a scale, a causal mask, a bias and sinks.
-    pub(crate) fn are_simple_with_bias(&self) -> bool {
+    pub(crate) fn has_only_scale_causal_bias(&self) -> bool {
         let are_set =
             self.lengths.is_some() || self.offsets.is_some() || self.segments.is_some() || self.dropout.is_some();
         !are_set && self.window == Window::default() && self.soft_cap.is_none()
@@ -192,7 +192,7 @@ impl Cotangents<'_> {
 }
 
 /// Window sizes from here on count as unlimited, so that positions plus a window stay within i32.
-const FAR: usize = 1 << 30;
+const UNLIMITED_WINDOW: usize = 1 << 30;
 
 impl Options<'_> {
     /// Checks the options against these queries and keys, and returns the operands of kernels.
@@ -201,38 +201,39 @@ impl Options<'_> {
     /// Ranks or heads that do not fit; an option of another shape or element type, or out of its range.
     #[track_caller]
     pub fn operands(&self, q: &Array, k: &Array) -> Result<Operands> {
-        let ([batch, heads, queries, d], [_, key_heads, keys, _]) = (axes("q", q)?, axes("k", k)?);
+        let ([batch, heads, queries, d], [_, key_heads, keys, _]) =
+            (attention_extents("q", q)?, attention_extents("k", k)?);
         if heads != 0 && (key_heads == 0 || heads % key_heads != 0) {
             return wrong(format!("{heads} heads of queries are no multiple of {key_heads} heads of keys"));
         }
         let lengths = match self.lengths {
-            Some(lengths) => fits("lengths", lengths, DType::I32, &[batch])?,
+            Some(lengths) => check_option_array("lengths", lengths, DType::I32, &[batch])?,
             None => q.client().array(&vec![i32::try_from(keys).unwrap_or(i32::MAX); batch], &[batch])?,
         };
         let offsets = match self.offsets {
-            Some(offsets) => fits("offsets", offsets, DType::I32, &[2])?,
+            Some(offsets) => check_option_array("offsets", offsets, DType::I32, &[2])?,
             None => lengths.clone(),
         };
         let segments = match self.segments {
             Some([own, theirs]) => [
-                fits("segments of queries", own, DType::I32, &[batch, queries])?,
-                fits("segments of keys", theirs, DType::I32, &[batch, keys])?,
+                check_option_array("segments of queries", own, DType::I32, &[batch, queries])?,
+                check_option_array("segments of keys", theirs, DType::I32, &[batch, keys])?,
             ],
             None => [lengths.reshape(&[batch, 1]), lengths.reshape(&[batch, 1])],
         };
         let bias = match self.bias {
             Some(bias) => {
                 let or_one = |axis: usize, n: usize| if bias.shape().get(axis) == Some(&1) { 1 } else { n };
-                fits("bias", bias, q.dtype(), &[or_one(0, batch), or_one(1, heads), queries, keys])?
+                check_option_array("bias", bias, q.dtype(), &[or_one(0, batch), or_one(1, heads), queries, keys])?
             }
             None => q.clone(),
         };
         let sinks = match self.sinks {
-            Some(sinks) => fits("sinks", sinks, q.dtype(), &[heads])?,
+            Some(sinks) => check_option_array("sinks", sinks, q.dtype(), &[heads])?,
             None => q.reshape(&[q.len()]),
         };
         let seed = match self.dropout.map(|dropout| dropout.seed) {
-            Some(Seed::Key(key)) => fits("the key of `dropout`", key, DType::U32, &[2])?,
+            Some(Seed::Key(key)) => check_option_array("the key of `dropout`", key, DType::U32, &[2])?,
             Some(Seed::Number(seed)) => q.client().array(&[(seed >> 32) as u32, seed as u32], &[2])?,
             None => q.client().zeros(&[2], DType::U32)?,
         };
@@ -254,14 +255,14 @@ impl Options<'_> {
     /// A soft-cap that is not positive, a rate outside of [0, 1); offsets with what they do not go together with.
     #[track_caller]
     fn rules(&self, target: &Target) -> Result<Rules> {
-        let soft_cap = soft_cap(self.soft_cap)?;
+        let soft_cap = soft_cap_bits(self.soft_cap)?;
         if let Some(Dropout { rate, .. }) = self.dropout.filter(|dropout| !(0.0..1.0).contains(&dropout.rate)) {
             return wrong(format!("the rate of `dropout` is {rate}, expected 0 to below 1"));
         }
         if self.offsets.is_some() && (self.causal == Causal::FromEnd || self.dropout.is_some()) {
             return wrong("`offsets` with `Causal::FromEnd` or `dropout`, which are by all queries and keys".into());
         }
-        let near = |side: Option<usize>| side.filter(|n| *n < FAR).map(|n| n as i32);
+        let near = |side: Option<usize>| side.filter(|n| *n < UNLIMITED_WINDOW).map(|n| n as i32);
         Ok(Rules {
             left: near(self.window.left),
             right: if self.causal == Causal::No { near(self.window.right) } else { Some(0) },
@@ -294,7 +295,7 @@ pub(crate) fn scale(scale: Option<f32>, d: usize) -> Result<f32> {
 /// # Errors
 /// It is not positive.
 #[track_caller]
-pub(crate) fn soft_cap(cap: Option<f32>) -> Result<Option<u32>> {
+pub(crate) fn soft_cap_bits(cap: Option<f32>) -> Result<Option<u32>> {
     match cap.filter(|cap| !(cap.is_finite() && *cap > 0.0)) {
         Some(cap) => wrong(format!("`soft_cap` is {cap}, expected a positive number")),
         None => Ok(cap.map(f32::to_bits)),
@@ -306,7 +307,7 @@ pub(crate) fn soft_cap(cap: Option<f32>) -> Result<Option<u32>> {
 /// # Errors
 /// Another rank.
 #[track_caller]
-pub(crate) fn axes(name: &str, x: &Array) -> Result<[usize; 4]> {
+pub(crate) fn attention_extents(name: &str, x: &Array) -> Result<[usize; 4]> {
     match <[usize; 4]>::try_from(x.shape()) {
         Ok(axes) => Ok(axes),
         Err(_) => {
@@ -317,7 +318,7 @@ pub(crate) fn axes(name: &str, x: &Array) -> Result<[usize; 4]> {
 
 /// Returns the option's array, or an error if its element type or shape is not the expected one.
 #[track_caller]
-fn fits(name: &str, x: &Array, dtype: DType, shape: &[usize]) -> Result<Array> {
+fn check_option_array(name: &str, x: &Array, dtype: DType, shape: &[usize]) -> Result<Array> {
     if x.dtype() != dtype {
         return wrong(format!("`{name}` holds {}, expected {dtype}", x.dtype()));
     }

@@ -108,7 +108,7 @@ impl Rules {
         slope.map_or(gradient, |t| gradient - gradient * t * t)
     }
     /// Factor of probabilities that dropout keeps: 1 / (1 - rate).
-    fn factor(self) -> f64 {
+    fn dropout_factor(self) -> f64 {
         self.dropout.map_or(1.0, |below| 1.0 / (1.0 - f64::from(below) / 2f64.powi(32)))
     }
 }
@@ -162,7 +162,7 @@ pub struct Block {
 
 impl Block {
     /// Range of keys that at least one query of the block sees, as its start and end.
-    fn some(self) -> [Scalar<i32>; 2] {
+    fn seen_key_range(self) -> [Scalar<i32>; 2] {
         let last = self.position + minimum(self.queries - self.row, self.size[0]) - 1;
         let begin = self.rules.left.map_or(scalar(0), |left| maximum(self.position - left, 0));
         let end = self.rules.right.map_or(self.length, |right| minimum(self.length, last + (right + 1)));
@@ -173,7 +173,7 @@ impl Block {
     /// Segments are compared by their least and greatest numbers: where these ascend without gaps, as in packed
     /// sequences, the answer is exact. Padding belongs to no segment.
     pub fn is_live(self) -> Scalar<bool> {
-        let [begin, end] = self.some();
+        let [begin, end] = self.seen_key_range();
         let mut live = self.key.lt(end);
         if self.rules.left.is_some() {
             live = live & (self.key + self.size[1]).gt(begin) & begin.lt(end);
@@ -208,7 +208,7 @@ impl Block {
     /// Sets rows of keys or values `[keys, d]` to 0 where no query of the block sees the key: unused memory may hold
     /// NaN, and 0 · NaN is NaN.
     pub fn seen<E: Real>(self, rows: Tile<E>) -> Tile<E> {
-        let ([begin, end], keys) = (self.some(), self.keys(0));
+        let ([begin, end], keys) = (self.seen_key_range(), self.keys(0));
         let mut seen = keys.lt(end);
         if self.rules.left.is_some() {
             seen &= keys.ge(begin);
@@ -256,7 +256,7 @@ impl Block {
         let rows = (iota::<i32>([queries, 1], 0) + row).cast::<u32>().broadcast([queries, keys]);
         let keys = self.keys(1).cast::<u32>().broadcast([queries, keys]);
         let kept = threefry::bits(seed, [rows, keys]).ge(below);
-        Some(select(kept, full::<A>([1, 1], self.rules.factor()), 0.0))
+        Some(select(kept, full::<A>([1, 1], self.rules.dropout_factor()), 0.0))
     }
 }
 
@@ -278,7 +278,7 @@ pub fn flash_attention_delta<E: Floating>(
 
 /// Operands of a gradient kernel for one block of scores.
 #[derive(Clone, Copy)]
-pub(crate) struct Inputs<E: Floating> {
+pub(crate) struct BackwardInputs<E: Floating> {
     pub(crate) rules: Rules,
     /// Blocks of queries, keys, values, and of the gradient by the result.
     pub(crate) matrices: [In<E>; 4],
@@ -288,21 +288,21 @@ pub(crate) struct Inputs<E: Floating> {
 }
 
 /// Sets rows of queries, keys and the gradient by the result that no live score uses to 0. A function object and not a
-/// type parameter of [`Inputs::back`], which would be compiled for every block size.
-type Clean<'a, A> = &'a dyn Fn([Tile<A>; 3]) -> [Tile<A>; 3];
+/// type parameter of [`BackwardInputs::backward_of_block`], which would be compiled for every block size.
+type ZeroUnusedRows<'a, A> = &'a dyn Fn([Tile<A>; 3]) -> [Tile<A>; 3];
 
-impl<E: Floating> Inputs<E> {
+impl<E: Floating> BackwardInputs<E> {
     /// Computes the backward pass of a block of scores, with the bias and the dropout factors `kept` of the forward
     /// pass. `live` is the mask of scores, `None` if all are live; `clean` zeroes rows of queries, keys and the
     /// gradient by the result that no live score uses, since they may hold NaN, and 0 · NaN is NaN.
     ///
     /// With P the probabilities: `dS = P ∘ (kept ∘ dout vᵀ - δ)` (Dao et al. 2022, Algorithm 4).
-    pub(crate) fn back(
+    pub(crate) fn backward_of_block(
         self,
         [bias, kept]: [Option<Tile<E::Acc>>; 2],
         live: Option<Tile<bool>>,
-        clean: Clean<'_, E::Acc>,
-    ) -> Back<E::Acc> {
+        clean: ZeroUnusedRows<'_, E::Acc>,
+    ) -> BlockGradients<E::Acc> {
         let [q, k, v, dout] = self.matrices.map(|x| x.load().cast::<E::Acc>());
         let [lse, delta] = self.rows.map(|x| x.load().expand(1));
         let [q, k, dout] = clean([q, k, dout]);
@@ -314,13 +314,13 @@ impl<E: Floating> Inputs<E> {
         let p = within((scores - lse).exp());
         let by_scores = p * (dropped(dot(dout, v.t())) - delta);
         let by_products = within(self.rules.through(by_scores, slope));
-        Back { kept: dropped(p), by_scores: within(by_scores), by_products, q, k, dout }
+        BlockGradients { kept: dropped(p), by_scores: within(by_scores), by_products, q, k, dout }
     }
 }
 
-/// Gradients of a block of scores from [`Inputs::back`], `[queries, keys]`, and the operands they are multiplied with.
+/// Gradients of a block of scores from [`BackwardInputs::backward_of_block`], `[queries, keys]`, and the operands they are multiplied with.
 #[derive(Clone, Copy)]
-pub(crate) struct Back<A> {
+pub(crate) struct BlockGradients<A> {
     /// Probabilities after dropout.
     kept: Tile<A>,
     /// The gradient by scores, which is the bias's gradient.
@@ -332,7 +332,7 @@ pub(crate) struct Back<A> {
     dout: Tile<A>,
 }
 
-impl<A: Wide> Back<A> {
+impl<A: Wide> BlockGradients<A> {
     /// The block's contribution to the gradient by its queries, before scaling.
     pub(crate) fn dq(self) -> Tile<A> {
         dot(self.by_products, self.k)

@@ -13,13 +13,13 @@
 //! multiplications and additions backward, where stored logits would take 4; memory is n + V rows of d elements instead
 //! of n·V. On the CPU, [`crate::cross_entropy_resident`] computes both in one pass of 6·n·V·d. Everything but the
 //! operands is f32.
-use crate::blocks::{Choice, Need, choose, shared};
+use crate::argument_errors::wrong;
+use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes, mesh_block_size};
 use crate::cross_entropy_resident as resident;
-use crate::cross_entropy_rows::{Row, State, Terms};
-use crate::dispatch::{floats, integers, with_gradient};
+use crate::cross_entropy_rows::{LossOptions, LossResiduals, LossStatistics};
+use crate::dtype_dispatch::{floats, read_i32_elements, with_gradient};
 use crate::element::Floating;
-use crate::rows::{are_whole, blocks_of_rows, narrow, on_cores, rows};
-use crate::wrong::wrong;
+use crate::row_blocks::{blocks_of_rows, cast_sums, has_whole_rows, is_divided_by_cores, reshape_to_rows};
 use pallas_rt::Differentiable;
 use pallas_rt::launch::may_gather;
 use pallas_rt::prelude::*;
@@ -61,9 +61,9 @@ pub fn cross_entropy_blocks<E: Floating>(
     #[dim] BN: usize,
     #[dim] BV: usize,
 ) {
-    let state = State { max, sum, target, total };
+    let state = LossStatistics { max, sum, target, total };
     if program_id(1) == 0 {
-        state.begin();
+        state.initialize();
     }
     let mut z = zeros::<E::Acc>([BN, BV]);
     if depth == DP {
@@ -74,9 +74,9 @@ pub fn cross_entropy_blocks<E: Floating>(
             z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
         }
     }
-    state.visit(z, labels.load(), program_id(1) * BV, V, smooth);
+    state.accumulate(z, labels.load(), program_id(1) * BV, V, smooth);
     if program_id(1) == num_programs(1) - 1 {
-        let (a, b) = state.finish(labels.load(), V, Terms::new(ignore, [smoothing, z_loss], smooth));
+        let (a, b) = state.finish(labels.load(), V, LossOptions::new(ignore, [smoothing, z_loss], smooth));
         loss.store(a);
         lse.store(b);
     }
@@ -112,8 +112,8 @@ pub fn cross_entropy_dx<E: Floating>(
             z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
         }
     }
-    let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-    let g = row.gradient(z, program_id(1) * BV, V, Terms::new(ignore, [smoothing, z_loss], true));
+    let row = LossResiduals { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
+    let g = row.gradient(z, program_id(1) * BV, V, LossOptions::new(ignore, [smoothing, z_loss], true));
     if depth == DP {
         dx.store(dx.load() + dot(g, w.load().cast::<E::Acc>()));
     } else {
@@ -154,8 +154,8 @@ pub fn cross_entropy_dw<E: Floating>(
             z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
         }
     }
-    let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-    let g = row.gradient(z, program_id(0) * BV, V, Terms::new(ignore, [smoothing, z_loss], true));
+    let row = LossResiduals { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
+    let g = row.gradient(z, program_id(0) * BV, V, LossOptions::new(ignore, [smoothing, z_loss], true));
     if depth == DP {
         dw.store(dw.load() + dot(g.t(), x.load().cast::<E::Acc>()));
     } else {
@@ -185,17 +185,17 @@ pub fn cross_entropy_of_logits_blocks<E: Floating>(
     #[dim] BN: usize,
     #[dim] BV: usize,
 ) {
-    let state = State { max, sum, target, total };
+    let state = LossStatistics { max, sum, target, total };
     if whole {
-        state.take(z.load().cast::<E::Acc>(), labels.load(), smooth);
+        state.set_from_logits(z.load().cast::<E::Acc>(), labels.load(), smooth);
     } else {
         if program_id(1) == 0 {
-            state.begin();
+            state.initialize();
         }
-        state.visit(z.load().cast::<E::Acc>(), labels.load(), program_id(1) * BV, V, smooth);
+        state.accumulate(z.load().cast::<E::Acc>(), labels.load(), program_id(1) * BV, V, smooth);
     }
     if program_id(1) == num_programs(1) - 1 {
-        let (a, b) = state.finish(labels.load(), V, Terms::new(ignore, [smoothing, z_loss], smooth));
+        let (a, b) = state.finish(labels.load(), V, LossOptions::new(ignore, [smoothing, z_loss], smooth));
         loss.store(a);
         lse.store(b);
     }
@@ -215,8 +215,8 @@ pub fn cross_entropy_of_logits_dz<E: Floating>(
     #[dim] BN: usize,
     #[dim] BV: usize,
 ) {
-    let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-    let terms = Terms::new(ignore, [smoothing, z_loss], true);
+    let row = LossResiduals { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
+    let terms = LossOptions::new(ignore, [smoothing, z_loss], true);
     dz.store(row.gradient_of_classes(z.load().cast::<E::Acc>(), program_id(1) * BV, V, terms).cast::<E>());
 }
 
@@ -246,7 +246,7 @@ fn labels_column(labels: &Array, n: usize, classes: usize, options: &Options) ->
     }
     let bad = |&(_, &y): &(usize, &i32)| y != ignore && usize::try_from(y).map_or(true, |y| y >= classes);
     // Labels that a traced function computes are not known yet.
-    let known = if labels.is_traced() { vec![] } else { integers("labels", labels)? };
+    let known = if labels.is_traced() { vec![] } else { read_i32_elements("labels", labels)? };
     if let Some((row, y)) = known.iter().enumerate().find(bad) {
         return wrong(format!("label {y} of row {row} is none of {classes} classes, nor the ignored {ignore}"));
     }
@@ -275,8 +275,8 @@ fn without_gradient(lse: Array) -> Result<Array> {
 
 /// Returns x reshaped to rows `[n, d]`. Refuses a `w` whose rows have another length.
 #[track_caller]
-fn operands(x: &Array, w: &Array) -> Result<Array> {
-    let flat = rows(x)?;
+fn check_operands(x: &Array, w: &Array) -> Result<Array> {
+    let flat = reshape_to_rows(x)?;
     let &[_, d] = w.shape() else {
         return wrong(format!("`w` has shape {:?}, expected [vocabulary, {}]", w.shape(), flat.shape()[1]));
     };
@@ -287,17 +287,17 @@ fn operands(x: &Array, w: &Array) -> Result<Array> {
 }
 
 /// Returns rows, classes and depth of a block, and the depth rounded up to whole blocks.
-fn block_sizes(choice: Choice, x: &Array, w: &Array) -> [usize; 4] {
+fn block_sizes(choice: BlockSizeChoice, x: &Array, w: &Array) -> [usize; 4] {
     // Blocks of x and of w, and the block of logits, which is multiplied with one of them.
-    let need = |[n, v, d]: [usize; 3]| Need::staged_words((n + v) * d + n * v);
+    let need = |[n, v, d]: [usize; 3]| BlockResources::staged_words((n + v) * d + n * v);
     let (n, target) = (x.shape()[0], x.client().target());
     let (classes, d) = (w.shape()[0], w.shape()[1]);
     let deep = if d.is_multiple_of(256) { 256 } else { 64 };
     // All columns in one block: a core's caches hold them, however long rows are.
     let on_cores = target.cores.map(|_| [256, 128, d]);
     let all = on_cores.into_iter().chain([[128, 128, deep], [32, 64, 16]]);
-    let [bn, bv, bd] = choose(choice, target, [n, classes, d], all.map(|blocks| (blocks, need(blocks))));
-    [shared(n, bn), shared(classes, bv), bd, d.next_multiple_of(bd)]
+    let [bn, bv, bd] = choose_block_sizes(choice, target, [n, classes, d], all.map(|blocks| (blocks, need(blocks))));
+    [mesh_block_size(n, bn), mesh_block_size(classes, bv), bd, d.next_multiple_of(bd)]
 }
 /// Loss and log-sum-exp, f32 `[..]`, of logits `x wᵀ` for `x [.., d]`, `w [vocabulary, d]` (both f32, f16 or bf16) and i32
 /// labels `[..]`. An ignored row has loss 0.
@@ -328,21 +328,21 @@ fn block_sizes(choice: Choice, x: &Array, w: &Array) -> [usize; 4] {
 #[track_caller]
 #[inline]
 pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
-    let matrix = operands(x, w)?;
+    let matrix = check_operands(x, w)?;
     let column = labels_column(labels, matrix.shape()[0], w.shape()[0], options)?;
     #[cfg(feature = "graph")]
     if (options.smoothing, options.z_loss) == (0.0, 0.0)
-        && let Some([loss, lse]) = crate::composed::cross_entropy(&matrix, w, &column, options.ignore)
+        && let Some([loss, lse]) = crate::composed_ops::cross_entropy(&matrix, w, &column, options.ignore)
     {
         return Ok((loss.reshape(labels.shape()), lse.reshape(labels.shape())));
     }
     let (call, [x, w]) = Differentiable::begin([x, w])?;
     // Each row passes all classes: devices that divide the classifier gather it, and add up their parts of the gradients.
     let w = may_gather(&w);
-    let flat = operands(&x, &w)?;
+    let flat = check_operands(&x, &w)?;
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy", x.dtype(), E => {
-        let [bn, bv, bd, depth] = block_sizes(Choice::CrossEntropy, &flat, &w);
+        let [bn, bv, bd, depth] = block_sizes(BlockSizeChoice::CrossEntropy, &flat, &w);
         let smooth = smoothing != 0.0;
         cross_entropy_blocks::<E>(&flat, &w, &column, ignore, smoothing, z_loss, smooth, bd, depth, bn, bv)
     })?;
@@ -368,30 +368,30 @@ pub fn cross_entropy_backward(
     dloss: &Array,
     options: &Options,
 ) -> Result<(Array, Array)> {
-    let flat = operands(x, w)?;
+    let flat = check_operands(x, w)?;
     let n = flat.shape()[0];
     let labels = labels_column(labels, n, w.shape()[0], options)?;
     let (lse, dloss) = (column("lse", lse, n)?, column("dloss", dloss, n)?);
     let Options { ignore, smoothing, z_loss } = *options;
     let (dx, dw) = floats!("cross_entropy_backward", x.dtype(), E => {
-        let [bn, bv, bd, _] = block_sizes(Choice::CrossEntropyDw, &flat, w);
+        let [bn, bv, bd, _] = block_sizes(BlockSizeChoice::CrossEntropyDw, &flat, w);
         let whole = flat.shape()[1] == bd;
-        if let Some([parts, steps]) = resident::parts(&flat, w.shape()[0].div_ceil(bv)).filter(|_| whole) {
+        if let Some([parts, steps]) = resident::split_classes(&flat, w.shape()[0].div_ceil(bv)).filter(|_| whole) {
             let room = n.next_multiple_of(bn);
             let (dxs, dw) = resident::cross_entropy_resident::<E>(
                 &flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, parts, steps, bn, bv, room)?;
             let dx = resident::cross_entropy_dx_of_parts::<E>(&dxs, n, bn)?;
-            return Ok((dx.reshape(x.shape()), narrow(x.dtype(), dw)?));
+            return Ok((dx.reshape(x.shape()), cast_sums(x.dtype(), dw)?));
         }
-        let [bn, bv, bd, depth] = block_sizes(Choice::CrossEntropyDx, &flat, w);
+        let [bn, bv, bd, depth] = block_sizes(BlockSizeChoice::CrossEntropyDx, &flat, w);
         let dx = cross_entropy_dx::<E>(
             &flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, bd, depth, bn, bv)?;
-        let dx = narrow(x.dtype(), dx)?;
-        let [bn, bv, bd, depth] = block_sizes(Choice::CrossEntropyDw, &flat, w);
+        let dx = cast_sums(x.dtype(), dx)?;
+        let [bn, bv, bd, depth] = block_sizes(BlockSizeChoice::CrossEntropyDw, &flat, w);
         cross_entropy_dw::<E>(&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, bd, depth, bn, bv)
             .map(|dw| (dx, dw))
     })?;
-    Ok((dx.reshape(x.shape()), narrow(x.dtype(), dw)?))
+    Ok((dx.reshape(x.shape()), cast_sums(x.dtype(), dw)?))
 }
 
 /// Loss and log-sum-exp of given logits `[.., classes]`; see [`cross_entropy`], which computes the logits.
@@ -413,14 +413,14 @@ pub fn cross_entropy_backward(
 #[track_caller]
 #[inline]
 pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
-    let &[n, classes] = rows(z)?.shape() else { unreachable!("rows are a matrix") };
+    let &[n, classes] = reshape_to_rows(z)?.shape() else { unreachable!("rows are a matrix") };
     let column = labels_column(labels, n, classes, options)?;
     let (call, [z]) = Differentiable::begin([z])?;
-    let flat = rows(&z)?;
+    let flat = reshape_to_rows(&z)?;
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => {
         // To read a label's logit out of registers would take longer on GPUs than to add up what is 0 for others.
-        let whole = on_cores(&flat) && are_whole(&flat);
+        let whole = is_divided_by_cores(&flat) && has_whole_rows(&flat);
         let [bn, bv] = blocks_of_rows(&flat, 8, (!whole).then_some(1024));
         let smooth = smoothing != 0.0;
         cross_entropy_of_logits_blocks::<E>(&flat, &column, ignore, smoothing, z_loss, smooth, whole, bn, bv)
@@ -446,7 +446,7 @@ pub fn cross_entropy_of_logits_backward(
     dloss: &Array,
     options: &Options,
 ) -> Result<Array> {
-    let flat = rows(z)?;
+    let flat = reshape_to_rows(z)?;
     let n = flat.shape()[0];
     let labels = labels_column(labels, n, flat.shape()[1], options)?;
     let (lse, dloss) = (column("lse", lse, n)?, column("dloss", dloss, n)?);

@@ -9,7 +9,7 @@
 //!     dw_j += gᵀ x_i        dx_i += g w_j                      at the end: dx = Σ_parts dx
 //! ```
 //! The formulas are those of [`crate::cross_entropy`]. Sums have one order: gradients are the same every time.
-use crate::cross_entropy_rows::{Row, Terms};
+use crate::cross_entropy_rows::{LossOptions, LossResiduals};
 use crate::element::Floating;
 use pallas_rt::launch::launch_parts;
 use pallas_rt::prelude::*;
@@ -44,8 +44,8 @@ pub fn cross_entropy_resident<E: Floating>(
             dw.fill(0.0);
         }
         let (x, w) = (x.load().cast::<E::Acc>(), w.load().cast::<E::Acc>());
-        let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-        let g = row.gradient(dot(x, w.t()), block * BV, V, Terms::new(ignore, [smoothing, z_loss], true));
+        let row = LossResiduals { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
+        let g = row.gradient(dot(x, w.t()), block * BV, V, LossOptions::new(ignore, [smoothing, z_loss], true));
         dw.store(dw.load() + dot(g.t(), x));
         let dx = dxs.at((ds(i * BN, BN), ..));
         dx.store(dx.load() + dot(g, w));
@@ -64,13 +64,13 @@ pub fn cross_entropy_dx_of_parts<E: Floating>(
 }
 
 /// Maximum number of bytes of the sums of the gradient by x.
-const RESIDENT: usize = 64 << 20;
+const MAX_RESIDENT_BYTES: usize = 64 << 20;
 
 /// Numbers of parts of the classes, one for each core, and of blocks per part, for `blocks` blocks of classes; `None`
 /// if four evenly spread products are faster than three in these parts, or where the number of cores is unknown (GPUs).
-pub(crate) fn parts(x: &Array, blocks: usize) -> Option<[usize; 2]> {
+pub(crate) fn split_classes(x: &Array, blocks: usize) -> Option<[usize; 2]> {
     let parts = x.client().target().cores?.min(blocks).max(1);
     let steps = blocks.div_ceil(parts);
-    let is_little = (parts * x.len()).saturating_mul(size_of::<f32>()) <= RESIDENT;
+    let is_little = (parts * x.len()).saturating_mul(size_of::<f32>()) <= MAX_RESIDENT_BYTES;
     (is_little && !x.is_empty() && launch_parts() == 1 && 3 * parts * steps <= 4 * blocks).then_some([parts, steps])
 }

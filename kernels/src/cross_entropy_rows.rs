@@ -5,7 +5,7 @@ use pallas_rt::prelude::*;
 
 /// Statistics of a block of rows, accumulated while blocks of their logits stream past.
 #[derive(Clone, Copy)]
-pub(crate) struct State<A> {
+pub(crate) struct LossStatistics<A> {
     pub(crate) max: Scratch<A>,
     pub(crate) sum: Scratch<A>,
     /// The logit of each row's label, and the sum of all logits.
@@ -13,16 +13,23 @@ pub(crate) struct State<A> {
     pub(crate) total: Scratch<A>,
 }
 
-impl<A: Wide> State<A> {
+impl<A: Wide> LossStatistics<A> {
     /// Initialises the statistics before the first block.
-    pub(crate) fn begin(self) {
+    pub(crate) fn initialize(self) {
         self.max.fill(f32::NEG_INFINITY);
         self.sum.fill(0.0);
         self.target.fill(0.0);
         self.total.fill(0.0);
     }
     /// Accumulates logits of the classes from `class` on; columns beyond `classes` are ignored.
-    pub(crate) fn visit(self, z: Tile<A>, labels: Tile<i32>, class: Scalar<i32>, classes: Scalar<i32>, smooth: bool) {
+    pub(crate) fn accumulate(
+        self,
+        z: Tile<A>,
+        labels: Tile<i32>,
+        class: Scalar<i32>,
+        classes: Scalar<i32>,
+        smooth: bool,
+    ) {
         let class = iota::<i32>([1, z.shape()[1]], 1) + class;
         let inside = class.lt(classes);
         self.target.store(self.target.load() + select(class.eq(labels), z, 0.0).sum(1));
@@ -37,7 +44,7 @@ impl<A: Wide> State<A> {
         self.max.store(m);
     }
     /// Sets the statistics from the logits of all classes at once.
-    pub(crate) fn take(self, z: Tile<A>, labels: Tile<i32>, smooth: bool) {
+    pub(crate) fn set_from_logits(self, z: Tile<A>, labels: Tile<i32>, smooth: bool) {
         let last = z.shape()[1] as i32 - 1;
         self.target.store(z.take_along_axis(labels.maximum(0).minimum(last), 1));
         if smooth {
@@ -48,9 +55,9 @@ impl<A: Wide> State<A> {
         self.sum.store((z - select(m.eq(f32::NEG_INFINITY), 0.0, m)).exp().sum(1));
     }
     /// Returns loss and log-sum-exp of each row.
-    pub(crate) fn finish(self, labels: Tile<i32>, classes: Scalar<i32>, terms: Terms<A>) -> (Tile<A>, Tile<A>) {
+    pub(crate) fn finish(self, labels: Tile<i32>, classes: Scalar<i32>, terms: LossOptions<A>) -> (Tile<A>, Tile<A>) {
         let lse = self.max.load() + self.sum.load().log();
-        let mut loss = lse - self.target.load() * terms.certain() + lse * lse * terms.z_loss;
+        let mut loss = lse - self.target.load() * terms.label_weight() + lse * lse * terms.z_loss;
         if terms.smooth {
             // Only with smoothing: if a logit is -inf the mean over all classes is -inf.
             loss -= self.total.load() * (terms.smoothing / classes.cast::<A>());
@@ -62,34 +69,40 @@ impl<A: Wide> State<A> {
 
 /// Values of [`Options`] inside of a kernel.
 #[derive(Clone, Copy)]
-pub(crate) struct Terms<A> {
+pub(crate) struct LossOptions<A> {
     pub(crate) ignore: Scalar<i32>,
     pub(crate) smoothing: Scalar<A>,
     pub(crate) smooth: bool,
     pub(crate) z_loss: Scalar<A>,
 }
 
-impl<A: Wide> Terms<A> {
+impl<A: Wide> LossOptions<A> {
     pub(crate) fn new(ignore: Scalar<i32>, [smoothing, z_loss]: [Scalar<f32>; 2], smooth: bool) -> Self {
-        Terms { ignore, smoothing: smoothing.cast::<A>(), smooth, z_loss: z_loss.cast::<A>() }
+        LossOptions { ignore, smoothing: smoothing.cast::<A>(), smooth, z_loss: z_loss.cast::<A>() }
     }
     /// The part of the target that smoothing leaves to the label: 1 - ε.
-    pub(crate) fn certain(self) -> Scalar<A> {
+    pub(crate) fn label_weight(self) -> Scalar<A> {
         -self.smoothing + 1.0
     }
 }
 
 /// Labels, log-sum-exps and gradients of a block of rows, a column each.
 #[derive(Clone, Copy)]
-pub(crate) struct Row<A> {
+pub(crate) struct LossResiduals<A> {
     pub(crate) labels: Tile<i32>,
     pub(crate) lse: Tile<A>,
     pub(crate) dloss: Tile<A>,
 }
 
-impl<A: Wide> Row<A> {
+impl<A: Wide> LossResiduals<A> {
     /// Gradient by the logits of the classes from `class` on; 0 in columns beyond `classes`.
-    pub(crate) fn gradient(self, z: Tile<A>, class: Scalar<i32>, classes: Scalar<i32>, terms: Terms<A>) -> Tile<A> {
+    pub(crate) fn gradient(
+        self,
+        z: Tile<A>,
+        class: Scalar<i32>,
+        classes: Scalar<i32>,
+        terms: LossOptions<A>,
+    ) -> Tile<A> {
         let numbers = iota::<i32>([1, z.shape()[1]], 1) + class;
         select(numbers.lt(classes), self.gradient_of_classes(z, class, classes, terms), 0.0)
     }
@@ -99,11 +112,11 @@ impl<A: Wide> Row<A> {
         z: Tile<A>,
         class: Scalar<i32>,
         classes: Scalar<i32>,
-        terms: Terms<A>,
+        terms: LossOptions<A>,
     ) -> Tile<A> {
         let class = iota::<i32>([1, z.shape()[1]], 1) + class;
         let share = terms.smoothing / classes.cast::<A>();
-        let target = select(class.eq(self.labels), terms.certain() + share, share);
+        let target = select(class.eq(self.labels), terms.label_weight() + share, share);
         let g = (z - self.lse).exp() * (self.lse * (terms.z_loss * 2.0) + 1.0) - target;
         select(self.labels.ne(terms.ignore), g * self.dloss, 0.0)
     }

@@ -14,12 +14,12 @@
 //!
 //! Use this for 1 to 64 queries against a contiguous cache, [`crate::flash_attention`] for more queries, and
 //! [`crate::paged_attention`] if the cache is in pages or requests have different numbers of queries.
-use crate::attention_options::{axes, scale, soft_cap};
+use crate::argument_errors::wrong;
+use crate::attention_options::{attention_extents, scale, soft_cap_bits};
 use crate::attention_scores::Rules;
-use crate::blocks::{Choice, Need, choose};
-use crate::dispatch::floats;
-use crate::online::{Online, busy, table};
-use crate::wrong::wrong;
+use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes};
+use crate::dtype_dispatch::floats;
+use crate::online_softmax::{OnlineSoftmax, min_busy_programs, upload_i32};
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
@@ -77,11 +77,11 @@ pub fn decode_attention_splits<E: Float>(
     #[dim] N: usize,
     #[dim] BK: usize,
 ) {
-    let rows = Online { max, sum, acc };
+    let rows = OnlineSoftmax { max, sum, acc };
     let step = program_id(4);
     if step == 0 {
         scaled.store(q.load().cast::<f32>() * scale);
-        rows.begin();
+        rows.initialize();
     }
     let length = minimum(lengths.at(program_id(0)), L);
     let blocks = cdiv(length, BK);
@@ -92,7 +92,7 @@ pub fn decode_attention_splits<E: Float>(
     if step < each && key < length {
         if key + BK <= every {
             let (k, v) = (k.load().cast::<f32>(), v.load().cast::<f32>());
-            rows.visit(rules.scores(dot(scaled.load(), k.t()), None).0, |p| dot(p, v));
+            rows.accumulate(rules.scores(dot(scaled.load(), k.t()), None).0, |p| dot(p, v));
         } else {
             let keys = iota::<i32>([1, BK], 1) + key;
             let mut live = keys.lt(length);
@@ -102,7 +102,7 @@ pub fn decode_attention_splits<E: Float>(
             let (scores, _) = rules.scores(dot(scaled.load(), k.load().cast::<f32>().t()), None);
             // Memory after the last key may hold NaN, and 0 · NaN is NaN.
             let v = select((iota::<i32>([BK, 1], 0) + key).lt(length), v.load().cast::<f32>(), 0.0);
-            rows.visit(select(live, scores, f32::NEG_INFINITY), |p| dot(p, v));
+            rows.accumulate(select(live, scores, f32::NEG_INFINITY), |p| dot(p, v));
         }
     }
     if step == num_programs(4) - 1 {
@@ -126,13 +126,13 @@ pub fn combine_splits<E: Float>(
     #[scratch([R, D])] acc: Scratch<f32>,
     #[dim] X: usize,
 ) {
-    let rows = Online { max, sum, acc };
+    let rows = OnlineSoftmax { max, sum, acc };
     if program_id(1) == 0 {
-        rows.begin();
+        rows.initialize();
     }
     if program_id(1) < parts_of.at((program_id(0), 2)) {
         let part = parts.load();
-        rows.visit(part_lse.load().reshape([R, 1]), |weight| part * weight);
+        rows.accumulate(part_lse.load().reshape([R, 1]), |weight| part * weight);
     }
     if program_id(1) == num_programs(1) - 1 {
         let (result, total) = rows.finish();
@@ -142,7 +142,7 @@ pub fn combine_splits<E: Float>(
 }
 
 /// On the CPU, maximum number of keys in a block, and minimum number of keys of a split.
-const KEYS: usize = 1024;
+const CPU_BLOCK_KEYS: usize = 1024;
 
 /// Number of keys in a block that [`decode_attention`] chooses, for programs with `rows` rows of queries and `keys`
 /// keys.
@@ -150,12 +150,17 @@ pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) ->
     // Queries, keys, values and probabilities share workgroup memory; padding between rows takes an eighth more.
     let need = |keys: usize| {
         let words = (2 * keys + rows) * head_dim + rows * keys;
-        Need::staged_words(words + words / 8)
+        BlockResources::staged_words(words + words / 8)
     };
     // On the CPU, with this many keys per step the overhead of a step does not matter; scores stay in the cache.
-    let most = if rows <= 16 { KEYS } else { KEYS / 2 };
+    let most = if rows <= 16 { CPU_BLOCK_KEYS } else { CPU_BLOCK_KEYS / 2 };
     let candidates = target.cores.map(|_| most).into_iter().chain([32, 16, 8]);
-    let [block] = choose(Choice::DecodeAttention, target, [keys], candidates.map(|keys| ([keys], need(keys))));
+    let [block] = choose_block_sizes(
+        BlockSizeChoice::DecodeAttention,
+        target,
+        [keys],
+        candidates.map(|keys| ([keys], need(keys))),
+    );
     block
 }
 
@@ -184,7 +189,7 @@ pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) 
     if options.lengths.is_none()
         && options.soft_cap.is_none()
         && options.splits.is_none()
-        && let Some(out) = crate::composed::attention([q, k, v], options.causal, options.scale)?
+        && let Some(out) = crate::composed_ops::attention([q, k, v], options.causal, options.scale)?
     {
         return Ok(out);
     }
@@ -200,11 +205,12 @@ pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) 
 #[inline]
 pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
     let client = q.client();
-    let ([batch, heads, queries, d], [_, key_heads, keys, _]) = (axes("q", q)?, axes("k", k)?);
+    let ([batch, heads, queries, d], [_, key_heads, keys, _]) =
+        (attention_extents("q", q)?, attention_extents("k", k)?);
     if queries > MOST_QUERIES {
         return wrong(format!("{queries} queries per sequence are more than {MOST_QUERIES}: take `flash_attention`"));
     }
-    let group = group(heads, key_heads)?;
+    let group = heads_per_key_head(heads, key_heads)?;
     // A block's rows are the queries of as many heads of a group as have at most 64 queries together.
     let apart = (1..=group).find(|m| group.is_multiple_of(*m) && group / m * queries <= MOST_QUERIES).unwrap_or(1);
     let rows = group / apart * queries;
@@ -212,14 +218,14 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     let blocks = keys.div_ceil(block);
     let programs = batch * key_heads * apart;
     // A split must have several blocks to be worth its launch.
-    let some = if client.target().cores.is_some() { KEYS.div_ceil(block) } else { 4 };
-    let worth = busy(client).div_ceil(programs.max(1)).min(blocks / some);
+    let some = if client.target().cores.is_some() { CPU_BLOCK_KEYS.div_ceil(block) } else { 4 };
+    let worth = min_busy_programs(client).div_ceil(programs.max(1)).min(blocks / some);
     let splits = options.splits.unwrap_or(worth).clamp(1, blocks.max(1));
     let lengths = match options.lengths {
         Some(lengths) => lengths.clone(),
-        None => table(client, &vec![keys; batch], &[batch])?,
+        None => upload_i32(client, &vec![keys; batch], &[batch])?,
     };
-    let rules = Rules { soft_cap: soft_cap(options.soft_cap)?, ..Rules::default() };
+    let rules = Rules { soft_cap: soft_cap_bits(options.soft_cap)?, ..Rules::default() };
     let scale = scale(options.scale, d)?;
     let stacked = q.reshape(&[batch, key_heads, apart, rows, d]);
     let steps = blocks.div_ceil(splits);
@@ -236,7 +242,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
         } else {
             let parts = of([batch, key_heads, splits, apart]);
             let (out, lse) = (out.reshape(&[parts, rows, d]), lse.reshape(&[parts, rows]));
-            let parts_of = table(client, &parts_of(), &[programs, 3])?;
+            let parts_of = upload_i32(client, &parts_of(), &[programs, 3])?;
             combine_splits::<E>(&parts_of, &out, &lse, splits)
         }
     })?;
@@ -248,7 +254,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
 /// # Errors
 /// `heads` is not a multiple of `key_heads`.
 #[track_caller]
-pub(crate) fn group(heads: usize, key_heads: usize) -> Result<usize> {
+pub(crate) fn heads_per_key_head(heads: usize, key_heads: usize) -> Result<usize> {
     if key_heads == 0 || !heads.is_multiple_of(key_heads) {
         return wrong(format!("{heads} heads of queries are no multiple of {key_heads} heads of keys"));
     }

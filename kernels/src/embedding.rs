@@ -8,11 +8,11 @@
 //! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one read
 //! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros. On the CPU it is `segment_sum` of arrays, with the
 //! feature `graph`.
-use crate::blocks::{Choice, Need, choose, many_rows, shared};
-use crate::dispatch::{floats, integers, with_gradient};
+use crate::argument_errors::wrong;
+use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_rows, choose_block_sizes, mesh_block_size};
+use crate::dtype_dispatch::{floats, read_i32_elements, with_gradient};
 use crate::element::Floating;
-use crate::rows::rows;
-use crate::wrong::wrong;
+use crate::row_blocks::reshape_to_rows;
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
@@ -99,33 +99,38 @@ pub fn embedding_backward_rows<E: Floating>(
 }
 
 /// Returns true if a program copies several rows: where the number of cores is known and the table is not empty.
-fn by_rows(table: &Array) -> bool {
+fn has_row_blocks(table: &Array) -> bool {
     table.client().target().cores.is_some() && !table.is_empty()
 }
 
 /// Number of rows of a block, for `all` rows as long as those of `x`.
 fn rows_of_block(x: &Array, all: usize) -> usize {
     let target = x.client().target();
-    let each = many_rows(target, all, x.shape().last().copied().unwrap_or(1), 1);
-    let [rows] = choose(Choice::EmbeddingRows, target, [all], [([each], Need::NOTHING)]);
-    shared(all, rows)
+    let each = choose_block_rows(target, all, x.shape().last().copied().unwrap_or(1), 1);
+    let [rows] = choose_block_sizes(BlockSizeChoice::EmbeddingRows, target, [all], [([each], BlockResources::NOTHING)]);
+    mesh_block_size(all, rows)
 }
 
 /// Number of elements of a row that a program copies.
-fn width(x: &Array) -> usize {
+fn columns_per_program(x: &Array) -> usize {
     // One element per thread where 64 fit the registers, so that a few rows are many programs.
-    let candidates = [1024, 256].map(|width| ([width], Need::live_elements(64 * width)));
-    let [width] = choose(Choice::Embedding, x.client().target(), [x.shape().last().copied().unwrap_or(1)], candidates);
+    let candidates = [1024, 256].map(|width| ([width], BlockResources::live_elements(64 * width)));
+    let [width] = choose_block_sizes(
+        BlockSizeChoice::Embedding,
+        x.client().target(),
+        [x.shape().last().copied().unwrap_or(1)],
+        candidates,
+    );
     width
 }
 
 /// The numbers on the host, each checked against the table; empty if a traced function computes them.
 #[track_caller]
-fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
+fn read_checked_ids(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
     if ids.is_traced() && ids.dtype() == DType::I32 {
         return Ok(vec![]);
     }
-    let found = integers("ids", ids)?;
+    let found = read_i32_elements("ids", ids)?;
     match found.iter().position(|&id| usize::try_from(id).map_or(true, |id| id >= vocabulary)) {
         None => Ok(found),
         Some(at) => wrong(format!("id {} at position {at} is no row of a table of {vocabulary}", found[at])),
@@ -158,20 +163,20 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
     let &[vocabulary, _] = table.shape() else {
         return wrong(format!("`table` has shape {:?}, expected [vocabulary, d]", table.shape()));
     };
-    checked(ids, vocabulary)?;
+    read_checked_ids(ids, vocabulary)?;
     if ids.is_traced() {
         if vocabulary == 0 {
             return wrong("`table` has no rows".into());
         }
         #[cfg(feature = "graph")]
-        if let Some(found) = crate::composed::rows(table, ids) {
+        if let Some(found) = crate::composed_ops::compose_row_lookup(table, ids) {
             return Ok(found);
         }
         // The gradient needs the numbers on the host.
-        return looked_up(table, ids);
+        return look_up_rows(table, ids);
     }
     let (call, [table]) = Differentiable::begin([table])?;
-    let [out] = with_gradient!(call, [looked_up(&table, ids)?], &[], |[], [dout]| {
+    let [out] = with_gradient!(call, [look_up_rows(&table, ids)?], &[], |[], [dout]| {
         [embedding_backward(&dout, ids, vocabulary, None)?]
     });
     Ok(out)
@@ -180,10 +185,10 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
 /// Looks up rows by numbers that are checked, or that a traced function computes.
 #[track_caller]
 #[inline]
-fn looked_up(table: &Array, ids: &Array) -> Result<Array> {
+fn look_up_rows(table: &Array, ids: &Array) -> Result<Array> {
     let flat = ids.reshape(&[ids.len()]);
-    let out = floats!("embedding", table.dtype(), E => match width(table) {
-        _ if by_rows(table) => embedding_rows::<E>(&flat, table, rows_of_block(table, ids.len())),
+    let out = floats!("embedding", table.dtype(), E => match columns_per_program(table) {
+        _ if has_row_blocks(table) => embedding_rows::<E>(&flat, table, rows_of_block(table, ids.len())),
         256 => embedding_blocks::<E, 256>(&flat, table),
         _ => embedding_blocks::<E, 1024>(&flat, table),
     })?;
@@ -198,7 +203,7 @@ fn looked_up(table: &Array, ids: &Array) -> Result<Array> {
 #[track_caller]
 #[inline]
 pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding: Option<i32>) -> Result<Array> {
-    let flat = rows(dout)?;
+    let flat = reshape_to_rows(dout)?;
     let &[n, d] = flat.shape() else { unreachable!("rows are a matrix") };
     if [ids.shape(), &[d]].concat() != dout.shape() {
         return wrong(format!("`dout` has shape {:?} for ids of shape {:?}", dout.shape(), ids.shape()));
@@ -208,10 +213,10 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
             "the gradient of `embedding` sorts `ids` on the host, and a traced function computes them".into(),
         );
     }
-    let ids = checked(ids, vocabulary)?;
+    let ids = read_checked_ids(ids, vocabulary)?;
     let client = dout.client();
     #[cfg(feature = "graph")]
-    if let Some(sums) = crate::composed::sums(&flat, &ids, vocabulary, padding)? {
+    if let Some(sums) = crate::composed_ops::compose_segment_sums(&flat, &ids, vocabulary, padding)? {
         return Ok(sums);
     }
     let room = n.next_power_of_two();
@@ -233,11 +238,11 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
         let starts: Vec<i32> = (0..=vocabulary.div_ceil(block)).map(|i| starts[(i * block).min(vocabulary)]).collect();
         let (starts, pairs) = (client.array(&starts, &[starts.len()])?, client.array(&pairs, &[order.len(), 2])?);
         return floats!("embedding_backward", dout.dtype(), E => {
-            embedding_backward_rows::<E>(&starts, &pairs, &flat, vocabulary, block, room, width(dout))
+            embedding_backward_rows::<E>(&starts, &pairs, &flat, vocabulary, block, room, columns_per_program(dout))
         });
     }
     let (starts, order) = (client.array(&starts, &[vocabulary + 1])?, client.array(&order, &[order.len()])?);
-    floats!("embedding_backward", dout.dtype(), E => match width(dout) {
+    floats!("embedding_backward", dout.dtype(), E => match columns_per_program(dout) {
         256 => embedding_backward_blocks::<E, 256>(&starts, &order, &flat, vocabulary, room),
         _ => embedding_backward_blocks::<E, 1024>(&starts, &order, &flat, vocabulary, room),
     })

@@ -11,25 +11,25 @@
 //! where the device multiplies 16-bit floats faster (f16 by cooperative matrices, bf16 on the CPU), probabilities are rounded
 //! to the type of the operands before their product with the values, as on every tensor core.
 //! Blocks of keys that no row of a program sees are skipped: nothing is loaded or multiplied for them.
-use crate::attention_options::axes;
+use crate::attention_options::attention_extents;
 pub use crate::attention_options::{Cotangents, Dropout, Operands, Options, Seed, Window};
 pub use crate::attention_scores::Causal;
 use crate::attention_scores::{Block, Rules, Segments};
-use crate::blocks::{Choice, Need, choose};
+use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes};
 #[cfg(feature = "graph")]
-use crate::composed::{attention_with_probabilities, gradients_by_probabilities};
-use crate::dispatch::{floats, with_gradient};
+use crate::composed_ops::{attention_with_probabilities, gradients_by_probabilities};
+use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::flash_attention_backward::{flash_attention_backward, flash_attention_backward_with_bias};
 use crate::flash_attention_bias::sinks_gradient;
-use crate::flash_attention_whole::{flash_attention_whole, heads_of_program, rules as whole_rules};
-use crate::online::Online;
+use crate::flash_attention_whole::{flash_attention_whole, heads_of_program, whole_keys_rules as whole_rules};
+use crate::online_softmax::OnlineSoftmax;
 use pallas_rt::prelude::*;
 use pallas_rt::{Differentiable, Target};
 
 /// Operands of the products that a program computes with the keys and values streaming past it.
 #[derive(Clone, Copy)]
-struct Products<E: Floating> {
+struct QueryOperands<E: Floating> {
     rules: Rules,
     /// The queries, multiplied by the factor of the scores.
     q: Scratch<E::Acc>,
@@ -40,7 +40,7 @@ struct Products<E: Floating> {
     kept: Option<Tile<E::Acc>>,
 }
 
-impl<E: Floating> Products<E> {
+impl<E: Floating> QueryOperands<E> {
     /// Returns the scores of a block of keys `[BK, D]`.
     fn scores(self, k: Tile<E>) -> Tile<E::Acc> {
         let products = match self.narrow {
@@ -51,30 +51,30 @@ impl<E: Floating> Products<E> {
     }
     /// Returns probabilities (after dropout) and values, whose product is added to the sums. If only `part` of the
     /// block is seen, values that no query sees become 0.
-    fn factors(self, p: Tile<E::Acc>, v: Tile<E>, part: Option<Block>) -> Factors<E> {
+    fn product_factors(self, p: Tile<E::Acc>, v: Tile<E>, part: Option<Block>) -> ProductFactors<E> {
         let p = self.kept.map_or(p, |kept| p * kept);
         match self.narrow {
-            Some(_) => Factors::Narrow(p.cast::<E>(), part.map_or(v, |block| block.seen(v))),
+            Some(_) => ProductFactors::Narrow(p.cast::<E>(), part.map_or(v, |block| block.seen(v))),
             None => {
                 let v = v.cast::<E::Acc>();
-                Factors::Wide(p, part.map_or(v, |block| block.seen(v)))
+                ProductFactors::Wide(p, part.map_or(v, |block| block.seen(v)))
             }
         }
     }
 }
 
 /// Probabilities and values, in the operands' type or in that of the accumulator.
-enum Factors<E: Floating> {
+enum ProductFactors<E: Floating> {
     Narrow(Tile<E>, Tile<E>),
     Wide(Tile<E::Acc>, Tile<E::Acc>),
 }
 
-impl<E: Floating> Factors<E> {
+impl<E: Floating> ProductFactors<E> {
     /// Multiplies probabilities and values.
     fn product(self) -> Tile<E::Acc> {
         match self {
-            Factors::Narrow(p, v) => dot(p, v),
-            Factors::Wide(p, v) => dot(p, v),
+            ProductFactors::Narrow(p, v) => dot(p, v),
+            ProductFactors::Wide(p, v) => dot(p, v),
         }
     }
 }
@@ -112,7 +112,7 @@ pub fn flash_attention_blocks<E: Floating>(
     #[dim] BQ: usize,
     #[dim] BK: usize,
 ) {
-    let rows = Online { max, sum, acc };
+    let rows = OnlineSoftmax { max, sum, acc };
     if program_id(3) == 0 {
         if narrow {
             queries.store(q.load());
@@ -120,9 +120,9 @@ pub fn flash_attention_blocks<E: Floating>(
             scaled.store(q.load().cast::<E::Acc>() * scale.cast::<E::Acc>());
         }
         if rules.sinks {
-            rows.begin_after(sinks.load().cast::<E::Acc>().reshape([1, 1]).broadcast([BQ, 1]));
+            rows.initialize_with_score(sinks.load().cast::<E::Acc>().reshape([1, 1]).broadcast([BQ, 1]));
         } else {
-            rows.begin();
+            rows.initialize();
         }
     }
     let at = [program_id(0), program_id(2), program_id(3)];
@@ -132,15 +132,15 @@ pub fn flash_attention_blocks<E: Floating>(
         let narrow = narrow.then_some((queries, scale.cast::<E::Acc>()));
         let bias = block.bias(bias);
         let kept = block.kept(seed, program_id(0) * H + program_id(1));
-        let products = Products { rules, q: scaled, narrow, bias, kept };
+        let products = QueryOperands { rules, q: scaled, narrow, bias, kept };
         if block.is_whole() {
             let (k, v) = (k.load(), v.load());
-            rows.visit_with(products.scores(k), |p| products.factors(p, v, None), Factors::product);
+            rows.accumulate_with(products.scores(k), |p| products.product_factors(p, v, None), ProductFactors::product);
         } else {
             let live = block.live();
             let (k, v) = (k.load(), v.load());
             let scores = select(live, products.scores(k), f32::NEG_INFINITY);
-            rows.visit_with(scores, |p| products.factors(p, v, Some(block)), Factors::product);
+            rows.accumulate_with(scores, |p| products.product_factors(p, v, Some(block)), ProductFactors::product);
         }
     }
     if program_id(3) == num_programs(3) - 1 {
@@ -174,11 +174,11 @@ pub fn block_sizes(
     // registers.
     let staged = |[own, keys]: [usize; 2]| {
         let words = (own + (3 + more) * keys) * d + (1 + more) * own * keys;
-        ([own, keys], Need::staged_words(words))
+        ([own, keys], BlockResources::staged_words(words))
     };
     // Scores and products are copied from cooperative matrices through workgroup memory as well.
-    let roomy = |blocks| (blocks, Need { staged_bytes: 48 << 10, ..Need::NOTHING });
-    let narrow = is_narrow(target, dtype);
+    let roomy = |blocks| (blocks, BlockResources { staged_bytes: 48 << 10, ..BlockResources::NOTHING });
+    let narrow = has_narrow_products(target, dtype);
     // The copy of the queries is moved out of workgroup memory before the number of queries per block is reduced.
     let leaves = more == 0 && d <= 128;
     let candidates = [
@@ -187,18 +187,18 @@ pub fn block_sizes(
         (narrow && d <= 128).then(|| roomy([32, 32])),
         Some(staged([64, 16])),
         Some(staged([64, 8])),
-        leaves.then_some(([64, 8], Need { staged_bytes: 32 << 10, ..Need::NOTHING })),
+        leaves.then_some(([64, 8], BlockResources { staged_bytes: 32 << 10, ..BlockResources::NOTHING })),
         Some(staged([32, 16])),
         Some(staged([32, 8])),
         (!leaves).then(|| staged([16, 8])),
         (!leaves).then(|| staged([8, 8])),
     ];
-    choose(Choice::Attention, target, [queries, keys], candidates.into_iter().flatten())
+    choose_block_sizes(BlockSizeChoice::Attention, target, [queries, keys], candidates.into_iter().flatten())
 }
 
 /// Returns true if the device multiplies 16-bit floats of this type directly, so that [`flash_attention_blocks`] uses
 /// `narrow` products.
-fn is_narrow(target: &Target, dtype: DType) -> bool {
+fn has_narrow_products(target: &Target, dtype: DType) -> bool {
     match dtype {
         DType::F16 => target.matrices.is_some_and(|matrices| matrices.half.is_some()),
         DType::Bf16 => target.cores.is_some(),
@@ -237,8 +237,8 @@ fn is_narrow(target: &Target, dtype: DType) -> bool {
 #[inline]
 pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
     #[cfg(feature = "graph")]
-    if options.are_simple()
-        && let Some(out) = crate::composed::attention([q, k, v], options.causal != Causal::No, options.scale)?
+    if options.has_only_scale_and_causal()
+        && let Some(out) = crate::composed_ops::attention([q, k, v], options.causal != Causal::No, options.scale)?
     {
         return Ok(out);
     }
@@ -268,17 +268,17 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
 fn differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> Result<(Array, Array)> {
     let (call, args) = Differentiable::begin(args)?;
     let args: Vec<&Array> = args.iter().collect();
-    let ([q, k, v], options) = arguments(&args, options);
+    let ([q, k, v], options) = split_arguments(&args, options);
     let (out, lse) = forward(q, k, v, &options)?;
     #[cfg(feature = "graph")]
-    if crate::composed::keeps_probabilities([q, k, v], &options) {
-        return with_probabilities(call, [&out, &lse], &options);
+    if crate::composed_ops::keeps_probabilities([q, k, v], &options) {
+        return differentiate_composed(call, [&out, &lse], &options);
     }
     let results = [out.clone(), lse.clone()];
     let residuals = [&args[..], &[&out, &lse]].concat();
     let [out, lse] = with_gradient!(call, results, &residuals, |[args @ .., out, lse], [dout, dlse]| {
         let args: Vec<&Array> = args.iter().collect();
-        let (operands, options) = arguments(&args, &options);
+        let (operands, options) = split_arguments(&args, &options);
         let by = Cotangents { out: &dout, lse: Some(&dlse) };
         let mut all = match options.bias {
             Some(_) => {
@@ -297,23 +297,23 @@ fn differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> R
 /// Replaces results and gradients of a differentiated call by operations on arrays that keep the probabilities.
 #[cfg(feature = "graph")]
 #[track_caller]
-fn with_probabilities(call: Differentiable, results: [&Array; 2], options: &Options<'_>) -> Result<(Array, Array)> {
+fn differentiate_composed(call: Differentiable, results: [&Array; 2], options: &Options<'_>) -> Result<(Array, Array)> {
     let (call, args) = call.begin_forward(results)?;
     let args: Vec<&Array> = args.iter().flatten().collect();
-    let (operands, options) = arguments(&args, options);
+    let (operands, options) = split_arguments(&args, options);
     let [out, lse, probabilities] = attention_with_probabilities(operands, &options)?;
     let residuals = [&args[..], &[&lse, &probabilities]].concat();
     let results = [out, lse.clone()];
     let [out, lse] = with_gradient!(call, results, &residuals, |[args @ .., lse, kept], [dout, dlse]| {
         let args: Vec<&Array> = args.iter().collect();
-        let (operands, options) = arguments(&args, &options);
+        let (operands, options) = split_arguments(&args, &options);
         gradients_by_probabilities(operands, [lse, kept], [&dout, &dlse], &options)?
     });
     Ok((out, lse))
 }
 
 /// Splits arguments `q, k, v, bias?, sinks?` into the operands and options with this bias and these sinks.
-fn arguments<'a>(args: &[&'a Array], options: &Options<'a>) -> ([&'a Array; 3], Options<'a>) {
+fn split_arguments<'a>(args: &[&'a Array], options: &Options<'a>) -> ([&'a Array; 3], Options<'a>) {
     let mut more = args[3..].iter().copied();
     let bias = options.bias.and_then(|_| more.next());
     let sinks = options.sinks.and_then(|_| more.next());
@@ -324,14 +324,14 @@ fn arguments<'a>(args: &[&'a Array], options: &Options<'a>) -> ([&'a Array; 3], 
 #[track_caller]
 #[inline]
 fn forward(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
-    let (shape, [_, _, keys, _]) = (axes("q", q)?, axes("k", k)?);
+    let (shape, [_, _, keys, _]) = (attention_extents("q", q)?, attention_extents("k", k)?);
     let target = q.client().target();
     let blocks = block_sizes(target, q.dtype(), shape, keys, options);
     let operands = options.operands(q, k)?;
     if let Some(rules) = whole_rules(target, [keys, shape[3]], options, &operands) {
         let (scale, rows) = (operands.scale, blocks[0]);
         let own = [shape[0], shape[1], rows.min(shape[2]), shape[3]];
-        let [batch, heads] = heads_of_program(target, own, [axes("k", k)?[1], keys]);
+        let [batch, heads] = heads_of_program(target, own, [attention_extents("k", k)?[1], keys]);
         return floats!("flash_attention", q.dtype(), E => {
             flash_attention_whole::<E>(q, k, v, scale, rules, batch, heads, rows)
         });
@@ -352,7 +352,7 @@ pub fn flash_attention_in_blocks<E: Floating>(
     blocks: [usize; 2],
 ) -> Result<(Array, Array)> {
     let operands = &options.operands(q, k)?;
-    let ([_, _, keys, _], [_, _, values, _]) = (axes("k", k)?, axes("v", v)?);
+    let ([_, _, keys, _], [_, _, values, _]) = (attention_extents("k", k)?, attention_extents("v", v)?);
     if options.sinks.is_some() && keys == 0 && values == 0 {
         // Without a block of keys no program would run, and no sum would include the sinks: pad with one masked key.
         let one = |x: &Array| x.client().zeros(&[x.shape()[0], x.shape()[1], 1, x.shape()[3]], x.dtype());
@@ -362,7 +362,7 @@ pub fn flash_attention_in_blocks<E: Floating>(
     }
     let Operands { lengths, offsets, bias, segments: [own, theirs], sinks, scale, seed, rules } = operands;
     let [queries, keys] = &operands.spans(blocks)?;
-    let narrow = is_narrow(q.client().target(), E::DTYPE);
+    let narrow = has_narrow_products(q.client().target(), E::DTYPE);
     let [bq, bk] = blocks;
     flash_attention_blocks::<E>(
         q, k, v, lengths, offsets, seed, bias, own, theirs, queries, keys, sinks, *scale, *rules, narrow, bq, bk,

@@ -12,14 +12,16 @@
 //! the queries of all heads of a group do: seven products. On the CPU, [`crate::flash_attention_resident`] has them in one
 //! pass of five. Either way every element is summed by one program in one order, so gradients are the same every time.
 //! Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
-use crate::attention_options::{Cotangents, Operands, Options, axes, scale};
-use crate::attention_scores::{Back, Inputs, Rules, Segments};
-use crate::blocks::{Choice, Need, choose};
-use crate::dispatch::floats;
+use crate::attention_options::{Cotangents, Operands, Options, attention_extents, scale};
+use crate::attention_scores::{BackwardInputs, BlockGradients, Rules, Segments};
+use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes};
+use crate::dtype_dispatch::floats;
 use crate::element::Floating;
 use crate::flash_attention_bias::bias_gradient;
-use crate::flash_attention_resident::{is_worth_it, resident_gradients, resident_gradients_with_bias};
-use crate::flash_attention_whole::{KEYS, flash_attention_whole_gradients, heads_of_program, rules as whole_rules};
+use crate::flash_attention_resident::{is_resident_faster, resident_gradients, resident_gradients_with_bias};
+use crate::flash_attention_whole::{
+    MAX_WHOLE_KEYS, flash_attention_whole_gradients, heads_of_program, whole_keys_rules as whole_rules,
+};
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
@@ -54,13 +56,14 @@ pub fn flash_attention_dq<E: Floating>(
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
     let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
     if block.is_live() {
-        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
+        let inputs =
+            BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let kept = block.kept(seed, program_id(0) * H + program_id(1));
         let options = [block.bias(bias), kept];
         if block.is_whole() {
-            acc.store(acc.load() + inputs.back(options, None, &|x| x).dq());
+            acc.store(acc.load() + inputs.backward_of_block(options, None, &|x| x).dq());
         } else {
-            let back = inputs.back(options, Some(block.live()), &|[q, k, dout]| [q, block.seen(k), dout]);
+            let back = inputs.backward_of_block(options, Some(block.live()), &|[q, k, dout]| [q, block.seen(k), dout]);
             acc.store(acc.load() + back.dq());
         }
     }
@@ -108,18 +111,19 @@ pub fn flash_attention_dkv<E: Floating>(
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
     let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
     if block.is_live() {
-        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
+        let inputs =
+            BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(3);
         let options = [block.bias(bias), block.kept(seed, program_id(0) * H + head)];
-        let add = |back: Back<E::Acc>| {
+        let add = |back: BlockGradients<E::Acc>| {
             values.store(values.load() + back.dv());
             keys.store(keys.load() + back.dk());
         };
         if block.is_whole() {
-            add(inputs.back(options, None, &|x| x));
+            add(inputs.backward_of_block(options, None, &|x| x));
         } else {
             let clean = |[q, k, dout]: [_; 3]| [block.asking(q), k, block.asking(dout)];
-            add(inputs.back(options, Some(block.live()), &clean));
+            add(inputs.backward_of_block(options, Some(block.live()), &clean));
         }
     }
     if step == num_programs(3) * num_programs(4) - 1 {
@@ -136,12 +140,17 @@ pub fn block_sizes(target: &Target, rows: [usize; 2], head_dim: usize) -> [usize
     let need = |own: usize, past: usize| {
         let words = 2 * (own + past) * head_dim + 2 * own * past;
         // Both accumulators are scratch.
-        Need { scratch_bytes: 8 * own * head_dim, ..Need::staged_words(words + words / 8) }
+        BlockResources { scratch_bytes: 8 * own * head_dim, ..BlockResources::staged_words(words + words / 8) }
     };
     // For a CPU: accumulators of more than 64 KiB do not fit the inner caches.
     let widest = if head_dim <= 128 { [128, 128] } else { [64, 64] };
     let all = [widest, [32, 32], [32, 16], [16, 16], [16, 8], [8, 8], [8, 4]];
-    choose(Choice::AttentionGradients, target, rows, all.map(|[own, past]| ([own, past], need(own, past))))
+    choose_block_sizes(
+        BlockSizeChoice::AttentionGradients,
+        target,
+        rows,
+        all.map(|[own, past]| ([own, past], need(own, past))),
+    )
 }
 
 /// Gradients by q, k and v of [`crate::flash_attention::flash_attention`] with the same options, from its result, its
@@ -175,15 +184,15 @@ pub fn flash_attention_backward<'a>(
 ) -> Result<(Array, Array, Array)> {
     let by = by.into();
     let [q, k, _] = operands;
-    let ([_, heads, s, d], [_, key_heads, l, _]) = (axes("q", q)?, axes("k", k)?);
+    let ([_, heads, s, d], [_, key_heads, l, _]) = (attention_extents("q", q)?, attention_extents("k", k)?);
     // Without heads there is nothing to divide a grid by, and each operand is its gradient.
     if heads == 0 && key_heads == 0 {
         return Ok((q.clone(), operands[1].clone(), operands[2].clone()));
     }
     let target = q.client().target();
     let whole = whole_rules(target, [l, d], options, &options.operands(q, k)?);
-    if let Some(rules) = whole.filter(|_| heads == key_heads && (1..=KEYS).contains(&s)) {
-        let [batch, heads] = heads_of_program(target, axes("q", q)?, [key_heads, l]);
+    if let Some(rules) = whole.filter(|_| heads == key_heads && (1..=MAX_WHOLE_KEYS).contains(&s)) {
+        let [batch, heads] = heads_of_program(target, attention_extents("q", q)?, [key_heads, l]);
         let ([q, k, v], [out, lse], scale) = (operands, results, scale(options.scale, d)?);
         return floats!("flash_attention_backward", q.dtype(), E => {
             let dlse = by.lse.unwrap_or(lse);
@@ -192,7 +201,7 @@ pub fn flash_attention_backward<'a>(
         });
     }
     let of_queries = block_sizes(target, [s, l], d);
-    if is_worth_it(target, axes("q", q)?, axes("k", k)?) {
+    if is_resident_faster(target, attention_extents("q", q)?, attention_extents("k", k)?) {
         return floats!("flash_attention_backward", q.dtype(), E =>
             resident_gradients::<E>(operands, results, by, options, of_queries));
     }
@@ -218,10 +227,10 @@ pub fn flash_attention_backward_with_bias<'a>(
 ) -> Result<(Array, Array, Array, Array)> {
     let by = by.into();
     let [q, k, _] = operands;
-    let ([batch, heads, s, d], [_, _, l, _]) = (axes("q", q)?, axes("k", k)?);
+    let ([batch, heads, s, d], [_, _, l, _]) = (attention_extents("q", q)?, attention_extents("k", k)?);
     let target = q.client().target();
     let is_own = options.bias.is_some_and(|bias| bias.shape() == [batch, heads, s, l]);
-    if is_own && is_worth_it(target, axes("q", q)?, axes("k", k)?) {
+    if is_own && is_resident_faster(target, attention_extents("q", q)?, attention_extents("k", k)?) {
         let blocks = block_sizes(target, [s, l], d);
         return floats!("flash_attention_backward", q.dtype(), E =>
             resident_gradients_with_bias::<E>(operands, results, by, options, blocks));

@@ -2,12 +2,12 @@
 //!
 //! The gradient by the bias is that by the scores, summed over the batch elements and heads that share it: a matrix as
 //! large as the bias, so it is computed only when asked for, by a kernel of its own (two products).
-use crate::attention_options::{Cotangents, Operands, Options, axes};
-use crate::attention_scores::{Inputs, Rules, Segments};
-use crate::dispatch::floats;
+use crate::argument_errors::wrong;
+use crate::attention_options::{Cotangents, Operands, Options, attention_extents};
+use crate::attention_scores::{BackwardInputs, Rules, Segments};
+use crate::dtype_dispatch::floats;
 use crate::element::Floating;
 use crate::flash_attention_backward::block_sizes;
-use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// Computes the gradient by the bias: a block of it per program; batch elements and heads that share it stream past.
@@ -49,12 +49,13 @@ pub fn flash_attention_dbias<E: Floating>(
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
     let block = rules.block([BQ, BK], [b, program_id(2), program_id(3)], [S, L], [lengths, offsets], segments);
     if block.is_live() {
-        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
+        let inputs =
+            BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let options = [block.bias(bias), block.kept(seed, b * H + h)];
         if block.is_whole() {
-            acc.store(acc.load() + inputs.back(options, None, &|x| x).by_scores);
+            acc.store(acc.load() + inputs.backward_of_block(options, None, &|x| x).by_scores);
         } else {
-            acc.store(acc.load() + inputs.back(options, Some(block.live()), &|x| x).by_scores);
+            acc.store(acc.load() + inputs.backward_of_block(options, Some(block.live()), &|x| x).by_scores);
         }
     }
     if step == num_programs(4) * num_programs(5) - 1 {
@@ -113,7 +114,7 @@ pub fn bias_gradient<'a>(
     options: &Options<'_>,
 ) -> Result<Array> {
     let (by, [q, k, _]) = (by.into(), operands);
-    let ([.., s, d], [_, _, l, _]) = (axes("q", q)?, axes("k", k)?);
+    let ([.., s, d], [_, _, l, _]) = (attention_extents("q", q)?, attention_extents("k", k)?);
     let blocks = block_sizes(q.client().target(), [s, l], d);
     floats!("bias_gradient", q.dtype(), E => bias_gradient_in_blocks::<E>(operands, results, by, options, blocks))
 }
@@ -148,7 +149,7 @@ pub fn bias_gradient_in_blocks<'a, E: Floating>(
 }
 
 /// Number of rows that the gradient by the sinks processes at a time.
-const ROWS: usize = 256;
+const SINKS_BLOCK_ROWS: usize = 256;
 
 /// Gradient by [`Options::sinks`], from the forward pass' result, its log-sum-exp and the gradient by the result. Rows
 /// of padding must be finite here, since segments are not among the operands.
@@ -184,6 +185,6 @@ pub fn sinks_gradient_in<'a, E: Floating>(
     by: impl Into<Cotangents<'a>>,
     sinks: &Array,
 ) -> Result<Array> {
-    let delta = &by.into().delta::<E>(out, ROWS)?;
-    flash_attention_dsinks::<E, ROWS>(lse, delta, sinks)
+    let delta = &by.into().delta::<E>(out, SINKS_BLOCK_ROWS)?;
+    flash_attention_dsinks::<E, SINKS_BLOCK_ROWS>(lse, delta, sinks)
 }

@@ -9,8 +9,8 @@
 //!     P', dx of the block        dv_j += P'ᵀ dout_i        dk_j += dxᵀ q_i        dq_i += dx k_j
 //! ```
 //! The formulas are those of [`crate::flash_attention_backward`]. Sums have one order: gradients are the same every time.
-use crate::attention_options::{Cotangents, Operands, Options, axes};
-use crate::attention_scores::{Inputs, Rules, Segments};
+use crate::attention_options::{Cotangents, Operands, Options, attention_extents};
+use crate::attention_scores::{BackwardInputs, Rules, Segments};
 use crate::element::Floating;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
@@ -62,19 +62,20 @@ pub fn flash_attention_resident<E: Floating>(
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
     let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
     if block.is_live() {
-        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
+        let inputs =
+            BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(2);
         let options = [block.bias(bias), block.kept(seed, program_id(0) * H + head)];
         let (own, theirs) = ((ds(block.row, BQ), ..), (ds(block.key, BK), ..));
         let (dq, dk, dv) = (queries.at(own), keys.at(theirs), values.at(theirs));
         if block.is_whole() {
-            let back = inputs.back(options, None, &|x| x);
+            let back = inputs.backward_of_block(options, None, &|x| x);
             dv.store(dv.load() + back.dv());
             dk.store(dk.load() + back.dk());
             dq.store(dq.load() + back.dq());
         } else {
             let clean = |[q, k, dout]: [_; 3]| [block.asking(q), block.seen(k), block.asking(dout)];
-            let back = inputs.back(options, Some(block.live()), &clean);
+            let back = inputs.backward_of_block(options, Some(block.live()), &clean);
             dv.store(dv.load() + back.dv());
             dk.store(dk.load() + back.dk());
             dq.store(dq.load() + back.dq());
@@ -137,20 +138,21 @@ pub fn flash_attention_resident_bias<E: Floating>(
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
     let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
     if block.is_live() {
-        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
+        let inputs =
+            BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(2);
         let options = [block.bias(bias), block.kept(seed, program_id(0) * H + head)];
         let (own, theirs) = ((ds(block.row, BQ), ..), (ds(block.key, BK), ..));
         let (dq, dk, dv) = (queries.at(own), keys.at(theirs), values.at(theirs));
         if block.is_whole() {
-            let back = inputs.back(options, None, &|x| x);
+            let back = inputs.backward_of_block(options, None, &|x| x);
             dv.store(dv.load() + back.dv());
             dk.store(dk.load() + back.dk());
             dq.store(dq.load() + back.dq());
             dbias.store(back.by_scores.cast::<E>());
         } else {
             let clean = |[q, k, dout]: [_; 3]| [block.asking(q), block.seen(k), block.asking(dout)];
-            let back = inputs.back(options, Some(block.live()), &clean);
+            let back = inputs.backward_of_block(options, Some(block.live()), &clean);
             dv.store(dv.load() + back.dv());
             dk.store(dk.load() + back.dk());
             dq.store(dq.load() + back.dq());
@@ -170,11 +172,11 @@ pub fn flash_attention_resident_bias<E: Floating>(
 }
 
 /// Maximum number of bytes of sums that a program keeps.
-const RESIDENT: usize = 64 << 20;
+const MAX_RESIDENT_BYTES: usize = 64 << 20;
 
 /// Returns true if five products in one program per head of keys take less time than seven products spread over all
 /// cores; false where the number of cores is unknown (GPUs).
-pub(crate) fn is_worth_it(
+pub(crate) fn is_resident_faster(
     target: &Target,
     [batch, .., queries, d]: [usize; 4],
     [_, key_heads, keys, _]: [usize; 4],
@@ -182,7 +184,8 @@ pub(crate) fn is_worth_it(
     let Some(cores) = target.cores else { return false };
     let programs = batch * key_heads;
     let rounds = programs.div_ceil(cores);
-    5 * rounds * cores <= 7 * programs && (queries + 2 * keys).saturating_mul(d * size_of::<f32>()) <= RESIDENT
+    5 * rounds * cores <= 7 * programs
+        && (queries + 2 * keys).saturating_mul(d * size_of::<f32>()) <= MAX_RESIDENT_BYTES
 }
 
 /// [`crate::flash_attention_backward::flash_attention_backward`] of elements `E`, in one pass with blocks of `[bq, bk]`
@@ -202,7 +205,7 @@ pub fn resident_gradients<'a, E: Floating>(
     let operands = &options.operands(q, k)?;
     let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed, rules, .. } = operands;
     let [queries, keys] = &operands.spans([bq, bk])?;
-    let ([.., s, _], [.., l, _]) = (axes("q", q)?, axes("k", k)?);
+    let ([.., s, _], [.., l, _]) = (attention_extents("q", q)?, attention_extents("k", k)?);
     let (r, c) = (s.max(1).next_multiple_of(bq), l.max(1).next_multiple_of(bk));
     let delta = &by.delta::<E>(out, bq)?;
     flash_attention_resident::<E>(
@@ -228,7 +231,7 @@ pub fn resident_gradients_with_bias<'a, E: Floating>(
     let operands = &options.operands(q, k)?;
     let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed, rules, .. } = operands;
     let [queries, keys] = &operands.spans([bq, bk])?;
-    let ([.., s, _], [.., l, _]) = (axes("q", q)?, axes("k", k)?);
+    let ([.., s, _], [.., l, _]) = (attention_extents("q", q)?, attention_extents("k", k)?);
     let (r, c) = (s.max(1).next_multiple_of(bq), l.max(1).next_multiple_of(bk));
     let delta = &by.delta::<E>(out, bq)?;
     flash_attention_resident_bias::<E>(

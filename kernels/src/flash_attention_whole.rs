@@ -14,19 +14,19 @@ use pallas_rt::launch::launch_parts;
 use pallas_rt::prelude::*;
 
 /// Maximum number of keys of a block that a program takes at once; it stays in a core's second-level cache.
-pub(crate) const KEYS: usize = 128;
+pub(crate) const MAX_WHOLE_KEYS: usize = 128;
 /// Maximum number of elements of a block of keys.
-const ELEMENTS: usize = 1 << 14;
+const MAX_WHOLE_KEY_ELEMENTS: usize = 1 << 14;
 
 /// The rules of a call whose keys fit one block and whose options are neither arrays nor random; `None` for all other
 /// calls, and where the number of cores is unknown (GPUs).
-pub(crate) fn rules(
+pub(crate) fn whole_keys_rules(
     target: &Target,
     [keys, d]: [usize; 2],
     options: &Options<'_>,
     operands: &Operands,
 ) -> Option<Rules> {
-    let is_small = (1..=KEYS).contains(&keys) && keys * d <= ELEMENTS;
+    let is_small = (1..=MAX_WHOLE_KEYS).contains(&keys) && keys * d <= MAX_WHOLE_KEY_ELEMENTS;
     let Rules { offsets, segments, bias, sinks, dropout, .. } = operands.rules;
     let is_plain = options.lengths.is_none() && !offsets && !segments && !bias && !sinks && dropout.is_none();
     (target.cores.is_some() && is_small && is_plain).then_some(operands.rules)
@@ -69,7 +69,7 @@ fn live(block: Block) -> Tile<bool> {
 }
 
 /// Sets keys or values of some heads to 0 where no query sees them.
-fn seen<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
+fn zero_unseen_rows<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
     if !is_masked(block.rules) {
         return rows;
     }
@@ -78,12 +78,12 @@ fn seen<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
 }
 
 /// Batch axes of products: batch elements and heads, the first axes of both operands.
-const HEADS: &[(usize, usize)] = &[(0, 0), (1, 1)];
+const HEAD_BATCH_AXES: &[(usize, usize)] = &[(0, 0), (1, 1)];
 
 /// Maximum number of multiply-adds of a program with several heads.
-const WORK: usize = 1 << 18;
+const MAX_PROGRAM_MULTIPLY_ADDS: usize = 1 << 18;
 /// Maximum number of elements of the tiles of a program with several heads.
-const TILE: usize = 1 << 13;
+const MAX_TILE_ELEMENTS: usize = 1 << 13;
 
 /// Numbers of batch elements and of heads per program: as many as make it worth its overhead and leave programs for
 /// each core. A program has a single head if heads of queries share keys, or if several devices divide them.
@@ -95,7 +95,8 @@ pub(crate) fn heads_of_program(
     if groups != heads || launch_parts() > 1 {
         return [1, 1];
     }
-    let most = (WORK / (queries * keys * d).max(1)).min(TILE / (queries.max(keys) * keys.max(d)).max(1));
+    let most = (MAX_PROGRAM_MULTIPLY_ADDS / (queries * keys * d).max(1))
+        .min(MAX_TILE_ELEMENTS / (queries.max(keys) * keys.max(d)).max(1));
     let all = batch * heads;
     // If all heads together are little work, they are one program: giving some to another thread would take longer.
     let cores = if all <= most { 1 } else { target.cores.unwrap_or(1) };
@@ -124,7 +125,7 @@ pub fn flash_attention_whole<E: Floating>(
 ) {
     let block = block(rules, [BQ, L], program_id(2) * BQ, S);
     let [q, k, v] = [q, k, v].map(|x| x.load().cast::<E::Acc>());
-    let products = dot_general(q, k, &[(3, 3)], HEADS) * scale.cast::<E::Acc>();
+    let products = dot_general(q, k, &[(3, 3)], HEAD_BATCH_AXES) * scale.cast::<E::Acc>();
     let (scores, _) = scores(products, block);
     let m = scores.max(3);
     // A row without live key has weights of 0.
@@ -132,7 +133,7 @@ pub fn flash_attention_whole<E: Floating>(
     let p = (scores - m).exp();
     let total = p.sum(3);
     let dead = total.eq(0.0);
-    out.store(select(dead, 0.0, dot(p, seen(v, block)) / total).cast::<E>());
+    out.store(select(dead, 0.0, dot(p, zero_unseen_rows(v, block)) / total).cast::<E>());
     lse.store(select(dead, f32::NEG_INFINITY, m + total.log()).reshape([BB, BH, BQ]));
 }
 
@@ -156,9 +157,9 @@ pub fn flash_attention_whole_gradients<E: Floating>(
     #[dim] BH: usize,
 ) {
     let block = block(rules, [S, L], scalar(0), scalar(S as i32));
-    let product = |a, b, along| dot_general(a, b, &[along], HEADS);
+    let product = |a, b, along| dot_general(a, b, &[along], HEAD_BATCH_AXES);
     let [q, k, v, dout] = [q, k, v, dout].map(|x| x.load().cast::<E::Acc>());
-    let (k, scale) = (seen(k, block), scale.cast::<E::Acc>());
+    let (k, scale) = (zero_unseen_rows(k, block), scale.cast::<E::Acc>());
     let (scores, slope) = scores(product(q, k, (3, 3)) * scale, block);
     let lse = lse.load().expand(3);
     // A row without finite score has no gradient.
@@ -166,7 +167,7 @@ pub fn flash_attention_whole_gradients<E: Floating>(
     dv.store(product(p, dout, (2, 2)).cast::<E>());
     let along = (out.load().cast::<E::Acc>() * dout).sum(3);
     let delta = if by_lse { along - dlse.load().expand(3) } else { along };
-    let by_scores = p * (product(dout, seen(v, block), (3, 3)) - delta);
+    let by_scores = p * (product(dout, zero_unseen_rows(v, block), (3, 3)) - delta);
     let mut by_products = rules.through(by_scores, slope) * scale;
     if is_masked(rules) {
         by_products = select(live(block), by_products, 0.0);

@@ -5,10 +5,10 @@
 //! geglu  = gelu(g)·u    gelu(g) = g·Φ(g)    gelu'(g) = Φ(g) + g·φ(g)
 //! ```
 //! (Shazeer 2020; Hendrycks & Gimpel 2016.) Φ and φ are the normal distribution and its density; no approximation.
-use crate::blocks::{Choice, Need, choose, shared};
-use crate::dispatch::{floats, with_gradient};
+use crate::argument_errors::wrong;
+use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes, mesh_block_size};
+use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::{Floating, Wide};
-use crate::wrong::wrong;
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
@@ -67,17 +67,22 @@ pub fn gated_backward_blocks<E: Floating>(
 }
 
 /// Number of elements of a block of `x`.
-fn block(x: &Array) -> usize {
+fn block_elements(x: &Array) -> usize {
     let target = x.client().target();
     // Gate, up, the gradient, and two results.
     let candidates = target.cores.map(|_| 1 << 15).into_iter().chain([2048]);
-    let [block] = choose(Choice::Gated, target, [x.len()], candidates.map(|n| ([n], Need::NOTHING)));
-    shared(x.len(), block)
+    let [block] = choose_block_sizes(
+        BlockSizeChoice::Gated,
+        target,
+        [x.len()],
+        candidates.map(|n| ([n], BlockResources::NOTHING)),
+    );
+    mesh_block_size(x.len(), block)
 }
 
 /// Refuses operands of different shapes.
 #[track_caller]
-fn alike(operands: &[(&str, &Array)]) -> Result<()> {
+fn check_equal_shapes(operands: &[(&str, &Array)]) -> Result<()> {
     let [(_, first), rest @ ..] = operands else { return Ok(()) };
     match rest.iter().find(|(_, x)| x.shape() != first.shape()) {
         None => Ok(()),
@@ -100,10 +105,10 @@ fn alike(operands: &[(&str, &Array)]) -> Result<()> {
 #[track_caller]
 #[inline]
 pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
-    alike(&[("gate", gate), ("up", up)])?;
+    check_equal_shapes(&[("gate", gate), ("up", up)])?;
     let (call, [gate, up]) = Differentiable::begin([gate, up])?;
     let gelu = by == Gate::Gelu;
-    let out = floats!("gated", gate.dtype(), E => gated_blocks::<E>(&gate.reshape(&[-1]), &up.reshape(&[-1]), gelu, block(&gate)))?;
+    let out = floats!("gated", gate.dtype(), E => gated_blocks::<E>(&gate.reshape(&[-1]), &up.reshape(&[-1]), gelu, block_elements(&gate)))?;
     let [out] = with_gradient!(call, [out.reshape(gate.shape())], &[&gate, &up], |[gate, up], [dy]| {
         <[Array; 2]>::from(gated_backward(gate, up, &dy, by)?)
     });
@@ -126,10 +131,10 @@ pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
 #[track_caller]
 #[inline]
 pub fn gated_backward(gate: &Array, up: &Array, dy: &Array, by: Gate) -> Result<(Array, Array)> {
-    alike(&[("gate", gate), ("up", up), ("dy", dy)])?;
+    check_equal_shapes(&[("gate", gate), ("up", up), ("dy", dy)])?;
     let gelu = by == Gate::Gelu;
     let (dgate, dup) = floats!("gated_backward", gate.dtype(), E => {
-        gated_backward_blocks::<E>(&gate.reshape(&[-1]), &up.reshape(&[-1]), &dy.reshape(&[-1]), gelu, block(gate))
+        gated_backward_blocks::<E>(&gate.reshape(&[-1]), &up.reshape(&[-1]), &dy.reshape(&[-1]), gelu, block_elements(gate))
     })?;
     Ok((dgate.reshape(gate.shape()), dup.reshape(gate.shape())))
 }

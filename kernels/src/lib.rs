@@ -7,16 +7,17 @@
 //! no others.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
+mod argument_errors;
 pub mod attention_options;
 pub mod attention_scores;
-mod blocks;
+mod block_sizes;
 #[cfg(feature = "graph")]
-mod composed;
+mod composed_ops;
 pub mod cross_entropy;
 pub mod cross_entropy_resident;
 mod cross_entropy_rows;
 pub mod decode_attention;
-mod dispatch;
+mod dtype_dispatch;
 pub mod element;
 pub mod embedding;
 pub mod flash_attention;
@@ -29,15 +30,14 @@ pub mod guide;
 pub mod matmul;
 pub mod norm;
 pub mod norm_backward;
-mod online;
+mod online_softmax;
 pub mod paged_attention;
 pub mod paged_batch;
 pub mod paged_cache;
 pub mod quantized_matmul;
 pub mod rotary;
-mod rows;
+mod row_blocks;
 pub mod softmax;
 pub mod softmax_backward;
 pub mod splash_attention;
 pub mod splash_mask;
-mod wrong;

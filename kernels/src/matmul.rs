@@ -5,8 +5,8 @@
 //! ```
 //! Sums are held in f32 for 16-bit floats and in i32 for 8- and 16-bit integers; C is of any type. Each program computes
 //! one block of C; blocks of A and B stream past it (Goto & van de Geijn 2008).
-use crate::blocks::{Choice, Need, choose, fitted, shared};
-use crate::dispatch::{floats, with_gradient};
+use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes, equal_block_size, mesh_block_size};
+use crate::dtype_dispatch::{floats, with_gradient};
 use pallas_rt::prelude::*;
 use pallas_rt::{Differentiable, Target};
 
@@ -119,27 +119,27 @@ const CPU_BLOCKS: [[usize; 3]; 10] = [
 ];
 
 /// Number of rows of A up to which multiplying takes no longer than reading B.
-const FEW: usize = 16;
+const MAX_FEW_ROWS: usize = 16;
 
 /// Block size for products with few rows: the longest runs of B in memory that still give each core work.
-fn few_rows(cores: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {
+fn few_rows_block(cores: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {
     let (widths, bk) = if b_transposed { ([256, 128, 64], 1024) } else { ([1024, 512, 256], 256) };
     let enough = widths.into_iter().find(|bn| g * n.div_ceil(*bn) >= 2 * cores);
     [m.max(1), enough.unwrap_or(128), bk]
 }
 
 /// Block size for `g` products `[m, k]·[k, n]` on a CPU with this number of cores.
-fn on_cores(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usize; 3] {
+fn cpu_block(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usize; 3] {
     // Cost of accessing an element of a block, in multiply-adds: it is packed, or added to.
-    const TOUCH: usize = 8;
-    if m <= FEW {
-        return few_rows(cores, [g, m, n], b_transposed);
+    const ACCESS_COST: usize = 8;
+    if m <= MAX_FEW_ROWS {
+        return few_rows_block(cores, [g, m, n], b_transposed);
     }
     // The work of the busiest core: blocks are multiplied whole, also those that overhang the edge.
     let cost = |most: &[usize; 3]| {
-        let [bm, bn, bk] = [fitted(m, most[0]), fitted(n, most[1]), fitted(k, most[2])];
+        let [bm, bn, bk] = [equal_block_size(m, most[0]), equal_block_size(n, most[1]), equal_block_size(k, most[2])];
         let programs = g as f64 * (m.div_ceil(bm) * n.div_ceil(bn)) as f64;
-        let step = bm * bn * bk + TOUCH * (bm * bk + bk * bn + bm * bn);
+        let step = bm * bn * bk + ACCESS_COST * (bm * bk + bk * bn + bm * bn);
         (programs / cores as f64).ceil() * k.div_ceil(bk) as f64 * step as f64
     };
     let best = CPU_BLOCKS.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
@@ -151,35 +151,35 @@ fn blocks(target: &Target, dtype: DType, extents: [usize; 4], b_transposed: bool
     let [_, m, n, k] = extents;
     let matrices = dtype == DType::F16 && target.matrices.is_some_and(|m| m.half.is_some());
     let candidates = [
-        target.cores.map(|cores| (on_cores(cores, extents, b_transposed), Need::NOTHING)),
+        target.cores.map(|cores| (cpu_block(cores, extents, b_transposed), BlockResources::NOTHING)),
         // All accumulators are copied to workgroup memory at the same time.
-        matrices.then_some(([64, 64, 32], Need { staged_bytes: 32 << 10, ..Need::NOTHING })),
-        matrices.then_some(([32, 32, 32], Need::NOTHING)),
+        matrices.then_some(([64, 64, 32], BlockResources { staged_bytes: 32 << 10, ..BlockResources::NOTHING })),
+        matrices.then_some(([32, 32, 32], BlockResources::NOTHING)),
     ];
-    choose(
-        Choice::Matmul,
+    choose_block_sizes(
+        BlockSizeChoice::Matmul,
         target,
         [m, n, k],
-        candidates.into_iter().flatten().chain([(threads_blocks(n), Need::NOTHING)]),
+        candidates.into_iter().flatten().chain([(gpu_block(n), BlockResources::NOTHING)]),
     )
 }
 
 /// Block size for GPU threads that hold eight by eight accumulators in registers each. Where rows of C are not a
 /// multiple of a vector, 16 threads along a row write half a memory segment at once.
-pub(crate) fn threads_blocks(n: usize) -> [usize; 3] {
+pub(crate) fn gpu_block(n: usize) -> [usize; 3] {
     if !n.is_multiple_of(4) && n > 64 { [64, 128, 16] } else { [64, 64, 16] }
 }
 
 /// Reshapes operands to batches, and calls the kernel for their layout with the device's block size.
 macro_rules! product {
     ($E:ty, $O:ty, $a:expr, $b:expr, $layout:expr, $epilogue:expr) => {{
-        let (a, b, layout, epilogue) = (batched($a)?, batched($b)?, $layout, $epilogue);
+        let (a, b, layout, epilogue) = (reshape_to_batch($a)?, reshape_to_batch($b)?, $layout, $epilogue);
         let extent = |x: &Array, axis: usize| x.shape().get(axis).copied().unwrap_or(0);
         let (m, k) = if layout.a_transposed { (extent(&a, 2), extent(&a, 1)) } else { (extent(&a, 1), extent(&a, 2)) };
         let n = extent(&b, if layout.b_transposed { 1 } else { 2 });
         let extents = [extent(&a, 0), m, n, k];
         let [bm, bn, bk] = blocks($a.client().target(), <$E as Elem>::DTYPE, extents, layout.b_transposed);
-        let [bm, bn, bk] = [shared(m, bm), shared(n, bn), shared(k, bk)];
+        let [bm, bn, bk] = [mesh_block_size(m, bm), mesh_block_size(n, bn), mesh_block_size(k, bk)];
         let out = match (layout.a_transposed, layout.b_transposed) {
             (false, false) => matmul_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),
             (true, false) => matmul_tn_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),
@@ -195,7 +195,7 @@ macro_rules! product {
 
 /// Reshapes a matrix to a batch of one; returns other arrays as they are.
 #[track_caller]
-fn batched(x: &Array) -> Result<Array> {
+fn reshape_to_batch(x: &Array) -> Result<Array> {
     match *x.shape() {
         [m, n] => Ok(x.reshape(&[1, m, n])),
         _ => Ok(x.clone()),

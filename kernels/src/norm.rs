@@ -6,10 +6,12 @@
 //! ```
 //! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept in blocks: one sweep
 //! for the mean, one for the variance around it (no cancellation), one that writes.
-use crate::dispatch::{floats, with_gradient};
+use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::norm_backward::{layer_norm_backward, rms_norm_backward};
-use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, check_epsilon, parameter, rows};
+use crate::row_blocks::{
+    blocks_of_long_rows, blocks_of_rows, check_epsilon, has_whole_rows, reshape_parameter, reshape_to_rows,
+};
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
@@ -105,17 +107,17 @@ pub fn normalise<E: Floating>(
 #[inline]
 pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Result<Array> {
     check_epsilon(epsilon)?;
-    let n = rows(x)?.shape()[1];
-    parameter("gamma", gamma, n)?;
-    parameter("beta", beta, n)?;
+    let n = reshape_to_rows(x)?.shape()[1];
+    reshape_parameter("gamma", gamma, n)?;
+    reshape_parameter("beta", beta, n)?;
     #[cfg(feature = "graph")]
-    if let Some(out) = crate::composed::norm(x, gamma, Some(beta), epsilon) {
+    if let Some(out) = crate::composed_ops::norm(x, gamma, Some(beta), epsilon) {
         return Ok(out);
     }
     let (call, [x, scale, shift]) = Differentiable::begin([x, gamma, beta])?;
-    let flat = rows(&x)?;
-    let (gamma, beta) = (parameter("gamma", &scale, n)?, parameter("beta", &shift, n)?);
-    let out = floats!("layer_norm", x.dtype(), E => if are_whole(&flat) {
+    let flat = reshape_to_rows(&x)?;
+    let (gamma, beta) = (reshape_parameter("gamma", &scale, n)?, reshape_parameter("beta", &shift, n)?);
+    let out = floats!("layer_norm", x.dtype(), E => if has_whole_rows(&flat) {
         let [br, _] = blocks_of_rows(&flat, 32, None);
         layer_norm_whole_rows::<E>(&flat, &gamma, &beta, epsilon, br)
     } else {
@@ -148,15 +150,15 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
 #[inline]
 pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     check_epsilon(epsilon)?;
-    let n = rows(x)?.shape()[1];
-    parameter("gamma", gamma, n)?;
+    let n = reshape_to_rows(x)?.shape()[1];
+    reshape_parameter("gamma", gamma, n)?;
     #[cfg(feature = "graph")]
-    if let Some(out) = crate::composed::norm(x, gamma, None, epsilon) {
+    if let Some(out) = crate::composed_ops::norm(x, gamma, None, epsilon) {
         return Ok(out);
     }
     let (call, [x, scale]) = Differentiable::begin([x, gamma])?;
-    let (flat, gamma) = (rows(&x)?, parameter("gamma", &scale, n)?);
-    let out = floats!("rms_norm", x.dtype(), E => if are_whole(&flat) {
+    let (flat, gamma) = (reshape_to_rows(&x)?, reshape_parameter("gamma", &scale, n)?);
+    let out = floats!("rms_norm", x.dtype(), E => if has_whole_rows(&flat) {
         let [br, _] = blocks_of_rows(&flat, 32, None);
         rms_norm_whole_rows::<E>(&flat, &gamma, epsilon, br)
     } else {

@@ -9,17 +9,20 @@
 //! by [`row_moment`], a sweep for the two means of g, one that writes. Gradients of the parameters take blocks of rows in
 //! turn, so that they are the same every time; on a CPU short rows are read once for all gradients, in as many parts as
 //! keep it busy.
-use crate::blocks::shared;
-use crate::dispatch::floats;
+use crate::block_sizes::mesh_block_size;
+use crate::dtype_dispatch::floats;
 use crate::element::{Floating, Wide};
 use crate::norm::row_moment;
-use crate::online::busy;
-use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, check_epsilon, narrow, on_cores, parameter, rows};
+use crate::online_softmax::min_busy_programs;
+use crate::row_blocks::{
+    blocks_of_long_rows, blocks_of_rows, cast_sums, check_epsilon, has_whole_rows, is_divided_by_cores,
+    reshape_parameter, reshape_to_rows,
+};
 use pallas_rt::prelude::*;
 
 /// Gradient and statistics of whole rows.
 #[derive(Clone, Copy)]
-struct Back<A> {
+struct RowGradients<A> {
     dx: Tile<A>,
     mean: Tile<A>,
     variance: Tile<A>,
@@ -28,13 +31,13 @@ struct Back<A> {
 
 /// Computes the gradient by rows `x`, given `g`, the gradient by the normalised rows; `variance` may adjust the rows'
 /// variances. Without `centre` it is that of RMS norm.
-fn back<A: Wide>(
+fn row_gradients<A: Wide>(
     x: Tile<A>,
     g: Tile<A>,
     epsilon: Scalar<A>,
     centre: bool,
     variance: impl Fn(Tile<A>) -> Tile<A>,
-) -> Back<A> {
+) -> RowGradients<A> {
     let (rows, scale) = (x.shape()[0], 1.0 / x.shape()[1] as f64);
     let mean = if centre { x.sum(1) * scale } else { zeros([rows, 1]) };
     let centred = x - mean;
@@ -43,7 +46,7 @@ fn back<A: Wide>(
     let hat = centred * r;
     let along = (g * hat).sum(1) * scale;
     let level = if centre { g.sum(1) * scale } else { zeros([rows, 1]) };
-    Back { dx: (g - level - hat * along) * r, mean, variance, hat }
+    RowGradients { dx: (g - level - hat * along) * r, mean, variance, hat }
 }
 
 /// Computes the gradient by x, and the statistics, of rows that fit a block whole; without `centre` that of RMS norm.
@@ -60,7 +63,7 @@ pub fn norm_backward_whole_rows<E: Floating>(
     #[dim] BR: usize,
 ) {
     let g = dy.load().cast::<E::Acc>() * gamma.load().cast::<E::Acc>();
-    let found = back(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, |variance| variance);
+    let found = row_gradients(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, |variance| variance);
     dx.store(found.dx.cast::<E>());
     mean.store(found.mean);
     variance.store(found.variance);
@@ -95,7 +98,7 @@ pub fn norm_backward_parts<E: Floating>(
         // After the last row the variance is 0, which would give NaN if ε is 0.
         let live = x.valid(0).reshape([BR, 1]);
         let variance = |variance: Tile<E::Acc>| select(live, variance, 1.0);
-        let found = back(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, variance);
+        let found = row_gradients(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, variance);
         // Computed before anything is stored, so that a CPU computes everything of a row in one loop.
         let (scales, shifts) = ((dy * found.hat).sum(0), dy.sum(0));
         dx.store(found.dx.cast::<E>());
@@ -206,28 +209,28 @@ pub fn norm_backward_parameters<E: Floating>(
 }
 
 /// Number of rows of a block in the one-pass kernel: few enough to stay in cache.
-const ROWS: usize = 8;
+const ONE_PASS_BLOCK_ROWS: usize = 8;
 
 /// Computes gradients by x, gamma and beta, of layer norm with `centre`, of RMS norm without.
 #[track_caller]
 #[inline]
-fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> Result<(Array, Array, Array)> {
+fn norm_gradients(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> Result<(Array, Array, Array)> {
     check_epsilon(epsilon)?;
-    let (flat, dy) = (rows(x)?, rows(dy)?);
+    let (flat, dy) = (reshape_to_rows(x)?, reshape_to_rows(dy)?);
     let n = flat.shape()[1];
-    let gamma = parameter("gamma", gamma, n)?;
+    let gamma = reshape_parameter("gamma", gamma, n)?;
     floats!("norm_backward", x.dtype(), E => {
         // Where the number of cores is known, there are enough parts to occupy all of them. Devices of a mesh have parts of
         // the rows already.
-        if are_whole(&flat) && on_cores(x) {
-            let [br, _] = blocks_of_rows(&flat, ROWS, None);
-            let parts = busy(x.client()).min(flat.shape()[0].div_ceil(br)).max(1);
+        if has_whole_rows(&flat) && is_divided_by_cores(x) {
+            let [br, _] = blocks_of_rows(&flat, ONE_PASS_BLOCK_ROWS, None);
+            let parts = min_busy_programs(x.client()).min(flat.shape()[0].div_ceil(br)).max(1);
             let steps = flat.shape()[0].div_ceil(parts * br);
             let (dx, dgammas, dbetas) =
                 norm_backward_parts::<E>(&flat, &gamma, &dy, epsilon, centre, parts, steps, br)?;
-            return gradients(x, dx, norm_backward_sums::<E>(&dgammas, &dbetas, parts, 256)?);
+            return reshape_gradients(x, dx, norm_backward_sums::<E>(&dgammas, &dbetas, parts, 256)?);
         }
-        let (dx, mean, variance) = if are_whole(&flat) {
+        let (dx, mean, variance) = if has_whole_rows(&flat) {
             let [br, _] = blocks_of_rows(&flat, 8, None);
             norm_backward_whole_rows::<E>(&flat, &gamma, &dy, epsilon, centre, br)?
         } else {
@@ -242,16 +245,16 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
                 norm_backward_apply::<E>(&flat, &gamma, &dy, &mean, &variance, &level, &along, epsilon, br, bc)?;
             (dx, mean, variance)
         };
-        let br = shared(flat.shape()[0], 32);
+        let br = mesh_block_size(flat.shape()[0], 32);
         let (dgamma, dbeta) = norm_backward_parameters::<E>(&flat, &dy, &mean, &variance, epsilon, br, 256)?;
-        gradients(x, dx, (narrow(x.dtype(), dgamma)?, narrow(x.dtype(), dbeta)?))
+        reshape_gradients(x, dx, (cast_sums(x.dtype(), dgamma)?, cast_sums(x.dtype(), dbeta)?))
     })
 }
 
 /// Reshapes gradients to the shapes of x, gamma and beta.
 #[track_caller]
 #[inline]
-fn gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(Array, Array, Array)> {
+fn reshape_gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(Array, Array, Array)> {
     let n = dx.shape()[1];
     Ok((dx.reshape(x.shape()), dgamma.reshape(&[n]), dbeta.reshape(&[n])))
 }
@@ -274,7 +277,7 @@ fn gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(A
 #[track_caller]
 #[inline]
 pub fn layer_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -> Result<(Array, Array, Array)> {
-    either(x, gamma, dy, epsilon, true)
+    norm_gradients(x, gamma, dy, epsilon, true)
 }
 
 /// Gradients of RMS norm by x and gamma; f32, f16 or bf16, computed in f32.
@@ -293,5 +296,5 @@ pub fn layer_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -
 #[track_caller]
 #[inline]
 pub fn rms_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -> Result<(Array, Array)> {
-    either(x, gamma, dy, epsilon, false).map(|(dx, dgamma, _)| (dx, dgamma))
+    norm_gradients(x, gamma, dy, epsilon, false).map(|(dx, dgamma, _)| (dx, dgamma))
 }

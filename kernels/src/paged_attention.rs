@@ -27,14 +27,17 @@
 //! Scores and weights are multiplied by the scales, not keys and values.
 //!
 //! Use [`crate::decode_attention`] if all requests have contiguous caches.
-use crate::attention_options::{scale, soft_cap};
+use crate::argument_errors::wrong;
+use crate::attention_options::{scale, soft_cap_bits};
 use crate::attention_scores::Rules;
-use crate::blocks::{ANY, Choice, choose};
+use crate::block_sizes::{ANY_EXTENT, BlockSizeChoice, choose_block_sizes};
 use crate::decode_attention::combine_splits;
-use crate::dispatch::{floats, integers};
-use crate::online::{Online, table};
-use crate::paged_batch::{COUNT, FIRST, LENGTH, PAGE, PAGES, PART, POSITION, REQUEST, need};
-use crate::wrong::wrong;
+use crate::dtype_dispatch::{floats, read_i32_elements};
+use crate::online_softmax::{OnlineSoftmax, upload_i32};
+use crate::paged_batch::{
+    FIRST_PAGE_COLUMN, FIRST_QUERY_COLUMN, KEY_COUNT_COLUMN, PAGE_COUNT_COLUMN, PART_COLUMN, POSITION_COLUMN,
+    QUERY_COUNT_COLUMN, REQUEST_COLUMN, item_resources,
+};
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
@@ -52,7 +55,7 @@ pub struct Options {
 
 /// Keys of a step's pages that are visible to the rows (queries × heads) of a work item.
 #[derive(Clone, Copy)]
-struct Mask {
+struct ItemMask {
     /// Index of the first key of the pages, and end of the item's keys.
     key: Scalar<i32>,
     end: Scalar<i32>,
@@ -64,15 +67,15 @@ struct Mask {
     group: usize,
 }
 
-impl Mask {
+impl ItemMask {
     /// Returns true if every row sees the first `keys` keys of the pages, so that no mask is needed.
-    fn is_seen(self, keys: usize) -> Scalar<bool> {
+    fn is_fully_seen(self, keys: usize) -> Scalar<bool> {
         let behind = self.key + keys as i32;
         let seen = behind.le(self.end) & behind.le(self.position + 1);
         self.window.map_or(seen, |window| seen & self.key.gt(self.position + self.count - 1 - window))
     }
     /// Returns the scores `[rows, keys]` with -inf for keys that a row does not see.
-    fn scores(self, scores: Tile<f32>) -> Tile<f32> {
+    fn mask_scores(self, scores: Tile<f32>) -> Tile<f32> {
         let [rows, keys] = [0, 1].map(|axis| scores.shape()[axis]);
         let keys = iota::<i32>([1, keys], 1) + self.key;
         let own = iota::<i32>([rows, 1], 0) / self.group as i32 + self.position;
@@ -84,40 +87,40 @@ impl Mask {
     }
     /// Returns the rows of values that begin at key `first` of the step, with 0 past the request's last key: unused
     /// memory may hold NaN, and 0 · NaN is NaN.
-    fn values(self, values: Tile<f32>, first: usize) -> Tile<f32> {
+    fn mask_values(self, values: Tile<f32>, first: usize) -> Tile<f32> {
         let keys = iota::<i32>([values.shape()[0], 1], 0) + (self.key + first as i32);
         select(keys.lt(self.end), values, 0.0)
     }
 }
 
 /// Keys and values of one step, a tile per page or part of a page, with their dequantisation scales if they are i8.
-struct Pages<C: Number> {
+struct StepPages<C: Number> {
     k: Vec<Tile<C>>,
     v: Vec<Tile<C>>,
     scales: Option<[Tile<f32>; 2]>,
     rules: Rules,
 }
 
-impl<C: Number> Pages<C> {
+impl<C: Number> StepPages<C> {
     /// Accumulates attention of the scaled queries `q` over these pages into `rows`; without `mask` every row sees all
     /// keys.
-    fn visit(&self, rows: Online<f32>, q: Tile<f32>, mask: Option<Mask>) {
+    fn accumulate_attention(&self, rows: OnlineSoftmax<f32>, q: Tile<f32>, mask: Option<ItemMask>) {
         // Keys and values become f32 while they are multiplied.
-        let scores = beside(self.k.iter().map(|k| dot(q, k.cast::<f32>().t())).collect(), 1);
+        let scores = concat_tiles(self.k.iter().map(|k| dot(q, k.cast::<f32>().t())).collect(), 1);
         let scores = self.scales.map_or(scores, |[k, _]| scores * k.expand(0));
         let scores = self.rules.scores(scores, None).0;
-        let scores = mask.map_or(scores, |mask| mask.scores(scores));
+        let scores = mask.map_or(scores, |mask| mask.mask_scores(scores));
         let weigh = |p: Tile<f32>| {
             self.scales.map_or(p, |[_, v]| {
                 let v = v.expand(1);
-                p * mask.map_or(v, |mask| mask.values(v, 0)).t()
+                p * mask.map_or(v, |mask| mask.mask_values(v, 0)).t()
             })
         };
-        rows.visit_with(scores, weigh, |p| {
+        rows.accumulate_with(scores, weigh, |p| {
             let mut sum = None;
             for (page, v) in self.v.iter().enumerate() {
                 let (v, size) = (v.cast::<f32>(), v.shape()[0]);
-                let v = mask.map_or(v, |mask| mask.values(v, page * size));
+                let v = mask.map_or(v, |mask| mask.mask_values(v, page * size));
                 let p = if self.v.len() == 1 { p } else { p.slice([0, page * size], [p.shape()[0], size]) };
                 let product = dot(p, v);
                 sum = Some(sum.map_or(product, |sum: Tile<f32>| sum + product));
@@ -128,7 +131,7 @@ impl<C: Number> Pages<C> {
 }
 
 /// Concatenates tiles along an axis; returns a single tile as it is.
-fn beside<C: Number>(tiles: Vec<Tile<C>>, axis: usize) -> Tile<C> {
+fn concat_tiles<C: Number>(tiles: Vec<Tile<C>>, axis: usize) -> Tile<C> {
     match tiles[..] {
         [one] => one,
         _ => concat(tiles, axis),
@@ -144,7 +147,7 @@ fn beside<C: Number>(tiles: Vec<Tile<C>>, axis: usize) -> Tile<C> {
 /// one tile.
 #[kernel(grid = (W, G, N), semantics = (parallel, parallel, arbitrary))]
 pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
-    #[block([T, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, FIRST))), g, 0, 0), fill = 0.0)]
+    #[block([T, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, FIRST_QUERY_COLUMN))), g, 0, 0), fill = 0.0)]
     q: In<E>,
     #[block([P, G, K, D] => [NP, _, K, D], |_, g, _| (0, g, 0, 0))] k: In<C>,
     #[block([P, G, K, D] => [NP, _, K, D], |_, g, _| (0, g, 0, 0))] v: In<C>,
@@ -154,13 +157,12 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     #[prefetch([W, 8])] items: Prefetch<i32>,
     #[block(
         [R, M] => [_, Element(PG, 0, PG)],
-        |w, _, n| (items.at((w, REQUEST)), element(min(items.at((w, PAGE)) + n * PG, M))), fill = 0
+        |w, _, n| (items.at((w, REQUEST_COLUMN)), element(min(items.at((w, FIRST_PAGE_COLUMN)) + n * PG, M))), fill = 0
     )]
     run_of_table: In<i32>,
-    #[block([U, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, PART))), g, 0, 0))] out: Out<
-        f32,
-    >,
-    #[block([U, G, Q] => [Element(BQ, 0, BQ), _, Q], |w, g, _| (element(items.at((w, PART))), g, 0), empty = f32::NEG_INFINITY)]
+    #[block([U, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, PART_COLUMN))), g, 0, 0))]
+    out: Out<f32>,
+    #[block([U, G, Q] => [Element(BQ, 0, BQ), _, Q], |w, g, _| (element(items.at((w, PART_COLUMN))), g, 0), empty = f32::NEG_INFINITY)]
     lse: Out<f32>,
     #[scratch([BQ * Q, D])] scaled: Scratch<f32>,
     #[scratch([BQ * Q, 1])] max: Scratch<f32>,
@@ -182,27 +184,27 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     #[dim] U: usize,
     #[dim] N: usize,
 ) {
-    let rows = Online { max, sum, acc };
-    let one = Online { max: one_max, sum: one_sum, acc: one_acc };
+    let rows = OnlineSoftmax { max, sum, acc };
+    let one = OnlineSoftmax { max: one_max, sum: one_sum, acc: one_acc };
     let (item, step) = (program_id(0), program_id(2));
-    let count = if BQ == 1 { scalar(1) } else { items.at((item, COUNT)) };
+    let count = if BQ == 1 { scalar(1) } else { items.at((item, QUERY_COUNT_COLUMN)) };
     if step == 0 {
         if count == 1 {
             one_scaled.store(q.at(0).load().cast::<f32>() * scale);
-            one.begin();
+            one.initialize();
         } else {
             scaled.store(q.load().cast::<f32>().reshape([BQ * Q, D]) * scale);
-            rows.begin();
+            rows.initialize();
         }
     }
     let (size, behind) = (K / pieces, step % pieces as i32 * (K / pieces) as i32);
-    let (first, run) = (step / pieces as i32 * PG as i32, items.at((item, PAGES)));
+    let (first, run) = (step / pieces as i32 * PG as i32, items.at((item, PAGE_COUNT_COLUMN)));
     if first < run {
-        let (request, start) = (items.at((item, REQUEST)), items.at((item, PAGE)));
-        let mask = Mask {
+        let (request, start) = (items.at((item, REQUEST_COLUMN)), items.at((item, FIRST_PAGE_COLUMN)));
+        let mask = ItemMask {
             key: (start + first) * K as i32 + behind,
-            end: minimum(items.at((item, LENGTH)), (start + run) * K as i32),
-            position: items.at((item, POSITION)),
+            end: minimum(items.at((item, KEY_COUNT_COLUMN)), (start + run) * K as i32),
+            position: items.at((item, POSITION_COLUMN)),
             count,
             window: if windowed { Some(window) } else { None },
             group: Q,
@@ -220,32 +222,32 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
                     scales.load().take_along_axis(index, 0).reshape([PG * K])
                 };
                 let scales = if quantised { Some([of(k_scales), of(v_scales)]) } else { None };
-                Pages { k: all(k), v: all(v), scales, rules }
+                StepPages { k: all(k), v: all(v), scales, rules }
             } else {
                 // After the item's last page, load that page again; no row sees anything of it.
                 let page = |i: usize| tables.at((request, start + minimum(first + i as i32, run - 1)));
                 let numbers = Vec::from_iter((0..PG).map(page));
                 let keys = ds(behind, size);
                 let of = |scales: In<f32>| {
-                    beside(Vec::from_iter(numbers.iter().map(|page| scales.at((*page, keys)).load())), 0)
+                    concat_tiles(Vec::from_iter(numbers.iter().map(|page| scales.at((*page, keys)).load())), 0)
                 };
                 let all = |pool: In<C>| Vec::from_iter(numbers.iter().map(|page| pool.at((*page, keys)).load()));
                 let scales = if quantised { Some([of(k_scales), of(v_scales)]) } else { None };
-                Pages { k: all(k), v: all(v), scales, rules }
+                StepPages { k: all(k), v: all(v), scales, rules }
             }
         };
         // Pages are looked up inside of each branch: if all keys are seen, products read the pages in place.
-        if mask.is_seen(PG * size) {
+        if mask.is_fully_seen(PG * size) {
             if count == 1 {
-                pages().visit(one, one_scaled.load(), None);
+                pages().accumulate_attention(one, one_scaled.load(), None);
             } else {
-                pages().visit(rows, scaled.load(), None);
+                pages().accumulate_attention(rows, scaled.load(), None);
             }
         } else {
             if count == 1 {
-                pages().visit(one, one_scaled.load(), Some(mask));
+                pages().accumulate_attention(one, one_scaled.load(), Some(mask));
             } else {
-                pages().visit(rows, scaled.load(), Some(mask));
+                pages().accumulate_attention(rows, scaled.load(), Some(mask));
             }
         }
     }
@@ -264,20 +266,21 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
 }
 
 /// Maximum keys per step on a CPU: that many fit in a core's caches, and amortise the overhead of a step.
-const KEYS: usize = 2048;
+const MAX_STEP_KEYS: usize = 2048;
 /// On a CPU, maximum bytes of a step's keys, and of its scores, so that they fit in a core's caches.
-const BYTES: [usize; 2] = [1 << 19, 1 << 16];
+const MAX_STEP_BYTES: [usize; 2] = [1 << 19, 1 << 16];
 
 /// Returns `[pages per step, parts of a page]`, one of which is 1. On GPUs a step takes a page, or the part of it that
 /// fits workgroup memory beside the item's queries; on CPUs several pages, but at most as many as most items have.
 fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4], bytes: usize, run: usize) -> [usize; 2] {
-    let need = |keys: usize| need(block * group, keys, d);
-    let keys = KEYS.min(BYTES[0] / (d * bytes).max(1)).min(BYTES[1] / (4 * block * group).max(1));
+    let need = |keys: usize| item_resources(block * group, keys, d);
+    let keys =
+        MAX_STEP_KEYS.min(MAX_STEP_BYTES[0] / (d * bytes).max(1)).min(MAX_STEP_BYTES[1] / (4 * block * group).max(1));
     let pages = (keys / page.max(1)).min(run.next_power_of_two()).max(1);
     let several = target.cores.map(|_| ([pages, 1], need(pages * page)));
     let pieces = [1, 2, 4].into_iter().filter(|pieces| page.is_multiple_of(*pieces));
     let pieces = pieces.map(|pieces| ([1, pieces], need(page / pieces)));
-    choose(Choice::PagedKeys, target, [ANY; 2], several.into_iter().chain(pieces))
+    choose_block_sizes(BlockSizeChoice::PagedKeys, target, [ANY_EXTENT; 2], several.into_iter().chain(pieces))
 }
 
 impl Batch {
@@ -300,7 +303,7 @@ impl Batch {
     #[inline]
     pub fn attend_with_lse(&self, q: &Array, cache: &PagedCache, options: &Options) -> Result<(Array, Array)> {
         let [_, key_heads, _, group] = self.sizes;
-        let [.., d] = self.fits(cache)?;
+        let [.., d] = self.check_cache(cache)?;
         let (shape, heads) = ([self.queries, key_heads * group, d], key_heads * group);
         if q.shape() != shape {
             return wrong(format!("`q` has shape {:?}, the batch and its cache have {shape:?}", q.shape()));
@@ -317,7 +320,7 @@ impl Batch {
         let [k_scales, v_scales] = cache.scales.as_ref().map_or([&none, &none], |s| s.each_ref());
         let parts = self.parts.as_ref().map_or(self.queries, |p| p.1);
         let (k, v) = (&cache.k, &cache.v);
-        let rules = Rules { soft_cap: soft_cap(options.soft_cap)?, ..Rules::default() };
+        let rules = Rules { soft_cap: soft_cap_bits(options.soft_cap)?, ..Rules::default() };
         // A core of a CPU copies a few pages in less time than a product of a page takes to begin. Elsewhere pools of about a size
         // share a kernel.
         let is_gathered = q.client().target().cores.is_some() && self.sizes.iter().all(|n| *n > 0);
@@ -344,7 +347,7 @@ impl Batch {
                     Some((rows, _, most)) => (rows.clone(), *most),
                     None => {
                         let rows: Vec<usize> = (0..self.queries).flat_map(|t| [t, 1, 1]).collect();
-                        (table(q.client(), &rows, &[self.queries, 3])?, 1)
+                        (upload_i32(q.client(), &rows, &[self.queries, 3])?, 1)
                     }
                 };
                 let (out, lse) = (out.reshape(&[parts, heads, d]), lse.reshape(&[parts, heads]));
@@ -418,7 +421,7 @@ pub fn ragged_paged_attention(
     starts: &Array,
     options: &Options,
 ) -> Result<Array> {
-    batch_of(q, cache, tables, lengths, &integers("starts", starts)?)?.attend(q, cache, options)
+    batch_of(q, cache, tables, lengths, &read_i32_elements("starts", starts)?)?.attend(q, cache, options)
 }
 
 /// Reads block tables and lengths back from the device and makes a batch of them.
@@ -435,6 +438,6 @@ fn batch_of(q: &Array, cache: &PagedCache, tables: &Array, lengths: &Array, star
             ));
         }
     }
-    let (tables, lengths) = (integers("tables", tables)?, integers("lengths", lengths)?);
+    let (tables, lengths) = (read_i32_elements("tables", tables)?, read_i32_elements("lengths", lengths)?);
     Batch::new(cache, heads, Requests { tables: &tables, lengths: &lengths, starts }, BatchOptions::default())
 }

@@ -1,9 +1,9 @@
 //! Batches of paged attention: requests of one step, checked and cut into work items; see [`crate::paged_attention`].
-use crate::blocks::{ANY, Choice, Need, choose};
-use crate::decode_attention::group;
-use crate::online::{busy, table};
+use crate::argument_errors::wrong;
+use crate::block_sizes::{ANY_EXTENT, BlockResources, BlockSizeChoice, choose_block_sizes};
+use crate::decode_attention::heads_per_key_head;
+use crate::online_softmax::{min_busy_programs, upload_i32};
 use crate::paged_cache::PagedCache;
-use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 use std::collections::HashMap;
@@ -52,36 +52,40 @@ pub struct Batch {
 
 // Columns of a batch's table of items.
 /// Column of the item's request.
-pub(crate) const REQUEST: usize = 0;
+pub(crate) const REQUEST_COLUMN: usize = 0;
 /// Columns of the item's first query in the packed array, and of the number of queries.
-pub(crate) const FIRST: usize = 1;
-pub(crate) const COUNT: usize = 2;
+pub(crate) const FIRST_QUERY_COLUMN: usize = 1;
+pub(crate) const QUERY_COUNT_COLUMN: usize = 2;
 /// Column of the position of the first query in its request; negative with more queries than keys.
-pub(crate) const POSITION: usize = 3;
+pub(crate) const POSITION_COLUMN: usize = 3;
 /// Column of the number of keys of the request.
-pub(crate) const LENGTH: usize = 4;
+pub(crate) const KEY_COUNT_COLUMN: usize = 4;
 /// Columns of the item's first page in the request's table, and of the number of pages.
-pub(crate) const PAGE: usize = 5;
-pub(crate) const PAGES: usize = 6;
+pub(crate) const FIRST_PAGE_COLUMN: usize = 5;
+pub(crate) const PAGE_COUNT_COLUMN: usize = 6;
 /// Column of the index at which the item's results are stored.
-pub(crate) const PART: usize = 7;
+pub(crate) const PART_COLUMN: usize = 7;
 /// Number of columns.
-pub(crate) const COLUMNS: usize = 8;
+pub(crate) const ITEM_COLUMNS: usize = 8;
 
 /// Number of queries of a work item, for `group` heads per head of keys: enough to amortise reading the pages, few
 /// enough for registers; on a GPU their rows and a page's keys and values fit workgroup memory together.
 pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize {
     let most = if group <= 8 { 16 } else { 4 };
     let candidates = [16, 4, 1].into_iter().filter(|block| *block <= most);
-    let [block] =
-        choose(Choice::PagedQueries, target, [ANY], candidates.map(|block| ([block], need(block * group, page, d))));
+    let [block] = choose_block_sizes(
+        BlockSizeChoice::PagedQueries,
+        target,
+        [ANY_EXTENT],
+        candidates.map(|block| ([block], item_resources(block * group, page, d))),
+    );
     block
 }
 
 /// Need of a program for `rows` rows of queries, `keys` keys and their values, of `d` elements each.
-pub(crate) fn need(rows: usize, keys: usize, d: usize) -> Need {
+pub(crate) fn item_resources(rows: usize, keys: usize, d: usize) -> BlockResources {
     // Three times for the rows (queries, results, padding), and for keys, values and masked values.
-    Need::staged_words(3 * (rows + keys) * d)
+    BlockResources::staged_words(3 * (rows + keys) * d)
 }
 
 impl Batch {
@@ -108,14 +112,14 @@ impl Batch {
     #[track_caller]
     pub fn new(cache: &PagedCache, heads: usize, requests: Requests<'_>, options: BatchOptions) -> Result<Batch> {
         let [pages, key_heads, page, d] = cache.extents()?;
-        let (client, group) = (cache.k.client(), group(heads, key_heads)?);
-        let rows = Rows::check(requests, pages, page)?;
+        let (client, group) = (cache.k.client(), heads_per_key_head(heads, key_heads)?);
+        let rows = CheckedRequests::from_requests(requests, pages, page)?;
         let queries = rows.starts.last().copied().unwrap_or(0);
         let longest = (1..rows.starts.len()).map(|r| rows.starts[r] - rows.starts[r - 1]).max().unwrap_or(0);
         let block = if longest <= 1 { 1 } else { block_size(client.target(), group, page, d) };
-        let blocks = rows.blocks(block, page, options.window);
+        let blocks = rows.query_blocks(block, page, options.window);
         let total: usize = blocks.iter().map(|b| b.pages.len()).sum();
-        let wanted = busy(client).div_ceil(key_heads.max(1));
+        let wanted = min_busy_programs(client).div_ceil(key_heads.max(1));
         let each =
             options.pages_per_item.unwrap_or_else(|| total.div_ceil(wanted).max(512usize.div_ceil(page.max(1)))).max(1);
         let (mut items, mut parts, mut part, mut most) = (vec![], vec![0; 3 * queries], 0, 1);
@@ -136,11 +140,11 @@ impl Batch {
             part += runs * b.count;
             most = most.max(runs);
         }
-        let steps = items.chunks(COLUMNS).map(|item| item[PAGES] as usize).max().unwrap_or(0);
+        let steps = items.chunks(ITEM_COLUMNS).map(|item| item[PAGE_COUNT_COLUMN] as usize).max().unwrap_or(0);
         let columns = rows.columns.max(1);
         let tables = if rows.columns == 0 { vec![0; rows.lengths.len()] } else { requests.tables.to_vec() };
-        let slots = match rows.slots(page) {
-            Ok(slots) => Ok(table(client, &slots, &[queries, 2])?),
+        let slots = match rows.append_slots(page) {
+            Ok(slots) => Ok(upload_i32(client, &slots, &[queries, 2])?),
             Err(message) => Err(message),
         };
         Ok(Batch {
@@ -149,17 +153,17 @@ impl Batch {
             block,
             queries,
             steps,
-            run: total.div_ceil((items.len() / COLUMNS).max(1)),
+            run: total.div_ceil((items.len() / ITEM_COLUMNS).max(1)),
             tables: client.array(&tables, &[rows.lengths.len(), columns])?,
-            items: table(client, &items, &[items.len() / COLUMNS, COLUMNS])?,
-            parts: if most > 1 { Some((table(client, &parts, &[queries, 3])?, part, most)) } else { None },
+            items: upload_i32(client, &items, &[items.len() / ITEM_COLUMNS, ITEM_COLUMNS])?,
+            parts: if most > 1 { Some((upload_i32(client, &parts, &[queries, 3])?, part, most)) } else { None },
             slots,
         })
     }
 
     /// Refuses a cache of other extents than the batch was made for; returns the cache's extents.
     #[track_caller]
-    pub(crate) fn fits(&self, cache: &PagedCache) -> Result<[usize; 4]> {
+    pub(crate) fn check_cache(&self, cache: &PagedCache) -> Result<[usize; 4]> {
         let shape = cache.extents()?;
         if shape[..3] != self.sizes[..3] {
             let message = "a batch for a cache [pages, key heads, page] of";
@@ -170,7 +174,7 @@ impl Batch {
 }
 
 /// The numbers of a step's requests, checked to agree with each other.
-struct Rows<'a> {
+struct CheckedRequests<'a> {
     tables: &'a [i32],
     columns: usize,
     lengths: Vec<usize>,
@@ -178,7 +182,7 @@ struct Rows<'a> {
 }
 
 /// Queries of one request that are processed together, and the pages that they see.
-struct Block {
+struct QueryBlock {
     request: usize,
     first: usize,
     count: usize,
@@ -186,11 +190,15 @@ struct Block {
     pages: std::ops::Range<usize>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> CheckedRequests<'a> {
     /// Checks the numbers of requests against each other, and page numbers against a pool of `pages` pages of `page`
     /// keys.
     #[track_caller]
-    fn check(Requests { tables, lengths, starts }: Requests<'a>, pages: usize, page: usize) -> Result<Rows<'a>> {
+    fn from_requests(
+        Requests { tables, lengths, starts }: Requests<'a>,
+        pages: usize,
+        page: usize,
+    ) -> Result<CheckedRequests<'a>> {
         let requests = lengths.len();
         if starts.len() != requests + 1 || starts[0] != 0 {
             let message = format!("{requests} requests need {} starts, the first 0; found {starts:?}", requests + 1);
@@ -219,11 +227,11 @@ impl<'a> Rows<'a> {
             }
         }
         let sizes = |x: &[i32]| x.iter().map(|&n| n as usize).collect();
-        Ok(Rows { tables, columns, lengths: sizes(lengths), starts: sizes(starts) })
+        Ok(CheckedRequests { tables, columns, lengths: sizes(lengths), starts: sizes(starts) })
     }
 
     /// Cuts the requests' queries into blocks of at most `block`, each with the pages that some of its queries see.
-    fn blocks(&self, block: usize, page: usize, window: Option<usize>) -> Vec<Block> {
+    fn query_blocks(&self, block: usize, page: usize, window: Option<usize>) -> Vec<QueryBlock> {
         let mut blocks = vec![];
         for (r, &length) in self.lengths.iter().enumerate() {
             let (start, end) = (self.starts[r], self.starts[r + 1]);
@@ -235,7 +243,7 @@ impl<'a> Rows<'a> {
                 let from = window.map_or(0, |w| (own + 1).saturating_sub(w)).min(last);
                 let pages = if from == last { 0..0 } else { from / page..last.div_ceil(page) };
                 let position = (length + first) as i64 - end as i64;
-                blocks.push(Block { request: r, first, count, position, pages });
+                blocks.push(QueryBlock { request: r, first, count, position, pages });
             }
         }
         blocks
@@ -243,7 +251,7 @@ impl<'a> Rows<'a> {
 
     /// Returns the page, and the position in it, of each query's own key, or a message if two queries have the same
     /// one.
-    fn slots(&self, page: usize) -> std::result::Result<Vec<usize>, String> {
+    fn append_slots(&self, page: usize) -> std::result::Result<Vec<usize>, String> {
         let (mut slots, mut owners) = (vec![], HashMap::new());
         for (r, &length) in self.lengths.iter().enumerate() {
             let n = self.starts[r + 1] - self.starts[r];

@@ -1,7 +1,7 @@
 //! The paged cache of keys and values, and how it grows: see [`crate::paged_attention`].
-use crate::dispatch::floats;
+use crate::argument_errors::wrong;
+use crate::dtype_dispatch::floats;
 use crate::paged_batch::Batch;
-use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// Keys and values of all requests, in pages.
@@ -99,7 +99,7 @@ impl PagedCache {
     #[inline]
     pub fn append(&mut self, batch: &Batch, k: &Array, v: &Array) -> Result<()> {
         let [.., d] = self.extents()?;
-        batch.fits(self)?;
+        batch.check_cache(self)?;
         let expected = [batch.queries, batch.sizes[1], d];
         for (name, x) in [("k", k), ("v", v)] {
             if x.client() != self.k.client() {

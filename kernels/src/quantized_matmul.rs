@@ -13,11 +13,11 @@
 //! | 4 | u8 `[ceil(k / 2), n]`: byte `(p, j)` has row `2p` in its low half, `2p + 1` in its high half | f32 `[groups, n]` | u8 `[groups, n]` |
 //!
 //! Groups are runs of rows, a power of two from 16 on, or all rows: then there is one scale a column.
-use crate::blocks::{ANY, Choice, Need, choose, fitted};
-use crate::dispatch::floats;
-use crate::matmul::threads_blocks;
-use crate::rows::rows;
-use crate::wrong::wrong;
+use crate::argument_errors::wrong;
+use crate::block_sizes::{ANY_EXTENT, BlockResources, BlockSizeChoice, choose_block_sizes, equal_block_size};
+use crate::dtype_dispatch::floats;
+use crate::matmul::gpu_block;
+use crate::row_blocks::reshape_to_rows;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
@@ -65,7 +65,7 @@ pub fn matmul_int8_blocks<E: Float>(
     }
     if GB == 1 {
         acc.store(acc.load() + dot(x.load().cast::<f32>(), values.load().cast::<f32>()) * scales.load());
-    } else if BM <= FEW {
+    } else if BM <= MAX_FEW_ROWS {
         let x = x.load().cast::<f32>().reshape([BM, GB, BK / GB]);
         let q = values.load().reshape([GB, BK / GB, BN]).cast::<f32>();
         acc.store(
@@ -114,7 +114,7 @@ pub fn matmul_int4_blocks<E: Float>(
         let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
         let sums = even.sum(1) + odd.sum(1);
         acc.store(acc.load() + (dot(even, low) + dot(sixteenth, high) - sums * zero) * scale);
-    } else if BM <= FEW {
+    } else if BM <= MAX_FEW_ROWS {
         let [even, odd, sixteenth] = [even, odd, sixteenth].map(|x| x.reshape([BM, GB, HB / GB]));
         let bytes = bytes.reshape([GB, HB / GB, BN]);
         let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
@@ -135,19 +135,19 @@ pub fn matmul_int4_blocks<E: Float>(
 }
 
 /// Number of rows of x up to which reading the weights takes longer than multiplying.
-const FEW: usize = 16;
+const MAX_FEW_ROWS: usize = 16;
 /// Number of weights per step for one row of x. With more rows steps are smaller, so that sums by group stay in cache.
-const STEP: usize = 1 << 21;
+const STEP_WEIGHTS: usize = 1 << 21;
 
 /// Block size for products `[m, k]·[k, n]` on a CPU with this number of cores, where `group` rows of weights share a
 /// scale.
-fn on_cores(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
+fn cpu_block(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
     match m {
         // A few rows, as in decoding: reading the weights, as bytes, takes most of the time.
-        ..=FEW => {
+        ..=MAX_FEW_ROWS => {
             let width = [1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= 2 * cores);
-            let width = fitted(n, width.unwrap_or(128));
-            let deep = STEP / m.clamp(1, 4).next_power_of_two() / width;
+            let width = equal_block_size(n, width.unwrap_or(128));
+            let deep = STEP_WEIGHTS / m.clamp(1, 4).next_power_of_two() / width;
             let group = group.max(2).next_multiple_of(2);
             let depth = match deep / group {
                 // Part of a group, which is a power of two, or all rows.
@@ -168,8 +168,13 @@ fn on_cores(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
 /// Block size for products `[m, k]·[k, n]`, where `group` rows of weights share a scale.
 fn blocks(target: &Target, extents: [usize; 4]) -> [usize; 3] {
     let [m, n, ..] = extents;
-    let blocks = target.cores.map_or(threads_blocks(n), |cores| on_cores(cores, extents));
-    choose(Choice::QuantizedMatmul, target, [m, n, ANY], [(blocks, Need::NOTHING)])
+    let blocks = target.cores.map_or(gpu_block(n), |cores| cpu_block(cores, extents));
+    choose_block_sizes(
+        BlockSizeChoice::QuantizedMatmul,
+        target,
+        [m, n, ANY_EXTENT],
+        [(blocks, BlockResources::NOTHING)],
+    )
 }
 
 /// Refuses a group of rows that is not a power of two from 16 on, of which blocks of k are made.
@@ -261,7 +266,7 @@ pub fn quantize(w: &Array, bits: Bits, group: Option<usize>) -> Result<Quantized
 #[inline]
 pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
     check_group(w.group)?;
-    let flat = rows(x)?;
+    let flat = reshape_to_rows(x)?;
     let [m, k] = [flat.shape()[0], flat.shape()[1]];
     let groups = if k == 0 { 0 } else { k.div_ceil(w.group.unwrap_or(k)) };
     let stored = if w.zeros.is_some() { w.k.div_ceil(2) } else { w.k };

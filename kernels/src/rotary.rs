@@ -6,10 +6,10 @@
 //! (Su et al. 2021.) Pairs are halves of the head (GPT-NeoX, Llama in its common form) or neighbours (GPT-J, the
 //! paper). Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The
 //! gradient is the opposite rotation.
-use crate::blocks::{Choice, Need, choose, many_rows};
-use crate::dispatch::{floats, with_gradient};
+use crate::argument_errors::wrong;
+use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_rows, choose_block_sizes};
+use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
-use crate::wrong::wrong;
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
@@ -78,25 +78,25 @@ pub fn tables(client: &Client, first: usize, positions: usize, d: usize, base: f
 /// Rotates heads of `x` in the opposite direction if `inverse`; see [`rotary`].
 #[track_caller]
 #[inline]
-fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Result<Array> {
+fn rotate_pairs(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Result<Array> {
     let [outer @ .., s, d] = x.shape() else {
         return wrong(format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape()));
     };
     #[cfg(feature = "graph")]
     if pairs == Pairs::Halves
-        && let Some(y) = crate::composed::turned(x, [cos, sin], inverse)
+        && let Some(y) = crate::composed_ops::compose_rotary(x, [cos, sin], inverse)
     {
         return Ok(y);
     }
     let flat = x.reshape(&[outer.iter().product(), *s, *d]);
     let neighbours = pairs == Pairs::Neighbours;
     // Both halves of the heads and of the result, both tables, and the result.
-    let need = |rows: usize| Need::live_elements(6 * rows * d);
+    let need = |rows: usize| BlockResources::live_elements(6 * rows * d);
     let target = x.client().target();
     let candidates = [64, 8].map(|rows| ([rows], need(rows)));
-    let [rows] = choose(Choice::Rotary, target, [*s], candidates);
+    let [rows] = choose_block_sizes(BlockSizeChoice::Rotary, target, [*s], candidates);
     // Where the number of cores is known, a program rotates several heads if they have few positions.
-    let heads = if target.cores.is_some() { many_rows(target, flat.shape()[0], rows * d, 1) } else { 1 };
+    let heads = if target.cores.is_some() { choose_block_rows(target, flat.shape()[0], rows * d, 1) } else { 1 };
     let out = floats!("rotary", x.dtype(), E => rotary_blocks::<E>(&flat, cos, sin, neighbours, inverse, heads, rows))?;
     Ok(out.reshape(x.shape()))
 }
@@ -120,7 +120,7 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
 #[inline]
 pub fn rotary(x: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array> {
     let (call, [x]) = Differentiable::begin([x])?;
-    let y = turn(&x, cos, sin, pairs, false)?;
+    let y = rotate_pairs(&x, cos, sin, pairs, false)?;
     let [y] = with_gradient!(call, [y], &[], |[], [dy]| [rotary_backward(&dy, cos, sin, pairs)?]);
     Ok(y)
 }
@@ -141,5 +141,5 @@ pub fn rotary(x: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array
 #[track_caller]
 #[inline]
 pub fn rotary_backward(dy: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array> {
-    turn(dy, cos, sin, pairs, true)
+    rotate_pairs(dy, cos, sin, pairs, true)
 }

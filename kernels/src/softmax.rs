@@ -6,9 +6,9 @@
 //! ```
 //! Rows of any length: a first sweep over blocks of the row finds maximum and sum (online, Milakov & Gimelshein 2018), a
 //! second one writes. A row without finite maximum gives NaN, as IEEE arithmetic does.
-use crate::dispatch::{floats, with_gradient};
+use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
-use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, rows};
+use crate::row_blocks::{blocks_of_long_rows, blocks_of_rows, has_whole_rows, reshape_to_rows};
 use crate::softmax_backward::{log_softmax_backward, softmax_backward};
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
@@ -75,9 +75,9 @@ pub fn softmax_whole_rows<E: Floating>(
 /// Computes softmax, or with `log` its logarithm, by the kernels that suit the rows' length.
 #[track_caller]
 #[inline]
-fn either(x: &Array, log: bool) -> Result<Array> {
-    let flat = rows(x)?;
-    let out = floats!("softmax", x.dtype(), E => if are_whole(&flat) {
+fn softmax_or_log(x: &Array, log: bool) -> Result<Array> {
+    let flat = reshape_to_rows(x)?;
+    let out = floats!("softmax", x.dtype(), E => if has_whole_rows(&flat) {
         let [br, _] = blocks_of_rows(&flat, 32, None);
         softmax_whole_rows::<E>(&flat, log, br)
     } else {
@@ -105,11 +105,11 @@ fn either(x: &Array, log: bool) -> Result<Array> {
 #[inline]
 pub fn softmax(x: &Array) -> Result<Array> {
     #[cfg(feature = "graph")]
-    if let Some(y) = crate::composed::softmax(x, false) {
+    if let Some(y) = crate::composed_ops::softmax(x, false) {
         return Ok(y);
     }
     let (call, [x]) = Differentiable::begin([x])?;
-    let y = either(&x, false)?;
+    let y = softmax_or_log(&x, false)?;
     let [y] = with_gradient!(call, [y.clone()], &[&y], |[y], [dy]| [softmax_backward(y, &dy)?]);
     Ok(y)
 }
@@ -130,11 +130,11 @@ pub fn softmax(x: &Array) -> Result<Array> {
 #[inline]
 pub fn log_softmax(x: &Array) -> Result<Array> {
     #[cfg(feature = "graph")]
-    if let Some(y) = crate::composed::softmax(x, true) {
+    if let Some(y) = crate::composed_ops::softmax(x, true) {
         return Ok(y);
     }
     let (call, [x]) = Differentiable::begin([x])?;
-    let y = either(&x, true)?;
+    let y = softmax_or_log(&x, true)?;
     let [y] = with_gradient!(call, [y.clone()], &[&y], |[y], [dy]| [log_softmax_backward(y, &dy)?]);
     Ok(y)
 }

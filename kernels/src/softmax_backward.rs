@@ -6,9 +6,9 @@
 //! ```
 //! (The transpose of the Jacobian `diag(y) - y yᵀ`.) Short rows are one block; long ones are swept twice: one sweep for the
 //! sum, one that writes.
-use crate::dispatch::floats;
+use crate::dtype_dispatch::floats;
 use crate::element::{Floating, Wide};
-use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, rows};
+use crate::row_blocks::{blocks_of_long_rows, blocks_of_rows, has_whole_rows, reshape_to_rows};
 use pallas_rt::prelude::*;
 
 /// Term of the sum over a row; with `log` of log-softmax.
@@ -71,9 +71,9 @@ pub fn softmax_backward_apply<E: Floating>(
 /// Computes the gradient of softmax, or with `log` of log-softmax, by the kernels that suit the rows' length.
 #[track_caller]
 #[inline]
-fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
-    let (y2, dy2) = (rows(y)?, rows(dy)?);
-    let dx = floats!("softmax_backward", y.dtype(), E => if are_whole(&y2) {
+fn softmax_gradient(y: &Array, dy: &Array, log: bool) -> Result<Array> {
+    let (y2, dy2) = (reshape_to_rows(y)?, reshape_to_rows(dy)?);
+    let dx = floats!("softmax_backward", y.dtype(), E => if has_whole_rows(&y2) {
         let [br, _] = blocks_of_rows(&y2, 8, None);
         softmax_backward_whole_rows::<E>(&y2, &dy2, log, br)
     } else {
@@ -100,7 +100,7 @@ fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
 #[track_caller]
 #[inline]
 pub fn softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
-    either(y, dy, false)
+    softmax_gradient(y, dy, false)
 }
 
 /// Gradient by x of `log_softmax(x)`, from its result `y` and the gradient `dy` by that; f32, f16 or bf16, computed in
@@ -120,5 +120,5 @@ pub fn softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
 #[track_caller]
 #[inline]
 pub fn log_softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
-    either(y, dy, true)
+    softmax_gradient(y, dy, true)
 }

@@ -15,13 +15,13 @@
 //! Use it for masks that leave large holes: windows, chunks, documents, patterns in an array, different ones for each
 //! head. [`crate::flash_attention`] needs no lists and skips blocks above a diagonal or outside of a window, too; it
 //! takes lengths and segments that change with every batch.
-use crate::attention_options::{axes, scale};
-use crate::attention_scores::{Inputs, Rules, flash_attention_delta};
-use crate::dispatch::{floats, with_gradient};
+use crate::argument_errors::wrong;
+use crate::attention_options::{attention_extents, scale};
+use crate::attention_scores::{BackwardInputs, Rules, flash_attention_delta};
+use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
-use crate::online::Online;
-use crate::splash_mask::{Computed, MaskInfo, WHOLE};
-use crate::wrong::wrong;
+use crate::online_softmax::OnlineSoftmax;
+use crate::splash_mask::{Computed, MaskInfo, UNMASKED_BLOCK};
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
@@ -63,21 +63,21 @@ pub fn splash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
     #[fixed] computed: Computed,
     #[dim] N: usize,
 ) {
-    let rows = Online { max, sum, acc };
+    let rows = OnlineSoftmax { max, sum, acc };
     let (mask, i, step) = (mask_of.at(program_id(1)), program_id(2), program_id(3));
     if step == 0 {
         scaled.store(q.load().cast::<E::Acc>() * scale.cast::<E::Acc>());
-        rows.begin();
+        rows.initialize();
     }
     if step < lists.at((mask, i, 0)) {
         let (block, number) = (lists.at((mask, i, step * 2 + 1)), lists.at((mask, i, step * 2 + 2)));
         let (k, v) = (k.load().cast::<E::Acc>(), v.load().cast::<E::Acc>());
         let (scores, _) = rules.scores(dot(scaled.load(), k.t()), None);
-        if number == WHOLE {
-            rows.visit(scores, |p| dot(p, v));
+        if number == UNMASKED_BLOCK {
+            rows.accumulate(scores, |p| dot(p, v));
         } else {
             let live = computed.live([number, i * BQ, block * BK, L], partial, [BQ, BK]);
-            rows.visit(select(live, scores, f32::NEG_INFINITY), |p| dot(p, v));
+            rows.accumulate(select(live, scores, f32::NEG_INFINITY), |p| dot(p, v));
         }
     }
     if step == num_programs(3) - 1 {
@@ -121,12 +121,13 @@ pub fn splash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
     }
     if step < lists.at((mask, i, 0)) {
         let (j, number) = (lists.at((mask, i, step * 2 + 1)), lists.at((mask, i, step * 2 + 2)));
-        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
-        if number == WHOLE {
-            acc.store(acc.load() + inputs.back([None, None], None, &|x| x).dq());
+        let inputs =
+            BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
+        if number == UNMASKED_BLOCK {
+            acc.store(acc.load() + inputs.backward_of_block([None, None], None, &|x| x).dq());
         } else {
             let live = computed.live([number, i * BQ, j * BK, L], partial, [BQ, BK]);
-            acc.store(acc.load() + inputs.back([None, None], Some(live), &|x| x).dq());
+            acc.store(acc.load() + inputs.backward_of_block([None, None], Some(live), &|x| x).dq());
         }
     }
     if step == num_programs(3) - 1 {
@@ -187,13 +188,14 @@ pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
     let mask = mask_of.at(program_id(1) * (H / G) + program_id(3));
     if step < lists.at((mask, j, 0)) {
         let (i, number) = (lists.at((mask, j, step * 2 + 1)), lists.at((mask, j, step * 2 + 2)));
-        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
+        let inputs =
+            BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let add = |live: Option<Tile<bool>>| {
-            let back = inputs.back([None, None], live, &|x| x);
+            let back = inputs.backward_of_block([None, None], live, &|x| x);
             values.store(values.load() + back.dv());
             keys.store(keys.load() + back.dk());
         };
-        if number == WHOLE {
+        if number == UNMASKED_BLOCK {
             add(None);
         } else {
             add(Some(computed.live([number, i * BQ, j * BK, L], partial, [BQ, BK])));
@@ -283,7 +285,7 @@ pub fn attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     info: &MaskInfo,
     options: &Options,
 ) -> Result<(Array, Array)> {
-    let (scale, rules) = call::<BQ, BK>(q, k, info, options)?;
+    let (scale, rules) = prepare_call::<BQ, BK>(q, k, info, options)?;
     let MaskInfo { mask_of, rows, partial, computed, .. } = info;
     splash_attention_blocks::<E, BQ, BK>(
         q,
@@ -342,7 +344,7 @@ pub fn gradients_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     info: &MaskInfo,
     options: &Options,
 ) -> Result<(Array, Array, Array)> {
-    let (scale, rules) = call::<BQ, BK>(q, k, info, options)?;
+    let (scale, rules) = prepare_call::<BQ, BK>(q, k, info, options)?;
     let MaskInfo { mask_of, rows, columns, partial, computed, .. } = info;
     let delta = &flash_attention_delta::<E>(out, dout, lse, false, BQ)?;
     let dq = splash_attention_dq::<E, BQ, BK>(
@@ -380,7 +382,7 @@ pub fn gradients_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
 
 /// Checks the masks' block size, and returns the factor of the scores and the rules of a call.
 #[track_caller]
-fn call<const BQ: usize, const BK: usize>(
+fn prepare_call<const BQ: usize, const BK: usize>(
     q: &Array,
     k: &Array,
     info: &MaskInfo,
@@ -389,7 +391,7 @@ fn call<const BQ: usize, const BK: usize>(
     if info.block != [BQ, BK] {
         return wrong(format!("masks in blocks of {:?} for a kernel of blocks of {:?}", info.block, [BQ, BK]));
     }
-    let (q, k) = (axes("q", q)?, axes("k", k)?);
-    let rules = info.fits(q, k, options.soft_cap)?;
+    let (q, k) = (attention_extents("q", q)?, attention_extents("k", k)?);
+    let rules = info.check_operands(q, k, options.soft_cap)?;
     Ok((scale(options.scale, q[3])?, rules))
 }

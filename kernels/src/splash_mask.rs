@@ -7,12 +7,12 @@
 //! partial    some do: the mask is evaluated
 //! empty      none do: the block is in no list, so nothing is loaded or computed for it
 //! ```
-use crate::attention_options::soft_cap;
+use crate::argument_errors::wrong;
+use crate::attention_options::soft_cap_bits;
 use crate::attention_scores::Rules;
-use crate::blocks::{ANY, Choice, Need, choose};
+use crate::block_sizes::{ANY_EXTENT, BlockResources, BlockSizeChoice, choose_block_sizes};
 use crate::flash_attention_backward;
-use crate::online::table;
-use crate::wrong::wrong;
+use crate::online_softmax::upload_i32;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 use std::collections::HashMap;
@@ -88,7 +88,7 @@ impl Not for Mask {
 
 /// Part of a block of queries and keys that is seen: every pair, some or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Part {
+enum BlockCoverage {
     Full,
     Partial,
     Empty,
@@ -131,16 +131,16 @@ impl Mask {
     }
 
     /// Returns how much of a block is seen, exactly: evaluates each element if the bounds do not decide.
-    fn part(&self, queries: Range<usize>, keys: Range<usize>) -> Part {
-        match self.bounds(&queries, &keys) {
-            Part::Partial if matches!(self, Mask::Dense(_) | Mask::And(_) | Mask::Or(_) | Mask::Not(_)) => {
+    fn exact_coverage(&self, queries: Range<usize>, keys: Range<usize>) -> BlockCoverage {
+        match self.coverage_bounds(&queries, &keys) {
+            BlockCoverage::Partial if matches!(self, Mask::Dense(_) | Mask::And(_) | Mask::Or(_) | Mask::Not(_)) => {
                 // Combined masks may see nothing, or all, of a block that each of them sees in part.
                 let mut seen = queries.flat_map(|i| keys.clone().map(move |j| (i, j))).map(|(i, j)| self.sees(i, j));
                 let first = seen.next().unwrap_or(false);
                 match (first, seen.all(|s| s == first)) {
-                    (true, true) => Part::Full,
-                    (false, true) => Part::Empty,
-                    _ => Part::Partial,
+                    (true, true) => BlockCoverage::Full,
+                    (false, true) => BlockCoverage::Empty,
+                    _ => BlockCoverage::Partial,
                 }
             }
             part => part,
@@ -148,17 +148,17 @@ impl Mask {
     }
 
     /// Returns how much of a block is seen, by its corners; for combined and dense masks `Partial` means unknown.
-    fn bounds(&self, queries: &Range<usize>, keys: &Range<usize>) -> Part {
+    fn coverage_bounds(&self, queries: &Range<usize>, keys: &Range<usize>) -> BlockCoverage {
         let [q, k] = [queries, keys].map(|r| (r.start as i64, r.end as i64 - 1));
         // The range of `key - query` in the block.
         let (least, most) = (k.0 - q.1, k.1 - q.0);
         let band = |low: i64, high: i64| match () {
-            () if least >= low && most <= high => Part::Full,
-            () if most < low || least > high => Part::Empty,
-            () => Part::Partial,
+            () if least >= low && most <= high => BlockCoverage::Full,
+            () if most < low || least > high => BlockCoverage::Empty,
+            () => BlockCoverage::Partial,
         };
         match self {
-            Mask::Full => Part::Full,
+            Mask::Full => BlockCoverage::Full,
             Mask::Causal { offset } => band(i64::MIN, i64::from(*offset)),
             Mask::Local { left, right, offset } => {
                 let offset = i64::from(*offset);
@@ -169,43 +169,45 @@ impl Mask {
                 let size = i64::from(*size);
                 let (a, b) = ((q.0 / size, q.1 / size), (k.0 / size, k.1 / size));
                 match () {
-                    () if a.1 < b.0 || b.1 < a.0 => Part::Empty,
-                    () if a.0 == a.1 && a == b => Part::Full,
-                    () => Part::Partial,
+                    () if a.1 < b.0 || b.1 < a.0 => BlockCoverage::Empty,
+                    () if a.0 == a.1 && a == b => BlockCoverage::Full,
+                    () => BlockCoverage::Partial,
                 }
             }
-            Mask::Dense(_) => Part::Partial,
-            Mask::And(both) => match both.each_ref().map(|m| m.bounds(queries, keys)) {
-                [Part::Full, Part::Full] => Part::Full,
-                [Part::Empty, _] | [_, Part::Empty] => Part::Empty,
-                _ => Part::Partial,
+            Mask::Dense(_) => BlockCoverage::Partial,
+            Mask::And(both) => match both.each_ref().map(|m| m.coverage_bounds(queries, keys)) {
+                [BlockCoverage::Full, BlockCoverage::Full] => BlockCoverage::Full,
+                [BlockCoverage::Empty, _] | [_, BlockCoverage::Empty] => BlockCoverage::Empty,
+                _ => BlockCoverage::Partial,
             },
-            Mask::Or(both) => match both.each_ref().map(|m| m.bounds(queries, keys)) {
-                [Part::Empty, Part::Empty] => Part::Empty,
-                [Part::Full, _] | [_, Part::Full] => Part::Full,
-                _ => Part::Partial,
+            Mask::Or(both) => match both.each_ref().map(|m| m.coverage_bounds(queries, keys)) {
+                [BlockCoverage::Empty, BlockCoverage::Empty] => BlockCoverage::Empty,
+                [BlockCoverage::Full, _] | [_, BlockCoverage::Full] => BlockCoverage::Full,
+                _ => BlockCoverage::Partial,
             },
-            Mask::Not(mask) => match mask.bounds(queries, keys) {
-                Part::Full => Part::Empty,
-                Part::Empty => Part::Full,
-                Part::Partial => Part::Partial,
+            Mask::Not(mask) => match mask.coverage_bounds(queries, keys) {
+                BlockCoverage::Full => BlockCoverage::Empty,
+                BlockCoverage::Empty => BlockCoverage::Full,
+                BlockCoverage::Partial => BlockCoverage::Partial,
             },
         }
     }
 
     /// Simplifies the mask for a block: drops operands of combinations that have no effect there.
-    fn within(&self, queries: &Range<usize>, keys: &Range<usize>) -> Mask {
-        let parts = |both: &[Mask; 2]| both.each_ref().map(|m| (m.bounds(queries, keys), m.within(queries, keys)));
+    fn simplify_for_block(&self, queries: &Range<usize>, keys: &Range<usize>) -> Mask {
+        let parts = |both: &[Mask; 2]| {
+            both.each_ref().map(|m| (m.coverage_bounds(queries, keys), m.simplify_for_block(queries, keys)))
+        };
         match self {
             Mask::And(both) => match parts(both) {
-                [(Part::Full, _), (_, rest)] | [(_, rest), (Part::Full, _)] => rest,
+                [(BlockCoverage::Full, _), (_, rest)] | [(_, rest), (BlockCoverage::Full, _)] => rest,
                 [(_, a), (_, b)] => a & b,
             },
             Mask::Or(both) => match parts(both) {
-                [(Part::Empty, _), (_, rest)] | [(_, rest), (Part::Empty, _)] => rest,
+                [(BlockCoverage::Empty, _), (_, rest)] | [(_, rest), (BlockCoverage::Empty, _)] => rest,
                 [(_, a), (_, b)] => a | b,
             },
-            Mask::Not(mask) => !mask.within(queries, keys),
+            Mask::Not(mask) => !mask.simplify_for_block(queries, keys),
             Mask::Full | Mask::Causal { .. } | Mask::Local { .. } | Mask::Chunked { .. } | Mask::Dense(_) => {
                 self.clone()
             }
@@ -226,11 +228,11 @@ impl Mask {
     fn tile(&self, queries: Tile<i32>, keys: Tile<i32>) -> Tile<bool> {
         match self {
             Mask::Full | Mask::Dense(_) => full([1, 1], true),
-            Mask::Causal { offset } => keys.le(queries + near(i64::from(*offset))),
+            Mask::Causal { offset } => keys.le(queries + clamp_distance(i64::from(*offset))),
             Mask::Local { left, right, offset } => {
                 let offset = i64::from(*offset);
-                let low = left.map(|n| keys.ge(queries + near(offset - i64::from(n))));
-                let high = right.map(|n| keys.le(queries + near(offset + i64::from(n))));
+                let low = left.map(|n| keys.ge(queries + clamp_distance(offset - i64::from(n))));
+                let high = right.map(|n| keys.le(queries + clamp_distance(offset + i64::from(n))));
                 low.into_iter().chain(high).reduce(|a, b| a & b).unwrap_or(full([1, 1], true))
             }
             Mask::Chunked { size } => (queries / *size).eq(keys / *size),
@@ -257,14 +259,14 @@ impl Mask {
 
 /// Clamps a distance between positions so that sums with positions stay within i32. Positions in lists of blocks are
 /// far below 2³⁰, so a clamped distance masks the same keys.
-fn near(distance: i64) -> i32 {
+fn clamp_distance(distance: i64) -> i32 {
     distance.clamp(-(1 << 30), 1 << 30) as i32
 }
 
 /// Number of a block that needs no mask; others are indices of computed masks or of partial blocks' arrays.
-pub(crate) const WHOLE: i32 = -1;
+pub(crate) const UNMASKED_BLOCK: i32 = -1;
 /// Maximum number of masks that a kernel computes; if there are more, all are stored as arrays.
-const COMPUTED: usize = 4;
+const MAX_COMPUTED_MASKS: usize = 4;
 
 /// Masks that a kernel computes for partial blocks from positions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -310,9 +312,9 @@ pub struct MaskInfo {
     pub(crate) mask_of: Array,
     /// For each mask and block of queries the number of live blocks of keys, then for each of them its index and mask
     /// number: `[masks, blocks, 1 + 2 · longest]`.
-    pub(crate) rows: Lists,
+    pub(crate) rows: BlockLists,
     /// For each mask and block of keys the live blocks of queries, in the same form as `rows`.
-    pub(crate) columns: Lists,
+    pub(crate) columns: BlockLists,
     /// Distinct partial blocks that are stored as arrays: `[n, queries, keys]`.
     pub(crate) partial: Array,
     pub(crate) computed: Computed,
@@ -322,7 +324,7 @@ pub struct MaskInfo {
 
 /// Chooses the masks that kernels compute in live blocks: the masks simplified to their blocks if these are few, else
 /// the whole masks; empty if storing arrays is better.
-fn computed(
+fn choose_computed_masks(
     masks: &[&Mask],
     live: &[Vec<([usize; 2], bool)>],
     range: impl Fn(usize, usize) -> Range<usize>,
@@ -333,30 +335,30 @@ fn computed(
     let mut left: Vec<Mask> = vec![];
     for (mask, live) in masks.iter().zip(live) {
         for ([i, j], _) in live.iter().filter(|(_, whole)| !whole) {
-            let own = mask.within(&range(0, *i), &range(1, *j));
+            let own = mask.simplify_for_block(&range(0, *i), &range(1, *j));
             if !left.contains(&own) {
                 left.push(own);
             }
         }
     }
     match (left.len(), masks.len()) {
-        (..=COMPUTED, _) => left,
-        (_, ..=COMPUTED) => masks.iter().copied().cloned().collect(),
+        (..=MAX_COMPUTED_MASKS, _) => left,
+        (_, ..=MAX_COMPUTED_MASKS) => masks.iter().copied().cloned().collect(),
         _ => vec![],
     }
 }
 
 /// Lists of live blocks, on the device: a row per mask and block of queries or keys.
 #[derive(Clone, Debug)]
-pub(crate) struct Lists {
+pub(crate) struct BlockLists {
     pub(crate) table: Array,
     pub(crate) longest: usize,
 }
 
-impl Lists {
+impl BlockLists {
     /// Uploads lists of blocks with mask numbers, the same number of lists for each mask.
     #[track_caller]
-    fn new(client: &Client, masks: usize, lists: &[Vec<[i32; 2]>]) -> Result<Lists> {
+    fn new(client: &Client, masks: usize, lists: &[Vec<[i32; 2]>]) -> Result<BlockLists> {
         let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
         let columns = 1 + 2 * longest;
         let mut numbers = vec![];
@@ -367,15 +369,15 @@ impl Lists {
             numbers.extend(list.iter().copied().chain(std::iter::repeat_n(last, longest - list.len())).flatten());
         }
         let each = lists.len().checked_div(masks).unwrap_or(0);
-        Ok(Lists { table: table(client, &numbers, &[masks, each, columns])?, longest })
+        Ok(BlockLists { table: upload_i32(client, &numbers, &[masks, each, columns])?, longest })
     }
 }
 
 /// Numbers of queries and keys of a block that [`MaskInfo::new`] chooses: the gradients' blocks for heads of 64
 /// elements.
 pub fn block_sizes(target: &Target) -> [usize; 2] {
-    let blocks = flash_attention_backward::block_sizes(target, [ANY; 2], 64);
-    choose(Choice::SplashMask, target, [ANY; 2], [(blocks, Need::NOTHING)])
+    let blocks = flash_attention_backward::block_sizes(target, [ANY_EXTENT; 2], 64);
+    choose_block_sizes(BlockSizeChoice::SplashMask, target, [ANY_EXTENT; 2], [(blocks, BlockResources::NOTHING)])
 }
 
 impl MaskInfo {
@@ -420,12 +422,13 @@ impl MaskInfo {
             .iter()
             .map(|mask| {
                 let all = (0..queries).flat_map(|i| (0..keys).map(move |j| [i, j]));
-                let parts = all.map(|[i, j]| ([i, j], mask.part(range(0, i), range(1, j))));
-                let seen = parts.filter(|(_, part)| *part != Part::Empty);
-                seen.map(|([i, j], part)| ([i, j], part == Part::Full && range(1, j).len() == block[1])).collect()
+                let parts = all.map(|[i, j]| ([i, j], mask.exact_coverage(range(0, i), range(1, j))));
+                let seen = parts.filter(|(_, part)| *part != BlockCoverage::Empty);
+                seen.map(|([i, j], part)| ([i, j], part == BlockCoverage::Full && range(1, j).len() == block[1]))
+                    .collect()
             })
             .collect();
-        let computed = computed(&masks, &live, range);
+        let computed = choose_computed_masks(&masks, &live, range);
         let (mut unique, mut found) = (vec![], HashMap::<Vec<bool>, i32>::new());
         let (mut rows, mut columns) = (vec![], vec![]);
         for (mask, live) in masks.iter().zip(&live) {
@@ -433,10 +436,11 @@ impl MaskInfo {
             for &([i, j], whole) in live {
                 let (own, theirs) = (range(0, i), range(1, j));
                 let number = if whole {
-                    WHOLE
+                    UNMASKED_BLOCK
                 } else if !computed.is_empty() {
                     let at = |mask: &Mask| computed.iter().position(|m| m == mask);
-                    at(&mask.within(&own, &theirs)).or_else(|| at(mask)).expect("every mask is computed") as i32
+                    at(&mask.simplify_for_block(&own, &theirs)).or_else(|| at(mask)).expect("every mask is computed")
+                        as i32
                 } else {
                     let inside = |q: usize, k: usize| own.contains(&q) && theirs.contains(&k) && mask.sees(q, k);
                     let bits = (0..block[0] * block[1])
@@ -460,13 +464,13 @@ impl MaskInfo {
         Ok(MaskInfo {
             shape,
             block,
-            rows: Lists::new(client, masks.len(), &rows)?,
-            columns: Lists::new(client, masks.len(), &columns)?,
+            rows: BlockLists::new(client, masks.len(), &rows)?,
+            columns: BlockLists::new(client, masks.len(), &columns)?,
             partial: client.array(&unique, &[n, block[0], block[1]])?,
             computed: Computed { masks: computed, overhangs: !shape[1].is_multiple_of(block[1]) },
             heads: heads.len(),
             live: mask_of.iter().map(|&m| live[m].len()).sum(),
-            mask_of: table(client, &mask_of, &[heads.len()])?,
+            mask_of: upload_i32(client, &mask_of, &[heads.len()])?,
         })
     }
 
@@ -488,12 +492,12 @@ impl MaskInfo {
     /// # Errors
     /// Shapes or heads that do not fit, a soft-cap that is not positive.
     #[track_caller]
-    pub(crate) fn fits(&self, q: [usize; 4], k: [usize; 4], cap: Option<f32>) -> Result<Rules> {
+    pub(crate) fn check_operands(&self, q: [usize; 4], k: [usize; 4], cap: Option<f32>) -> Result<Rules> {
         if [q[2], k[2]] != self.shape || q[1] != self.heads {
             let message = format!("{} heads, {} queries and {} keys", q[1], q[2], k[2]);
             return wrong(format!("masks of {} heads and {:?} queries and keys for {message}", self.heads, self.shape));
         }
-        crate::decode_attention::group(q[1], k[1])?;
-        Ok(Rules { soft_cap: soft_cap(cap)?, ..Rules::default() })
+        crate::decode_attention::heads_per_key_head(q[1], k[1])?;
+        Ok(Rules { soft_cap: soft_cap_bits(cap)?, ..Rules::default() })
     }
 }

@@ -7,7 +7,7 @@ use syn::{BinOp, Expr, Ident, Pat, Token, Type, bracketed, parenthesized};
 
 /// Arguments of `#[kernel(..)]`.
 #[derive(Default)]
-pub(crate) struct Options {
+pub(crate) struct KernelOptions {
     /// Extents of the grid, slowest axis first.
     pub(crate) grid: Vec<Expr>,
     /// The tokens of `grid`, for errors.
@@ -34,7 +34,7 @@ pub(crate) struct Options {
 
 /// The role of a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
+pub(crate) enum ParameterRole {
     Input,
     Output,
     Prefetch,
@@ -52,8 +52,8 @@ pub(crate) struct Parameter {
     pub(crate) name: Ident,
     pub(crate) pat: Pat,
     pub(crate) ty: Type,
-    pub(crate) role: Role,
-    pub(crate) block: Option<Block>,
+    pub(crate) role: ParameterRole,
+    pub(crate) block: Option<BlockSpec>,
     /// Sizes of `#[scratch([..])]` or `#[prefetch([..])]`.
     pub(crate) sizes: Option<Vec<Expr>>,
     /// Other attributes, such as `#[cfg]`, which stay on the function's parameter.
@@ -63,7 +63,7 @@ pub(crate) struct Parameter {
 }
 
 /// The spec `#[block([dims] => [block], |..| (..), fill = ..)]`.
-pub(crate) struct Block {
+pub(crate) struct BlockSpec {
     pub(crate) dims: Vec<Expr>,
     /// Shape of a block; `None`: the whole array.
     pub(crate) block: Option<Vec<BlockSize>>,
@@ -109,12 +109,12 @@ impl Parse for BlockSize {
     }
 }
 
-impl Parse for Block {
+impl Parse for BlockSpec {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let content;
         bracketed!(content in input);
         let dims = Punctuated::<Expr, Token![,]>::parse_terminated(&content)?.into_iter().collect();
-        let mut block = Block {
+        let mut block = BlockSpec {
             dims,
             block: None,
             block_tokens: TokenStream::new(),
@@ -164,7 +164,7 @@ impl Parse for Block {
                 }
             };
             if again {
-                block.wrong.push(twice(&key));
+                block.wrong.push(duplicate_option_error(&key));
             }
         }
         Ok(block)
@@ -172,20 +172,20 @@ impl Parse for Block {
 }
 
 /// Error about an option that is given twice.
-fn twice(key: &Ident) -> syn::Error {
+fn duplicate_option_error(key: &Ident) -> syn::Error {
     syn::Error::new(key.span(), format!("`{key}` is given twice\n  help: keep one of them"))
 }
 
-impl Parse for Options {
+impl Parse for KernelOptions {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let mut options = Options::default();
+        let mut options = KernelOptions::default();
         let mut given: Vec<Ident> = vec![];
         while !input.is_empty() {
             let key = input.call(<Ident as syn::ext::IdentExt>::parse_any)?;
             if given.contains(&key) {
-                options.wrong.push(twice(&key));
+                options.wrong.push(duplicate_option_error(&key));
             }
-            option(&mut options, &key, input)?;
+            parse_option(&mut options, &key, input)?;
             given.push(key);
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
@@ -196,7 +196,7 @@ impl Parse for Options {
 }
 
 /// Reads the value of one option.
-fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
+fn parse_option(options: &mut KernelOptions, key: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
     match key.to_string().as_str() {
         "crate" => {
             input.parse::<Token![=]>()?;
@@ -224,7 +224,7 @@ fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Re
             let content;
             parenthesized!(content in input);
             options.allow = Punctuated::<Ident, Token![,]>::parse_terminated(&content)?.into_iter().collect();
-            for other in options.allow.iter().filter(|name| !ALLOWED.iter().any(|allowed| *name == allowed)) {
+            for other in options.allow.iter().filter(|name| !ALLOW_ARGUMENTS.iter().any(|allowed| *name == allowed)) {
                 let message = format!("unknown fault `{other}`\n  help: `allow` takes `overflow` and `lost_store`");
                 options.wrong.push(syn::Error::new(other.span(), message));
             }
@@ -255,7 +255,7 @@ fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Re
             options.tune_if = Some(input.parse()?);
         }
         other => {
-            options.wrong.push(syn::Error::new(key.span(), unknown(other)));
+            options.wrong.push(syn::Error::new(key.span(), unknown_option_message(other)));
             while !input.is_empty() && !input.peek(Token![,]) {
                 input.parse::<proc_macro2::TokenTree>()?;
             }
@@ -265,10 +265,10 @@ fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Re
 }
 
 /// Arguments that `allow(..)` takes.
-const ALLOWED: [&str; 2] = ["overflow", "lost_store"];
+const ALLOW_ARGUMENTS: [&str; 2] = ["overflow", "lost_store"];
 
 /// Message about an option that does not exist.
-fn unknown(key: &str) -> String {
+fn unknown_option_message(key: &str) -> String {
     let options =
         "`grid = (..)`, `semantics = (..)`, `assume(..)`, `allow(..)`, `tune(..)`, `tune_if = ..` and `crate = path`";
     format!("unknown kernel option `{key}`\n  help: options are {options}")
@@ -283,7 +283,7 @@ impl Errors {
         self.0.push(e);
     }
     /// Adds an error that points at these tokens; `help` says what to write instead.
-    pub(crate) fn at(&mut self, tokens: impl quote::ToTokens, message: impl Into<String>, help: &str) {
+    pub(crate) fn push_at(&mut self, tokens: impl quote::ToTokens, message: impl Into<String>, help: &str) {
         let message: String = message.into();
         let text = if help.is_empty() { message } else { format!("{message}\n  help: {help}") };
         self.push(syn::Error::new_spanned(tokens, text));

@@ -1,9 +1,9 @@
 //! The expansion of a kernel: a function that passes spec, index maps and the rewritten body to the launcher.
-use crate::ast::{Block, BlockSize, Errors, Options, Parameter, Role};
+use crate::ast::{BlockSize, BlockSpec, Errors, KernelOptions, Parameter, ParameterRole};
 use crate::attr;
 use crate::check;
-use crate::names::{Names, Sizes};
-use crate::rewrite::{Rewrite, dim_ident, idents, named};
+use crate::rewrite::{BodyRewriter, dim_ident, ident_from_name, idents};
+use crate::size_language::{SizeConversion, SizeNames};
 use crate::tune::{self, Combinations};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -15,23 +15,23 @@ use syn::{Expr, Ident, ItemFn, Type};
 pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>) -> TokenStream {
     let mut errors = Errors::default();
     errors.extend(known);
-    let mut options: Options = syn::parse2(attr).unwrap_or_else(|e| {
+    let mut options: KernelOptions = syn::parse2(attr).unwrap_or_else(|e| {
         errors.push(e);
-        Options { unread: true, ..Options::default() }
+        KernelOptions { unread: true, ..KernelOptions::default() }
     });
     errors.extend(std::mem::take(&mut options.wrong));
-    let parameters = attr::parameters(&mut f, &mut errors);
+    let parameters = attr::parse_parameters(&mut f, &mut errors);
     let consts = f.sig.generics.const_params().map(|c| c.ident.to_string()).collect();
-    let mut names = Names::collect(consts, &parameters);
-    names.check_bound(&parameters, &mut errors);
+    let mut names = SizeNames::collect(consts, &parameters);
+    names.report_unsized_outputs(&parameters, &mut errors);
     let root = match &options.root {
         Some(path) => quote!(#path::__private),
         None => quote!(::pallas_rt::__private),
     };
-    let found = check::kernel(&f, &options, &parameters, &names, &mut errors);
-    let tuned = tune::combinations(&f, &options, &parameters, &mut errors);
+    let found = check::check_kernel(&f, &options, &parameters, &names, &mut errors);
+    let tuned = tune::read_combinations(&f, &options, &parameters, &mut errors);
     f.attrs.retain(|a| !check::is_kernel(a));
-    let kernel = Kernel { options, parameters, names, root, tuned };
+    let kernel = ParsedKernel { options, parameters, names, root, tuned };
     // If only shapes are wrong, the code is valid Rust, and rustc's own errors appear as well.
     let code = kernel.function(&f, &found, &mut errors);
     if errors.is_empty() {
@@ -42,21 +42,21 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>
 }
 
 /// A kernel whose attribute and signature are read.
-struct Kernel {
-    options: Options,
+struct ParsedKernel {
+    options: KernelOptions,
     parameters: Vec<Parameter>,
-    names: Names,
+    names: SizeNames,
     root: TokenStream,
     tuned: Option<Combinations>,
 }
 
-impl Kernel {
+impl ParsedKernel {
     /// Parameters that are operands, with their indices: all but `#[fixed]` and `#[dim]`.
     fn operands(&self) -> impl Iterator<Item = (usize, &Parameter)> {
-        self.parameters.iter().filter(|p| !matches!(p.role, Role::Fixed | Role::Dim)).enumerate()
+        self.parameters.iter().filter(|p| !matches!(p.role, ParameterRole::Fixed | ParameterRole::Dim)).enumerate()
     }
-    fn outputs(&self) -> usize {
-        self.parameters.iter().filter(|p| p.role == Role::Output).count()
+    fn output_count(&self) -> usize {
+        self.parameters.iter().filter(|p| p.role == ParameterRole::Output).count()
     }
 
     /// Parameters and result of the expanded function, `pub fn k<const BQ: usize>(x: impl Input, scale: f32)`. For a
@@ -66,15 +66,15 @@ impl Kernel {
         let takes = |p: &Parameter| {
             let (name, attrs) = (&p.name, &p.attrs);
             let ty = match p.role {
-                Role::Input | Role::Prefetch => quote!(impl #root::Input),
-                Role::Output | Role::Scratch => return None,
-                Role::Fixed => lasting(&p.ty, tuned),
-                Role::Param | Role::Dim => p.ty.to_token_stream(),
+                ParameterRole::Input | ParameterRole::Prefetch => quote!(impl #root::Input),
+                ParameterRole::Output | ParameterRole::Scratch => return None,
+                ParameterRole::Fixed => fixed_parameter_type(&p.ty, tuned),
+                ParameterRole::Param | ParameterRole::Dim => p.ty.to_token_stream(),
             };
             Some(quote!(#(#attrs)* #name: #ty))
         };
-        let arrays = (0..self.outputs()).map(|_| quote!(#root::Array));
-        let result = if self.outputs() == 1 { quote!(#root::Array) } else { quote!((#(#arrays),*)) };
+        let arrays = (0..self.output_count()).map(|_| quote!(#root::Array));
+        let result = if self.output_count() == 1 { quote!(#root::Array) } else { quote!((#(#arrays),*)) };
         (self.parameters.iter().filter_map(takes).collect(), result)
     }
 
@@ -87,7 +87,7 @@ impl Kernel {
         let tuned = self.options.tune.as_ref().map(|lists| {
             let names: HashSet<String> = lists.iter().flat_map(|e| idents(e.to_token_stream())).collect();
             let is_tuned = |ident: &Ident| names.contains(&ident.to_string());
-            let (own, params) = (tune::name(f), tune::generics(f, &is_tuned));
+            let (own, params) = (tune::tuned_name(f), tune::untuned_generics(f, &is_tuned));
             quote! {
                 #[allow(warnings, reason = "the kernel's errors come first")]
                 #vis fn #own<#(#params),*>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
@@ -125,21 +125,21 @@ impl Kernel {
         let (params, clause) = (&f.sig.generics.params, &f.sig.generics.where_clause);
         let tuned = self.tuned.as_ref().map(|found| {
             let (inputs, result) = self.signature(true);
-            tune::function(root, f, &self.parameters, found, &inputs, &result)
+            tune::tuned_function(root, f, &self.parameters, found, &inputs, &result)
         });
         let (site, spec) = self.site_and_spec(f, errors);
         let arguments = self.operands().filter_map(|(_, p)| {
             let name = &p.name;
             match p.role {
-                Role::Input | Role::Prefetch => Some(quote!(#root::arg(#name))),
-                Role::Param => Some(quote!(#root::param(#name))),
+                ParameterRole::Input | ParameterRole::Prefetch => Some(quote!(#root::arg(#name))),
+                ParameterRole::Param => Some(quote!(#root::param(#name))),
                 _ => None,
             }
         });
         let maps: Vec<TokenStream> = self.operands().filter_map(|(slot, p)| self.index_map(slot, p)).collect();
         let (body, found) = (self.body(f, errors), found.tokens());
         let (mixed, track_caller) = (Span::mixed_site(), track_caller(f));
-        let outputs: Vec<Ident> = (0..self.outputs()).map(|i| Ident::new(&format!("output{i}"), mixed)).collect();
+        let outputs: Vec<Ident> = (0..self.output_count()).map(|i| Ident::new(&format!("output{i}"), mixed)).collect();
         quote_spanned! {mixed=>
             #(#attrs)*
             #track_caller
@@ -157,8 +157,8 @@ impl Kernel {
     /// Tokens of `let outer = ..; let fixed = ..; let site = Site { .. };`, and of `const { &Declared { .. } }`.
     fn site_and_spec(&self, f: &ItemFn, errors: &mut Errors) -> (TokenStream, TokenStream) {
         let (root, name) = (&self.root, f.sig.ident.to_string());
-        let mut sizes = Sizes { root, errors, outer: vec![] };
-        let grid: Vec<TokenStream> = self.options.grid.iter().map(|e| self.names.dim(&mut sizes, e)).collect();
+        let mut sizes = SizeConversion { root, errors, outer: vec![] };
+        let grid: Vec<TokenStream> = self.options.grid.iter().map(|e| self.names.size_tokens(&mut sizes, e)).collect();
         let semantics: Vec<TokenStream> = match &self.options.semantics {
             None => grid.iter().map(|_| quote!(#root::Semantics::Parallel)).collect(),
             Some((names, _)) => names
@@ -177,11 +177,11 @@ impl Kernel {
             .assume
             .iter()
             .map(|(a, b)| {
-                let (a, b) = (self.names.dim(&mut sizes, a), self.names.dim(&mut sizes, b));
+                let (a, b) = (self.names.size_tokens(&mut sizes, a), self.names.size_tokens(&mut sizes, b));
                 quote!((#a, #b))
             })
             .collect();
-        let given = self.parameters.iter().filter(|p| p.role == Role::Dim).map(|p| {
+        let given = self.parameters.iter().filter(|p| p.role == ParameterRole::Dim).map(|p| {
             let (ident, text) = (&p.name, p.name.to_string());
             quote!((#text, #ident as i64))
         });
@@ -217,23 +217,23 @@ impl Kernel {
     }
 
     /// Tokens of an operand's declaration: `DeclaredOperand { name: "x", kind: Kind::Input, .. }`.
-    fn operand(&self, p: &Parameter, sizes: &mut Sizes<'_>) -> TokenStream {
+    fn operand(&self, p: &Parameter, sizes: &mut SizeConversion<'_>) -> TokenStream {
         let (root, name) = (&self.root, p.name.to_string());
         let kind = match p.role {
-            Role::Input => quote!(Input),
-            Role::Output => quote!(Output),
-            Role::Prefetch => quote!(Prefetch),
-            Role::Scratch => quote!(Scratch),
-            Role::Param | Role::Fixed | Role::Dim => quote!(Param),
+            ParameterRole::Input => quote!(Input),
+            ParameterRole::Output => quote!(Output),
+            ParameterRole::Prefetch => quote!(Prefetch),
+            ParameterRole::Scratch => quote!(Scratch),
+            ParameterRole::Param | ParameterRole::Fixed | ParameterRole::Dim => quote!(Param),
         };
-        let dtype = match self.element(p, sizes.errors) {
+        let dtype = match self.element_type(p, sizes.errors) {
             Some(t) => quote!(<#t as #root::Elem>::DTYPE),
             None => quote!(#root::DType::F32),
         };
         let none = || quote!(::core::option::Option::None);
         let some = |x: TokenStream| quote!(::core::option::Option::Some(#x));
         let mut list = |list: &[Expr]| {
-            let dims: Vec<TokenStream> = list.iter().map(|e| self.names.dim(sizes, e)).collect();
+            let dims: Vec<TokenStream> = list.iter().map(|e| self.names.size_tokens(sizes, e)).collect();
             some(quote!(&[#(#dims),*]))
         };
         let (mut dims, mut block, mut fill, mut empty, mut alias) = (none(), none(), none(), none(), none());
@@ -249,12 +249,12 @@ impl Kernel {
             }
             let mut number = |e: &Option<Expr>| {
                 let Some(e) = e else { return none() };
-                let at = sizes.outer(quote!(((#e) as f64).to_bits()));
+                let at = sizes.add_outer_constant(quote!(((#e) as f64).to_bits()));
                 some(quote!(#at))
             };
             (fill, empty) = (number(&b.fill), number(&b.empty));
             if let Some(e) = &b.buffered {
-                let at = sizes.outer(quote!(((#e) as u32) as u64));
+                let at = sizes.add_outer_constant(quote!(((#e) as u32) as u64));
                 buffered = some(quote!(#at));
             }
             if let Some(a) = &b.alias {
@@ -271,13 +271,13 @@ impl Kernel {
     }
 
     /// Element type of a parameter.
-    fn element(&self, p: &Parameter, errors: &mut Errors) -> Option<TokenStream> {
+    fn element_type(&self, p: &Parameter, errors: &mut Errors) -> Option<TokenStream> {
         let root = &self.root;
-        if p.role == Role::Param {
+        if p.role == ParameterRole::Param {
             let ty = &p.ty;
             return Some(quote!(<#ty as #root::ParamValue>::Element));
         }
-        match attr::element(p) {
+        match attr::element_type(p) {
             Ok(t) => Some(t.to_token_stream()),
             Err(e) => {
                 errors.push(e);
@@ -287,16 +287,16 @@ impl Kernel {
     }
 
     /// Tokens of the block's extent along one dimension.
-    fn block_size(&self, size: &BlockSize, sizes: &mut Sizes<'_>) -> TokenStream {
+    fn block_size(&self, size: &BlockSize, sizes: &mut SizeConversion<'_>) -> TokenStream {
         let root = &self.root;
         match size {
             BlockSize::Squeezed => quote!(#root::BlockDim::Squeezed),
             BlockSize::Blocked(e) => {
-                let e = self.names.dim(sizes, e);
+                let e = self.names.size_tokens(sizes, e);
                 quote!(#root::BlockDim::Blocked(#e))
             }
             BlockSize::Element(parts) => {
-                let [size, low, high] = parts.each_ref().map(|e| self.names.dim(sizes, e));
+                let [size, low, high] = parts.each_ref().map(|e| self.names.size_tokens(sizes, e));
                 quote!(#root::BlockDim::Element { size: #size, low: #low, high: #high })
             }
         }
@@ -305,7 +305,7 @@ impl Kernel {
     /// Tokens of an index map:
     /// `(0, &|frame| { let (b, i) = (frame.program(0), frame.program(1)); indices((b, i, 0)) })`.
     fn index_map(&self, slot: usize, p: &Parameter) -> Option<TokenStream> {
-        let block: &Block = p.block.as_ref()?;
+        let block: &BlockSpec = p.block.as_ref()?;
         let map = block.map.as_ref()?;
         let (root, frame) = (&self.root, Ident::new("frame", Span::mixed_site()));
         let axes = 0..map.inputs.len();
@@ -324,11 +324,12 @@ impl Kernel {
         let mut rename = RenameDims { dims: dims.iter().map(|d| (*d).clone()).collect() };
         entries.iter_mut().for_each(|e| rename.visit_expr_mut(e));
         let lets = dims.iter().map(|d| {
-            let ident = dim_ident(&named(d));
+            let ident = dim_ident(&ident_from_name(d));
             quote!(#[allow(non_snake_case, reason = "dimensions keep their names")] let #ident = #frame.dim(#d);)
         });
-        let prefetches =
-            self.operands().filter(|(_, p)| p.role == Role::Prefetch && mentioned.contains(&p.name.to_string()));
+        let prefetches = self
+            .operands()
+            .filter(|(_, p)| p.role == ParameterRole::Prefetch && mentioned.contains(&p.name.to_string()));
         let tables = prefetches.map(|(slot, p)| {
             let (name, ty) = (&p.name, &p.ty);
             quote!(let #name: #ty = #frame.prefetch(#slot);)
@@ -353,19 +354,20 @@ impl Kernel {
     fn body(&self, f: &ItemFn, errors: &mut Errors) -> TokenStream {
         let (root, frame) = (&self.root, Ident::new("frame", Span::mixed_site()));
         let mut block = (*f.block).clone();
-        let fixed = self.parameters.iter().filter(|p| p.role == Role::Fixed).map(|p| p.name.to_string());
+        let fixed = self.parameters.iter().filter(|p| p.role == ParameterRole::Fixed).map(|p| p.name.to_string());
         let host = self.names.consts.iter().cloned().chain(fixed).collect();
-        let mut rewrite = Rewrite::new(root.clone(), host);
+        let mut rewrite = BodyRewriter::new(root.clone(), host);
         let is_usize = |ty: &Type| matches!(ty, Type::Path(p) if p.path.is_ident("usize"));
         rewrite.sizes.extend(self.names.statics.iter().filter(|n| self.names.dims.contains(*n)).cloned());
         rewrite.sizes.extend(f.sig.generics.const_params().filter(|c| is_usize(&c.ty)).map(|c| c.ident.to_string()));
-        let fixed = self.parameters.iter().filter(|p| p.role == Role::Fixed && is_usize(&p.ty));
+        let fixed = self.parameters.iter().filter(|p| p.role == ParameterRole::Fixed && is_usize(&p.ty));
         rewrite.sizes.extend(fixed.map(|p| p.name.to_string()));
-        for p in self.parameters.iter().filter(|p| p.role != Role::Dim) {
+        for p in self.parameters.iter().filter(|p| p.role != ParameterRole::Dim) {
             rewrite.declare(&p.name);
         }
         let mentioned = idents(block.to_token_stream());
-        let dims: Vec<Ident> = self.names.dims.iter().filter(|d| mentioned.contains(*d)).map(|d| named(d)).collect();
+        let dims: Vec<Ident> =
+            self.names.dims.iter().filter(|d| mentioned.contains(*d)).map(|d| ident_from_name(d)).collect();
         for d in &dims {
             rewrite.declare(d);
             rewrite.dims.insert(d.to_string());
@@ -384,16 +386,16 @@ impl Kernel {
         let slots = self.operands().map(|(slot, p)| {
             let ty = &p.ty;
             // An operand may be used only in specs; the check reports operands that are not used at all.
-            let quiet = (!mentioned.contains(&p.name.to_string()) && p.role != Role::Param)
+            let quiet = (!mentioned.contains(&p.name.to_string()) && p.role != ParameterRole::Param)
                 .then(|| quote!(#[allow(unused_variables, reason = "it serves specs alone")]));
             let pat = &p.pat;
             let pat = quote!(#quiet #pat);
             match p.role {
-                Role::Input => (quote!(#pat: #ty), quote!(#frame.input(#slot))),
-                Role::Output => (quote!(#pat: #ty), quote!(#frame.output(#slot))),
-                Role::Prefetch => (quote!(#pat: #ty), quote!(#frame.prefetch(#slot))),
-                Role::Scratch => (quote!(#pat: #ty), quote!(#frame.scratch(#slot))),
-                Role::Param | Role::Fixed | Role::Dim => {
+                ParameterRole::Input => (quote!(#pat: #ty), quote!(#frame.input(#slot))),
+                ParameterRole::Output => (quote!(#pat: #ty), quote!(#frame.output(#slot))),
+                ParameterRole::Prefetch => (quote!(#pat: #ty), quote!(#frame.prefetch(#slot))),
+                ParameterRole::Scratch => (quote!(#pat: #ty), quote!(#frame.scratch(#slot))),
+                ParameterRole::Param | ParameterRole::Fixed | ParameterRole::Dim => {
                     (quote!(#pat: #root::Scalar<<#ty as #root::ParamValue>::Element>), quote!(#frame.param(#slot)))
                 }
             }
@@ -411,7 +413,7 @@ impl Kernel {
 
 /// Type of a `#[fixed]` parameter. An `impl Fn(..)` must outlive the call, since it is compared by type, and be `Sync`,
 /// so that it has no interior that a staged region could change; for a tuned call it must be `Clone`.
-fn lasting(ty: &Type, tuned: bool) -> TokenStream {
+fn fixed_parameter_type(ty: &Type, tuned: bool) -> TokenStream {
     match ty {
         Type::ImplTrait(t) => {
             let (bounds, clone) = (&t.bounds, tuned.then(|| quote!(+ ::core::clone::Clone)));

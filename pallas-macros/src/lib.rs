@@ -9,12 +9,12 @@
 mod ast;
 mod attr;
 mod check;
+mod derive_tree;
 mod expand;
-mod names;
 mod rewrite;
+mod size_language;
 #[cfg(test)]
 mod tests;
-mod tree;
 mod tune;
 
 use proc_macro2::TokenStream;
@@ -63,25 +63,25 @@ pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> p
 /// | `#[tree(crate = path)]` on the type | the path of `pallas_rt`, if that is renamed |
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn derive_tree(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    tree::derive(item.into()).into()
+    derive_tree::derive(item.into()).into()
 }
 
 /// Expands [`kernel`], on tokens that exist without a compiler.
 fn kernel_tokens(attr: TokenStream, item: TokenStream) -> TokenStream {
     match syn::parse2::<ItemFn>(item.clone()) {
         Ok(f) => expand::expand(attr, f, None),
-        Err(e) => match other_item(&item) {
+        Err(e) => match not_a_function_error(&item) {
             Some(e) => {
                 let error = e.to_compile_error();
                 quote!(#item const _: () = { #error };)
             }
-            None => broken(attr, item, e),
+            None => expand_broken_function(attr, item, e),
         },
     }
 }
 
 /// Returns the error about an item that is not a function; `None` if the item does not parse.
-fn other_item(item: &TokenStream) -> Option<syn::Error> {
+fn not_a_function_error(item: &TokenStream) -> Option<syn::Error> {
     let at = match syn::parse2(item.clone()).ok()? {
         syn::Item::Struct(i) => i.struct_token.to_token_stream(),
         syn::Item::Enum(i) => i.enum_token.to_token_stream(),
@@ -100,7 +100,7 @@ fn other_item(item: &TokenStream) -> Option<syn::Error> {
 }
 
 /// Expands a function whose body does not parse (rustc has reported it): keeps the signature, so that callers resolve.
-fn broken(attr: TokenStream, item: TokenStream, e: syn::Error) -> TokenStream {
+fn expand_broken_function(attr: TokenStream, item: TokenStream, e: syn::Error) -> TokenStream {
     type Head = (Vec<syn::Attribute>, syn::Visibility, syn::Signature, TokenStream);
     let head = |input: ParseStream<'_>| -> syn::Result<Head> {
         Ok((input.call(syn::Attribute::parse_outer)?, input.parse()?, input.parse()?, input.parse()?))

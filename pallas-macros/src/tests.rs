@@ -201,7 +201,7 @@ fn hostile_types_give_tokens() {
             item = mutate(item, &mut (at as isize), &mut random);
         }
         let text = item.to_string();
-        let code = crate::tree::derive(item).to_string();
+        let code = crate::derive_tree::derive(item).to_string();
         derived += usize::from(!code.contains("compile_error"));
         let readable = code.parse::<TokenStream>().is_ok() || text.parse::<TokenStream>().is_err();
         assert!(!code.is_empty() && readable, "{text}");

@@ -9,14 +9,14 @@
 //!     call(which, x, scale)
 //! }
 //! ```
-use crate::ast::{Errors, Options, Parameter, Role};
+use crate::ast::{Errors, KernelOptions, Parameter, ParameterRole};
 use crate::rewrite::idents;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{BinOp, Expr, Ident, ItemFn, UnOp};
 
 /// Maximum number of combinations: each is compiled with the program, and timed.
-const MOST: usize = 64;
+const MAX_COMBINATIONS: usize = 64;
 
 /// Combinations of sizes to time.
 pub(crate) struct Combinations {
@@ -26,22 +26,26 @@ pub(crate) struct Combinations {
 }
 
 /// Reads the combinations that the options declare; each mistake is one error at the user's token.
-pub(crate) fn combinations(
+pub(crate) fn read_combinations(
     f: &ItemFn,
-    options: &Options,
+    options: &KernelOptions,
     parameters: &[Parameter],
     errors: &mut Errors,
 ) -> Option<Combinations> {
     let Some(lists) = &options.tune else {
         if let Some(condition) = &options.tune_if {
-            errors.at(condition, "`tune_if` chooses among candidates, and there are none", "add `tune(BQ = [32, 64])`");
+            errors.push_at(
+                condition,
+                "`tune_if` chooses among candidates, and there are none",
+                "add `tune(BQ = [32, 64])`",
+            );
         }
         return None;
     };
     let (mut names, mut values): (Vec<Ident>, Vec<Vec<u64>>) = (vec![], vec![vec![]]);
     let mut right = true;
     for entry in lists {
-        match list(f, entry, &names, parameters) {
+        match read_candidates(f, entry, &names, parameters) {
             Ok((name, sizes)) => {
                 // The last name changes fastest.
                 let with = |v: &Vec<u64>| sizes.iter().map(|&n| v.iter().copied().chain([n]).collect()).collect();
@@ -55,7 +59,7 @@ pub(crate) fn combinations(
         }
     }
     if names.is_empty() && right {
-        errors.at(&f.sig.ident, "`tune()` names no sizes", "write `tune(BQ = [32, 64], BK = [16, 32])`");
+        errors.push_at(&f.sig.ident, "`tune()` names no sizes", "write `tune(BQ = [32, 64], BK = [16, 32])`");
     }
     if names.is_empty() || !right {
         return None;
@@ -74,20 +78,29 @@ pub(crate) fn combinations(
         }
         if values.is_empty() {
             let help = "every combination is left out; change the lists or the condition";
-            errors.at(condition, "no combination of candidates satisfies this", help);
+            errors.push_at(condition, "no combination of candidates satisfies this", help);
             return None;
         }
     }
-    if values.len() > MOST {
+    if values.len() > MAX_COMBINATIONS {
         let message = format!("{} combinations: each is compiled with the program and timed", values.len());
-        errors.at(lists.last(), message, &format!("at most {MOST}; shorten the lists, or leave some out by `tune_if`"));
+        errors.push_at(
+            lists.last(),
+            message,
+            &format!("at most {MAX_COMBINATIONS}; shorten the lists, or leave some out by `tune_if`"),
+        );
         return None;
     }
     Some(Combinations { names, values })
 }
 
 /// Reads the candidates of one size: `BQ = [32, 64]`.
-fn list(f: &ItemFn, entry: &Expr, names: &[Ident], parameters: &[Parameter]) -> syn::Result<(Ident, Vec<u64>)> {
+fn read_candidates(
+    f: &ItemFn,
+    entry: &Expr,
+    names: &[Ident],
+    parameters: &[Parameter],
+) -> syn::Result<(Ident, Vec<u64>)> {
     let refuse =
         |tokens: &dyn ToTokens, message: String| Err(syn::Error::new_spanned(tokens.to_token_stream(), message));
     let shape = || refuse(entry, "`tune` takes lists of sizes\n  help: write `tune(BQ = [32, 64])`".into());
@@ -108,7 +121,7 @@ fn list(f: &ItemFn, entry: &Expr, names: &[Ident], parameters: &[Parameter]) -> 
     let sizes_blocks = blocks.into_iter().any(|b| idents(b.block_tokens.clone()).contains(&name.to_string()));
     let mut sizes = vec![];
     for e in &array.elems {
-        match number(e) {
+        match integer_literal(e) {
             Some(0) if sizes_blocks => {
                 return refuse(
                     e,
@@ -128,7 +141,7 @@ fn list(f: &ItemFn, entry: &Expr, names: &[Ident], parameters: &[Parameter]) -> 
 }
 
 /// The value of an integer literal.
-fn number(e: &Expr) -> Option<u64> {
+fn integer_literal(e: &Expr) -> Option<u64> {
     match e {
         Expr::Lit(l) => match &l.lit {
             syn::Lit::Int(n) => n.base10_parse().ok(),
@@ -140,7 +153,7 @@ fn number(e: &Expr) -> Option<u64> {
 
 /// A value in a `tune_if` expression.
 #[derive(Clone, Copy, PartialEq)]
-enum Value {
+enum ConditionValue {
     Number(i128),
     Truth(bool),
 }
@@ -148,24 +161,26 @@ enum Value {
 /// Returns whether a combination satisfies `tune_if`.
 fn holds(condition: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<bool> {
     match evaluate(condition, names, values)? {
-        Value::Truth(holds) => Ok(holds),
-        Value::Number(_) => Err(unclear(condition)),
+        ConditionValue::Truth(holds) => Ok(holds),
+        ConditionValue::Number(_) => Err(unsupported_condition_error(condition)),
     }
 }
 
 /// Error about an expression that `tune_if` does not support.
-fn unclear(e: &Expr) -> syn::Error {
+fn unsupported_condition_error(e: &Expr) -> syn::Error {
     let message = "`tune_if` compares tuned sizes and numbers\n  help: write `tune_if = BQ >= BK && BQ * BK <= 4096`";
     syn::Error::new_spanned(e, message)
 }
 
 /// Evaluates a `tune_if` expression for a combination of sizes.
-fn evaluate(e: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<Value> {
+fn evaluate(e: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<ConditionValue> {
     let again = |e: &Expr| evaluate(e, names, values);
     Ok(match e {
         Expr::Paren(p) => again(&p.expr)?,
         Expr::Group(g) => again(&g.expr)?,
-        Expr::Lit(_) => Value::Number(i128::from(number(e).ok_or_else(|| unclear(e))?)),
+        Expr::Lit(_) => {
+            ConditionValue::Number(i128::from(integer_literal(e).ok_or_else(|| unsupported_condition_error(e))?))
+        }
         Expr::Path(p) => {
             let found = p.path.get_ident().and_then(|name| names.iter().position(|n| n == name));
             let Some(at) = found else {
@@ -174,21 +189,23 @@ fn evaluate(e: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<Value> {
                 let message = format!("`{text}` is not tuned\n  help: `tune_if` compares {known} and numbers");
                 return Err(syn::Error::new_spanned(p, message));
             };
-            Value::Number(i128::from(values[at]))
+            ConditionValue::Number(i128::from(values[at]))
         }
         Expr::Unary(u) => match (&u.op, again(&u.expr)?) {
-            (UnOp::Not(_), Value::Truth(x)) => Value::Truth(!x),
-            (UnOp::Neg(_), Value::Number(x)) => Value::Number(-x),
-            _ => return Err(unclear(e)),
+            (UnOp::Not(_), ConditionValue::Truth(x)) => ConditionValue::Truth(!x),
+            (UnOp::Neg(_), ConditionValue::Number(x)) => ConditionValue::Number(-x),
+            _ => return Err(unsupported_condition_error(e)),
         },
-        Expr::Binary(b) => binary(&b.op, again(&b.left)?, again(&b.right)?).ok_or_else(|| unclear(e))?,
-        _ => return Err(unclear(e)),
+        Expr::Binary(b) => {
+            binary(&b.op, again(&b.left)?, again(&b.right)?).ok_or_else(|| unsupported_condition_error(e))?
+        }
+        _ => return Err(unsupported_condition_error(e)),
     })
 }
 
 /// Evaluates a binary operator; `None` if it is not defined for the operands.
-fn binary(op: &BinOp, a: Value, b: Value) -> Option<Value> {
-    use Value::{Number, Truth};
+fn binary(op: &BinOp, a: ConditionValue, b: ConditionValue) -> Option<ConditionValue> {
+    use ConditionValue::{Number, Truth};
     Some(match (op, a, b) {
         (BinOp::And(_), Truth(a), Truth(b)) => Truth(a && b),
         (BinOp::Or(_), Truth(a), Truth(b)) => Truth(a || b),
@@ -208,12 +225,12 @@ fn binary(op: &BinOp, a: Value, b: Value) -> Option<Value> {
 }
 
 /// Name of the function that tunes: the kernel's with the suffix `_tuned`.
-pub(crate) fn name(f: &ItemFn) -> Ident {
+pub(crate) fn tuned_name(f: &ItemFn) -> Ident {
     format_ident!("{}_tuned", f.sig.ident, span = f.sig.ident.span())
 }
 
 /// Generic parameters of the kernel without those that are tuned.
-pub(crate) fn generics<'a>(
+pub(crate) fn untuned_generics<'a>(
     f: &'a ItemFn,
     is_tuned: &'a dyn Fn(&Ident) -> bool,
 ) -> impl Iterator<Item = &'a syn::GenericParam> {
@@ -222,7 +239,7 @@ pub(crate) fn generics<'a>(
 }
 
 /// The function that times the combinations and runs the fastest one.
-pub(crate) fn function(
+pub(crate) fn tuned_function(
     root: &TokenStream,
     f: &ItemFn,
     parameters: &[Parameter],
@@ -231,14 +248,14 @@ pub(crate) fn function(
     result: &TokenStream,
 ) -> TokenStream {
     let mixed = Span::mixed_site();
-    let (vis, kernel, own, clause) = (&f.vis, &f.sig.ident, name(f), &f.sig.generics.where_clause);
+    let (vis, kernel, own, clause) = (&f.vis, &f.sig.ident, tuned_name(f), &f.sig.generics.where_clause);
     let (kernel_name, names) = (kernel.to_string(), &found.names);
     let is_tuned = |ident: &Ident| names.contains(ident);
-    let params = generics(f, &is_tuned);
+    let params = untuned_generics(f, &is_tuned);
     let (call, which) = (Ident::new("call", mixed), Ident::new("which", mixed));
     let taken: Vec<&Parameter> =
-        parameters.iter().filter(|p| !matches!(p.role, Role::Output | Role::Scratch)).collect();
-    let is_array = |p: &&&Parameter| matches!(p.role, Role::Input | Role::Prefetch);
+        parameters.iter().filter(|p| !matches!(p.role, ParameterRole::Output | ParameterRole::Scratch)).collect();
+    let is_array = |p: &&&Parameter| matches!(p.role, ParameterRole::Input | ParameterRole::Prefetch);
     let all: Vec<&Ident> = taken.iter().map(|p| &p.name).collect();
     let arrays: Vec<&Ident> = taken.iter().filter(is_array).map(|p| &p.name).collect();
     let declared = taken.iter().map(|p| {
@@ -258,7 +275,7 @@ pub(crate) fn function(
     });
     let called = Ident::new("called", mixed);
     let (fixed, keys) = (Ident::new("fixed", mixed), fixed_keys(parameters, root));
-    let given = parameters.iter().filter(|p| p.role == Role::Dim).map(|p| &p.name);
+    let given = parameters.iter().filter(|p| p.role == ParameterRole::Dim).map(|p| &p.name);
     let texts = names.iter().map(Ident::to_string);
     let values = found.values.iter().map(|v| quote!(&[#(#v),*]));
     let docs = f.attrs.iter().filter(|a| a.path().is_ident("doc") || a.path().is_ident("cfg"));
@@ -296,7 +313,7 @@ pub(crate) fn function(
 
 /// Tokens of the keys of `#[fixed]` values, on which a trace depends: `[Fixed(&causal).fixed_key()]`.
 pub(crate) fn fixed_keys(parameters: &[Parameter], root: &TokenStream) -> TokenStream {
-    let fixed: Vec<&Ident> = parameters.iter().filter(|p| p.role == Role::Fixed).map(|p| &p.name).collect();
+    let fixed: Vec<&Ident> = parameters.iter().filter(|p| p.role == ParameterRole::Fixed).map(|p| &p.name).collect();
     let count = fixed.len();
     if count == 0 {
         return quote!([] as [#root::FixedKey<'_>; #count]);

@@ -9,6 +9,6 @@ use pallas_ir::{Loc, Type};
 
 /// Converts a collective of a graph to the form that engines run; results have the type `gives`, `at` is the user's
 /// line.
-pub(crate) fn resolved(op: &Collective, gives: &Type, at: Loc) -> ResolvedCollective {
-    ResolvedCollective::new(op.name(), &op.mesh, &op.axes, op.forms(), gives, at)
+pub(crate) fn resolve_collective(op: &Collective, gives: &Type, at: Loc) -> ResolvedCollective {
+    ResolvedCollective::new(op.name(), &op.mesh, &op.axes, op.member_forms(), gives, at)
 }

@@ -14,14 +14,14 @@
 //! assert!((kernel.std(..).to_vec::<f32>()?[0] - (1.0f32 / 144.0).sqrt()).abs() < 3e-3);
 //! # Ok::<(), pallas_rt::Error>(())
 //! ```
-use crate::array::{Array, axis_of};
+use crate::array::{Array, canonicalize_axis};
 use crate::random::{self, Key};
 use pallas_device::error::{Error, Result};
 use pallas_ir::{At, DType, Diag, Literal, Loc};
 use std::f64::consts::SQRT_2;
 
 /// Standard deviation of standard normal numbers that are between -2 and 2.
-const OF_TRUNCATED: f64 = 0.879_625_661_034_239_8;
+const TRUNCATED_NORMAL_DEVIATION: f64 = 0.879_625_661_034_239_8;
 
 /// A distribution of weights; see the [module](self).
 #[derive(Clone, Debug)]
@@ -38,8 +38,8 @@ enum InitializerKind {
     Constant(f64),
     Uniform(f64),
     Normal(f64),
-    Truncated { deviation: f64, lower: f64, upper: f64 },
-    Scaled { scale: f64, mode: Fan, distribution: Distribution },
+    TruncatedNormal { deviation: f64, lower: f64, upper: f64 },
+    VarianceScaling { scale: f64, mode: Fan, distribution: Distribution },
     Orthogonal { scale: f64, column_axis: isize },
     DeltaOrthogonal { scale: f64, column_axis: isize },
 }
@@ -68,12 +68,12 @@ pub enum Distribution {
     Uniform,
 }
 
-fn of(kind: InitializerKind) -> Initializer {
+fn from_kind(kind: InitializerKind) -> Initializer {
     Initializer { kind, in_axes: vec![-2], out_axes: vec![-1], batch_axes: vec![] }
 }
 
-fn scaled(scale: f64, mode: Fan, distribution: Distribution) -> Initializer {
-    of(InitializerKind::Scaled { scale, mode, distribution })
+fn new_variance_scaling(scale: f64, mode: Fan, distribution: Distribution) -> Initializer {
+    from_kind(InitializerKind::VarianceScaling { scale, mode, distribution })
 }
 
 /// Weights that are zeros.
@@ -91,25 +91,25 @@ pub fn ones() -> Initializer {
 /// `value` as every element.
 #[must_use]
 pub fn constant(value: f64) -> Initializer {
-    of(InitializerKind::Constant(value))
+    from_kind(InitializerKind::Constant(value))
 }
 
 /// Uniform numbers in [0, `scale`); JAX's default is 0.01.
 #[must_use]
 pub fn uniform(scale: f64) -> Initializer {
-    of(InitializerKind::Uniform(scale))
+    from_kind(InitializerKind::Uniform(scale))
 }
 
 /// Normal numbers with this standard deviation; JAX's default is 0.01.
 #[must_use]
 pub fn normal(deviation: f64) -> Initializer {
-    of(InitializerKind::Normal(deviation))
+    from_kind(InitializerKind::Normal(deviation))
 }
 
 /// Normal numbers between `lower` and `upper`, times `deviation`; JAX's defaults are -2, 2 and 0.01.
 #[must_use]
 pub fn truncated_normal(deviation: f64, lower: f64, upper: f64) -> Initializer {
-    of(InitializerKind::Truncated { deviation, lower, upper })
+    from_kind(InitializerKind::TruncatedNormal { deviation, lower, upper })
 }
 
 /// Numbers with a variance of `scale` divided by the number that `mode` names, of this distribution.
@@ -118,57 +118,57 @@ pub fn truncated_normal(deviation: f64, lower: f64, upper: f64) -> Initializer {
 /// times the extents of all other axes but the batch's.
 #[must_use]
 pub fn variance_scaling(scale: f64, mode: Fan, distribution: Distribution) -> Initializer {
-    scaled(scale, mode, distribution)
+    new_variance_scaling(scale, mode, distribution)
 }
 
 /// Uniform numbers with a variance of 2 / (inputs + outputs); Xavier's initialization.
 #[must_use]
 pub fn glorot_uniform() -> Initializer {
-    scaled(1.0, Fan::Average, Distribution::Uniform)
+    new_variance_scaling(1.0, Fan::Average, Distribution::Uniform)
 }
 
 /// Truncated normal numbers with a variance of 2 / (inputs + outputs); Xavier's initialization.
 #[must_use]
 pub fn glorot_normal() -> Initializer {
-    scaled(1.0, Fan::Average, Distribution::TruncatedNormal)
+    new_variance_scaling(1.0, Fan::Average, Distribution::TruncatedNormal)
 }
 
 /// Uniform numbers with a variance of 1 / inputs.
 #[must_use]
 pub fn lecun_uniform() -> Initializer {
-    scaled(1.0, Fan::In, Distribution::Uniform)
+    new_variance_scaling(1.0, Fan::In, Distribution::Uniform)
 }
 
 /// Truncated normal numbers with a variance of 1 / inputs.
 #[must_use]
 pub fn lecun_normal() -> Initializer {
-    scaled(1.0, Fan::In, Distribution::TruncatedNormal)
+    new_variance_scaling(1.0, Fan::In, Distribution::TruncatedNormal)
 }
 
 /// Uniform numbers with a variance of 2 / inputs; Kaiming's initialization.
 #[must_use]
 pub fn he_uniform() -> Initializer {
-    scaled(2.0, Fan::In, Distribution::Uniform)
+    new_variance_scaling(2.0, Fan::In, Distribution::Uniform)
 }
 
 /// Truncated normal numbers with a variance of 2 / inputs; Kaiming's initialization.
 #[must_use]
 pub fn he_normal() -> Initializer {
-    scaled(2.0, Fan::In, Distribution::TruncatedNormal)
+    new_variance_scaling(2.0, Fan::In, Distribution::TruncatedNormal)
 }
 
 /// Orthogonal matrices times `scale`, f32 or f64: the axis `column_axis` has their columns, all other axes together
 /// their rows; JAX's defaults are 1 and -1.
 #[must_use]
 pub fn orthogonal(scale: f64, column_axis: isize) -> Initializer {
-    of(InitializerKind::Orthogonal { scale, column_axis })
+    from_kind(InitializerKind::Orthogonal { scale, column_axis })
 }
 
 /// Kernels of convolutions, `[one to three axes, inputs, outputs]`: an orthogonal matrix in the middle of those axes,
 /// and zeros elsewhere. There are at least as many outputs as inputs.
 #[must_use]
 pub fn delta_orthogonal(scale: f64, column_axis: isize) -> Initializer {
-    of(InitializerKind::DeltaOrthogonal { scale, column_axis })
+    from_kind(InitializerKind::DeltaOrthogonal { scale, column_axis })
 }
 
 impl Initializer {
@@ -200,29 +200,31 @@ impl Initializer {
     #[must_use]
     pub fn init(&self, key: Key, shape: &[usize], dtype: DType) -> Array {
         let (at, client) = (Loc::caller(), key.data().client().clone());
-        self.made(key, shape, dtype, at).unwrap_or_else(|error| Array::bad(error, client, dtype, shape))
+        self.try_init(key, shape, dtype, at).unwrap_or_else(|error| Array::new_poisoned(error, client, dtype, shape))
     }
 
     /// Makes the array, or returns the error for the line `at`.
-    fn made(&self, key: Key, shape: &[usize], dtype: DType, at: Loc) -> Result<Array> {
+    fn try_init(&self, key: Key, shape: &[usize], dtype: DType, at: Loc) -> Result<Array> {
         let rounded = |x: f64| Literal::new(dtype, x).as_f64();
         let normal = |key: Key, deviation: f64| {
             let factor = rounded(rounded(SQRT_2) * deviation);
-            let low = -1.0 + random::fraction_unit(dtype) / 2.0;
+            let low = -1.0 + random::machine_epsilon(dtype) / 2.0;
             random::uniform_between(key, shape, dtype, low, 1.0).erf_inv() * factor
         };
         Ok(match self.kind {
-            InitializerKind::Constant(value) => random::parameter("constant", &key, &value.into(), shape, dtype, at),
+            InitializerKind::Constant(value) => {
+                random::broadcast_parameter("constant", &key, &value.into(), shape, dtype, at)
+            }
             InitializerKind::Uniform(scale) => random::uniform(key, shape, dtype) * scale,
             InitializerKind::Normal(deviation) => normal(key, rounded(deviation)),
-            InitializerKind::Truncated { deviation, lower, upper } => {
+            InitializerKind::TruncatedNormal { deviation, lower, upper } => {
                 random::truncated_normal(key, lower, upper, shape, dtype) * deviation
             }
-            InitializerKind::Scaled { scale, mode, distribution } => {
-                let variance = rounded(scale / self.divisor(shape, mode, at)?);
+            InitializerKind::VarianceScaling { scale, mode, distribution } => {
+                let variance = rounded(scale / self.variance_divisor(shape, mode, at)?);
                 match distribution {
                     Distribution::TruncatedNormal => {
-                        let deviation = rounded(rounded(variance.sqrt()) / rounded(OF_TRUNCATED));
+                        let deviation = rounded(rounded(variance.sqrt()) / rounded(TRUNCATED_NORMAL_DEVIATION));
                         random::truncated_normal(key, -2, 2, shape, dtype) * deviation
                     }
                     Distribution::Normal => normal(key, rounded(variance.sqrt())),
@@ -233,16 +235,16 @@ impl Initializer {
                 }
             }
             InitializerKind::Orthogonal { scale, column_axis } => {
-                orthogonal_of(key, shape, dtype, column_axis, at)? * scale
+                make_orthogonal(key, shape, dtype, column_axis, at)? * scale
             }
             InitializerKind::DeltaOrthogonal { scale, column_axis } => {
                 let rank = shape.len();
                 if !(3..=5).contains(&rank) || shape[rank - 1] < shape[rank - 2] {
                     let help = "one to three axes, then inputs, then outputs, which are no fewer";
-                    return Err(wrong(at, format!("`delta_orthogonal` of shape {shape:?}"), help));
+                    return Err(initializer_error(at, format!("`delta_orthogonal` of shape {shape:?}"), help));
                 }
                 let (places, matrix) = shape.split_at(rank - 2);
-                let middle = orthogonal_of(key, matrix, dtype, column_axis, at)? * scale;
+                let middle = make_orthogonal(key, matrix, dtype, column_axis, at)? * scale;
                 // An even number of places has its middle before the half.
                 let around = |&n: &usize| (n.saturating_sub(1) / 2, n / 2);
                 let widths: Vec<(usize, usize)> = places.iter().map(around).chain([(0, 0); 2]).collect();
@@ -253,13 +255,17 @@ impl Initializer {
     }
 
     /// Returns the number by which the variance is divided.
-    fn divisor(&self, shape: &[usize], mode: Fan, at: Loc) -> Result<f64> {
+    fn variance_divisor(&self, shape: &[usize], mode: Fan, at: Loc) -> Result<f64> {
         let product = |axes: &[isize]| -> Result<f64> {
             let mut all = 1.0;
             for &axis in axes {
-                let Ok(axis) = axis_of(axis, shape.len()) else {
+                let Ok(axis) = canonicalize_axis(axis, shape.len()) else {
                     let message = format!("axis {axis} of weights of shape {shape:?}");
-                    return Err(wrong(at, message, "two axes or more; others are named by `in_axis` and `out_axis`"));
+                    return Err(initializer_error(
+                        at,
+                        message,
+                        "two axes or more; others are named by `in_axis` and `out_axis`",
+                    ));
                 };
                 all *= shape[axis] as f64;
             }
@@ -282,13 +288,13 @@ impl Initializer {
 }
 
 /// Makes an orthogonal matrix whose columns are along an axis; the other axes together are its rows.
-fn orthogonal_of(key: Key, shape: &[usize], dtype: DType, column_axis: isize, at: Loc) -> Result<Array> {
-    let Some(axis) = axis_of(column_axis, shape.len()).ok().filter(|_| shape.len() >= 2) else {
+fn make_orthogonal(key: Key, shape: &[usize], dtype: DType, column_axis: isize, at: Loc) -> Result<Array> {
+    let Some(axis) = canonicalize_axis(column_axis, shape.len()).ok().filter(|_| shape.len() >= 2) else {
         let message = format!("`orthogonal` of shape {shape:?} with columns along axis {column_axis}");
-        return Err(wrong(at, message, "two axes or more, of which one has the columns"));
+        return Err(initializer_error(at, message, "two axes or more, of which one has the columns"));
     };
     if shape.contains(&0) {
-        return Ok(random::parameter("orthogonal", &key, &0.into(), shape, dtype, at));
+        return Ok(random::broadcast_parameter("orthogonal", &key, &0.into(), shape, dtype, at));
     }
     let columns = shape[axis];
     let others = [&shape[..axis], &shape[axis + 1..]].concat();
@@ -296,6 +302,6 @@ fn orthogonal_of(key: Key, shape: &[usize], dtype: DType, column_axis: isize, at
     Ok(matrix.reshape(&[&others[..], &[columns]].concat()).moveaxis(-1, axis as isize))
 }
 
-fn wrong(at: Loc, message: String, help: &str) -> Error {
+fn initializer_error(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("initializer", At::Op, message, help))
 }

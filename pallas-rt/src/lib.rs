@@ -111,7 +111,7 @@ pub mod startup {
 }
 /// Record of when functions were traced and compiled and when kernels ran.
 pub mod timeline {
-    pub use pallas_device::timeline::{Kind, Span, Timeline, write};
+    pub use pallas_device::timeline::{Span, SpanKind, Timeline, write};
 }
 #[cfg(test)]
 mod tests;
@@ -121,11 +121,12 @@ pub use array::{Array, Client, Extent};
 pub use exec::Cost;
 #[cfg(feature = "graph")]
 pub use jit::{
-    Arg, AssociativeScan, BatchAxes, BoundedSize, Policy, PureCallback, Scan, VmapMethod, associative_scan, audit,
-    checkpoint, checkpoint_name, clear_sharding, cond, custom_jvp, custom_root, custom_vjp, custom_vmap, disable_jit,
-    eval_shape, fori_loop, grad, hessian, in_out_shardings, jacfwd, jacrev, jit, jit_misses, jvp, linear_transpose,
-    linearize, lower, make_jaxpr, mark_sharding, partitioned, pmap, propagation_barrier, pure_callback, scan,
-    shard_alike, shard_as, shard_map, switch, value_and_grad, vjp, vmap, while_loop, with_sharding_constraint,
+    Arg, AssociativeScan, BatchAxes, BoundedSize, CheckpointPolicy, PureCallback, Scan, VmapMethod, associative_scan,
+    audit, checkpoint, checkpoint_name, clear_sharding, cond, custom_jvp, custom_root, custom_vjp, custom_vmap,
+    disable_jit, eval_shape, fori_loop, grad, hessian, in_out_shardings, jacfwd, jacrev, jit, jit_misses, jvp,
+    linear_transpose, linearize, lower, make_jaxpr, mark_sharding, partitioned, pmap, propagation_barrier,
+    pure_callback, scan, shard_alike, shard_as, shard_map, switch, value_and_grad, vjp, vmap, while_loop,
+    with_sharding_constraint,
 };
 pub use lang::threefry;
 pub use launch::{Differentiable, check, cost, explain, into, on};
@@ -208,7 +209,7 @@ pub mod array_prelude {
 pub mod audit {
     pub use crate::jit::{
         Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveBudget,
-        CollectiveCount, CollectiveTotal, CollectiveUse, Finding, FindingKind, PatternUse, Severity, Source,
+        CollectiveCount, CollectiveTotal, CollectiveUse, Finding, FindingKind, PatternUse, Severity, ShardingOrigin,
     };
 }
 
@@ -223,19 +224,21 @@ pub mod plan {
 
 /// Shaders of kernels: the text, where tiles are placed, and how memory is accessed; budgets and profiles of devices.
 pub mod shader {
-    pub use pallas_codegen::target::{Budget, Matrices, Profile};
+    pub use pallas_codegen::target::{CooperativeMatrices, Profile, ProgramBudget};
     #[cfg(feature = "wgsl")]
-    pub use pallas_codegen::wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};
+    pub use pallas_codegen::wgsl::{
+        AccessReport, IterationBound, OperationCounts, PipelinedOperand, PlacedTile, Placement, Shader,
+    };
 }
 
 /// Measurements that choose block sizes.
 pub mod tune {
-    pub use crate::launch::tuning::{Candidate, Outcome, Tuning};
+    pub use crate::launch::tuning_outcome::{Candidate, Outcome, Tuning};
 }
 
 /// Counts of the loads that kernels make on the strict interpreter.
 pub mod interpreter {
-    pub use pallas_codegen::interp::Loads;
+    pub use pallas_codegen::interp::LoadCounts;
     /// ```
     /// use pallas_rt::prelude::*;
     ///
@@ -253,7 +256,7 @@ pub mod interpreter {
     /// assert_eq!(loads[&("firsts".into(), "x".into())], 2);
     /// # Ok::<(), Error>(())
     /// ```
-    pub use pallas_codegen::interp::loads;
+    pub use pallas_codegen::interp::count_loads;
 }
 
 /// Form of all transformations: a function goes in, something callable comes out, and options are methods of that.
@@ -299,13 +302,13 @@ pub mod __private {
     pub use crate::lang::refs::{In, Out, Prefetch, Scratch};
     pub use crate::lang::stage::{For, While, condition, range, range_inclusive, short_circuit};
     pub use crate::lang::tile::Scalar;
-    pub use crate::launch::key::{ByText, ByType, ByValue, Fixed, FixedKey};
+    pub use crate::launch::fixed_values::{ByText, ByType, ByValue, Fixed, FixedKey};
     pub use crate::launch::spec::{
         Argument, BlockDim, Declared, DeclaredOperand, Frame, Input, Kind, ParamValue, Site, Size, arg, array, element,
         indices, param, whole,
     };
     pub use crate::launch::tune::tune;
-    pub use crate::launch::tuning::Candidates;
+    pub use crate::launch::tuning_outcome::Candidates;
     pub use crate::launch::{called_at, launch};
     pub use crate::{Array, Error};
     pub use pallas_ir::{Allow, DType, Elem, Loc, Semantics};
@@ -316,5 +319,5 @@ pub mod __private {
 pub mod __tests {
     pub use pallas_codegen::interp::{Argument, Data, Machine, walk};
     #[cfg(feature = "wgsl")]
-    pub use pallas_codegen::wgsl::{Audit, HEADER_WORDS, audit};
+    pub use pallas_codegen::wgsl::{BarrierAudit, HEADER_WORDS, audit_barriers};
 }

@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 
 thread_local! {
     /// Number of guards of this thread.
-    static GUARDS: Cell<usize> = const { Cell::new(0) };
+    static GUARD_COUNT: Cell<usize> = const { Cell::new(0) };
     /// True while a call is repeated to find the operation that makes NaN; its results are not checked.
-    static SEARCHES: Cell<bool> = const { Cell::new(false) };
+    static IS_SEARCHING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// While this guard exists, the results of its thread's calls are checked for NaN; see [`debug_nans`].
@@ -23,7 +23,7 @@ pub struct NansDebugged {
 
 impl Drop for NansDebugged {
     fn drop(&mut self) {
-        GUARDS.set(GUARDS.get() - 1);
+        GUARD_COUNT.set(GUARD_COUNT.get() - 1);
     }
 }
 
@@ -50,30 +50,31 @@ impl Drop for NansDebugged {
 /// # Ok::<(), Error>(())
 /// ```
 pub fn debug_nans() -> NansDebugged {
-    GUARDS.set(GUARDS.get() + 1);
+    GUARD_COUNT.set(GUARD_COUNT.get() + 1);
     NansDebugged { _not_send: PhantomData }
 }
 
 /// Returns true if the results of this thread's calls are checked for NaN.
-pub(crate) fn is_on() -> bool {
-    static ALL: LazyLock<bool> = LazyLock::new(|| std::env::var("PALLAS_DEBUG_NANS").is_ok_and(|value| value == "1"));
-    !SEARCHES.get() && (GUARDS.get() > 0 || *ALL)
+pub(crate) fn is_nan_check_on() -> bool {
+    static IS_ON_BY_ENVIRONMENT: LazyLock<bool> =
+        LazyLock::new(|| std::env::var("PALLAS_DEBUG_NANS").is_ok_and(|value| value == "1"));
+    !IS_SEARCHING.get() && (GUARD_COUNT.get() > 0 || *IS_ON_BY_ENVIRONMENT)
 }
 
 /// Runs `f` without checks for NaN, as the search for the operation does.
-pub(crate) fn without<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn without_nan_checks<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
         fn drop(&mut self) {
-            SEARCHES.set(self.0);
+            IS_SEARCHING.set(self.0);
         }
     }
-    let _outer = Restore(SEARCHES.replace(true));
+    let _outer = Restore(IS_SEARCHING.replace(true));
     f()
 }
 
 /// Returns the position of the first NaN among the elements of an array.
-pub(crate) fn first(x: &Array) -> Result<Option<usize>> {
+pub(crate) fn first_nan_position(x: &Array) -> Result<Option<usize>> {
     if !x.dtype().is_float() {
         return Ok(None);
     }

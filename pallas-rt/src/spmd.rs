@@ -19,57 +19,59 @@
 //! [`ops`](crate::ops).
 mod runs;
 
-use crate::array::{Array, axis_of};
-use crate::jit::axes::{BoundAxes, find};
-use crate::jit::{is_tracing, make, states};
+use crate::array::{Array, canonicalize_axis};
+use crate::jit::axis_names::{BoundAxes, find_bound_axes};
+use crate::jit::{create_array, is_tracing, states};
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{AllGather, AllReduce, AllToAll, Axis, Pcast, Permute, ReduceScatter};
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Cast, Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
 
-use runs::numbers;
+use runs::member_numbers;
 
-pub use crate::jit::axes::AxisNames;
-pub use pallas_graph::mesh::State;
+pub use crate::jit::axis_names::AxisNames;
+pub use pallas_graph::mesh::ManualAxisState;
 
-fn wrong(name: &'static str, message: String, help: &str) -> Diag {
+fn collective_diag(name: &'static str, message: String, help: &str) -> Diag {
     Diag::new(name, At::Op, message, help)
 }
 
 /// The states that a collective accepts of its operand, along the collective's axes.
 #[derive(Clone, Copy)]
-struct Admits {
+struct AdmittedStates {
     /// The accepted states along each axis.
-    of: &'static [State],
+    states: &'static [ManualAxisState],
     /// True if the states along the axes may differ.
     mixed: bool,
     /// A state that the operand must have along at least one of the axes.
-    needs: Option<State>,
+    needs: Option<ManualAxisState>,
 }
 
 /// Appends a collective over axes, which must be bound and along which the operand must be in an admitted state; else
 /// the result holds an error. `name` is the collective's, for messages.
-fn over(
+fn apply_collective(
     name: &'static str,
     x: &Array,
     axes: &impl AxisNames,
     at: Loc,
-    admits: Admits,
+    admits: AdmittedStates,
     build: impl FnOnce(&mut Graph, Var, &BoundAxes) -> Result<Var, Diag>,
 ) -> Array {
     let checked = || {
         x.check()?;
-        let bound = find(&axes.names(), at)?;
+        let bound = find_bound_axes(&axes.names(), at)?;
         // Examples of a batch have no states.
-        let axes = bound.manual();
+        let axes = bound.manual_axes();
         let own = states(x);
-        let own = |(_, axis): &(_, Axis)| own.as_ref().map_or(State::Invariant, |own| own[usize::from(axis.id)]);
-        let own: Vec<State> = axes.iter().map(own).collect();
+        let own =
+            |(_, axis): &(_, Axis)| own.as_ref().map_or(ManualAxisState::Invariant, |own| own[usize::from(axis.id)]);
+        let own: Vec<ManualAxisState> = axes.iter().map(own).collect();
         let axis = |i: usize| axes[i].0.name(usize::from(axes[i].1.id));
-        let refused = |message: String, help: &str| Err(Error::operation(at, wrong(name, message, help)));
-        let Admits { of, mixed, needs } = admits;
-        let is_wrong = |state: &State| !of.contains(state) || needs.is_some_and(|needed| !own.contains(&needed));
+        let refused = |message: String, help: &str| Err(Error::operation(at, collective_diag(name, message, help)));
+        let AdmittedStates { states: of, mixed, needs } = admits;
+        let is_wrong =
+            |state: &ManualAxisState| !of.contains(state) || needs.is_some_and(|needed| !own.contains(&needed));
         if let Some(i) = own.iter().position(is_wrong) {
             let message = format!("`{name}` of a value that is {} over axis `{}`", own[i].name(), axis(i));
             let names: Vec<&str> = needs.map_or(of.to_vec(), |needed| vec![needed]).iter().map(|s| s.name()).collect();
@@ -87,17 +89,23 @@ fn over(
         Ok(bound)
     };
     match checked() {
-        Ok(bound) => make(&[x], at, |graph, v| build(graph, v[0], &bound)),
-        Err(error) => Array::bad(error, x.client().clone(), x.dtype(), x.shape()),
+        Ok(bound) => create_array(&[x], at, |graph, v| build(graph, v[0], &bound)),
+        Err(error) => Array::new_poisoned(error, x.client().clone(), x.dtype(), x.shape()),
     }
 }
 
 /// States that sums accept.
-const SUMS: Admits = Admits { of: &[State::Invariant, State::Varying, State::Unreduced], mixed: false, needs: None };
+const SUM_STATES: AdmittedStates = AdmittedStates {
+    states: &[ManualAxisState::Invariant, ManualAxisState::Varying, ManualAxisState::Unreduced],
+    mixed: false,
+    needs: None,
+};
 /// States that reductions other than sums accept.
-const FOLDS: Admits = Admits { of: &[State::Invariant, State::Varying], mixed: false, needs: None };
+const REDUCTION_STATES: AdmittedStates =
+    AdmittedStates { states: &[ManualAxisState::Invariant, ManualAxisState::Varying], mixed: false, needs: None };
 /// States that are accepted by collectives that only move blocks.
-const MOVES: Admits = Admits { of: &[State::Invariant, State::Varying], mixed: true, needs: None };
+const MOVE_STATES: AdmittedStates =
+    AdmittedStates { states: &[ManualAxisState::Invariant, ManualAxisState::Varying], mixed: true, needs: None };
 
 /// The sum of the blocks of all devices along axes; `lax.psum`. Bools count as 0 and 1, in i32.
 ///
@@ -113,12 +121,12 @@ const MOVES: Admits = Admits { of: &[State::Invariant, State::Varying], mixed: t
 #[track_caller]
 #[must_use]
 pub fn psum(x: &Array, axes: impl AxisNames) -> Array {
-    over("psum", x, &axes, Loc::caller(), SUMS, |graph, v, bound| {
+    apply_collective("psum", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
         let v = match graph.ty(v).dtype {
             DType::Bool => graph.push(StructuralOp::from(Cast { to: DType::I32 }), &[v])?,
             _ => v,
         };
-        bound.push(graph, AllReduce(ScalarOp::Add), &[v])
+        bound.push_collective(graph, AllReduce(ScalarOp::Add), &[v])
     })
 }
 
@@ -126,22 +134,26 @@ pub fn psum(x: &Array, axes: impl AxisNames) -> Array {
 #[track_caller]
 #[must_use]
 pub fn pmean(x: &Array, axes: impl AxisNames) -> Array {
-    over("pmean", x, &axes, Loc::caller(), SUMS, |graph, v, bound| {
+    apply_collective("pmean", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
         let ty = graph.ty(v).clone();
         if !ty.dtype.is_float() {
-            return Err(wrong("pmean", format!("the mean of {ty}"), "cast it to floats: `x.cast(DType::F32)`"));
+            return Err(collective_diag(
+                "pmean",
+                format!("the mean of {ty}"),
+                "cast it to floats: `x.cast(DType::F32)`",
+            ));
         }
-        let sum = bound.push(graph, AllReduce(ScalarOp::Add), &[v])?;
+        let sum = bound.push_collective(graph, AllReduce(ScalarOp::Add), &[v])?;
         let count = graph.splat(Literal::new(ty.dtype, bound.members() as f64), &ty.shape);
         graph.push(ScalarOp::Div, &[sum, count])
     })
 }
 
 /// Appends a reduction of the blocks of all devices along axes by `op`, a maximum or minimum.
-fn extreme(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: ScalarOp) -> Array {
-    over(name, x, axes, at, FOLDS, |graph, v, bound| {
+fn reduce_extremum(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: ScalarOp) -> Array {
+    apply_collective(name, x, axes, at, REDUCTION_STATES, |graph, v, bound| {
         let op = op.monoid_of(graph.ty(v).dtype);
-        bound.push(graph, AllReduce(op), &[v])
+        bound.push_collective(graph, AllReduce(op), &[v])
     })
 }
 
@@ -150,7 +162,7 @@ fn extreme(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: Sc
 #[track_caller]
 #[must_use]
 pub fn pmax(x: &Array, axes: impl AxisNames) -> Array {
-    extreme("pmax", x, &axes, Loc::caller(), ScalarOp::Maximum)
+    reduce_extremum("pmax", x, &axes, Loc::caller(), ScalarOp::Maximum)
 }
 
 /// The least elements of the blocks of all devices along axes; `lax.pmin`. Of bools, whether all are true. It has no
@@ -158,14 +170,16 @@ pub fn pmax(x: &Array, axes: impl AxisNames) -> Array {
 #[track_caller]
 #[must_use]
 pub fn pmin(x: &Array, axes: impl AxisNames) -> Array {
-    extreme("pmin", x, &axes, Loc::caller(), ScalarOp::Minimum)
+    reduce_extremum("pmin", x, &axes, Loc::caller(), ScalarOp::Minimum)
 }
 
 /// The blocks of all devices along axes, stacked along a new dimension `dim`; `lax.all_gather`.
 #[track_caller]
 #[must_use]
 pub fn all_gather(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    over("all_gather", x, &axes, Loc::caller(), MOVES, |graph, v, bound| gathered(graph, v, bound, dim, false))
+    apply_collective("all_gather", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+        push_all_gather(graph, v, bound, dim, false)
+    })
 }
 
 /// The blocks of all devices along axes, joined along the dimension `dim`; `lax.all_gather(.., tiled=True)`.
@@ -183,7 +197,9 @@ pub fn all_gather(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
 #[track_caller]
 #[must_use]
 pub fn all_gather_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    over("all_gather", x, &axes, Loc::caller(), MOVES, |graph, v, bound| gathered(graph, v, bound, dim, true))
+    apply_collective("all_gather", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+        push_all_gather(graph, v, bound, dim, true)
+    })
 }
 
 /// The blocks of all devices along axes, joined along the dimension `dim`, as a value that is known to be equal on all
@@ -191,9 +207,9 @@ pub fn all_gather_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
 #[track_caller]
 #[must_use]
 pub fn all_gather_invariant(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    over("all_gather", x, &axes, Loc::caller(), MOVES, |graph, v, bound| {
-        let all = gathered(graph, v, bound, dim, true)?;
-        bound.push(graph, Pcast { from: State::Varying, to: State::Invariant }, &[all])
+    apply_collective("all_gather", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+        let all = push_all_gather(graph, v, bound, dim, true)?;
+        bound.push_collective(graph, Pcast { from: ManualAxisState::Varying, to: ManualAxisState::Invariant }, &[all])
     })
 }
 
@@ -203,27 +219,31 @@ pub fn all_gather_invariant(x: &Array, axes: impl AxisNames, dim: isize) -> Arra
 #[track_caller]
 #[must_use]
 pub fn all_gather_reduced(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    let admits = Admits { needs: Some(State::Varying), ..MOVES };
-    over("all_gather", x, &axes, Loc::caller(), admits, |graph, v, bound| {
-        let all = gathered(graph, v, bound, dim, true)?;
-        bound.push(graph, Pcast { from: State::Varying, to: State::Reduced }, &[all])
+    let admits = AdmittedStates { needs: Some(ManualAxisState::Varying), ..MOVE_STATES };
+    apply_collective("all_gather", x, &axes, Loc::caller(), admits, |graph, v, bound| {
+        let all = push_all_gather(graph, v, bound, dim, true)?;
+        bound.push_collective(graph, Pcast { from: ManualAxisState::Varying, to: ManualAxisState::Reduced }, &[all])
     })
 }
 
 /// Appends an all-gather, whose blocks are joined along `dim` if `tiled`, else stacked along a new dimension `dim`.
-fn gathered(graph: &mut Graph, v: Var, bound: &BoundAxes, dim: isize, tiled: bool) -> Result<Var, Diag> {
+fn push_all_gather(graph: &mut Graph, v: Var, bound: &BoundAxes, dim: isize, tiled: bool) -> Result<Var, Diag> {
     let rank = graph.ty(v).shape.len();
-    let dim = axis_of(dim, rank + usize::from(!tiled))?;
-    let all = bound.push(graph, AllGather, &[v])?;
-    let placed = moved(graph, all, 0, dim)?;
-    if tiled { merged(graph, placed, dim) } else { Ok(placed) }
+    let dim = canonicalize_axis(dim, rank + usize::from(!tiled))?;
+    let all = bound.push_collective(graph, AllGather, &[v])?;
+    let placed = move_dimension(graph, all, 0, dim)?;
+    if tiled { merge_dimensions(graph, placed, dim) } else { Ok(placed) }
 }
 
 /// Refuses the sum of truth values, which does not fit their type.
-fn summable(graph: &Graph, v: Var) -> Result<(), Diag> {
+fn check_summable(graph: &Graph, v: Var) -> Result<(), Diag> {
     let ty = graph.ty(v);
     if ty.dtype == DType::Bool {
-        return Err(wrong("psum_scatter", format!("the sum of {ty}"), "cast it to integers: `x.cast(DType::I32)`"));
+        return Err(collective_diag(
+            "psum_scatter",
+            format!("the sum of {ty}"),
+            "cast it to integers: `x.cast(DType::I32)`",
+        ));
     }
     Ok(())
 }
@@ -233,12 +253,12 @@ fn summable(graph: &Graph, v: Var) -> Result<(), Diag> {
 #[track_caller]
 #[must_use]
 pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    over("psum_scatter", x, &axes, Loc::caller(), SUMS, |graph, v, bound| {
-        let dim = axis_of(dim, graph.ty(v).shape.len())?;
-        summable(graph, v)?;
-        whole(graph, v, dim, bound, "psum_scatter")?;
-        let parts = moved(graph, v, dim, 0)?;
-        bound.push(graph, ReduceScatter(ScalarOp::Add), &[parts])
+    apply_collective("psum_scatter", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
+        let dim = canonicalize_axis(dim, graph.ty(v).shape.len())?;
+        check_summable(graph, v)?;
+        check_group_length(graph, v, dim, bound, "psum_scatter")?;
+        let parts = move_dimension(graph, v, dim, 0)?;
+        bound.push_collective(graph, ReduceScatter(ScalarOp::Add), &[parts])
     })
 }
 
@@ -257,11 +277,11 @@ pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
 #[track_caller]
 #[must_use]
 pub fn psum_scatter_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    over("psum_scatter", x, &axes, Loc::caller(), SUMS, |graph, v, bound| {
-        let dim = axis_of(dim, graph.ty(v).shape.len())?;
-        summable(graph, v)?;
-        let parts = parted(graph, v, dim, bound, "psum_scatter")?;
-        bound.push(graph, ReduceScatter(ScalarOp::Add), &[parts])
+    apply_collective("psum_scatter", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
+        let dim = canonicalize_axis(dim, graph.ty(v).shape.len())?;
+        check_summable(graph, v)?;
+        let parts = split_dimension(graph, v, dim, bound, "psum_scatter")?;
+        bound.push_collective(graph, ReduceScatter(ScalarOp::Add), &[parts])
     })
 }
 
@@ -270,13 +290,13 @@ pub fn psum_scatter_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array 
 #[track_caller]
 #[must_use]
 pub fn all_to_all(x: &Array, axes: impl AxisNames, split: isize, concat: isize) -> Array {
-    over("all_to_all", x, &axes, Loc::caller(), MOVES, |graph, v, bound| {
+    apply_collective("all_to_all", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
         let rank = graph.ty(v).shape.len();
-        let (split, concat) = (axis_of(split, rank)?, axis_of(concat, rank)?);
-        whole(graph, v, split, bound, "all_to_all")?;
-        let parts = moved(graph, v, split, 0)?;
-        let parts = bound.push(graph, AllToAll, &[parts])?;
-        moved(graph, parts, 0, concat)
+        let (split, concat) = (canonicalize_axis(split, rank)?, canonicalize_axis(concat, rank)?);
+        check_group_length(graph, v, split, bound, "all_to_all")?;
+        let parts = move_dimension(graph, v, split, 0)?;
+        let parts = bound.push_collective(graph, AllToAll, &[parts])?;
+        move_dimension(graph, parts, 0, concat)
     })
 }
 
@@ -297,13 +317,13 @@ pub fn all_to_all(x: &Array, axes: impl AxisNames, split: isize, concat: isize) 
 #[track_caller]
 #[must_use]
 pub fn all_to_all_tiled(x: &Array, axes: impl AxisNames, split: isize, concat: isize) -> Array {
-    over("all_to_all", x, &axes, Loc::caller(), MOVES, |graph, v, bound| {
+    apply_collective("all_to_all", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
         let rank = graph.ty(v).shape.len();
-        let (split, concat) = (axis_of(split, rank)?, axis_of(concat, rank)?);
-        let parts = parted(graph, v, split, bound, "all_to_all")?;
-        let parts = bound.push(graph, AllToAll, &[parts])?;
-        let placed = moved(graph, parts, 0, concat)?;
-        merged(graph, placed, concat)
+        let (split, concat) = (canonicalize_axis(split, rank)?, canonicalize_axis(concat, rank)?);
+        let parts = split_dimension(graph, v, split, bound, "all_to_all")?;
+        let parts = bound.push_collective(graph, AllToAll, &[parts])?;
+        let placed = move_dimension(graph, parts, 0, concat)?;
+        merge_dimensions(graph, placed, concat)
     })
 }
 
@@ -323,38 +343,40 @@ pub fn all_to_all_tiled(x: &Array, axes: impl AxisNames, split: isize, concat: i
 #[track_caller]
 #[must_use]
 pub fn ppermute(x: &Array, axes: impl AxisNames, pairs: &[(usize, usize)]) -> Array {
-    over("ppermute", x, &axes, Loc::caller(), MOVES, |graph, v, bound| permuted(graph, v, bound, pairs))
+    apply_collective("ppermute", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+        push_permutation(graph, v, bound, pairs)
+    })
 }
 
 /// Appends a permutation of blocks by pairs of a source and its target; refuses a device that sends or receives twice.
-fn permuted(graph: &mut Graph, v: Var, bound: &BoundAxes, pairs: &[(usize, usize)]) -> Result<Var, Diag> {
+fn push_permutation(graph: &mut Graph, v: Var, bound: &BoundAxes, pairs: &[(usize, usize)]) -> Result<Var, Diag> {
     let n = bound.members();
     let mut sources = vec![None; n];
     let mut sends = vec![false; n];
     for &(from, to) in pairs {
         if from >= n || to >= n {
             let message = format!("device {from} sends to {to} in a group of {n}");
-            return Err(wrong("ppermute", message, "devices count from 0"));
+            return Err(collective_diag("ppermute", message, "devices count from 0"));
         }
         if std::mem::replace(&mut sends[from], true) || sources[to].replace(from).is_some() {
             let message = format!("{pairs:?} has a source or a target twice");
-            return Err(wrong("ppermute", message, "each device sends and receives one block at most"));
+            return Err(collective_diag("ppermute", message, "each device sends and receives one block at most"));
         }
     }
-    bound.push(graph, Permute(sources), &[v])
+    bound.push_collective(graph, Permute(sources), &[v])
 }
 
 /// On device `i`, the block of the device `sources[i]`; `lax.pshuffle`. `sources` is a permutation of all numbers.
 #[track_caller]
 #[must_use]
 pub fn pshuffle(x: &Array, axes: impl AxisNames, sources: &[usize]) -> Array {
-    over("pshuffle", x, &axes, Loc::caller(), MOVES, |graph, v, bound| {
+    apply_collective("pshuffle", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
         if sources.len() != bound.members() {
             let message = format!("{} sources in a group of {}", sources.len(), bound.members());
-            return Err(wrong("pshuffle", message, "one for each device"));
+            return Err(collective_diag("pshuffle", message, "one for each device"));
         }
         let pairs: Vec<(usize, usize)> = sources.iter().enumerate().map(|(to, &from)| (from, to)).collect();
-        permuted(graph, v, bound, &pairs)
+        push_permutation(graph, v, bound, &pairs)
     })
 }
 
@@ -376,7 +398,9 @@ pub fn pshuffle(x: &Array, axes: impl AxisNames, sources: &[usize]) -> Array {
 #[track_caller]
 #[must_use]
 pub fn pbroadcast(x: &Array, axes: impl AxisNames, source: usize) -> Array {
-    over("pbroadcast", x, &axes, Loc::caller(), MOVES, |graph, v, bound| bound.broadcast(graph, source, v))
+    apply_collective("pbroadcast", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+        bound.push_broadcast(graph, source, v)
+    })
 }
 
 /// The number of the device in its group, an i32 scalar; `lax.axis_index`.
@@ -387,10 +411,12 @@ pub fn pbroadcast(x: &Array, axes: impl AxisNames, source: usize) -> Array {
 #[must_use]
 pub fn axis_index(axes: impl AxisNames) -> Array {
     let at = Loc::caller();
-    match find(&axes.names(), at) {
-        Ok(bound) if is_tracing() => make(&[], at, |graph, _| bound.push(graph, numbers(bound.members()), &[])),
+    match find_bound_axes(&axes.names(), at) {
+        Ok(bound) if is_tracing() => {
+            create_array(&[], at, |graph, _| bound.push_collective(graph, member_numbers(bound.members()), &[]))
+        }
         Ok(_) => unreachable!("axes are bound where a function is traced"),
-        Err(error) => Array::bad(error, crate::array::Client::cpu(), DType::I32, &[]),
+        Err(error) => Array::new_poisoned(error, crate::array::Client::cpu(), DType::I32, &[]),
     }
 }
 
@@ -400,7 +426,7 @@ pub fn axis_index(axes: impl AxisNames) -> Array {
 /// An axis that is not bound.
 #[track_caller]
 pub fn axis_size(axes: impl AxisNames) -> Result<usize> {
-    Ok(find(&axes.names(), Loc::caller())?.members())
+    Ok(find_bound_axes(&axes.names(), Loc::caller())?.members())
 }
 
 /// The block of a value that is equal on all devices along axes, as a varying value; `lax.pvary`. The gradient of the
@@ -408,58 +434,62 @@ pub fn axis_size(axes: impl AxisNames) -> Result<usize> {
 #[track_caller]
 #[must_use]
 pub fn pvary(x: &Array, axes: impl AxisNames) -> Array {
-    cast("pvary", x, &axes, Loc::caller(), State::Varying)
+    cast_state("pvary", x, &axes, Loc::caller(), ManualAxisState::Varying)
 }
 
 /// The block in another state along axes; `lax.pcast`: from invariant or reduced to varying, from varying to unreduced, from
 /// invariant to reduced.
 #[track_caller]
 #[must_use]
-pub fn pcast(x: &Array, axes: impl AxisNames, to: State) -> Array {
-    cast("pcast", x, &axes, Loc::caller(), to)
+pub fn pcast(x: &Array, axes: impl AxisNames, to: ManualAxisState) -> Array {
+    cast_state("pcast", x, &axes, Loc::caller(), to)
 }
 
 /// Appends a cast of a value to the state `to` along axes.
-fn cast(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, to: State) -> Array {
-    let of: &'static [State] = match to {
-        State::Varying => &[State::Invariant, State::Reduced],
-        State::Unreduced => &[State::Varying],
-        State::Reduced => &[State::Invariant],
-        State::Invariant => &[],
+fn cast_state(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, to: ManualAxisState) -> Array {
+    let of: &'static [ManualAxisState] = match to {
+        ManualAxisState::Varying => &[ManualAxisState::Invariant, ManualAxisState::Reduced],
+        ManualAxisState::Unreduced => &[ManualAxisState::Varying],
+        ManualAxisState::Reduced => &[ManualAxisState::Invariant],
+        ManualAxisState::Invariant => &[],
     };
     let own = states(x);
-    over(name, x, axes, at, Admits { of, mixed: false, needs: None }, |graph, v, bound| {
-        let first = bound.manual().first().map(|(_, axis)| usize::from(axis.id));
-        let from = own.zip(first).map_or(State::Invariant, |(own, first)| own[first]);
-        bound.push(graph, Pcast { from, to }, &[v])
+    apply_collective(name, x, axes, at, AdmittedStates { states: of, mixed: false, needs: None }, |graph, v, bound| {
+        let first = bound.manual_axes().first().map(|(_, axis)| usize::from(axis.id));
+        let from = own.zip(first).map_or(ManualAxisState::Invariant, |(own, first)| own[first]);
+        bound.push_collective(graph, Pcast { from, to }, &[v])
     })
 }
 
 /// Refuses a dimension that is not as long as the group.
-fn whole(graph: &Graph, v: Var, dim: usize, bound: &BoundAxes, name: &'static str) -> Result<(), Diag> {
+fn check_group_length(graph: &Graph, v: Var, dim: usize, bound: &BoundAxes, name: &'static str) -> Result<(), Diag> {
     let (ty, n) = (graph.ty(v), bound.members());
     if ty.shape[dim] == n {
         return Ok(());
     }
     let message = format!("dimension {dim} of {ty} among {n} devices");
-    Err(wrong(name, message, "it has an element for each device; for parts of several elements there is a tiled form"))
+    Err(collective_diag(
+        name,
+        message,
+        "it has an element for each device; for parts of several elements there is a tiled form",
+    ))
 }
 
 /// Splits a dimension into a part for each device of the group, along a new first dimension.
-fn parted(graph: &mut Graph, v: Var, dim: usize, bound: &BoundAxes, name: &'static str) -> Result<Var, Diag> {
+fn split_dimension(graph: &mut Graph, v: Var, dim: usize, bound: &BoundAxes, name: &'static str) -> Result<Var, Diag> {
     let (ty, n) = (graph.ty(v).clone(), bound.members());
     if !ty.shape[dim].is_multiple_of(n) {
         let message = format!("dimension {dim} of {ty} in {n} parts");
-        return Err(wrong(name, message, "its length is a multiple of the number of devices"));
+        return Err(collective_diag(name, message, "its length is a multiple of the number of devices"));
     }
     let mut shape = ty.shape;
     shape.splice(dim..=dim, [n, shape[dim] / n]);
     let split = reshaped(graph, v, &shape)?;
-    moved(graph, split, dim, 0)
+    move_dimension(graph, split, dim, 0)
 }
 
 /// Moves a dimension to another position.
-fn moved(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result<Var, Diag> {
+fn move_dimension(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result<Var, Diag> {
     if from == to {
         return Ok(v);
     }
@@ -469,7 +499,7 @@ fn moved(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result<Var, Diag>
 }
 
 /// Merges a dimension with the next one.
-fn merged(graph: &mut Graph, v: Var, dim: usize) -> Result<Var, Diag> {
+fn merge_dimensions(graph: &mut Graph, v: Var, dim: usize) -> Result<Var, Diag> {
     let mut shape = graph.ty(v).shape.clone();
     shape.splice(dim..dim + 2, [shape[dim] * shape[dim + 1]]);
     reshaped(graph, v, &shape)

@@ -22,7 +22,7 @@ mod kernels {
 }
 
 use draw::PROGRAMS;
-use pallas_rt::__tests::{Argument, Audit, Data, Machine, audit, walk};
+use pallas_rt::__tests::{Argument, BarrierAudit, Data, Machine, audit_barriers, walk};
 use pallas_rt::Target;
 use pallas_rt::ir::{Kernel, Literal};
 use pallas_rt::prelude::*;
@@ -134,7 +134,7 @@ fn interpret(text: &str, number: usize, n: i32) -> Numbers {
         Argument::Array(shape.to_vec(), Data::from_bytes(dtype, &words.concat()))
     };
     let whole = |shape: &[usize], x: &[i32]| array(shape, DType::I32, x.iter().map(|x| x.to_le_bytes()).collect());
-    let fresh = || Argument::Fresh(SHAPE.to_vec());
+    let fresh = || Argument::Uninitialized(SHAPE.to_vec());
     let arguments = vec![
         whole(&SHAPE, &ints),
         array(&SHAPE, DType::F32, floats.iter().map(|x| x.to_le_bytes()).collect()),
@@ -145,9 +145,9 @@ fn interpret(text: &str, number: usize, n: i32) -> Numbers {
         whole(&OLD, &old),
         fresh(),
         fresh(),
-        Argument::Fresh(OLD.to_vec()),
-        Argument::Fresh(vec![2, 4]),
-        Argument::Fresh(vec![4, 8]),
+        Argument::Uninitialized(OLD.to_vec()),
+        Argument::Uninitialized(vec![2, 4]),
+        Argument::Uninitialized(vec![4, 8]),
         Argument::Param(Literal::int(DType::I32, i64::from(n))),
     ];
     let named = |name: &str| match name {
@@ -221,10 +221,15 @@ fn shaders_of_drawn_kernels_are_valid_everywhere() {
         let kernel = explain(|| run(call, &Client::cpu(), number, 1, true)).expect("it explains").kernels.remove(0);
         for profile in [Profile::Gpu, Profile::SimtCpu] {
             let target = Target { profile, ..Target::webgpu() };
-            let found = audit(&kernel.lowered, kernel.sequential, &target, 0);
+            let found = audit_barriers(&kernel.lowered, kernel.sequential, &target, 0);
             let (shader, audit) = found.expect("it has a shader");
             validate::validate(&shader.text);
-            assert_eq!(audit, Audit { barriers: audit.barriers, ..Audit::default() }, "{}", source(number));
+            assert_eq!(
+                audit,
+                BarrierAudit { barriers: audit.barriers, ..BarrierAudit::default() },
+                "{}",
+                source(number)
+            );
         }
     }
 }

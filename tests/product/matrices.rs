@@ -5,15 +5,15 @@ use pallas_kernels::attention_options::Operands;
 use pallas_kernels::element::Floating;
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention_blocks};
 use pallas_kernels::matmul::matmul_blocks;
-use pallas_rt::__tests::audit;
+use pallas_rt::__tests::audit_barriers;
 use pallas_rt::Target;
 use pallas_rt::launch::Explanation;
 use pallas_rt::prelude::*;
-use pallas_rt::shader::{Matrices, Shader};
+use pallas_rt::shader::{CooperativeMatrices, Shader};
 
 /// A device with matrices of these sizes.
 fn with(half: Option<u32>, float: Option<u32>) -> Target {
-    let matrices = Matrices { half, float, lanes: 32 };
+    let matrices = CooperativeMatrices { half, float, lanes: 32 };
     Target { matrices: Some(matrices), workgroup_bytes: 32 << 10, ..Target::webgpu() }
 }
 
@@ -154,7 +154,7 @@ fn attention_by_matrices_is_valid_and_keeps_its_sums_in_registers() {
         let x = Client::cpu().zeros(&[1, 1, 256, d], E::DTYPE).expect("it fits");
         let o = Options { causal: Causal::FromStart, ..Options::default() }.operands(&x, &x).expect("they fit");
         let kernel = &explain(|| narrow_attention::<E, BQ, BK>([&x; 3], &o)).expect("it is explained").kernels[0];
-        let (shader, found) = audit(&kernel.lowered, kernel.sequential, target, 0).expect("it has a shader");
+        let (shader, found) = audit_barriers(&kernel.lowered, kernel.sequential, target, 0).expect("it has a shader");
         validate(&shader.text);
         assert_eq!((found.races, found.idle), (vec![], vec![]), "{}", shader.placement);
         let step = shader.placement.step;

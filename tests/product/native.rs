@@ -22,7 +22,7 @@ fn chains_of_shipped_kernels_have_code() {
         let found: RefCell<BTreeSet<(String, String)>> = RefCell::default();
         let see = |explanation: &Explanation| {
             for kernel in &explanation.kernels {
-                let missing = kernel.without_code();
+                let missing = kernel.chains_without_code();
                 found.borrow_mut().extend(missing.into_iter().map(|why| (kernel.name.clone(), why)));
             }
         };

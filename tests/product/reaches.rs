@@ -16,7 +16,7 @@ use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_kernels::{
     cross_entropy, decode_attention, embedding, norm, norm_backward, softmax, softmax_backward, splash_attention,
 };
-use pallas_rt::launch::{Explained, Explanation};
+use pallas_rt::launch::{ExplainedKernel, Explanation};
 use pallas_rt::prelude::*;
 use pallas_rt::shader::{PlacedTile, Placement};
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ struct Calls<'a> {
     dtype: DType,
     /// Rows of arrays are so much longer than whole vectors, where they may be anything.
     odd: usize,
-    see: &'a mut dyn FnMut(&Explained),
+    see: &'a mut dyn FnMut(&ExplainedKernel),
 }
 
 impl Calls<'_> {
@@ -190,12 +190,12 @@ const SPREAD: [(&str, &[&str], usize); 2] = [
 
 /// True if a tile may leave for global memory: of heads of 128 the scaled queries, so that keys are read once for as many of
 /// them as in flash attention's other blocks.
-fn may_leave(kernel: &Explained, tile: &PlacedTile) -> bool {
+fn may_leave(kernel: &ExplainedKernel, tile: &PlacedTile) -> bool {
     kernel.name == "flash_attention_blocks" && tile.name.contains("(mul)") && tile.ty.ends_with(",128]")
 }
 
 /// What is wrong with a placement, if anything.
-fn faults(kernel: &Explained, placement: &Placement, odd: bool) -> Vec<String> {
+fn faults(kernel: &ExplainedKernel, placement: &Placement, odd: bool) -> Vec<String> {
     let outside = placement.tiles.iter().filter(|t| t.home.contains("global"));
     let (left, lost): (Vec<_>, Vec<_>) = outside.partition(|t| may_leave(kernel, t));
     let mut found: Vec<String> = lost.iter().map(|t| format!("{} finds no room in workgroup memory", t.name)).collect();
@@ -259,7 +259,7 @@ fn check(kib: u64, runs: &[(DType, usize)]) {
     let client = Client::cpu_as(gpu_target(kib));
     let (mut seen, mut found) = (BTreeSet::new(), vec![]);
     for &(dtype, odd) in runs {
-        let mut see = |kernel: &Explained| {
+        let mut see = |kernel: &ExplainedKernel| {
             seen.insert(kernel.name.clone());
             let shader = kernel.shader(&kernel.target, kernel.multiples).expect("it has a shader");
             let mut faults = faults(kernel, &shader.placement, odd != 0);

@@ -17,11 +17,11 @@ use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_kernels::{
     cross_entropy, decode_attention, embedding, norm, norm_backward, softmax, softmax_backward, splash_attention,
 };
-use pallas_rt::__tests::{Audit, audit};
+use pallas_rt::__tests::{BarrierAudit, audit_barriers};
 use pallas_rt::Target;
 use pallas_rt::launch::Explanation;
 use pallas_rt::prelude::*;
-use pallas_rt::shader::{Matrices, Profile};
+use pallas_rt::shader::{CooperativeMatrices, Profile};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,16 +64,16 @@ fn validate_all(explanation: &Explanation) {
     assert!(!explanation.kernels.is_empty());
     // Block sizes are those of the CPU here.
     let plain = Target { workgroup_bytes: 256 << 10, ..Target::webgpu() };
-    let matrices = Matrices { half: Some(16), float: Some(8), lanes: 32 };
+    let matrices = CooperativeMatrices { half: Some(16), float: Some(8), lanes: 32 };
     let targets = Profile::SHADERS.map(|profile| Target { profile, ..plain });
     let targets = targets.into_iter().chain([Target { matrices: Some(matrices), ..plain }]);
     for (kernel, plain) in explanation.kernels.iter().flat_map(|k| targets.clone().map(move |t| (k, t))) {
         for (target, multiples) in [(plain, 0), (Target { lanes: Some(8), ..plain }, u64::MAX)] {
-            let found = audit(&kernel.lowered, kernel.sequential, &target, multiples);
+            let found = audit_barriers(&kernel.lowered, kernel.sequential, &target, multiples);
             let (shader, audit) = found.expect("it has a shader");
             validate(&shader.text);
             assert_eq!(audit.barriers, shader.placement.barriers.len());
-            let expected = Audit { barriers: audit.barriers, ..Audit::default() };
+            let expected = BarrierAudit { barriers: audit.barriers, ..BarrierAudit::default() };
             assert_eq!(audit, expected, "{}\n{}", target.name(), shader.text);
         }
     }

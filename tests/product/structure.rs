@@ -11,7 +11,7 @@ use pallas_kernels::{
 };
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::shader::{Counts, PlacedTile, Placement, Profile};
+use pallas_rt::shader::{OperationCounts, PlacedTile, Placement, Profile};
 
 fn zeros(dtype: DType, shape: &[usize]) -> Array {
     Client::cpu().zeros(shape, dtype).expect("it fits")
@@ -172,7 +172,7 @@ fn matmul_on_a_gpu_reads_a_word_for_four_multiply_adds() {
         placed(32, || matmul::matmul_blocks::<f32, f32>(&x, &x, |x| x, 128, 128, 16)),
     ];
     for placement in all.iter().flatten() {
-        let Counts { fma, product_words, barriers, .. } = placement.step;
+        let OperationCounts { fma, product_words, barriers, .. } = placement.step;
         assert!(fma >= 4.0 * product_words, "{placement}");
         assert!(barriers <= 2.0, "{placement}");
         // Fetched a step ahead: carried in registers, copied to workgroup memory for its step.

@@ -1,7 +1,7 @@
 //! Conditionals and loops: those of the run time must keep shapes, those of the host may change them.
-use super::body::Walk;
-use super::places::{Changed, Variable, bare};
-use super::value::Value;
+use super::body::ShapeChecker;
+use super::symbolic_value::SymbolicValue;
+use super::tracked_variables::{ChangedVariables, Variable, strip_parentheses};
 use pallas_ir::diag;
 use quote::ToTokens;
 use syn::visit::{self, Visit};
@@ -9,7 +9,7 @@ use syn::{Expr, ExprForLoop, ExprIf, ExprMatch, ExprWhile};
 
 /// Time at which a condition is decided, by the host or by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Decided {
+enum DecisionTime {
     /// At run time, by each program: both branches are recorded.
     AtRunTime,
     /// While tracing, by the host, from values that do not depend on sizes.
@@ -19,39 +19,44 @@ enum Decided {
 }
 
 /// State that is restored after a branch.
-struct Before {
+struct SavedState {
     variables: Vec<Variable>,
     quiet: bool,
 }
 
-impl Walk {
+impl ShapeChecker {
     /// Walks a condition; returns when it is decided.
-    fn condition(&mut self, e: &Expr) -> Decided {
-        match bare(e) {
+    fn condition(&mut self, e: &Expr) -> DecisionTime {
+        match strip_parentheses(e) {
             Expr::Let(l) => {
                 let value = self.expr(&l.expr);
                 self.variables.bind(&l.pat, value);
-                Decided::Unclear
+                DecisionTime::Unclear
             }
             Expr::Binary(b) if matches!(b.op, syn::BinOp::And(_)) && has_let(e) => {
                 self.condition(&b.left);
                 let quiet = std::mem::replace(&mut self.quiet, true);
                 self.condition(&b.right);
                 self.quiet = quiet;
-                Decided::Unclear
+                DecisionTime::Unclear
             }
             e => match self.expr(e) {
-                Value::Tile(_) => Decided::AtRunTime,
-                Value::Host { sized: false } => Decided::ByHost,
-                _ => Decided::Unclear,
+                SymbolicValue::Tile(_) => DecisionTime::AtRunTime,
+                SymbolicValue::Host { sized: false } => DecisionTime::ByHost,
+                _ => DecisionTime::Unclear,
             },
         }
     }
     /// Walks a branch; returns its value and the variables after it, and restores those before it.
-    fn branch(&mut self, when: Decided, scope: usize, walk: impl FnOnce(&mut Self) -> Value) -> (Value, Vec<Variable>) {
-        let before = Before { variables: self.variables.0.clone(), quiet: self.quiet };
+    fn walk_branch(
+        &mut self,
+        when: DecisionTime,
+        scope: usize,
+        walk: impl FnOnce(&mut Self) -> SymbolicValue,
+    ) -> (SymbolicValue, Vec<Variable>) {
+        let before = SavedState { variables: self.variables.0.clone(), quiet: self.quiet };
         let facts = self.facts.clone();
-        self.quiet |= when == Decided::Unclear;
+        self.quiet |= when == DecisionTime::Unclear;
         let value = walk(self);
         self.variables.0.truncate(scope);
         let after = std::mem::replace(&mut self.variables.0, before.variables);
@@ -60,29 +65,29 @@ impl Walk {
     }
 
     /// The value of an `if`; reports branches whose shapes differ at run time.
-    pub(super) fn if_(&mut self, e: &ExprIf) -> Value {
+    pub(super) fn if_(&mut self, e: &ExprIf) -> SymbolicValue {
         let scope = self.variables.0.len();
         let when = self.condition(&e.cond);
-        let (a, then) = self.branch(when, scope, |s| s.block(&e.then_branch));
+        let (a, then) = self.walk_branch(when, scope, |s| s.block(&e.then_branch));
         self.variables.0.truncate(scope);
         let other = e.else_branch.as_ref().map(|(_, other)| &**other);
-        let (b, other) = self.branch(when, scope, |s| other.map_or(Value::Unit, |e| s.expr(e)));
+        let (b, other) = self.walk_branch(when, scope, |s| other.map_or(SymbolicValue::Unit, |e| s.expr(e)));
         let value = a.join(&b, &self.facts);
-        if when == Decided::AtRunTime {
-            if let Some((a, b)) = a.conflict(&b, &self.facts) {
+        if when == DecisionTime::AtRunTime {
+            if let Some((a, b)) = a.find_conflict(&b, &self.facts) {
                 let at: &dyn ToTokens = e.else_branch.as_ref().map_or(&e.if_token, |(_, other)| other);
-                self.report(&diag::sides(diag::shape(&a), diag::shape(&b)), at, &[]);
+                self.report(&diag::branch_type_mismatch(diag::shape(&a), diag::shape(&b)), at, &[]);
             }
             for (before, (a, b)) in self.variables.0.clone().iter().zip(then.iter().zip(&other)) {
-                if let Some((x, y)) = a.value.conflict(&b.value, &self.facts) {
+                if let Some((x, y)) = a.value.find_conflict(&b.value, &self.facts) {
                     // The branch that changed the variable's shape is to blame.
-                    let at = if before.value.conflict(&a.value, &self.facts).is_some() { a } else { b };
-                    self.report(&diag::sides(diag::shape(&x), diag::shape(&y)), &at.given, &[]);
+                    let at = if before.value.find_conflict(&a.value, &self.facts).is_some() { a } else { b };
+                    self.report(&diag::branch_type_mismatch(diag::shape(&x), diag::shape(&y)), &at.given, &[]);
                 }
             }
         }
         self.merge(then, other);
-        self.quiet |= when == Decided::Unclear && jumps(|j| j.visit_expr_if(e));
+        self.quiet |= when == DecisionTime::Unclear && has_jump(|j| j.visit_expr_if(e));
         value
     }
     /// Sets the variables to what either of two branches may have left.
@@ -96,16 +101,16 @@ impl Walk {
         self.variables.0 = a.into_iter().zip(b).map(join).collect();
     }
     /// The value of a `match`.
-    pub(super) fn match_(&mut self, e: &ExprMatch) -> Value {
+    pub(super) fn match_(&mut self, e: &ExprMatch) -> SymbolicValue {
         let when = match self.expr(&e.expr) {
-            Value::Host { sized: false } => Decided::ByHost,
-            _ => Decided::Unclear,
+            SymbolicValue::Host { sized: false } => DecisionTime::ByHost,
+            _ => DecisionTime::Unclear,
         };
         let scope = self.variables.0.len();
-        let mut result: Option<(Value, Vec<Variable>)> = None;
+        let mut result: Option<(SymbolicValue, Vec<Variable>)> = None;
         for arm in &e.arms {
-            let (value, after) = self.branch(when, scope, |s| {
-                s.variables.bind(&arm.pat, Value::Unknown);
+            let (value, after) = self.walk_branch(when, scope, |s| {
+                s.variables.bind(&arm.pat, SymbolicValue::Unknown);
                 if let Some((_, guard)) = &arm.guard {
                     s.condition(guard);
                     s.quiet = true;
@@ -121,14 +126,14 @@ impl Walk {
                 }
             });
         }
-        self.quiet |= when == Decided::Unclear && jumps(|j| j.visit_expr_match(e));
-        let Some((value, variables)) = result else { return Value::Unknown };
+        self.quiet |= when == DecisionTime::Unclear && has_jump(|j| j.visit_expr_match(e));
+        let Some((value, variables)) = result else { return SymbolicValue::Unknown };
         self.variables.0 = variables;
         value
     }
 
     /// Walks a loop of the host: variables that it changes may have any shape in it and after it.
-    pub(super) fn repeated(&mut self, changed: &Changed, walk: impl FnOnce(&mut Self) -> Value) {
+    pub(super) fn walk_host_loop(&mut self, changed: &ChangedVariables, walk: impl FnOnce(&mut Self) -> SymbolicValue) {
         let (scope, facts) = (self.variables.0.len(), self.facts.clone());
         self.variables.forget_all(changed);
         walk(self);
@@ -137,66 +142,66 @@ impl Walk {
         self.variables.forget_all(changed);
     }
     /// Walks a loop at run time: variables that it changes must have the same shape in each iteration.
-    fn recorded(&mut self, walk: impl FnOnce(&mut Self) -> Value) {
+    fn walk_staged_loop(&mut self, walk: impl FnOnce(&mut Self) -> SymbolicValue) {
         let (before, facts) = (self.variables.0.clone(), self.facts.clone());
         walk(self);
         self.facts = facts;
         self.variables.0.truncate(before.len());
         let after = self.variables.0.clone();
         for (a, b) in before.iter().zip(&after) {
-            if let Some((x, y)) = a.value.conflict(&b.value, &self.facts) {
-                self.report(&diag::carried(diag::shape(&x), diag::shape(&y)), &b.given, &[]);
+            if let Some((x, y)) = a.value.find_conflict(&b.value, &self.facts) {
+                self.report(&diag::carried_type_mismatch(diag::shape(&x), diag::shape(&y)), &b.given, &[]);
             }
         }
         self.merge(before, after);
     }
     /// Walks a `for` loop.
     pub(super) fn for_(&mut self, e: &ExprForLoop) {
-        let changed = Changed::by(|c| c.visit_block(&e.body));
+        let changed = ChangedVariables::from_visit(|c| c.visit_block(&e.body));
         let over = self.expr(&e.expr);
         if is_range(&e.expr) && !e.attrs.iter().any(|a| a.path().is_ident("unroll")) {
-            return self.recorded(|s| {
-                s.variables.bind(&e.pat, Value::scalar());
+            return self.walk_staged_loop(|s| {
+                s.variables.bind(&e.pat, SymbolicValue::scalar());
                 s.block(&e.body)
             });
         }
         let item = match over {
-            Value::Span(_) => Value::Host { sized: true },
-            _ => Value::Unknown,
+            SymbolicValue::Span(_) => SymbolicValue::Host { sized: true },
+            _ => SymbolicValue::Unknown,
         };
-        self.repeated(&changed, |s| {
+        self.walk_host_loop(&changed, |s| {
             s.variables.bind(&e.pat, item);
             s.block(&e.body)
         });
     }
     /// Walks a `while` loop.
     pub(super) fn while_(&mut self, e: &ExprWhile) {
-        let changed = Changed::by(|c| c.visit_expr_while(e));
+        let changed = ChangedVariables::from_visit(|c| c.visit_expr_while(e));
         let scope = self.variables.0.len();
         // Walked once quietly to see who decides the condition, so that no mistake is reported twice.
-        let (mut when, quiet) = (Decided::Unclear, std::mem::replace(&mut self.quiet, true));
-        self.branch(Decided::Unclear, scope, |s| {
+        let (mut when, quiet) = (DecisionTime::Unclear, std::mem::replace(&mut self.quiet, true));
+        self.walk_branch(DecisionTime::Unclear, scope, |s| {
             when = s.condition(&e.cond);
-            Value::Unit
+            SymbolicValue::Unit
         });
         self.quiet = quiet;
-        let body = |s: &mut Walk| {
+        let body = |s: &mut ShapeChecker| {
             s.condition(&e.cond);
-            s.quiet |= when == Decided::Unclear;
+            s.quiet |= when == DecisionTime::Unclear;
             s.block(&e.body)
         };
-        if when == Decided::AtRunTime {
-            self.recorded(body);
+        if when == DecisionTime::AtRunTime {
+            self.walk_staged_loop(body);
         } else {
-            self.repeated(&changed, body);
+            self.walk_host_loop(&changed, body);
         }
-        self.quiet = quiet || when == Decided::Unclear && jumps(|j| j.visit_block(&e.body));
+        self.quiet = quiet || when == DecisionTime::Unclear && has_jump(|j| j.visit_block(&e.body));
     }
 }
 
 /// Returns true for `a..b`, `a..=b`, and `.step_by(..)` and `.rev()` of them: a `for` over these runs in the kernel.
 fn is_range(e: &Expr) -> bool {
-    match bare(e) {
+    match strip_parentheses(e) {
         Expr::Range(r) => r.start.is_some() && r.end.is_some(),
         Expr::MethodCall(m) => (m.method == "rev" || m.method == "step_by") && is_range(&m.receiver),
         _ => false,
@@ -204,7 +209,7 @@ fn is_range(e: &Expr) -> bool {
 }
 
 fn has_let(e: &Expr) -> bool {
-    match bare(e) {
+    match strip_parentheses(e) {
         Expr::Let(_) => true,
         Expr::Binary(b) => has_let(&b.left) || has_let(&b.right),
         _ => false,
@@ -212,13 +217,13 @@ fn has_let(e: &Expr) -> bool {
 }
 
 /// Returns true if code may jump out of its block, so that the code after it runs only in the other case.
-fn jumps(visit: impl FnOnce(&mut Jumps)) -> bool {
-    let mut found = Jumps(false);
+fn has_jump(visit: impl FnOnce(&mut JumpFinder)) -> bool {
+    let mut found = JumpFinder(false);
     visit(&mut found);
     found.0
 }
-struct Jumps(bool);
-impl Visit<'_> for Jumps {
+struct JumpFinder(bool);
+impl Visit<'_> for JumpFinder {
     fn visit_expr(&mut self, e: &Expr) {
         self.0 |= matches!(e, Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) | Expr::Try(_));
         visit::visit_expr(self, e);

@@ -3,22 +3,22 @@
 //! [`spec`] checks signature and specs, [`usage`] how the body uses its operands, [`body`] the shapes in it: it walks
 //! the body as Rust would run it, with a [`value`] for each expression and each of the [`parameters`], and applies
 //! pallas-ir's own rules ([`rules`], [`blocks`]) to each operation.
-mod blocks;
+mod block_specs;
 mod body;
 mod control;
-mod order;
-mod own;
+mod language_functions;
 mod parameters;
-mod places;
-mod rules;
-mod spec;
+mod ref_views;
+mod shadowed_names;
+mod symbolic_value;
 #[cfg(test)]
 mod tests;
+mod tracked_variables;
 mod usage;
-mod value;
+mod write_order;
 
-use crate::ast::{Errors, Options, Parameter};
-use crate::names::Names;
+use crate::ast::{Errors, KernelOptions, Parameter};
+use crate::size_language::SizeNames;
 use syn::ItemFn;
 
 /// Returns true for the attribute `#[kernel]`.
@@ -28,18 +28,18 @@ pub(crate) fn is_kernel(attribute: &syn::Attribute) -> bool {
 
 /// Checks a kernel; each mistake is one error at the user's token. Returns the errors that leave the expansion valid
 /// Rust; all others are added to `errors`.
-pub(crate) fn kernel(
+pub(crate) fn check_kernel(
     f: &ItemFn,
-    options: &Options,
+    options: &KernelOptions,
     parameters: &[Parameter],
-    names: &Names,
+    names: &SizeNames,
     errors: &mut Errors,
 ) -> Errors {
-    spec::specs(f, options, parameters, errors);
-    usage::refs(f, parameters, errors);
+    block_specs::check_specs(f, options, parameters, errors);
+    usage::check_ref_uses(f, parameters, errors);
     let mut found = Errors::default();
-    usage::operands(f, options, parameters, names, &mut found);
-    order::writes(f, options, parameters, &mut found);
-    body::shapes(f, options, parameters, names, &mut found);
+    usage::check_unused_operands(f, options, parameters, names, &mut found);
+    write_order::check_write_order(f, options, parameters, &mut found);
+    body::check_shapes(f, options, parameters, names, &mut found);
     found
 }

@@ -104,7 +104,7 @@ fn what_fits_is_not_mentioned() {
 
 #[test]
 fn own_functions_are_found() {
-    use super::own::declares;
+    use super::shadowed_names::declares;
     assert!(declares("/// Rows by rows.\nfn dot<T>(a: T, b: T) {}", "dot"));
     assert!(declares("use crate::tiles::{dot, other as select};", "dot"));
     assert!(!declares("use pallas_rt::prelude::{dot, kernel};\nlet a = dot(b, c); fn dots() {}", "dot"));

@@ -1,7 +1,7 @@
 //! Checks how the body uses the kernel's operands.
-use crate::ast::{Errors, Options, Parameter, Role};
-use crate::names::Names;
+use crate::ast::{Errors, KernelOptions, Parameter, ParameterRole};
 use crate::rewrite::idents;
+use crate::size_language::SizeNames;
 use pallas_ir::ScalarOp;
 use pallas_ir::scalar::Surface;
 use quote::ToTokens;
@@ -9,19 +9,22 @@ use syn::visit::{self, Visit};
 use syn::{Expr, Ident, ItemFn};
 
 /// Reports inputs that the body writes, and refs where it needs tiles.
-pub(super) fn refs(f: &ItemFn, parameters: &[Parameter], errors: &mut Errors) {
-    let mut uses = OfNames::default();
+pub(super) fn check_ref_uses(f: &ItemFn, parameters: &[Parameter], errors: &mut Errors) {
+    let mut uses = NameUses::default();
     uses.visit_block(&f.block);
-    for p in parameters.iter().filter(|p| matches!(p.role, Role::Input | Role::Output | Role::Scratch)) {
+    for p in parameters
+        .iter()
+        .filter(|p| matches!(p.role, ParameterRole::Input | ParameterRole::Output | ParameterRole::Scratch))
+    {
         let name = p.name.to_string();
-        for used in uses.as_tiles(&name) {
-            errors.at(used, format!("`{name}` is a ref, not its tile"), &format!("load it: `{name}.load()`"));
+        for used in uses.tile_uses(&name) {
+            errors.push_at(used, format!("`{name}` is a ref, not its tile"), &format!("load it: `{name}.load()`"));
         }
     }
-    for p in parameters.iter().filter(|p| p.role == Role::Input) {
+    for p in parameters.iter().filter(|p| p.role == ParameterRole::Input) {
         let name = p.name.to_string();
-        for method in uses.writes(&name) {
-            errors.at(
+        for method in uses.writing_methods(&name) {
+            errors.push_at(
                 method,
                 format!("input `{name}` is written by `.{method}(..)`"),
                 "inputs are read only; store to an `Out` or a `Scratch`",
@@ -31,56 +34,66 @@ pub(super) fn refs(f: &ItemFn, parameters: &[Parameter], errors: &mut Errors) {
 }
 
 /// Reports operands that nothing mentions.
-pub(super) fn operands(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
+pub(super) fn check_unused_operands(
+    f: &ItemFn,
+    options: &KernelOptions,
+    parameters: &[Parameter],
+    names: &SizeNames,
+    errors: &mut Errors,
+) {
     let mut body = idents(f.block.to_token_stream());
     // What maps must not read is an error of its own.
     let maps = parameters.iter().filter_map(|p| p.block.as_ref()?.map.as_ref());
     body.extend(maps.flat_map(|map| idents(map.body.to_token_stream())));
     let mut shapes: Vec<String> = options.grid.iter().flat_map(|e| idents(e.to_token_stream())).collect();
     shapes.extend(body.iter().cloned());
-    for p in parameters.iter().filter(|p| p.role == Role::Input) {
+    for p in parameters.iter().filter(|p| p.role == ParameterRole::Input) {
         let name = p.name.to_string();
         let aliased = parameters.iter().filter_map(|q| q.block.as_ref()?.alias.as_ref()).any(|a| *a == p.name);
         let used = body.contains(&name) || name.starts_with('_') || aliased;
-        if !used && !sizes_something(p, parameters, &shapes, names) {
-            errors.at(&p.name, format!("operand `{name}` is never used"), &format!("load it, or call it `_{name}`"));
+        if !used && !gives_used_size(p, parameters, &shapes, names) {
+            errors.push_at(
+                &p.name,
+                format!("operand `{name}` is never used"),
+                &format!("load it, or call it `_{name}`"),
+            );
         }
     }
 }
 
 /// Uses of names in a body: calls of writing methods on them, places where they stand for tiles, and new bindings.
 #[derive(Default)]
-struct OfNames<'a> {
+struct NameUses<'a> {
     calls: Vec<(&'a Ident, &'a Ident)>,
     tiles: Vec<&'a Ident>,
     bound: Vec<&'a Ident>,
 }
-impl<'a> OfNames<'a> {
+impl<'a> NameUses<'a> {
     /// Returns true if the body has a variable of the parameter's name, so that the name's uses may be the variable's.
     fn shadowed(&self, name: &str) -> bool {
         self.bound.iter().any(|b| *b == name)
     }
     /// Methods that write the parameter of this name.
-    fn writes(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
+    fn writing_methods(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
         let shadowed = self.shadowed(name);
         self.calls.iter().filter(move |(receiver, _)| !shadowed && *receiver == name).map(|(_, method)| *method)
     }
     /// Places where the parameter of this name stands for a tile.
-    fn as_tiles(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
+    fn tile_uses(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
         let shadowed = self.shadowed(name);
         self.tiles.iter().filter(move |tile| !shadowed && **tile == name).copied()
     }
     /// Records an expression in the place of a tile.
-    fn tile(&mut self, e: &'a Expr) {
+    fn record_tile_use(&mut self, e: &'a Expr) {
         if let Expr::Path(path) = e {
             self.tiles.extend(path.path.get_ident());
         }
     }
 }
-impl<'a> Visit<'a> for OfNames<'a> {
+impl<'a> Visit<'a> for NameUses<'a> {
     fn visit_expr_binary(&mut self, e: &'a syn::ExprBinary) {
-        self.tile(&e.left);
-        self.tile(&e.right);
+        self.record_tile_use(&e.left);
+        self.record_tile_use(&e.right);
         visit::visit_expr_binary(self, e);
     }
     fn visit_expr_method_call(&mut self, call: &'a syn::ExprMethodCall) {
@@ -89,11 +102,11 @@ impl<'a> Visit<'a> for OfNames<'a> {
             && let Some(receiver) = path.path.get_ident()
         {
             self.calls.push((receiver, &call.method));
-            call.args.iter().for_each(|e| self.tile(e));
+            call.args.iter().for_each(|e| self.record_tile_use(e));
         }
-        if is_of_tiles(&call.method.to_string()) {
-            self.tile(&call.receiver);
-            call.args.iter().for_each(|e| self.tile(e));
+        if is_tile_method(&call.method.to_string()) {
+            self.record_tile_use(&call.receiver);
+            call.args.iter().for_each(|e| self.record_tile_use(e));
         }
         visit::visit_expr_method_call(self, call);
     }
@@ -104,8 +117,8 @@ impl<'a> Visit<'a> for OfNames<'a> {
 }
 
 /// Returns true for a method that tiles have and refs do not.
-fn is_of_tiles(name: &str) -> bool {
-    const WRITTEN_OUT: [&str; 13] = [
+fn is_tile_method(name: &str) -> bool {
+    const HANDWRITTEN_METHODS: [&str; 13] = [
         "ln",
         "cast",
         "bitcast",
@@ -129,11 +142,11 @@ fn is_of_tiles(name: &str) -> bool {
     }
     pallas_ir::for_each_structural_method! { declared }
     let is_row = ScalarOp::parse(name).is_some_and(|op| op.row().surface == Surface::Method);
-    is_row || WRITTEN_OUT.contains(&name)
+    is_row || HANDWRITTEN_METHODS.contains(&name)
 }
 
 /// Returns true if an operand gives its size to a dimension that grid, body or another spec uses.
-fn sizes_something(p: &Parameter, parameters: &[Parameter], used: &[String], names: &Names) -> bool {
+fn gives_used_size(p: &Parameter, parameters: &[Parameter], used: &[String], names: &SizeNames) -> bool {
     let Some(b) = &p.block else { return false };
     let own: Vec<String> =
         b.dims.iter().flat_map(|d| idents(d.to_token_stream())).filter(|n| names.is_dim(n)).collect();

@@ -1,6 +1,6 @@
 //! Rewrites `if`, `for` and `while`: the user's blocks stay in place between calls that record a region.
-use super::state::{Kind, Rewrite};
-use super::tokens::{bare, braced, call, first, last};
+use super::state::{BodyRewriter, RegionKind};
+use super::tokens::{braced, call, first_span, last_span, strip_parentheses};
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -8,17 +8,17 @@ use syn::visit_mut::VisitMut;
 use syn::{BinOp, Block, Expr, Ident, Stmt, parse_quote_spanned};
 
 /// Methods called on a staged range, `step_by` and `rev`, each with its argument.
-type Chain = Vec<(Ident, Option<Expr>)>;
+type RangeMethods = Vec<(Ident, Option<Expr>)>;
 
-impl Rewrite {
+impl BodyRewriter {
     /// Checks an assignment to a variable declared without a value: the host must decide every region around it.
-    pub(super) fn late_value(&mut self, left: &Expr, e: &mut Expr) {
+    pub(super) fn check_late_value(&mut self, left: &Expr, e: &mut Expr) {
         let Expr::Path(p) = left else { return };
         let Some(i) = p.path.get_ident() else { return };
         let Some(at) = self.find(&i.to_string()).filter(|&at| self.vars[at].late) else { return };
         let here = Span::mixed_site().located_at(i.span());
-        let path = self.path(here, quote!(first_value));
-        let inside = self.regions.iter().filter(|r| r.start > at && r.kind != Kind::For);
+        let path = self.item_path(here, quote!(first_value));
+        let inside = self.regions.iter().filter(|r| r.outer_variables > at && r.kind != RegionKind::For);
         let checks: Vec<TokenStream> = inside
             .map(|r| {
                 let mut key = r.key.clone();
@@ -32,7 +32,7 @@ impl Rewrite {
         }
     }
     /// Declares the names that a condition with `let` binds; the host decides such a condition.
-    pub(super) fn let_binds(&mut self, c: &mut Expr) {
+    pub(super) fn bind_let_names(&mut self, c: &mut Expr) {
         match c {
             Expr::Let(l) => {
                 self.visit_expr_mut(&mut l.expr);
@@ -40,8 +40,8 @@ impl Rewrite {
                 self.bind(&p, false)
             }
             Expr::Binary(b) if matches!(b.op, BinOp::And(_)) => {
-                self.let_binds(&mut b.left);
-                self.let_binds(&mut b.right)
+                self.bind_let_names(&mut b.left);
+                self.bind_let_names(&mut b.right)
             }
             c => self.visit_expr_mut(c),
         }
@@ -50,9 +50,9 @@ impl Rewrite {
     pub(super) fn if_(&mut self, e: &mut Expr) {
         let Expr::If(mut i) = e.clone() else { return };
         let expect = self.expect.take();
-        if has_let(&i.cond) || self.surely_host(&i.cond) {
+        if has_let(&i.cond) || self.is_host_known(&i.cond) {
             self.scoped(|s| {
-                s.let_binds(&mut i.cond);
+                s.bind_let_names(&mut i.cond);
                 s.visit_block_mut(&mut i.then_branch)
             });
             if let Some((_, x)) = &mut i.else_branch {
@@ -63,11 +63,11 @@ impl Rewrite {
             return;
         }
         self.visit_expr_mut(&mut i.cond);
-        let key = self.open(Kind::If);
-        let mut number = self.side(&mut i.then_branch, &key);
+        let key = self.open_region(RegionKind::If);
+        let mut number = self.rewrite_branch(&mut i.then_branch, &key);
         if let Some((_, x)) = &mut i.else_branch {
             match &mut **x {
-                Expr::Block(x) if x.label.is_none() => number = number.or(self.side(&mut x.block, &key)),
+                Expr::Block(x) if x.label.is_none() => number = number.or(self.rewrite_branch(&mut x.block, &key)),
                 x => {
                     self.expect = expect.clone().filter(|_| matches!(x, Expr::If(_)));
                     self.visit_expr_mut(x);
@@ -76,17 +76,17 @@ impl Rewrite {
         }
         let ty = expect.map(|t| quote!(: #t));
         let sp = i.if_token.span;
-        let (slots, frozen) = self.close(sp);
+        let (slots, frozen) = self.close_region(sp);
         let m = Span::mixed_site().located_at(sp);
-        let (c, a) = (bare(&i.cond), &i.then_branch);
+        let (c, a) = (strip_parentheses(&i.cond), &i.then_branch);
         let b = match &i.else_branch {
             Some((_, x)) => quote!(else #x),
             None => quote!(),
         };
-        let new = self.path(sp, quote!(condition));
+        let new = self.item_path(sp, quote!(condition));
         let mut g = proc_macro2::Group::new(proc_macro2::Delimiter::Parenthesis, quote!(#c));
         g.set_span(sp);
-        let root = self.at(m);
+        let root = self.root_path(m);
         // Where a side of an `if` is a host number, these types are wrong for the same reason; rustc reports it once,
         // at one place.
         let at = Span::mixed_site().located_at(number.unwrap_or(sp));
@@ -107,42 +107,42 @@ impl Rewrite {
     }
     /// Rewrites a branch of an `if`: a host number that it yields becomes an argument of its own call, so that errors
     /// point at it. Returns its span.
-    fn side(&mut self, block: &mut Block, key: &Ident) -> Option<Span> {
+    fn rewrite_branch(&mut self, block: &mut Block, key: &Ident) -> Option<Span> {
         let number = match block.stmts.last() {
-            Some(Stmt::Expr(e, None)) => number_in(e),
+            Some(Stmt::Expr(e, None)) => host_number_span(e),
             _ => None,
         };
         self.visit_block_mut(block);
         if let (Some(_), Some(Stmt::Expr(e, None))) = (number, block.stmts.last_mut()) {
-            self.given(e, key);
+            self.wrap_yielded(e, key);
         }
         number
     }
     /// Wraps a yielded value, or each part of a tuple, in a call that carries its span.
-    fn given(&self, e: &mut Expr, key: &Ident) {
+    fn wrap_yielded(&self, e: &mut Expr, key: &Ident) {
         if let Expr::Tuple(t) = e {
-            return t.elems.iter_mut().for_each(|e| self.given(e, key));
+            return t.elems.iter_mut().for_each(|e| self.wrap_yielded(e, key));
         }
-        let (here, value) = (first(e), &*e);
-        let gives = self.path(here, quote!(gives));
+        let (here, value) = (first_span(e), &*e);
+        let gives = self.item_path(here, quote!(gives));
         let key = Ident::new(&key.to_string(), Span::mixed_site().located_at(here));
-        *e = Expr::Verbatim(call(last(e), gives, quote!(#key, #value)));
+        *e = Expr::Verbatim(call(last_span(e), gives, quote!(#key, #value)));
     }
     /// Rewrites a `for`.
     pub(super) fn for_(&mut self, e: &mut Expr) {
         let Expr::ForLoop(mut f) = e.clone() else { return };
         let unroll = f.attrs.iter().any(|a| a.path().is_ident("unroll"));
         f.attrs.retain(|a| !a.path().is_ident("unroll"));
-        let staged = if unroll { None } else { range(&mut f.expr) };
+        let staged = if unroll { None } else { staged_range(&mut f.expr) };
         let Some((bounds, chain)) = staged else {
             self.visit_expr_mut(&mut f.expr);
-            self.enter(f.label.as_ref(), None);
+            self.enter_loop(f.label.as_ref(), None);
             let p = (*f.pat).clone();
             self.scoped(|s| {
                 s.bind(&p, false);
                 s.visit_block_mut(&mut f.body)
             });
-            self.exit_host(&mut f.label);
+            self.exit_host_loop(&mut f.label);
             *e = Expr::ForLoop(f);
             return;
         };
@@ -151,15 +151,15 @@ impl Rewrite {
         self.visit_expr_mut(&mut b);
         let sp = f.for_token.span;
         let m = Span::mixed_site().located_at(sp);
-        let key = self.open(Kind::For);
-        self.enter(f.label.as_ref(), Some(Kind::For));
+        let key = self.open_region(RegionKind::For);
+        self.enter_loop(f.label.as_ref(), Some(RegionKind::For));
         let p = (*f.pat).clone();
         self.scoped(|s| {
             s.bind(&p, false);
             s.visit_block_mut(&mut f.body)
         });
-        self.exit();
-        let (slots, frozen) = self.close(sp);
+        self.exit_frame();
+        let (slots, frozen) = self.close_region(sp);
         let dots = bounds.limits.span();
         let chain: Vec<TokenStream> = chain
             .into_iter()
@@ -171,13 +171,13 @@ impl Rewrite {
             })
             .collect();
         let inclusive = matches!(bounds.limits, syn::RangeLimits::Closed(_));
-        let rf = self.path(dots, if inclusive { quote!(range_inclusive) } else { quote!(range) });
-        let new = self.path(sp, quote!(For::new));
+        let rf = self.item_path(dots, if inclusive { quote!(range_inclusive) } else { quote!(range) });
+        let new = self.item_path(sp, quote!(For::new));
         let (pat, body) = (&f.pat, &f.body);
-        let (a, b) = (bare(&a), bare(&b));
+        let (a, b) = (strip_parentheses(&a), strip_parentheses(&b));
         let rg = call(dots, rf, quote!(#a, #b));
         let new = call(sp, new, quote!(#rg #(#chain)*));
-        let root = self.at(m);
+        let root = self.root_path(m);
         let inner = quote_spanned!(m=>
             #[allow(unused_imports, reason = "what a region reads may all be steady")] use #root::Otherwise as _;
             let mut region = #new;
@@ -190,30 +190,30 @@ impl Rewrite {
     /// Rewrites a `while`.
     pub(super) fn while_(&mut self, e: &mut Expr) {
         let Expr::While(mut f) = e.clone() else { return };
-        if has_let(&f.cond) || self.surely_host(&f.cond) {
-            self.enter(f.label.as_ref(), None);
+        if has_let(&f.cond) || self.is_host_known(&f.cond) {
+            self.enter_loop(f.label.as_ref(), None);
             self.scoped(|s| {
-                s.let_binds(&mut f.cond);
+                s.bind_let_names(&mut f.cond);
                 s.visit_block_mut(&mut f.body)
             });
-            self.exit_host(&mut f.label);
+            self.exit_host_loop(&mut f.label);
             *e = Expr::While(f);
             return;
         }
         let sp = f.while_token.span;
         let m = Span::mixed_site().located_at(sp);
-        let key = self.open(Kind::While);
-        self.enter(f.label.as_ref(), Some(Kind::While));
+        let key = self.open_region(RegionKind::While);
+        self.enter_loop(f.label.as_ref(), Some(RegionKind::While));
         self.visit_expr_mut(&mut f.cond);
         self.visit_block_mut(&mut f.body);
-        let label = self.exit().map(|(label, _)| quote!(#label:));
-        let (slots, frozen) = self.close(sp);
-        let new = self.path(sp, quote!(While::new));
+        let label = self.exit_frame().map(|(label, _)| quote!(#label:));
+        let (slots, frozen) = self.close_region(sp);
+        let new = self.item_path(sp, quote!(While::new));
         let new = quote_spanned!(sp=> #new());
-        let (c, body) = (bare(&f.cond), &f.body);
+        let (c, body) = (strip_parentheses(&f.cond), &f.body);
         let test = Ident::new("condition", sp);
         let test = call(sp, quote!(#test), quote!(#c));
-        let root = self.at(m);
+        let root = self.root_path(m);
         let inner = quote_spanned!(m=>
             #[allow(unused_imports, reason = "what a region reads may all be steady")] use #root::Otherwise as _;
             let mut region = #new;
@@ -241,27 +241,27 @@ fn has_let(e: &Expr) -> bool {
 }
 
 /// Span of the host number that an expression is, or that a tuple contains.
-fn number_in(e: &Expr) -> Option<Span> {
+fn host_number_span(e: &Expr) -> Option<Span> {
     match e {
-        Expr::Lit(_) | Expr::Cast(_) => Some(first(e)),
-        Expr::Path(p) => (p.path.segments.len() > 1).then(|| first(e)),
-        Expr::Unary(u) => number_in(&u.expr).map(|_| first(e)),
-        Expr::Paren(p) => number_in(&p.expr),
-        Expr::Tuple(t) => t.elems.iter().find_map(number_in),
+        Expr::Lit(_) | Expr::Cast(_) => Some(first_span(e)),
+        Expr::Path(p) => (p.path.segments.len() > 1).then(|| first_span(e)),
+        Expr::Unary(u) => host_number_span(&u.expr).map(|_| first_span(e)),
+        Expr::Paren(p) => host_number_span(&p.expr),
+        Expr::Tuple(t) => t.elems.iter().find_map(host_number_span),
         _ => None,
     }
 }
 
 /// The range `a..b` or `a..=b` and the methods called on it, if a `for` over it can be staged.
-fn range(e: &mut Expr) -> Option<(syn::ExprRange, Chain)> {
+fn staged_range(e: &mut Expr) -> Option<(syn::ExprRange, RangeMethods)> {
     match e {
         Expr::Range(r) if r.start.is_some() && r.end.is_some() => Some((r.clone(), vec![])),
-        Expr::Paren(p) => range(&mut p.expr),
-        Expr::Group(p) => range(&mut p.expr),
+        Expr::Paren(p) => staged_range(&mut p.expr),
+        Expr::Group(p) => staged_range(&mut p.expr),
         Expr::MethodCall(c)
             if (c.method == "rev" && c.args.is_empty()) || (c.method == "step_by" && c.args.len() == 1) =>
         {
-            let (bounds, mut chain) = range(&mut c.receiver)?;
+            let (bounds, mut chain) = staged_range(&mut c.receiver)?;
             chain.push((c.method.clone(), c.args.first().cloned()));
             Some((bounds, chain))
         }

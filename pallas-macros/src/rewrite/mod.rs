@@ -3,17 +3,17 @@
 //! [`control`] rewrites regions, [`leave`] jumps out of them, [`patterns`] matches of numbers, [`compare`] operators;
 //! [`state`] has the state, [`variables`] finds the variables that regions carry, [`names`] names values; this file
 //! traverses the body.
-mod compare;
 mod control;
-mod leave;
-mod names;
+mod jumps;
+mod operators;
 mod patterns;
 mod state;
 mod tokens;
+mod variable_names;
 mod variables;
 
-pub(crate) use state::Rewrite;
-pub(crate) use tokens::{dim_ident, idents, named};
+pub(crate) use state::BodyRewriter;
+pub(crate) use tokens::{dim_ident, ident_from_name, idents};
 
 use quote::ToTokens;
 use syn::punctuated::Punctuated;
@@ -22,7 +22,7 @@ use syn::{Block, Expr, Pat, Stmt, Token, parse_quote_spanned};
 use tokens::each_ident;
 
 /// Macros of the standard library whose arguments are expressions, which are rewritten like others.
-const STD: [&str; 13] = [
+const STD_EXPRESSION_MACROS: [&str; 13] = [
     "assert",
     "assert_eq",
     "assert_ne",
@@ -38,7 +38,7 @@ const STD: [&str; 13] = [
     "dbg",
 ];
 
-impl VisitMut for Rewrite {
+impl VisitMut for BodyRewriter {
     fn visit_type_mut(&mut self, _: &mut syn::Type) {}
     fn visit_path_arguments_mut(&mut self, _: &mut syn::PathArguments) {}
     fn visit_angle_bracketed_generic_arguments_mut(&mut self, _: &mut syn::AngleBracketedGenericArguments) {}
@@ -67,9 +67,9 @@ impl VisitMut for Rewrite {
             if let (Pat::Type(t), Expr::If(_) | Expr::Match(_)) = (&l.pat, &*i.expr) {
                 self.expect = Some((*t.ty).clone())
             }
-            let given = names::given(&l.pat, &i.expr);
+            let given = variable_names::match_value_names(&l.pat, &i.expr);
             self.visit_expr_mut(&mut i.expr);
-            self.name(&given, &mut i.expr);
+            self.wrap_with_names(&given, &mut i.expr);
             if let Some((_, e)) = &mut i.diverge {
                 self.visit_expr_mut(e)
             }
@@ -81,7 +81,7 @@ impl VisitMut for Rewrite {
     }
     fn visit_macro_mut(&mut self, m: &mut syn::Macro) {
         let last = m.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
-        if STD.contains(&&*last)
+        if STD_EXPRESSION_MACROS.contains(&&*last)
             && let Ok(mut a) = m.parse_body_with(Punctuated::<Expr, Token![,]>::parse_terminated)
         {
             a.iter_mut().for_each(|e| match e {
@@ -91,7 +91,7 @@ impl VisitMut for Rewrite {
             m.tokens = a.to_token_stream();
             return;
         }
-        each_ident(m.tokens.clone(), &mut |i| self.mention(i));
+        each_ident(m.tokens.clone(), &mut |i| self.record_read(i));
     }
     fn visit_stmt_mut(&mut self, s: &mut Stmt) {
         if let Stmt::Local(l) = s { self.visit_local_mut(l) } else { visit_mut::visit_stmt_mut(self, s) }
@@ -113,7 +113,7 @@ impl VisitMut for Rewrite {
                     && let Some(i) = p.path.get_ident()
                 {
                     let i = i.clone();
-                    self.mention(&i);
+                    self.record_read(&i);
                     if self.is_dim(&i.to_string()) {
                         let d = dim_ident(&i);
                         *e = parse_quote_spanned!(i.span()=> #d)
@@ -129,15 +129,15 @@ impl VisitMut for Rewrite {
                     ins.iter().for_each(|p| s.bind(p, false));
                     s.visit_expr_mut(&mut c.body)
                 });
-                self.exit();
+                self.exit_frame();
             }
             Expr::Async(a) => {
                 self.enter_closure();
                 self.visit_block_mut(&mut a.block);
-                self.exit();
+                self.exit_frame();
             }
             Expr::Reference(r) if r.mutability.is_some() => {
-                self.assign(&r.expr);
+                self.record_assignment(&r.expr);
                 self.visit_expr_mut(&mut r.expr)
             }
             Expr::Assign(a) => {
@@ -145,14 +145,14 @@ impl VisitMut for Rewrite {
                 if !matches!(&*a.left, Expr::Path(_)) {
                     self.visit_expr_mut(&mut a.left)
                 }
-                self.assign(&a.left);
-                self.late_value(&a.left.clone(), e)
+                self.record_assignment(&a.left);
+                self.check_late_value(&a.left.clone(), e)
             }
-            Expr::Binary(b) => self.binary(b.clone(), e),
+            Expr::Binary(b) => self.rewrite_binary(b.clone(), e),
             Expr::If(_) => self.if_(e),
             Expr::Match(m) => {
                 let expect = self.expect.take();
-                match self.compared(m, expect) {
+                match self.match_to_if_chain(m, expect) {
                     Some(chain) => {
                         *e = chain;
                         visit_mut::visit_expr_mut(self, e);
@@ -161,37 +161,37 @@ impl VisitMut for Rewrite {
                 }
             }
             Expr::Macro(m) if m.mac.path.is_ident("matches") => {
-                if let Some(test) = self.tested(&m.mac) {
+                if let Some(test) = self.rewrite_matches_macro(&m.mac) {
                     *e = test;
                 }
                 visit_mut::visit_expr_mut(self, e);
             }
             Expr::MethodCall(m) => {
-                self.changed_by_method(m);
+                self.record_mutating_call(m);
                 visit_mut::visit_expr_mut(self, e);
             }
             Expr::ForLoop(_) => self.for_(e),
             Expr::While(_) => self.while_(e),
             Expr::Loop(l) => {
-                self.enter(l.label.as_ref(), None);
+                self.enter_loop(l.label.as_ref(), None);
                 self.visit_block_mut(&mut l.body);
-                self.exit_host(&mut l.label);
+                self.exit_host_loop(&mut l.label);
             }
             Expr::Block(b) if b.label.is_some() => {
                 b.label.iter().for_each(|l| self.enter_block(l));
                 self.visit_block_mut(&mut b.block);
-                self.exit();
+                self.exit_frame();
             }
             Expr::Break(syn::ExprBreak { expr: value, .. }) | Expr::Return(syn::ExprReturn { expr: value, .. }) => {
                 if let Some(value) = value {
                     self.visit_expr_mut(value)
                 }
-                self.jump(e);
+                self.rewrite_jump(e);
             }
-            Expr::Continue(_) => self.jump(e),
+            Expr::Continue(_) => self.rewrite_jump(e),
             Expr::Try(t) => {
                 self.visit_expr_mut(&mut t.expr);
-                self.question_mark(t.question_token.span);
+                self.report_question_mark(t.question_token.span);
             }
             _ => visit_mut::visit_expr_mut(self, e),
         }

@@ -15,7 +15,7 @@
 //!     if number0 == 0 && number1 == 1 { a } else { let n = whole0; b }
 //! } }
 //! ```
-use super::state::Rewrite;
+use super::state::BodyRewriter;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ use syn::{Expr, Ident, Lit, Pat, Token, parse_quote_spanned};
 
 /// Test whether a number, or a tuple of numbers, takes an arm.
 #[derive(Default)]
-struct Test {
+struct PatternTest {
     /// Tokens of the comparison of the numbers; `None` if the arm takes every number.
     holds: Option<TokenStream>,
     /// Names that the arm binds the numbers to, each with its index in the tuple.
@@ -36,18 +36,18 @@ struct Test {
     compared: BTreeSet<usize>,
 }
 
-impl Rewrite {
+impl BodyRewriter {
     /// Returns the chain of `if`s for a `match` whose patterns are numbers, ranges, names and `_`, or tuples of these, and
     /// whose last arm takes the rest.
-    pub(super) fn compared(&self, m: &syn::ExprMatch, expect: Option<syn::Type>) -> Option<Expr> {
-        if self.surely_host(&m.expr) || m.arms.iter().any(|a| !a.attrs.is_empty()) {
+    pub(super) fn match_to_if_chain(&self, m: &syn::ExprMatch, expect: Option<syn::Type>) -> Option<Expr> {
+        if self.is_host_known(&m.expr) || m.arms.iter().any(|a| !a.attrs.is_empty()) {
             return None;
         }
-        let places = places(&m.expr);
-        let tests: Vec<Test> = m.arms.iter().map(|a| row(&a.pat, places)).collect::<Option<_>>()?;
+        let places = tuple_length(&m.expr);
+        let tests: Vec<PatternTest> = m.arms.iter().map(|a| arm_test(&a.pat, places)).collect::<Option<_>>()?;
         let rest = m.arms.last().filter(|last| last.guard.is_none())?;
-        let numbers = numbers(&tests)?;
-        if tests.last()?.holds.is_some() && !is_other_truth(m) {
+        let numbers = number_indices(&tests)?;
+        if tests.last()?.holds.is_some() && !is_exhaustive_bool(m) {
             return None;
         }
         // A guard copies what it names, and only numbers are known to allow that.
@@ -57,39 +57,39 @@ impl Rewrite {
         }
         let mut arms = m.arms.iter().zip(&tests).rev();
         let (_, last) = arms.next()?;
-        let mut chain = side(last, &rest.body, false);
+        let mut chain = arm_block(last, &rest.body, false);
         for (arm, test) in arms {
-            let holds = condition(test, arm.guard.as_ref().map(|(_, guard)| &**guard), arm.pat.span());
-            let (body, at) = (side(test, &arm.body, arm.guard.is_some()), arm.pat.span());
+            let holds = arm_condition(test, arm.guard.as_ref().map(|(_, guard)| &**guard), arm.pat.span());
+            let (body, at) = (arm_block(test, &arm.body, arm.guard.is_some()), arm.pat.span());
             chain = quote_spanned!(at=> if #holds #body else #chain);
         }
         let chain = match expect {
             Some(ty) => quote!(let value: #ty = #chain; value),
             None => chain,
         };
-        Some(self.on_numbers(&m.expr, &numbers, &chain, m.match_token.span))
+        Some(self.bind_numbers(&m.expr, &numbers, &chain, m.match_token.span))
     }
     /// Rewrites `matches!` of numbers; `None` for other patterns.
-    pub(super) fn tested(&self, m: &syn::Macro) -> Option<Expr> {
-        let Matches { value, pattern, guard } = m.parse_body().ok()?;
-        let test = [row(&pattern, places(&value))?];
-        let numbers = numbers(&test)?;
-        let holds = condition(&test[0], guard.as_ref(), pattern.span());
-        Some(self.on_numbers(&value, &numbers, &holds, m.path.span()))
+    pub(super) fn rewrite_matches_macro(&self, m: &syn::Macro) -> Option<Expr> {
+        let MatchesArguments { value, pattern, guard } = m.parse_body().ok()?;
+        let test = [arm_test(&pattern, tuple_length(&value))?];
+        let numbers = number_indices(&test)?;
+        let holds = arm_condition(&test[0], guard.as_ref(), pattern.span());
+        Some(self.bind_numbers(&value, &numbers, &holds, m.path.span()))
     }
     /// Binds the numbers of `value` to hidden variables, and evaluates `then` with them.
-    fn on_numbers(&self, value: &Expr, numbers: &BTreeSet<usize>, then: &TokenStream, span: Span) -> Expr {
+    fn bind_numbers(&self, value: &Expr, numbers: &BTreeSet<usize>, then: &TokenStream, span: Span) -> Expr {
         let m = Span::mixed_site().located_at(span);
-        let root = self.at(m);
-        let pattern = match places(value) {
-            None => whole(span, 0).to_token_stream(),
+        let root = self.root_path(m);
+        let pattern = match tuple_length(value) {
+            None => whole_variable(span, 0).to_token_stream(),
             Some(places) => {
-                let wholes = (0..places).map(|place| whole(span, place));
+                let wholes = (0..places).map(|place| whole_variable(span, place));
                 quote_spanned!(m=> (#(#wholes,)*))
             }
         };
         let numbers = numbers.iter().map(|&place| {
-            let (whole, number) = (whole(span, place), number(span, place));
+            let (whole, number) = (whole_variable(span, place), number_variable(span, place));
             quote_spanned!(m=> let #number = #whole.matched();)
         });
         parse_quote_spanned!(m=> match #value { #pattern => {
@@ -101,34 +101,34 @@ impl Rewrite {
 }
 
 /// Number of elements of an expression that is written as a tuple; `None` for others.
-fn places(e: &Expr) -> Option<usize> {
+fn tuple_length(e: &Expr) -> Option<usize> {
     match e {
         Expr::Tuple(t) => Some(t.elems.len()),
-        Expr::Paren(p) => places(&p.expr),
-        Expr::Group(g) => places(&g.expr),
+        Expr::Paren(p) => tuple_length(&p.expr),
+        Expr::Group(g) => tuple_length(&g.expr),
         _ => None,
     }
 }
 /// Indices in the tuple at which numbers stand; `None` if there are none, or something else is compared as well.
-fn numbers(tests: &[Test]) -> Option<BTreeSet<usize>> {
+fn number_indices(tests: &[PatternTest]) -> Option<BTreeSet<usize>> {
     let numbers: BTreeSet<usize> = tests.iter().flat_map(|t| &t.numbers).copied().collect();
     let compared = tests.iter().flat_map(|t| &t.compared).all(|place| numbers.contains(place));
     (!numbers.is_empty() && compared).then_some(numbers)
 }
 
 /// Hidden variable for a matched value.
-fn whole(at: Span, place: usize) -> Ident {
+fn whole_variable(at: Span, place: usize) -> Ident {
     Ident::new(&format!("__whole{place}"), Span::mixed_site().located_at(at))
 }
 /// Hidden variable for the number in a matched value.
-fn number(at: Span, place: usize) -> Ident {
+fn number_variable(at: Span, place: usize) -> Ident {
     Ident::new(&format!("__number{place}"), Span::mixed_site().located_at(at))
 }
 
 /// The condition of an arm as tokens; with a guard, the number is bound to the arm's name.
-fn condition(test: &Test, guard: Option<&Expr>, at: Span) -> TokenStream {
+fn arm_condition(test: &PatternTest, guard: Option<&Expr>, at: Span) -> TokenStream {
     let holds = test.holds.as_ref();
-    let guard = guard.map(|guard| match named(test, true) {
+    let guard = guard.map(|guard| match arm_bindings(test, true) {
         Some(name) => quote!({ #name #guard }),
         None => quote!((#guard)),
     });
@@ -140,17 +140,17 @@ fn condition(test: &Test, guard: Option<&Expr>, at: Span) -> TokenStream {
     }
 }
 /// The body of an arm as a block.
-fn side(test: &Test, body: &Expr, guarded: bool) -> TokenStream {
-    match (named(test, guarded), body) {
+fn arm_block(test: &PatternTest, body: &Expr, guarded: bool) -> TokenStream {
+    match (arm_bindings(test, guarded), body) {
         (None, Expr::Block(b)) if b.label.is_none() && b.attrs.is_empty() => quote!(#b),
         (name, body) => quote!({ #name #body }),
     }
 }
 /// Tokens `let n = whole;` for each name of an arm. With a guard, both guard and body have one, and either may be
 /// unused.
-fn named(test: &Test, guarded: bool) -> Option<TokenStream> {
+fn arm_bindings(test: &PatternTest, guarded: bool) -> Option<TokenStream> {
     let names = test.names.iter().map(|(place, name)| {
-        let (whole, m, ident) = (whole(name.span(), *place), &name.mutability, &name.ident);
+        let (whole, m, ident) = (whole_variable(name.span(), *place), &name.mutability, &name.ident);
         let quiet =
             guarded.then(|| quote!(#[allow(unused_variables, unused_mut, reason = "guard and body share a name")]));
         quote!(#quiet let #m #ident = #whole;)
@@ -159,16 +159,18 @@ fn named(test: &Test, guarded: bool) -> Option<TokenStream> {
 }
 
 /// Returns the test of an arm on a number, or on a tuple of `places` elements; `None` for a pattern of anything else.
-fn row(p: &Pat, places: Option<usize>) -> Option<Test> {
-    let Some(places) = places else { return test(p, 0) };
+fn arm_test(p: &Pat, places: Option<usize>) -> Option<PatternTest> {
+    let Some(places) = places else { return number_test(p, 0) };
     match p {
-        Pat::Wild(_) => Some(Test::default()),
-        Pat::Paren(p) => row(&p.pat, Some(places)),
-        Pat::Or(or) => any(or.cases.iter().map(|case| row(case, Some(places))).collect::<Option<_>>()?, p.span()),
+        Pat::Wild(_) => Some(PatternTest::default()),
+        Pat::Paren(p) => arm_test(&p.pat, Some(places)),
+        Pat::Or(or) => {
+            any_pattern_test(or.cases.iter().map(|case| arm_test(case, Some(places))).collect::<Option<_>>()?, p.span())
+        }
         Pat::Tuple(t) if t.elems.len() == places => {
-            let elements = t.elems.iter().enumerate().map(|(place, p)| test(p, place));
-            let mut all = Test::default();
-            for one in elements.collect::<Option<Vec<Test>>>()? {
+            let elements = t.elems.iter().enumerate().map(|(place, p)| number_test(p, place));
+            let mut all = PatternTest::default();
+            for one in elements.collect::<Option<Vec<PatternTest>>>()? {
                 all.holds = match (all.holds, one.holds) {
                     (Some(a), Some(b)) => Some(quote_spanned!(p.span()=> (#a) && (#b))),
                     (a, b) => a.or(b),
@@ -184,7 +186,7 @@ fn row(p: &Pat, places: Option<usize>) -> Option<Test> {
 }
 
 /// Combines the tests of several patterns separated by `|`; `None` if one binds names.
-fn any(cases: Vec<Test>, at: Span) -> Option<Test> {
+fn any_pattern_test(cases: Vec<PatternTest>, at: Span) -> Option<PatternTest> {
     if cases.iter().any(|c| !c.names.is_empty()) {
         return None;
     }
@@ -193,19 +195,19 @@ fn any(cases: Vec<Test>, at: Span) -> Option<Test> {
     let holds = holds.map(|all| quote_spanned!(at=> #((#all))||*));
     let numbers = cases.iter().flat_map(|c| &c.numbers).copied().collect();
     let compared = cases.iter().flat_map(|c| &c.compared).copied().collect();
-    Some(Test { holds, names: vec![], numbers, compared })
+    Some(PatternTest { holds, names: vec![], numbers, compared })
 }
 
 /// Returns the test of the number at index `place` by a pattern; `None` for a pattern of anything else.
-fn test(p: &Pat, place: usize) -> Option<Test> {
-    let (at, n) = (p.span(), number(p.span(), place));
+fn number_test(p: &Pat, place: usize) -> Option<PatternTest> {
+    let (at, n) = (p.span(), number_variable(p.span(), place));
     let compared = |op: TokenStream, x: &Expr| quote_spanned!(at=> #n #op #x);
     let here = || BTreeSet::from([place]);
-    let number = |holds| Some(Test { holds: Some(holds), names: vec![], numbers: here(), compared: here() });
-    let constant = |holds| Some(Test { holds: Some(holds), compared: here(), ..Test::default() });
+    let number = |holds| Some(PatternTest { holds: Some(holds), names: vec![], numbers: here(), compared: here() });
+    let constant = |holds| Some(PatternTest { holds: Some(holds), compared: here(), ..PatternTest::default() });
     match p {
-        Pat::Wild(_) => Some(Test::default()),
-        Pat::Paren(p) => test(&p.pat, place),
+        Pat::Wild(_) => Some(PatternTest::default()),
+        Pat::Paren(p) => number_test(&p.pat, place),
         Pat::Lit(l) if matches!(l.lit, Lit::Int(_) | Lit::Float(_) | Lit::Bool(_)) => {
             number(compared(quote_spanned!(at=> ==), &Expr::Lit(l.clone())))
         }
@@ -227,14 +229,19 @@ fn test(p: &Pat, place: usize) -> Option<Test> {
                 (start, end) => number(start.or(end)?),
             }
         }
-        Pat::Or(or) => any(or.cases.iter().map(|case| test(case, place)).collect::<Option<_>>()?, at),
+        Pat::Or(or) => {
+            any_pattern_test(or.cases.iter().map(|case| number_test(case, place)).collect::<Option<_>>()?, at)
+        }
         Pat::Ident(p) if p.by_ref.is_none() => {
             // By Rust's convention, a name in capitals is a constant.
             if p.ident.to_string().starts_with(|c: char| c.is_ascii_uppercase()) {
                 let name = &p.ident;
                 return constant(quote_spanned!(at=> #n == #name));
             }
-            let mut inner = p.subpat.as_ref().map_or_else(|| Some(Test::default()), |(_, inner)| test(inner, place))?;
+            let mut inner = p
+                .subpat
+                .as_ref()
+                .map_or_else(|| Some(PatternTest::default()), |(_, inner)| number_test(inner, place))?;
             if !inner.names.is_empty() {
                 return None;
             }
@@ -248,7 +255,7 @@ fn test(p: &Pat, place: usize) -> Option<Test> {
 
 /// Returns true if the last arm is `true` and an earlier one `false`, or the other way round: then the last takes the
 /// rest.
-fn is_other_truth(m: &syn::ExprMatch) -> bool {
+fn is_exhaustive_bool(m: &syn::ExprMatch) -> bool {
     let truth = |a: &syn::Arm| match &a.pat {
         Pat::Lit(l) if a.guard.is_none() => match &l.lit {
             Lit::Bool(b) => Some(b.value),
@@ -262,18 +269,18 @@ fn is_other_truth(m: &syn::ExprMatch) -> bool {
 }
 
 /// The arguments of `matches!(value, pattern if guard)`.
-struct Matches {
+struct MatchesArguments {
     value: Expr,
     pattern: Pat,
     guard: Option<Expr>,
 }
-impl Parse for Matches {
+impl Parse for MatchesArguments {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let value = input.parse()?;
         input.parse::<Token![,]>()?;
         let pattern = input.call(Pat::parse_multi_with_leading_vert)?;
         let guard = if input.parse::<Option<Token![if]>>()?.is_some() { Some(input.parse()?) } else { None };
         input.parse::<Option<Token![,]>>()?;
-        Ok(Matches { value, pattern, guard })
+        Ok(MatchesArguments { value, pattern, guard })
     }
 }

@@ -7,14 +7,14 @@ use syn::{Ident, Lifetime};
 
 /// The visitor that rewrites a body, with the variables in scope and the regions and loops that are open.
 #[derive(Default)]
-pub(crate) struct Rewrite {
+pub(crate) struct BodyRewriter {
     /// Path of `::pallas_rt::__private`, or of what the user named instead.
     root: TokenStream,
     /// Names of host values: const generics and `#[fixed]` parameters.
     pub(super) host: Vec<String>,
-    pub(super) vars: Vec<Var>,
+    pub(super) vars: Vec<ScopedVariable>,
     pub(super) regions: Vec<Region>,
-    pub(super) frames: Vec<Frame>,
+    pub(super) frames: Vec<JumpFrame>,
     /// Number of names that the expansion has made, for unique ones.
     pub(super) made: usize,
     pub(crate) errors: Vec<syn::Error>,
@@ -25,23 +25,23 @@ pub(crate) struct Rewrite {
     pub(crate) sizes: HashSet<String>,
 }
 
-impl Rewrite {
+impl BodyRewriter {
     pub(crate) fn new(root: TokenStream, host: Vec<String>) -> Self {
-        Rewrite { root, host, ..Rewrite::default() }
+        BodyRewriter { root, host, ..BodyRewriter::default() }
     }
     /// The root path with this span, which `Location::caller()` and rustc's messages show.
-    pub(super) fn at(&self, span: Span) -> TokenStream {
+    pub(super) fn root_path(&self, span: Span) -> TokenStream {
         respan(self.root.clone(), span)
     }
     /// The path of an item under the root, with this span.
-    pub(super) fn path(&self, span: Span, item: TokenStream) -> TokenStream {
-        let (root, item) = (self.at(span), respan(item, span));
+    pub(super) fn item_path(&self, span: Span, item: TokenStream) -> TokenStream {
+        let (root, item) = (self.root_path(span), respan(item, span));
         quote_spanned!(span=> #root::#item)
     }
 }
 
 /// A variable in scope, as it is declared.
-pub(super) struct Var {
+pub(super) struct ScopedVariable {
     pub(super) name: String,
     /// True if it is declared without a value.
     pub(super) late: bool,
@@ -55,7 +55,7 @@ pub(super) struct Var {
 
 /// Kind of statement that opens a region.
 #[derive(PartialEq, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum RegionKind {
     If,
     For,
     While,
@@ -63,9 +63,9 @@ pub(super) enum Kind {
 
 /// An `if`, `for` or `while` that may be staged: run by the kernel instead of the host.
 pub(super) struct Region {
-    pub(super) kind: Kind,
+    pub(super) kind: RegionKind,
     /// Number of variables declared outside of it.
-    pub(super) start: usize,
+    pub(super) outer_variables: usize,
     pub(super) carried: BTreeMap<String, Ident>,
     pub(super) seen: BTreeMap<String, Ident>,
     /// Variables that it assigns though they are not `mut`.
@@ -75,8 +75,8 @@ pub(super) struct Region {
 }
 
 /// A frame that `break`, `continue` or `return` can leave.
-pub(super) enum Frame {
-    Loop(Loop),
+pub(super) enum JumpFrame {
+    Loop(LoopFrame),
     /// A closure, which only `return` leaves.
     Closure {
         regions: usize,
@@ -84,12 +84,12 @@ pub(super) enum Frame {
 }
 
 /// A loop or a labelled block that a jump can leave.
-pub(super) struct Loop {
+pub(super) struct LoopFrame {
     pub(super) label: Option<Lifetime>,
     /// True if the expansion added the label.
     pub(super) made: bool,
     /// Kind of the region that the loop opens, if it may be staged.
-    pub(super) staged: Option<Kind>,
+    pub(super) staged: Option<RegionKind>,
     /// Number of regions around the loop, without its own: a jump out of the loop leaves all later ones.
     pub(super) regions: usize,
     pub(super) block: bool,

@@ -31,7 +31,7 @@ pub(crate) fn dim_ident(i: &Ident) -> Ident {
 }
 
 /// Identifier of a name that may be raw, such as `r#type`.
-pub(crate) fn named(name: &str) -> Ident {
+pub(crate) fn ident_from_name(name: &str) -> Ident {
     match name.strip_prefix("r#") {
         Some(bare) => Ident::new_raw(bare, Span::call_site()),
         None => Ident::new(name, Span::call_site()),
@@ -53,7 +53,7 @@ pub(super) fn braced(span: Span, inner: TokenStream) -> Expr {
 }
 
 /// Strips parentheses that become superfluous when the expression moves: rustc's `unused_parens` would warn of them.
-pub(super) fn bare(mut e: &Expr) -> &Expr {
+pub(super) fn strip_parentheses(mut e: &Expr) -> &Expr {
     while let Expr::Paren(p) = e {
         e = &p.expr
     }
@@ -61,12 +61,12 @@ pub(super) fn bare(mut e: &Expr) -> &Expr {
 }
 
 /// Span of an expression's first token.
-pub(super) fn first(e: &Expr) -> Span {
+pub(super) fn first_span(e: &Expr) -> Span {
     e.to_token_stream().into_iter().next().map_or_else(Span::call_site, |t| t.span())
 }
 
 /// Span of an expression's last token.
-pub(super) fn last(e: &Expr) -> Span {
+pub(super) fn last_span(e: &Expr) -> Span {
     e.to_token_stream().into_iter().last().map_or_else(Span::call_site, |t| t.span())
 }
 

@@ -2,30 +2,30 @@
 //!
 //! A region *carries* the `mut` variables that it assigns or borrows mutably, and *freezes* every other one that it
 //! mentions: a shared borrow, so that a mutation nobody sees here is rustc's error.
-use super::state::{Kind, Region, Rewrite, Var};
+use super::state::{BodyRewriter, Region, RegionKind, ScopedVariable};
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use std::collections::{BTreeMap, HashSet};
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, Ident, Pat};
 
-impl Rewrite {
+impl BodyRewriter {
     pub(crate) fn declare(&mut self, i: &Ident) {
         let (name, size) = (i.to_string(), self.sizes.contains(&i.to_string()));
-        self.vars.push(Var { name, late: false, fixed: false, mutable: false, size });
+        self.vars.push(ScopedVariable { name, late: false, fixed: false, mutable: false, size });
     }
     /// Declares the names of a pattern; `late` if they get their values later.
     pub(super) fn bind(&mut self, p: &Pat, late: bool) {
-        struct Names<'a>(&'a mut Vec<Var>, bool);
-        impl Visit<'_> for Names<'_> {
+        struct PatternNames<'a>(&'a mut Vec<ScopedVariable>, bool);
+        impl Visit<'_> for PatternNames<'_> {
             fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
                 let (name, late, fixed) = (p.ident.to_string(), self.1, p.mutability.is_none());
-                self.0.push(Var { name, late, fixed, mutable: !fixed, size: false });
+                self.0.push(ScopedVariable { name, late, fixed, mutable: !fixed, size: false });
                 visit::visit_pat_ident(self, p);
             }
             fn visit_expr(&mut self, _: &Expr) {}
         }
-        Names(&mut self.vars, late).visit_pat(p);
+        PatternNames(&mut self.vars, late).visit_pat(p);
     }
     /// Index of the innermost variable of this name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
@@ -44,13 +44,13 @@ impl Rewrite {
     }
     /// Returns true if literals, const generics and `#[fixed]` parameters alone determine the expression, so the host
     /// knows it.
-    pub(super) fn surely_host(&self, e: &Expr) -> bool {
+    pub(super) fn is_host_known(&self, e: &Expr) -> bool {
         match e {
             Expr::Lit(_) => true,
-            Expr::Paren(p) => self.surely_host(&p.expr),
-            Expr::Unary(u) => self.surely_host(&u.expr),
-            Expr::Binary(b) => self.surely_host(&b.left) && self.surely_host(&b.right),
-            Expr::Tuple(t) => t.elems.iter().all(|e| self.surely_host(e)),
+            Expr::Paren(p) => self.is_host_known(&p.expr),
+            Expr::Unary(u) => self.is_host_known(&u.expr),
+            Expr::Binary(b) => self.is_host_known(&b.left) && self.is_host_known(&b.right),
+            Expr::Tuple(t) => t.elems.iter().all(|e| self.is_host_known(e)),
             Expr::Path(p) => p.path.get_ident().is_some_and(|i| {
                 self.host.contains(&i.to_string()) && self.vars.iter().filter(|v| i == &v.name).count() < 2
             }),
@@ -82,42 +82,42 @@ impl Rewrite {
     }
 
     /// Records a read of a variable, for the regions inside of its scope.
-    pub(super) fn mention(&mut self, i: &Ident) {
+    pub(super) fn record_read(&mut self, i: &Ident) {
         let name = i.to_string();
         if self.is_dim(&name) {
             return;
         }
         let Some(at) = self.find(&name).filter(|&at| !self.vars[at].late) else { return };
-        for r in self.regions.iter_mut().filter(|r| r.start > at) {
+        for r in self.regions.iter_mut().filter(|r| r.outer_variables > at) {
             r.seen.entry(name.clone()).or_insert_with(|| i.clone());
         }
     }
     /// Records an assignment or mutable borrow of a place: regions inside of its variable's scope carry the variable.
-    pub(super) fn assign(&mut self, place: &Expr) {
+    pub(super) fn record_assignment(&mut self, place: &Expr) {
         match place {
             Expr::Path(p) => {
                 if let Some(i) = p.path.get_ident() {
-                    self.assign_variable(i);
+                    self.record_variable_assignment(i);
                 }
             }
-            Expr::Field(f) => self.assign(&f.base),
-            Expr::Index(f) => self.assign(&f.expr),
-            Expr::Paren(p) => self.assign(&p.expr),
-            Expr::Group(p) => self.assign(&p.expr),
-            Expr::Tuple(t) => t.elems.iter().for_each(|e| self.assign(e)),
-            Expr::Array(t) => t.elems.iter().for_each(|e| self.assign(e)),
+            Expr::Field(f) => self.record_assignment(&f.base),
+            Expr::Index(f) => self.record_assignment(&f.expr),
+            Expr::Paren(p) => self.record_assignment(&p.expr),
+            Expr::Group(p) => self.record_assignment(&p.expr),
+            Expr::Tuple(t) => t.elems.iter().for_each(|e| self.record_assignment(e)),
+            Expr::Array(t) => t.elems.iter().for_each(|e| self.record_assignment(e)),
             _ => {}
         }
     }
     /// Records an assignment to a variable, for the regions inside of its scope.
-    fn assign_variable(&mut self, i: &Ident) {
+    fn record_variable_assignment(&mut self, i: &Ident) {
         let name = i.to_string();
         // A variable that is not found may be a macro's: every region carries it.
         let found = self.find(&name);
         let (at, late, fixed) = found.map_or((0, false, false), |at| (at, self.vars[at].late, self.vars[at].fixed));
-        for r in self.regions.iter_mut().filter(|r| r.start > at) {
+        for r in self.regions.iter_mut().filter(|r| r.outer_variables > at) {
             if late {
-                if r.kind == Kind::For {
+                if r.kind == RegionKind::For {
                     let message =
                         format!("`{name}` has no value before this loop\n  help: give it one where it is declared");
                     self.errors.push(syn::Error::new(i.span(), message));
@@ -132,8 +132,8 @@ impl Rewrite {
     }
 
     /// Counts a method of the standard library that borrows a host variable mutably as an assignment.
-    pub(super) fn changed_by_method(&mut self, m: &syn::ExprMethodCall) {
-        const CHANGING: [&str; 31] = [
+    pub(super) fn record_mutating_call(&mut self, m: &syn::ExprMethodCall) {
+        const MUTATING_METHODS: [&str; 31] = [
             "push",
             "push_str",
             "push_back",
@@ -167,20 +167,20 @@ impl Rewrite {
             "entry",
         ];
         let method = m.method.to_string();
-        let changing = method.ends_with("_mut") || CHANGING.contains(&&*method);
-        let variable = place(&m.receiver).and_then(|i| self.find(&i.to_string()));
+        let changing = method.ends_with("_mut") || MUTATING_METHODS.contains(&&*method);
+        let variable = root_variable(&m.receiver).and_then(|i| self.find(&i.to_string()));
         if changing && variable.is_some_and(|at| self.vars[at].mutable) {
-            self.assign(&m.receiver);
+            self.record_assignment(&m.receiver);
         }
     }
 
     /// Opens a region; returns the variable of its key.
-    pub(super) fn open(&mut self, kind: Kind) -> Ident {
+    pub(super) fn open_region(&mut self, kind: RegionKind) -> Ident {
         self.made += 1;
         let key = Ident::new(&format!("key{}", self.made), Span::mixed_site());
         self.regions.push(Region {
             kind,
-            start: self.vars.len(),
+            outer_variables: self.vars.len(),
             carried: BTreeMap::new(),
             seen: BTreeMap::new(),
             unmut: HashSet::new(),
@@ -190,17 +190,17 @@ impl Rewrite {
     }
     /// Closes the innermost region; returns tokens for the variables it carries and for those it freezes. `span` is the
     /// keyword's.
-    pub(super) fn close(&mut self, span: Span) -> (Vec<TokenStream>, TokenStream) {
+    pub(super) fn close_region(&mut self, span: Span) -> (Vec<TokenStream>, TokenStream) {
         let r = self.regions.pop().expect("opened before");
         let key = &r.key;
         let here = Span::mixed_site().located_at(span);
-        let slot = self.path(here, quote!(slot));
+        let slot = self.item_path(here, quote!(slot));
         let carried = r.carried.values().map(|i| {
             let borrow = quote_spanned!(i.span()=> &mut);
             quote!(#slot(#key, #borrow #i))
         });
-        let held = self.path(here, quote!(Held));
-        let guard = self.path(here, quote!(HostValuesStayTheSameWhereDecidedAtRunTime));
+        let held = self.item_path(here, quote!(Held));
+        let guard = self.item_path(here, quote!(HostValuesStayTheSameWhereDecidedAtRunTime));
         let frozen = r.seen.iter().filter(|(name, _)| !r.carried.contains_key(*name) && !r.unmut.contains(*name));
         let frozen = frozen.map(|(_, i)| {
             let mut i = i.clone();
@@ -213,12 +213,12 @@ impl Rewrite {
 }
 
 /// The variable that a place expression is, or is a part of.
-fn place(e: &Expr) -> Option<&Ident> {
+fn root_variable(e: &Expr) -> Option<&Ident> {
     match e {
         Expr::Path(p) => p.path.get_ident(),
-        Expr::Field(f) => place(&f.base),
-        Expr::Index(f) => place(&f.expr),
-        Expr::Paren(p) => place(&p.expr),
+        Expr::Field(f) => root_variable(&f.base),
+        Expr::Index(f) => root_variable(&f.expr),
+        Expr::Paren(p) => root_variable(&p.expr),
         _ => None,
     }
 }

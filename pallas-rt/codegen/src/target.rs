@@ -37,7 +37,7 @@ impl Profile {
 
 /// A device's cooperative matrices (tensor cores): products of square matrices, summed in f32.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Matrices {
+pub struct CooperativeMatrices {
     /// Rows and columns for f16 factors: 8 or 16. `None` if there is no such product.
     pub half: Option<u32>,
     /// Rows and columns for f32 factors. `None` if there is no such product.
@@ -81,7 +81,7 @@ pub struct Target {
     /// Lanes of a SIMD vector, if the threads of a workgroup of that size run in lockstep and need no barriers.
     pub lanes: Option<u32>,
     /// Cooperative matrix products of a subgroup, if kernels use them. `PALLAS_PROFILE=gpu` turns them off.
-    pub matrices: Option<Matrices>,
+    pub matrices: Option<CooperativeMatrices>,
     /// True if shaders have a 16-bit float type.
     pub has_f16: bool,
     /// True if kernels can be timed on the device.
@@ -100,7 +100,7 @@ pub struct Target {
 /// assert_eq!([64, 32, 16].into_iter().find(fits), Some(32));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Budget {
+pub struct ProgramBudget {
     /// Bytes of the tiles that threads share: operands of products, and tiles that are reduced across threads.
     ///
     /// The size of workgroup memory on a GPU. Unlimited where products read arrays and caches directly.
@@ -161,14 +161,14 @@ impl Target {
     }
 
     /// Returns the resources of one program on this kind of device.
-    pub fn budget(&self) -> Budget {
+    pub fn budget(&self) -> ProgramBudget {
         let (staged_bytes, live_elements) = match self.profile {
             Profile::Cpu => (u64::MAX, usize::MAX),
             Profile::Gpu | Profile::Baseline => (self.workgroup_bytes, 64 * 256),
             Profile::SimtCpu => (u64::MAX, 64 * 64),
         };
         let programs = self.cores.map_or(256, |cores| 4 * cores);
-        Budget { staged_bytes, live_elements, programs, lockstep: self.profile == Profile::SimtCpu }
+        ProgramBudget { staged_bytes, live_elements, programs, lockstep: self.profile == Profile::SimtCpu }
     }
 
     /// Returns the name of the profile: `gpu_coop` for a GPU with cooperative matrices.

@@ -3,5 +3,5 @@ use std::cell::Cell;
 
 thread_local! {
     /// Number of actions visited while the work of sequences was added up.
-    pub static VISITED: Cell<usize> = const { Cell::new(0) };
+    pub static VISITED_ACTIONS: Cell<usize> = const { Cell::new(0) };
 }

@@ -21,7 +21,7 @@ pub enum Error {
     #[error(transparent)]
     Operation(Box<OperationError>),
     /// Data whose length differs from the number of elements of the shape.
-    #[error("{}an array of shape {shape:?} holds {expected} {unit}, {found} were given", line(*called))]
+    #[error("{}an array of shape {shape:?} holds {expected} {unit}, {found} were given", location_prefix(*called))]
     Length {
         /// Source position of the call; [`Loc::NONE`] if it is not known.
         called: Loc,
@@ -37,7 +37,7 @@ pub enum Error {
     /// An access to elements as another type than the array's.
     #[error(
         "{}the array's elements are {array}, {asked} was asked for; help: use `{array}`, or cast first",
-        line(*called)
+        location_prefix(*called)
     )]
     ElementType {
         /// Source position of the call; [`Loc::NONE`] if it is not known.
@@ -64,9 +64,9 @@ pub enum Error {
     /// A reshape to a shape with another number of elements.
     #[error(
         "{}shape {from:?} has {} elements, {to:?} has {}; help: a reshape keeps their number",
-        line(*called),
+        location_prefix(*called),
         count(from),
-        asked(to)
+        requested_elements_text(to)
     )]
     Reshape {
         /// Source position of the call; [`Loc::NONE`] if it is not known.
@@ -90,7 +90,7 @@ pub enum Error {
     /// Arrays of two clients in the same call.
     #[error(
         "{}{what} lives on {found}, the call runs on {expected}; help: move it with `to_device(&client)`",
-        line(*called)
+        location_prefix(*called)
     )]
     ForeignClient {
         /// Source position of the call; [`Loc::NONE`] if it is not known.
@@ -106,9 +106,9 @@ pub enum Error {
     #[error(
         "{device}: {} asked for, {} of {} in use{}; help: drop arrays, donate inputs by passing them by value, or \
          raise `set_memory_limit`",
-        Bytes(*asked),
-        Bytes(*in_use),
-        Bytes(*limit),
+        DisplayedBytes(*asked),
+        DisplayedBytes(*in_use),
+        DisplayedBytes(*limit),
         cause.as_ref().map_or(String::new(), |cause| format!(", and the device refused: {cause}"))
     )]
     Memory {
@@ -231,7 +231,7 @@ pub enum Error {
     #[error(transparent)]
     Collective(Box<CollectiveError>),
     /// Trees of different structures, or a number of leaves that does not fit a tree.
-    #[error("{}{message}", line(*called))]
+    #[error("{}{message}", location_prefix(*called))]
     Tree {
         /// Source position of the call; [`Loc::NONE`] if it is not known.
         called: Loc,
@@ -427,7 +427,7 @@ impl fmt::Debug for Error {
 }
 
 /// Prefix of a message that names the call's source position; empty if it is not known.
-fn line(called: Loc) -> String {
+fn location_prefix(called: Loc) -> String {
     if called == Loc::NONE { String::new() } else { format!("{called}: ") }
 }
 
@@ -437,7 +437,7 @@ fn count(shape: &[usize]) -> usize {
 }
 
 /// Number of elements of a requested shape as text; with an extent of -1, what it must be a multiple of.
-fn asked(shape: &[isize]) -> String {
+fn requested_elements_text(shape: &[isize]) -> String {
     let known: Vec<usize> = shape.iter().filter_map(|&extent| usize::try_from(extent).ok()).collect();
     match known.len() == shape.len() {
         true => count(&known).to_string(),
@@ -446,9 +446,9 @@ fn asked(shape: &[isize]) -> String {
 }
 
 /// Number of bytes that displays in a readable unit: `640 B`, `1.50 MiB`.
-pub struct Bytes(pub u64);
+pub struct DisplayedBytes(pub u64);
 
-impl fmt::Display for Bytes {
+impl fmt::Display for DisplayedBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == u64::MAX {
             return f.write_str("unlimited");

@@ -20,7 +20,7 @@ pub mod startup;
 pub mod timeline;
 
 pub use devices::{
-    Buffer, BufferMut, ByOperand, CACHE_HITS, CacheLimits, Client, Counters, Device, DeviceKind, Executable, Geometry,
-    JIT_CALLS, JIT_COMPILES, JIT_TRACES, LAUNCHES, Launch, Lru, MemoryStats, Source, TRACES, counters, inputs,
-    multiples, outputs, set_cache_limits,
+    Buffer, BufferMut, ByOperand, CACHE_HITS, CacheLimits, Client, Counters, Device, DeviceKind, Executable, JIT_CALLS,
+    JIT_COMPILES, JIT_TRACES, KernelSource, LAUNCHES, Launch, LaunchGeometry, Lru, MemoryStats, TRACES, counters,
+    find_multiples_of_four, inputs, outputs, set_cache_limits,
 };

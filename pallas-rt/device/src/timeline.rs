@@ -33,9 +33,9 @@ use std::time::{Duration, Instant};
 
 /// With `PALLAS_LOG_COMPILES=1`, writes a line about a compilation to standard error.
 pub fn log_compiled(line: impl FnOnce() -> String) {
-    static WANTED: LazyLock<bool> =
+    static IS_LOGGING: LazyLock<bool> =
         LazyLock::new(|| std::env::var("PALLAS_LOG_COMPILES").is_ok_and(|value| value == "1"));
-    if *WANTED {
+    if *IS_LOGGING {
         // A closed standard error is no reason to fail a call.
         let _ = writeln!(std::io::stderr(), "pallas: {}", line());
     }
@@ -43,7 +43,7 @@ pub fn log_compiled(line: impl FnOnce() -> String) {
 
 /// The activity that a [`Span`] measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum SpanKind {
     /// Tracing of a function of arrays.
     Trace,
     /// Compiling a traced function to kernels.
@@ -56,15 +56,15 @@ pub enum Kind {
     Collective,
 }
 
-impl Kind {
+impl SpanKind {
     /// Category of the activity in the JSON format.
     fn name(self) -> &'static str {
         match self {
-            Kind::Trace => "trace",
-            Kind::Compile => "compile",
-            Kind::Call => "call",
-            Kind::Launch => "launch",
-            Kind::Collective => "collective",
+            SpanKind::Trace => "trace",
+            SpanKind::Compile => "compile",
+            SpanKind::Call => "call",
+            SpanKind::Launch => "launch",
+            SpanKind::Collective => "collective",
         }
     }
 }
@@ -73,7 +73,7 @@ impl Kind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Span {
     /// The kind of activity.
-    pub kind: Kind,
+    pub kind: SpanKind,
     /// Name of the kernel or function.
     pub name: String,
     /// Further description, such as a launch's grid.
@@ -97,9 +97,9 @@ impl Timeline {
     #[must_use = "it records until it is dropped"]
     pub fn start() -> Timeline {
         let spans: Arc<Mutex<Vec<Span>>> = Arc::default();
-        let _ = *ORIGIN;
-        RECORDS.lock().push(spans.clone());
-        RECORDING.fetch_add(1, Ordering::Release);
+        let _ = *TIME_ORIGIN;
+        RECORDED_SPANS.lock().push(spans.clone());
+        ACTIVE_TIMELINES.fetch_add(1, Ordering::Release);
         Timeline { spans }
     }
 
@@ -112,8 +112,8 @@ impl Timeline {
 
 impl Drop for Timeline {
     fn drop(&mut self) {
-        RECORDING.fetch_sub(1, Ordering::Release);
-        RECORDS.lock().retain(|spans| !Arc::ptr_eq(spans, &self.spans));
+        ACTIVE_TIMELINES.fetch_sub(1, Ordering::Release);
+        RECORDED_SPANS.lock().retain(|spans| !Arc::ptr_eq(spans, &self.spans));
     }
 }
 
@@ -144,13 +144,13 @@ fn event(span: &Span) -> Value {
 }
 
 /// Number of active timelines.
-static RECORDING: AtomicUsize = AtomicUsize::new(0);
+static ACTIVE_TIMELINES: AtomicUsize = AtomicUsize::new(0);
 /// Spans of the active timelines.
-static RECORDS: Mutex<Vec<Arc<Mutex<Vec<Span>>>>> = Mutex::new(vec![]);
+static RECORDED_SPANS: Mutex<Vec<Arc<Mutex<Vec<Span>>>>> = Mutex::new(vec![]);
 /// Time from which spans count.
-static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+static TIME_ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// The file that `PALLAS_TIMELINE` names, if it is set.
-static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
+static TIMELINE_FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
     let path = std::env::var_os("PALLAS_TIMELINE")?;
     match File::create(&path).and_then(|mut file| file.write_all(b"[\n]").map(|()| file)) {
         Ok(file) => Some(Mutex::new(file)),
@@ -163,38 +163,38 @@ static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
 
 /// Returns true if spans are recorded, by a timeline or for `PALLAS_TIMELINE`.
 pub fn is_recording() -> bool {
-    RECORDING.load(Ordering::Acquire) > 0 || FILE.is_some()
+    ACTIVE_TIMELINES.load(Ordering::Acquire) > 0 || TIMELINE_FILE.is_some()
 }
 
 /// Runs a function and records its duration. `describe` gives name and detail; it is called only if spans are recorded.
-pub fn span<R>(kind: Kind, describe: impl FnOnce() -> (String, String), run: impl FnOnce() -> R) -> R {
-    let start = now();
+pub fn run_in_span<R>(kind: SpanKind, describe: impl FnOnce() -> (String, String), run: impl FnOnce() -> R) -> R {
+    let start = now_if_recording();
     let result = run();
-    since(start, kind, describe);
+    record_since(start, kind, describe);
     result
 }
 
-/// The current time if spans are recorded, for [`since`].
-pub fn now() -> Option<Duration> {
-    is_recording().then(|| ORIGIN.elapsed())
+/// The current time if spans are recorded, for [`record_since`].
+pub fn now_if_recording() -> Option<Duration> {
+    is_recording().then(|| TIME_ORIGIN.elapsed())
 }
 
-/// Records a span from `start`, a result of [`now`], until now; does nothing for `None`.
-pub fn since(start: Option<Duration>, kind: Kind, describe: impl FnOnce() -> (String, String)) {
+/// Records a span from `start`, a result of [`now_if_recording`], until now; does nothing for `None`.
+pub fn record_since(start: Option<Duration>, kind: SpanKind, describe: impl FnOnce() -> (String, String)) {
     if let Some(start) = start {
-        let duration = ORIGIN.elapsed() - start;
+        let duration = TIME_ORIGIN.elapsed() - start;
         record(kind, describe(), start, duration);
     }
 }
 
 /// Adds a finished span to the file and to all active timelines.
-fn record(kind: Kind, (name, detail): (String, String), start: Duration, duration: Duration) {
-    let span = Span { kind, name, detail, start, duration, thread: thread() };
-    if let Some(file) = &*FILE {
+fn record(kind: SpanKind, (name, detail): (String, String), start: Duration, duration: Duration) {
+    let span = Span { kind, name, detail, start, duration, thread: thread_number() };
+    if let Some(file) = &*TIMELINE_FILE {
         // An error of the file must not affect the program.
         let _ = append(&mut *file.lock(), &event(&span));
     }
-    for spans in RECORDS.lock().iter() {
+    for spans in RECORDED_SPANS.lock().iter() {
         spans.lock().push(span.clone());
     }
 }
@@ -207,40 +207,40 @@ fn append(file: &mut (impl Write + Seek), event: &Value) -> std::io::Result<()> 
     file.write_all(format!("{comma}\n{event}\n]").as_bytes())
 }
 
-/// Nanoseconds that all threads spent in [`compiling`].
-static COMPILING: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds that all threads spent in [`time_compilation`].
+static COMPILE_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 
 /// Runs a function that compiles something, and counts its time for [`compile_time`]; nested calls are not counted
 /// twice.
-pub fn compiling<R>(run: impl FnOnce() -> R) -> R {
+pub fn time_compilation<R>(run: impl FnOnce() -> R) -> R {
     thread_local! {
-        static INSIDE: Cell<bool> = const { Cell::new(false) };
+        static IS_COMPILING: Cell<bool> = const { Cell::new(false) };
     }
-    /// Ends the outermost call of [`compiling`] when it is dropped, also if it panics.
-    struct Outermost(Instant);
-    impl Drop for Outermost {
+    /// Ends the outermost call of [`time_compilation`] when it is dropped, also if it panics.
+    struct OutermostCompilation(Instant);
+    impl Drop for OutermostCompilation {
         fn drop(&mut self) {
-            INSIDE.set(false);
-            COMPILING.fetch_add(self.0.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            IS_COMPILING.set(false);
+            COMPILE_NANOSECONDS.fetch_add(self.0.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
     }
-    let _outermost = (!INSIDE.replace(true)).then(|| Outermost(Instant::now()));
+    let _outermost = (!IS_COMPILING.replace(true)).then(|| OutermostCompilation(Instant::now()));
     run()
 }
 
 /// Total time that threads spent compiling so far.
 pub fn compile_time() -> Duration {
-    Duration::from_nanos(COMPILING.load(Ordering::Relaxed))
+    Duration::from_nanos(COMPILE_NANOSECONDS.load(Ordering::Relaxed))
 }
 
 /// Number of this thread, given at its first span.
-fn thread() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
+fn thread_number() -> u64 {
+    static NEXT_THREAD_NUMBER: AtomicU64 = AtomicU64::new(0);
     thread_local! {
-        static OWN: Cell<Option<u64>> = const { Cell::new(None) };
+        static OWN_THREAD_NUMBER: Cell<Option<u64>> = const { Cell::new(None) };
     }
-    OWN.with(|own| {
-        let number = own.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+    OWN_THREAD_NUMBER.with(|own| {
+        let number = own.get().unwrap_or_else(|| NEXT_THREAD_NUMBER.fetch_add(1, Ordering::Relaxed));
         own.set(Some(number));
         number
     })

@@ -30,7 +30,7 @@ impl Graph {
     /// Operands that do not fit the operation; an array with more than 8 axes, 2^31 - 1 elements along one, or 2^48
     /// bytes.
     pub fn push(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Var, Diag> {
-        let results = self.push_all(op, args)?;
+        let results = self.push_multi_result(op, args)?;
         Ok(results[0])
     }
 
@@ -38,28 +38,28 @@ impl Graph {
     ///
     /// # Errors
     /// Those of [`push`](Graph::push).
-    pub fn push_all(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Vec<Var>, Diag> {
+    pub fn push_multi_result(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Vec<Var>, Diag> {
         let op = op.into();
         let types: Vec<&Type> = args.iter().map(|&v| self.ty(v)).collect();
         let gives = infer(&op, &types)?;
-        types.into_iter().chain(&gives).try_for_each(within_limits)?;
-        Ok(self.define(op, args, gives))
+        types.into_iter().chain(&gives).try_for_each(check_array_limits)?;
+        Ok(self.push_equation(op, args, gives))
     }
 
     /// Appends a fold between casts to its accumulator's type and back; `None`, and nothing is appended, for operations
     /// that need no cast.
-    fn accumulated(&mut self, op: &Op, args: &[Var]) -> Option<Var> {
+    fn push_widened_fold(&mut self, op: &Op, args: &[Var]) -> Option<Var> {
         let (Op::Structural(fold), &[x]) = (op, args) else { return None };
         let own = self.ty(x).dtype;
         let to = fold.accumulator(&[own])?;
         let x = self.cast(x, to);
-        let y = self.fitting(op.clone(), &[x]);
+        let y = self.push_valid(op.clone(), &[x]);
         Some(self.cast(y, own))
     }
 
     /// Appends an equation whose results have the types `gives`.
-    fn define(&mut self, op: Op, args: &[Var], gives: Vec<Type>) -> Vec<Var> {
-        if let Some(result) = self.accumulated(&op, args) {
+    fn push_equation(&mut self, op: Op, args: &[Var], gives: Vec<Type>) -> Vec<Var> {
+        if let Some(result) = self.push_widened_fold(&op, args) {
             return vec![result];
         }
         let results: Vec<Var> = gives.into_iter().map(|ty| self.var(ty)).collect();
@@ -69,26 +69,26 @@ impl Graph {
 
     /// Appends an equation with one result whose operands are known to fit. Its size is not checked: transformations
     /// check the whole graph at their end.
-    pub(crate) fn fitting(&mut self, op: impl Into<Op>, args: &[Var]) -> Var {
-        self.fitting_all(op, args)[0]
+    pub(crate) fn push_valid(&mut self, op: impl Into<Op>, args: &[Var]) -> Var {
+        self.push_valid_multi_result(op, args)[0]
     }
 
     /// Appends an equation whose operands are known to fit, without checking its size, and returns all of its results.
-    pub(crate) fn fitting_all(&mut self, op: impl Into<Op>, args: &[Var]) -> Vec<Var> {
+    pub(crate) fn push_valid_multi_result(&mut self, op: impl Into<Op>, args: &[Var]) -> Vec<Var> {
         let op = op.into();
         let types: Vec<&Type> = args.iter().map(|&v| self.ty(v)).collect();
         let gives = infer(&op, &types).unwrap_or_else(|diag| panic!("{op} of operands known to fit: {diag}"));
-        self.define(op, args, gives)
+        self.push_equation(op, args, gives)
     }
 
     /// Appends a conversion to an element type, unless `v` has that type.
     pub(crate) fn cast(&mut self, v: Var, to: DType) -> Var {
-        if self.ty(v).dtype == to { v } else { self.fitting(StructuralOp::from(Cast { to }), &[v]) }
+        if self.ty(v).dtype == to { v } else { self.push_valid(StructuralOp::from(Cast { to }), &[v]) }
     }
 
     /// Appends a constant of rank 0.
     pub fn literal(&mut self, x: Literal) -> Var {
-        self.fitting(Op::Literal(x), &[])
+        self.push_valid(Op::Literal(x), &[])
     }
 
     /// Appends an i32 constant of rank 0.
@@ -98,13 +98,17 @@ impl Graph {
 
     /// Appends a reshape, unless the variable has the shape.
     pub(crate) fn reshape(&mut self, v: Var, shape: &[usize]) -> Var {
-        if self.ty(v).shape == shape { v } else { self.fitting(StructuralOp::from(Reshape { to: dims(shape) }), &[v]) }
+        if self.ty(v).shape == shape {
+            v
+        } else {
+            self.push_valid(StructuralOp::from(Reshape { to: dims(shape) }), &[v])
+        }
     }
 
     /// Appends an array that has the constant `x` everywhere.
     pub fn splat(&mut self, x: Literal, shape: &[usize]) -> Var {
         let v = self.literal(x);
-        if shape.is_empty() { v } else { self.fitting(StructuralOp::from(Broadcast::to(dims(shape))), &[v]) }
+        if shape.is_empty() { v } else { self.push_valid(StructuralOp::from(Broadcast::to(dims(shape))), &[v]) }
     }
 
     /// Appends a broadcast of `v` to `shape` by NumPy's rule: axes are added in front, and axes of extent 1 stretched.
@@ -127,12 +131,12 @@ impl Graph {
     /// Appends the equations of another graph, with `args` as its parameters, and returns its results. Its sharding
     /// groups are renumbered so that they differ from those of this graph.
     pub fn inline(&mut self, other: &Graph, args: &[Var]) -> Vec<Var> {
-        self.inline_apart(other, args, 0)
+        self.inline_with_groups_from(other, args, 0)
     }
 
     /// Inlines a graph like [`inline`](Graph::inline), with its sharding groups numbered from at least `least`.
-    pub(crate) fn inline_apart(&mut self, other: &Graph, args: &[Var], least: u32) -> Vec<Var> {
-        let first = if other.groups() == 0 { 0 } else { self.groups().max(least) };
+    pub(crate) fn inline_with_groups_from(&mut self, other: &Graph, args: &[Var], least: u32) -> Vec<Var> {
+        let first = if other.sharding_group_count() == 0 { 0 } else { self.sharding_group_count().max(least) };
         let mut names: Vec<Option<Var>> = vec![None; other.types.len()];
         other.params.iter().zip(args).for_each(|(p, &a)| names[p.index()] = Some(a));
         let at = self.at;
@@ -141,14 +145,14 @@ impl Graph {
             self.at = e.loc;
             let results: Vec<Var> = e.results.iter().map(|&r| self.var(other.ty(r).clone())).collect();
             e.results.iter().zip(&results).for_each(|(old, &new)| names[old.index()] = Some(new));
-            self.equations.push(Equation { op: e.op.in_groups_from(first), args, results, loc: e.loc });
+            self.equations.push(Equation { op: e.op.with_groups_shifted_by(first), args, results, loc: e.loc });
         }
         self.at = at;
         other.results.iter().map(|r| names[r.index()].expect("a result is defined")).collect()
     }
 }
 
-macro_rules! kinds {
+macro_rules! impl_from_op_kinds {
     ($($Kind:ident($Op:ty)),*) => {
         $(impl From<$Op> for Op {
             fn from(op: $Op) -> Op {
@@ -158,7 +162,7 @@ macro_rules! kinds {
     };
 }
 
-kinds! { Scalar(ScalarOp), Structural(StructuralOp), Dynamic(Dynamic), Identity(Identity), Collective(Collective) }
+impl_from_op_kinds! { Scalar(ScalarOp), Structural(StructuralOp), Dynamic(Dynamic), Identity(Identity), Collective(Collective) }
 
 impl From<Call> for Op {
     fn from(call: Call) -> Op {
@@ -167,11 +171,11 @@ impl From<Call> for Op {
 }
 
 /// Maximum size of an array in bytes; sums of such sizes do not overflow.
-const MOST_BYTES: usize = 1 << 48;
+const MAX_ARRAY_BYTES: usize = 1 << 48;
 
 /// Refuses array types that no graph may have: too many axes, elements along an axis, or bytes. The limits are wider
-/// than those of kernels, since an array may be sharded among devices; [`check_runs`] checks what one device runs.
-pub(crate) fn within_limits(ty: &Type) -> Result<(), Diag> {
+/// than those of kernels, since an array may be sharded among devices; [`check_arrays_indexable`] checks what one device runs.
+pub(crate) fn check_array_limits(ty: &Type) -> Result<(), Diag> {
     if ty.shape.len() > MAX_RANK {
         let message = format!("an array of {ty} has {} axes", ty.shape.len());
         return Err(Diag::new("rank", At::Op, message, format!("at most {MAX_RANK}: merge some by `reshape`")));
@@ -181,7 +185,7 @@ pub(crate) fn within_limits(ty: &Type) -> Result<(), Diag> {
         return Err(Diag::new("size", At::Op, message, "divide it into several axes"));
     }
     let bytes = ty.shape.iter().try_fold(ty.dtype.bytes(), |bytes, &n| bytes.checked_mul(n.max(1)));
-    if bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
+    if bytes.is_none_or(|bytes| bytes > MAX_ARRAY_BYTES) {
         let message = format!("an array of {ty} has more than 2^48 bytes");
         return Err(Diag::new("size", At::Op, message, "divide it into several arrays"));
     }
@@ -192,7 +196,7 @@ pub(crate) fn within_limits(ty: &Type) -> Result<(), Diag> {
 ///
 /// # Errors
 /// The first array that is too large, with the line that makes it.
-pub fn check_runs(graph: &Graph) -> Result<(), (Loc, Diag)> {
+pub fn check_arrays_indexable(graph: &Graph) -> Result<(), (Loc, Diag)> {
     let fits = |v: &Var, at: Loc| {
         let ty = graph.ty(*v);
         if ty.is_indexable() {
@@ -205,7 +209,7 @@ pub fn check_runs(graph: &Graph) -> Result<(), (Loc, Diag)> {
     for e in &graph.equations {
         e.results.iter().try_for_each(|v| fits(v, e.loc))?;
         if let Op::Call(call) = &e.op {
-            call.graphs().into_iter().try_for_each(check_runs)?;
+            call.graphs().into_iter().try_for_each(check_arrays_indexable)?;
         }
     }
     Ok(())
@@ -267,9 +271,9 @@ impl Emit for Graph {
                 let shape = widest.cloned().unwrap_or_default();
                 let args: Vec<Var> =
                     args.iter().map(|&v| self.broadcast(v, &shape).expect("operands of a rule stretch")).collect();
-                self.fitting(op, &args)
+                self.push_valid(op, &args)
             }
-            Term::Structural(op) => self.fitting(op, &args),
+            Term::Structural(op) => self.push_valid(op, &args),
             Term::Like(x) => {
                 let ty = self.ty(args[0]).clone();
                 self.splat(Literal::new(ty.dtype, x), &ty.shape)

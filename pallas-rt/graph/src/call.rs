@@ -14,49 +14,49 @@
 //!   unless the program owns the operand and nothing reads it later. So the stacks of a scan, to which
 //!   `dynamic_update_slice` writes a row at a time, are never copied; nor is the operand of a `scatter`, if nothing
 //!   reads it later. A stack takes over the memory of an array of its type that nothing else needs, if its elements
-//!   are computed from those of the array (`ops/scan/plan`). An output of a kernel takes over the memory of an operand
-//!   that is read last there, if each block is read before it is written (`fuse/donate`, `ir/src/share.rs`).
+//!   are computed from those of the array (`ops/scan/in_place_loop`). An output of a kernel takes over the memory of an operand
+//!   that is read last there, if each block is read before it is written (`fuse/donated_arguments`, `ir/src/share.rs`).
 //! - **Gather and scatter on a CPU.** The kernel of a scatter makes an operand that has the same number everywhere
 //!   itself. A sum of rows of 16-bit floats (`fuse/scatter`: a scatter onto f32 zeros between two casts) is one step,
-//!   which writes each row of the result once and needs no f32 array (`cpu/run/summed`). A gather is fused with the
+//!   which writes each row of the result once and needs no f32 array (`cpu/run/row_sums`). A gather is fused with the
 //!   operations around it: programs divide its index rows and read the operand in place, and fill what lies outside
-//!   (`cpu/plan/filled`).
+//!   (`cpu/plan/gather_fill`).
 //! - **Kernels.** A `#[kernel]` call with a traced argument is bound and traced at once, so that mistakes are found at
 //!   that line, and becomes a call with its sizes; the launch looks up nothing. A kernel has forward mode without a
 //!   stated rule (`ops/kernel/jvp`): a second kernel with tangents of its operands and operations, by the rules that
-//!   graphs use. `vmap` adds an axis to its grid (`ops/kernel/batch`). `Lowered::inline_kernels` replaces kernels by
-//!   plain operations (`transform/plain`), for texts that other compilers take: the grid is a `while` that carries
+//!   graphs use. `vmap` adds an axis to its grid (`ops/kernel/batch`). `LoweredStep::inline_kernels` replaces kernels by
+//!   plain operations (`transform/kernel_expansion`), for texts that other compilers take: the grid is a `while` that carries
 //!   outputs and scratch, blocks are windows of padded arrays.
 //! - **Stated derivatives.** They are graphs too (`custom_vjp`), traced when the function is called; `simplify` puts
 //!   their equations in place of the call. A rule that calls its own function is traced inside of itself up to the
-//!   fourth order (`jit/rules`). A stated gradient made of kernels, which have tangents and no transpose, has a
-//!   gradient by the symmetry of second derivatives (`ops/custom_vjp/second`).
+//!   fourth order (`jit/recursive_rules`). A stated gradient made of kernels, which have tangents and no transpose, has a
+//!   gradient by the symmetry of second derivatives (`ops/custom_vjp/second_order`).
 //! - **Branches in a batch.** A branch whose index differs between the examples of a batch runs for all of them.
 //!   Cotangents of the examples that take another branch are cleared by `select` before they are multiplied by a slope
 //!   that may be NaN (`transform/batch`).
 //! - **Scans.** The reverse of a scan is a scan in the other direction: its body is the part of the body's derivative
-//!   that depends on cotangents; the forward scan stores what that part reads. `simplify/steps` takes out of a scan
+//!   that depends on cotangents; the forward scan stores what that part reads. `simplify/scan_hoisting` takes out of a scan
 //!   what carried values do not depend on and what they do not need, and computes it for all steps at once:
 //!   elementwise products, and the sums of gradients of captured values, which become one product each.
 //! - **Checkpoints.** `checkpoint` stores the values that its policy selects, and puts barriers in front of what the
 //!   derivative computes again; when the body of a scan is split, equations after a barrier belong to the backward
 //!   scan.
-use crate::graph::{Equation, Graph, Name, Op};
+use crate::graph::{Equation, Graph, Op, OpName};
 use crate::mesh::Mesh;
-pub use crate::ops::checkpoint::Policy;
-pub use crate::ops::custom_vmap::{BatchRule, BatchRuleResult, Batched};
+pub use crate::ops::checkpoint::CheckpointPolicy;
+pub use crate::ops::custom_vmap::{BatchDescription, BatchRule, BatchRuleResult};
 pub use crate::ops::pure_callback::{HostFunction, VmapMethod};
 pub use crate::ops::{
-    Call, Callback, Case, Checkpoint, Closed, CustomJvp, CustomVjp, CustomVmap, KernelCall, Named, Print, Sample, Scan,
-    ShardMap, While,
+    Call, Callback, Case, Checkpoint, CheckpointName, ClosedCall, CustomJvp, CustomVjp, CustomVmap, KernelCall,
+    OpSample, Print, Scan, ShardMap, While,
 };
 use pallas_ir::{At, Diag, Type};
 use std::sync::Arc;
 
 /// Properties of every call: its graphs and its types. No method has a default.
-pub(crate) trait Called: Name {
+pub(crate) trait CallInterface: OpName {
     /// Returns the graphs that the call refers to, each with the number of times it runs.
-    fn graphs(&self) -> Vec<(Runs, &Graph)>;
+    fn graphs(&self) -> Vec<(RunCount, &Graph)>;
     /// Returns the call with its graphs replaced, in the order of `graphs`. The new graphs take and give the same
     /// types.
     fn with_graphs(&self, graphs: Vec<Graph>) -> Call;
@@ -65,13 +65,13 @@ pub(crate) trait Called: Name {
 }
 
 /// Implemented by functions: calls that a graph can stand in for at some stage of compilation.
-pub(crate) trait Expands {
+pub(crate) trait CallExpansion {
     /// Returns the graph whose equations replace the call at stage `at`; `None` if the call stays.
-    fn expands(&self, at: Stage) -> Option<&Graph>;
+    fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph>;
 }
 
 /// Implemented by steps: calls that stay in the plan, where they run as one step.
-pub(crate) trait Stays {
+pub(crate) trait StepInterface {
     /// Returns true if the call itself, apart from its graphs, does more than compute its results: it prints, for
     /// example.
     fn has_effect(&self) -> bool;
@@ -82,7 +82,7 @@ pub(crate) trait Stays {
 
 /// Number of times that a graph runs for each run of the call that refers to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Runs {
+pub enum RunCount {
     /// Once; or at most once, as one of several branches.
     Once,
     /// This number of times.
@@ -95,32 +95,32 @@ pub enum Runs {
 
 /// A stage of compilation at which calls may be replaced by the equations of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum ExpansionStage {
     /// Before forward-mode differentiation.
-    Forward,
+    BeforeJvp,
     /// Before reverse-mode differentiation.
-    Reverse,
+    BeforeVjp,
     /// After all derivatives are taken.
-    Plan,
+    BeforePlan,
 }
 
 /// Returns the diagnostic for a call that breaks a rule of its operation.
-pub(crate) fn wrong(call: &dyn Called, message: String) -> Diag {
+pub(crate) fn invalid_call_diag(call: &dyn CallInterface, message: String) -> Diag {
     Diag::new(call.name(), At::Op, message, "see the operation's definition")
 }
 
 /// Checks that the parameters of a called graph have the types of the operands `given`.
-pub(crate) fn takes(call: &dyn Called, graph: &Graph, given: &[&Type]) -> Result<(), Diag> {
-    let takes = graph.takes();
+pub(crate) fn check_param_types(call: &dyn CallInterface, graph: &Graph, given: &[&Type]) -> Result<(), Diag> {
+    let takes = graph.param_types();
     if takes.iter().eq(given.iter().copied()) {
         return Ok(());
     }
-    Err(wrong(call, format!("a body of {takes:?} is called with {given:?}")))
+    Err(invalid_call_diag(call, format!("a body of {takes:?} is called with {given:?}")))
 }
 
 /// Returns true if the operation, or one in a graph that it calls, does more than compute its results.
 pub fn has_effect(op: &Op) -> bool {
-    op.is_effect() || matches!(op, Op::Call(call) if call.graphs().iter().any(|graph| graph.has_effect()))
+    op.has_own_effect() || matches!(op, Op::Call(call) if call.graphs().iter().any(|graph| graph.has_effect()))
 }
 
 impl Graph {
@@ -132,13 +132,13 @@ impl Graph {
 
     /// Returns true if any operation of the graph, at any depth of calls, does more than compute its results.
     pub(crate) fn has_effect(&self) -> bool {
-        self.any_op(&Op::is_effect)
+        self.any_op(&Op::has_own_effect)
     }
 }
 
 impl Op {
     /// Returns true if the operation itself, apart from the graphs that it calls, does more than compute its results.
-    pub fn is_effect(&self) -> bool {
+    pub fn has_own_effect(&self) -> bool {
         matches!(self, Op::Call(call) if call.stays().is_some_and(|step| step.has_effect()))
     }
 }
@@ -150,18 +150,18 @@ impl Call {
     }
 
     /// Returns the graphs that the call refers to, each with the number of times it runs.
-    pub fn runs(&self) -> Vec<(Runs, &Graph)> {
+    pub fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         self.called().graphs()
     }
 
     /// Returns the graphs that the call refers to.
     pub fn graphs(&self) -> Vec<&Graph> {
-        self.runs().into_iter().map(|(_, graph)| graph).collect()
+        self.graphs_with_run_counts().into_iter().map(|(_, graph)| graph).collect()
     }
 
     /// Returns the graph that replaces the call in a plan; `None` for a call that stays, as a loop does.
-    pub fn function(&self) -> Option<&Graph> {
-        self.expands(Stage::Plan)
+    pub fn plan_expansion(&self) -> Option<&Graph> {
+        self.expansion_at(ExpansionStage::BeforePlan)
     }
 
     /// Returns the mesh whose devices run the call's graphs on their blocks; `None` for a call on whole arrays.
@@ -190,7 +190,7 @@ impl Call {
     }
 
     /// Returns the graph whose equations replace the call at stage `at`; `None` if the call stays.
-    pub(crate) fn expands(&self, at: Stage) -> Option<&Graph> {
-        self.function_of()?.expands(at)
+    pub(crate) fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph> {
+        self.function_of()?.expansion_at(at)
     }
 }

@@ -3,8 +3,8 @@
 //! Every device has an operand of the same type. Devices whose coordinates differ only along the collective's axes form
 //! a *group*. A device's *number* in its group is its coordinate along these axes. Parts for or from the members of a
 //! group are listed along the array's first axis, so that each part is contiguous in memory.
-use crate::graph::Name;
-use crate::mesh::{Axis, Form, Mesh, Piece, names, size};
+use crate::graph::OpName;
+use crate::mesh::{Axis, Form, Mesh, Piece, axes_text, size};
 pub use crate::ops::{
     AllGather, AllReduce, AllToAll, CollectiveKind, DeviceTable, Pbroadcast, Pcast, Permute, ReduceScatter,
 };
@@ -24,15 +24,15 @@ pub struct Collective {
 }
 
 /// Properties of every kind of collective. No method has a default.
-pub(crate) trait Kind: Name {
+pub(crate) trait CollectiveInterface: OpName {
     /// Returns the attributes that follow the name in texts, with a space in front of each.
     fn attributes(&self) -> String;
     /// Returns what the group's member with this number gets. The variant is the same for all numbers.
-    fn form(&self, number: usize) -> Form;
+    fn form_for_member(&self, number: usize) -> Form;
     /// Checks the attributes for groups of `members` devices. The error is the mistake and how to correct it.
-    fn check(&self, members: usize) -> Result<(), (String, &'static str)>;
+    fn check_attributes(&self, members: usize) -> Result<(), (String, &'static str)>;
     /// Returns the kind to use for arrays of an element type: `add` of bools becomes `or`.
-    fn of_elements(&self, dtype: DType) -> CollectiveKind;
+    fn for_dtype(&self, dtype: DType) -> CollectiveKind;
 }
 
 impl CollectiveKind {
@@ -42,14 +42,14 @@ impl CollectiveKind {
     }
 
     /// Returns what the group's member with this number gets. The variant is the same for all numbers.
-    pub fn form(&self, number: usize) -> Form {
-        self.kind().form(number)
+    pub fn form_for_member(&self, number: usize) -> Form {
+        self.kind().form_for_member(number)
     }
 
     /// Returns the kind to use for arrays of an element type: `add` of bools becomes `or`.
     #[must_use]
-    pub fn of_elements(&self, dtype: DType) -> CollectiveKind {
-        self.kind().of_elements(dtype)
+    pub fn for_dtype(&self, dtype: DType) -> CollectiveKind {
+        self.kind().for_dtype(dtype)
     }
 }
 
@@ -65,43 +65,43 @@ impl Collective {
     }
 
     /// Returns the all-gather among all devices of a mesh.
-    pub fn gathering(mesh: &Arc<Mesh>) -> Collective {
+    pub fn all_gather_over(mesh: &Arc<Mesh>) -> Collective {
         Collective { kind: AllGather.into(), mesh: mesh.clone(), axes: mesh.axes() }
     }
 
     /// Returns a collective of another kind among the same groups.
-    pub(crate) fn like(&self, kind: impl Into<CollectiveKind>) -> Collective {
+    pub(crate) fn with_kind(&self, kind: impl Into<CollectiveKind>) -> Collective {
         Collective { kind: kind.into(), ..self.clone() }
     }
 
     /// Returns the groups, each as its devices in the order of their numbers in it.
     pub(crate) fn groups(&self) -> Vec<Vec<usize>> {
         let mesh = &self.mesh;
-        let first = (0..mesh.devices()).filter(|&position| mesh.index(position, &self.axes) == 0);
+        let first = (0..mesh.device_count()).filter(|&position| mesh.index(position, &self.axes) == 0);
         first.map(|p| mesh.group(p, &self.axes).into_iter().map(|p| mesh.device(p)).collect()).collect()
     }
 
     /// Returns what the first member of a group gets; its variant is that of all members.
     pub fn form(&self) -> Form {
-        self.kind.form(0)
+        self.kind.form_for_member(0)
     }
 
     /// Returns for each member of a group what it gets.
-    pub fn forms(&self) -> Vec<Form> {
-        (0..self.members()).map(|number| self.kind.form(number)).collect()
+    pub fn member_forms(&self) -> Vec<Form> {
+        (0..self.members()).map(|number| self.kind.form_for_member(number)).collect()
     }
 
     /// Returns for each member the number of the member whose operand it gets, if each gets one operand; `None` for a
     /// member that gets zeros, and for collectives of other forms.
     pub fn sources(&self) -> Vec<Option<usize>> {
-        let of = |number| if let Form::One(source) = self.kind.form(number) { source } else { None };
+        let of = |number| if let Form::FromMember(source) = self.kind.form_for_member(number) { source } else { None };
         (0..self.members()).map(of).collect()
     }
 
     /// Returns two bools: whether the operand's first axis lists parts for the members, and whether the result's first
     /// axis lists parts from them.
-    pub(crate) fn parts(&self) -> (bool, bool) {
-        self.form().parts()
+    pub(crate) fn has_part_axes(&self) -> (bool, bool) {
+        self.form().has_member_axes()
     }
 
     /// Returns true if devices send anything to each other.
@@ -117,10 +117,10 @@ impl Collective {
     pub fn infer(&self, args: &[&Type]) -> Result<Type, Diag> {
         let wrong = |message: String, help: &str| Diag::new(self.name(), At::Op, message, help);
         let (k, form) = (self.members(), self.form());
-        let checked = || self.kind.kind().check(k).map_err(|(message, help)| wrong(message, help));
+        let checked = || self.kind.kind().check_attributes(k).map_err(|(message, help)| wrong(message, help));
         match (form, args) {
-            (Form::Number(_), []) => checked().map(|()| Type::scalar(DType::I32)),
-            (Form::Number(_), [_]) => Err(wrong("a table with an operand".into(), "a table has none")),
+            (Form::Constant(_), []) => checked().map(|()| Type::scalar(DType::I32)),
+            (Form::Constant(_), [_]) => Err(wrong("a table with an operand".into(), "a table has none")),
             (_, [x]) => {
                 checked()?;
                 if let Form::Fold(by, _) = form
@@ -131,7 +131,7 @@ impl Collective {
                     let help = format!("elements of {} are combined by {all}", x.dtype);
                     return Err(wrong(format!("elements of {} combined by `{by}`", x.dtype), &help));
                 }
-                let (takes, gives) = form.parts();
+                let (takes, gives) = form.has_member_axes();
                 if takes && x.shape.first() != Some(&k) {
                     return Err(wrong(format!("{x} among {k} devices"), "the first axis has a part for each device"));
                 }
@@ -150,8 +150,8 @@ impl Collective {
             Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) => bytes / k * (k - 1),
             // An all-reduce is a reduce-scatter followed by an all-gather.
             Form::Fold(_, Piece::Whole) => 2 * bytes.div_ceil(k) * (k - 1),
-            Form::One(_) => bytes,
-            Form::Number(_) | Form::Own => 0,
+            Form::FromMember(_) => bytes,
+            Form::Constant(_) | Form::Own => 0,
         }
     }
 }
@@ -159,6 +159,6 @@ impl Collective {
 impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.name(), self.kind.kind().attributes())?;
-        write!(f, " axes({})", names(&self.axes, &self.mesh))
+        write!(f, " axes({})", axes_text(&self.axes, &self.mesh))
     }
 }

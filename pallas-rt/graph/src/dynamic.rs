@@ -3,7 +3,7 @@
 //! Positions are operands, an i32 scalar for each axis. As in XLA, they are clamped so that the window lies inside of
 //! the array. Types, plans, texts and graphs for all sizes follow from the [`WindowAccess`] of an operation, which is
 //! linear in its arrays.
-use crate::graph::{Equation, Graph, Name, Var};
+use crate::graph::{Equation, Graph, OpName, Var};
 pub use crate::ops::{Dynamic, DynamicSlice, DynamicUpdateSlice};
 use pallas_ir::{At, DType, Diag, Type};
 use std::fmt;
@@ -19,7 +19,7 @@ pub enum WindowAccess<'a> {
 }
 
 /// Properties of every operation on a window: the elements that it reads and writes. No method has a default.
-pub(crate) trait Windowed: Name {
+pub(crate) trait WindowInterface: OpName {
     /// Returns which elements the operation reads and writes.
     fn access(&self) -> WindowAccess<'_>;
 }
@@ -36,32 +36,37 @@ impl Dynamic {
     }
 
     /// Returns the size of the window of an operation that reads; `None` for one that writes.
-    pub(crate) fn size(&self) -> Option<&[usize]> {
+    pub(crate) fn read_window_size(&self) -> Option<&[usize]> {
         if let WindowAccess::Read(size) = self.access() { Some(size) } else { None }
     }
 
     /// Returns the number of array operands; the positions follow them.
-    pub fn arrays(&self) -> usize {
+    pub fn array_operand_count(&self) -> usize {
         if self.access() == WindowAccess::Write { 2 } else { 1 }
     }
 
     /// Returns the variable that holds the window's elements: the result of a read, the second operand of a write.
-    pub fn part(&self, e: &Equation) -> Var {
+    pub fn window_var(&self, e: &Equation) -> Var {
         if self.access() == WindowAccess::Write { e.args[1] } else { e.result() }
     }
 
     /// Returns the type of the result for operands of types `args`.
     pub(crate) fn infer(&self, args: &[&Type]) -> Result<Type, Diag> {
         let rank = args.first().map_or(0, |x| x.shape.len());
-        let expected = self.arrays() + rank;
+        let expected = self.array_operand_count() + rank;
         if args.len() != expected {
             let message = format!("{self} of an array of {rank} axes has {} operands", args.len());
             return Err(Diag::new("arity", At::Op, message, "one position for each axis"));
         }
-        let (x, positions) = (args[0], &args[self.arrays()..]);
+        let (x, positions) = (args[0], &args[self.array_operand_count()..]);
         if let Some(i) = positions.iter().position(|ty| **ty != Type::scalar(DType::I32)) {
             let message = format!("position {i} of {self} is {}", positions[i]);
-            return Err(Diag::new("dtype", At::Operand(self.arrays() + i), message, "positions are i32 scalars"));
+            return Err(Diag::new(
+                "dtype",
+                At::Operand(self.array_operand_count() + i),
+                message,
+                "positions are i32 scalars",
+            ));
         }
         let (window, result) = match self.access() {
             WindowAccess::Read(size) => (size, Type::new(x.dtype, size)),
@@ -82,18 +87,18 @@ impl Dynamic {
 impl fmt::Display for Dynamic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
-        self.size().map_or(Ok(()), |size| write!(f, " size{size:?}"))
+        self.read_window_size().map_or(Ok(()), |size| write!(f, " size{size:?}"))
     }
 }
 
 impl Graph {
     /// Appends a read of the window of this size at `starts`, which is known to fit the array.
-    pub(crate) fn window(&mut self, x: Var, size: &[usize], starts: &[Var]) -> Var {
-        self.fitting(DynamicSlice { size: size.to_vec() }, &[&[x], starts].concat())
+    pub(crate) fn push_dynamic_slice(&mut self, x: Var, size: &[usize], starts: &[Var]) -> Var {
+        self.push_valid(DynamicSlice { size: size.to_vec() }, &[&[x], starts].concat())
     }
 
     /// Appends `x` with its window at `starts` replaced by `part`, which is known to fit.
-    pub(crate) fn with_window(&mut self, x: Var, part: Var, starts: &[Var]) -> Var {
-        self.fitting(DynamicUpdateSlice, &[&[x, part], starts].concat())
+    pub(crate) fn push_dynamic_update_slice(&mut self, x: Var, part: Var, starts: &[Var]) -> Var {
+        self.push_valid(DynamicUpdateSlice, &[&[x, part], starts].concat())
     }
 }

@@ -75,7 +75,7 @@ pub enum Op {
 }
 
 /// Gives operations their names in texts; implemented by the list in `ops`.
-pub(crate) trait Name {
+pub(crate) trait OpName {
     /// Returns the name of the operation in texts.
     fn name(&self) -> &'static str;
 }
@@ -124,7 +124,7 @@ impl Default for Graph {
 
 impl Graph {
     /// Returns a graph with the same variables, parameters and results, and with `equations` in place of its own.
-    pub(crate) fn with(&self, equations: Vec<Equation>) -> Graph {
+    pub(crate) fn with_equations(&self, equations: Vec<Equation>) -> Graph {
         let Graph { types, params, equations: _, results, at } = self;
         Graph { types: types.clone(), params: params.clone(), equations, results: results.clone(), at: *at }
     }
@@ -149,12 +149,12 @@ impl Graph {
     }
 
     /// Returns the types of the parameters.
-    pub fn takes(&self) -> Vec<Type> {
+    pub fn param_types(&self) -> Vec<Type> {
         self.params.iter().map(|&v| self.ty(v).clone()).collect()
     }
 
     /// Returns the types of the results.
-    pub fn gives(&self) -> Vec<Type> {
+    pub fn result_types(&self) -> Vec<Type> {
         self.results.iter().map(|&v| self.ty(v).clone()).collect()
     }
 
@@ -166,7 +166,7 @@ impl Graph {
     }
 
     /// Returns for each variable how often equations and the list of results read it.
-    pub(crate) fn reads(&self) -> Vec<usize> {
+    pub(crate) fn read_counts(&self) -> Vec<usize> {
         let mut all = vec![0; self.types.len()];
         self.equations.iter().flat_map(|e| &e.args).chain(&self.results).for_each(|v| all[v.index()] += 1);
         all

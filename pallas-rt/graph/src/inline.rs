@@ -4,18 +4,18 @@
 //! { lambda %0:f32[2] . %1:f32[2] = call { lambda %0:f32[2] . %1:f32[2] = exp %0 in %1 } %0  in %1 }
 //! { lambda %0:f32[2] . %1:f32[2] = exp %0                                                   in %1 }
 //! ```
-use crate::call::{Call, Stage};
+use crate::call::{Call, ExpansionStage};
 use crate::graph::{Equation, Graph, Op, Var};
 
 /// Returns the graph with every function inlined, for use after all derivatives are taken. Loops, branches and kernels
 /// stay.
 pub fn inline(graph: &Graph) -> Graph {
-    expanded(graph, &|call| call.expands(Stage::Plan))
+    expand_calls(graph, &|call| call.expansion_at(ExpansionStage::BeforePlan))
 }
 
 /// Returns the graph with each call replaced by the equations of the graph that `of` gives for it, also inside of such
 /// graphs; calls for which `of` gives `None` stay.
-pub(crate) fn expanded(graph: &Graph, of: &dyn Fn(&Call) -> Option<&Graph>) -> Graph {
+pub(crate) fn expand_calls(graph: &Graph, of: &dyn Fn(&Call) -> Option<&Graph>) -> Graph {
     let called = |e: &Equation| match &e.op {
         Op::Call(call) => of(call).is_some(),
         _ => false,
@@ -23,16 +23,16 @@ pub(crate) fn expanded(graph: &Graph, of: &dyn Fn(&Call) -> Option<&Graph>) -> G
     if !graph.equations.iter().any(called) {
         return graph.clone();
     }
-    let mut to = graph.with(vec![]);
+    let mut to = graph.with_equations(vec![]);
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
-    let groups = graph.groups();
+    let groups = graph.sharding_group_count();
     for e in &graph.equations {
         let mut e = e.clone();
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
         let body = if let Op::Call(call) = &e.op { of(call) } else { None };
         match body {
             Some(body) => {
-                let made = to.inline_apart(&expanded(body, of), &e.args, groups);
+                let made = to.inline_with_groups_from(&expand_calls(body, of), &e.args, groups);
                 e.results.iter().zip(made).for_each(|(r, v)| same[r.index()] = v);
             }
             None => to.equations.push(e),

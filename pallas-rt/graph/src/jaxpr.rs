@@ -5,13 +5,13 @@ mod python;
 mod windows;
 
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::mesh::names;
+use crate::mesh::axes_text;
 use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice, Sort};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use python::{dtype, literal, tuple};
 
 /// Maximum number of columns of a printed line.
-const WIDTH: usize = 80;
+const MAX_LINE_COLUMNS: usize = 80;
 
 impl Graph {
     /// Prints the graph in the style of JAX 0.12: primitives have JAX's names, parameters are in brackets, and literals
@@ -29,12 +29,12 @@ impl Graph {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn to_jaxpr(&self, constants: usize) -> String {
-        JaxprPrinter::new(self).page(constants)
+        JaxprPrinter::new(self).print_jaxpr(constants)
     }
 }
 
 /// An equation in the form in which JAX prints it.
-struct Line {
+struct PrintedEquation {
     /// The variables that it defines, with their types: `b:f32[2]`.
     binder: String,
     name: String,
@@ -94,13 +94,13 @@ impl<'g> JaxprPrinter<'g> {
     /// Returns the name of a variable: a, b, .. z, ba, bb and so on, in the order in which variables are printed.
     fn name(&mut self, v: Var) -> String {
         if self.names[v.index()].is_none() {
-            self.names[v.index()] = Some(self.fresh());
+            self.names[v.index()] = Some(self.next_name());
         }
         self.names[v.index()].clone().expect("it was made")
     }
 
     /// Returns the next unused name.
-    fn fresh(&mut self) -> String {
+    fn next_name(&mut self) -> String {
         let (mut n, mut letters) = (self.next, vec![]);
         self.next += 1;
         loop {
@@ -117,7 +117,7 @@ impl<'g> JaxprPrinter<'g> {
     }
 
     /// Returns the printed lines of an equation: two for a reduction that keeps its axes, none for a literal.
-    fn lines(&mut self, e: &Equation) -> Vec<Line> {
+    fn printed_equations(&mut self, e: &Equation) -> Vec<PrintedEquation> {
         let is_unread_splat = e.results.iter().any(|r| self.literals[r.index()].is_some() && !self.is_read[r.index()]);
         if matches!(e.op, Op::Literal(_)) || is_unread_splat {
             return vec![];
@@ -127,31 +127,31 @@ impl<'g> JaxprPrinter<'g> {
             None => self.name(e.args[i]),
         };
         let mut args: Vec<String> = (0..e.args.len()).map(operand).collect();
-        if let Some((dropping, back)) = self.dropped(e) {
+        if let Some((dropping, back)) = self.split_keepdims_reduction(e) {
             // The type of the reduction before its axes are added again.
-            let name = self.fresh();
-            let (primitive, params) = self.primitive(&dropping, &mut args);
+            let name = self.next_name();
+            let (primitive, params) = self.primitive_and_params(&dropping, &mut args);
             let shape: Vec<usize> = back.iter().map(|&axis| self.graph.ty(e.result()).shape[axis]).collect();
             let ty = Type::new(self.graph.ty(e.result()).dtype, shape);
-            let first = Line { binder: format!("{name}:{ty}"), name: primitive, params, args };
+            let first = PrintedEquation { binder: format!("{name}:{ty}"), name: primitive, params, args };
             let params = vec![format!("broadcast_dimensions={}", tuple(&back))];
-            let binder = self.bound(e.result());
-            return vec![first, Line { binder, name: "broadcast_in_dim".into(), params, args: vec![name] }];
+            let binder = self.result_binder(e.result());
+            return vec![first, PrintedEquation { binder, name: "broadcast_in_dim".into(), params, args: vec![name] }];
         }
-        let (name, mut params) = self.primitive(e, &mut args);
-        let binders: Vec<String> = e.results.iter().map(|&r| self.bound(r)).collect();
-        params.iter_mut().for_each(|param| indexed::named(param, || self.fresh()));
-        vec![Line { binder: binders.join(" "), name, params, args }]
+        let (name, mut params) = self.primitive_and_params(e, &mut args);
+        let binders: Vec<String> = e.results.iter().map(|&r| self.result_binder(r)).collect();
+        params.iter_mut().for_each(|param| indexed::fill_name_placeholders(param, || self.next_name()));
+        vec![PrintedEquation { binder: binders.join(" "), name, params, args }]
     }
 
     /// Returns the binder of a result, `name:type`; a result that nothing reads has `_` as its name.
-    fn bound(&mut self, v: Var) -> String {
+    fn result_binder(&mut self, v: Var) -> String {
         if self.is_read[v.index()] { self.binder(v) } else { format!("_:{}", self.graph.ty(v)) }
     }
 
     /// Splits a reduction that keeps its axes with extent 1, as JAX has none: returns one that drops them, and the axes
     /// that are left. `None` for other equations.
-    fn dropped(&self, e: &Equation) -> Option<(Equation, Vec<usize>)> {
+    fn split_keepdims_reduction(&self, e: &Equation) -> Option<(Equation, Vec<usize>)> {
         let rank = self.graph.ty(*e.args.first()?).shape.len();
         let (op, axes) = if let Op::Structural(StructuralOp::Reduce(op @ Reduce { keep: true, axes, .. })) = &e.op {
             (StructuralOp::from(Reduce { keep: false, ..op.clone() }), axes.clone())
@@ -168,36 +168,36 @@ impl<'g> JaxprPrinter<'g> {
     }
 
     /// Returns JAX's name of an operation and its parameters, and puts the arguments into JAX's order.
-    fn primitive(&self, e: &Equation, args: &mut [String]) -> (String, Vec<String>) {
+    fn primitive_and_params(&self, e: &Equation, args: &mut [String]) -> (String, Vec<String>) {
         let op = match &e.op {
             Op::Literal(_) => unreachable!("a literal has no line"),
             Op::Identity(op) => {
-                let (name, param) = op.data().jaxpr();
+                let (name, param) = op.data().jaxpr_name_and_param();
                 return (name.into(), param.into_iter().collect());
             }
-            Op::Collective(op) => return (op.name().into(), vec![format!("axes=({})", names(&op.axes, &op.mesh))]),
+            Op::Collective(op) => return (op.name().into(), vec![format!("axes=({})", axes_text(&op.axes, &op.mesh))]),
             Op::Dynamic(op) => {
-                let param = op.size().map(|size| format!("slice_sizes={}", tuple(size)));
+                let param = op.read_window_size().map(|size| format!("slice_sizes={}", tuple(size)));
                 return (op.name().into(), param.into_iter().collect());
             }
             Op::Call(call) => {
                 let text = |graph: &Graph| graph.to_jaxpr(0).replace('\n', "\n      ");
-                return (call.name().into(), call.text().jaxpr(&text));
+                return (call.name().into(), call.text().jaxpr_params(&text));
             }
-            Op::Scalar(op) => return scalar(*op, self.graph.ty(e.args[0]).dtype, args),
-            Op::Structural(StructuralOp::Conv(op)) => return windows::conv(op, self.graph, e),
+            Op::Scalar(op) => return scalar_primitive(*op, self.graph.ty(e.args[0]).dtype, args),
+            Op::Structural(StructuralOp::Conv(op)) => return windows::conv_primitive(op, self.graph, e),
             Op::Structural(op) => op,
         };
-        structural(op, self.graph, e).unwrap_or_else(|| own(op))
+        structural_primitive(op, self.graph, e).unwrap_or_else(|| non_jax_primitive(op))
     }
 
     /// Returns the whole text: on one line if it fits, otherwise with a line for each equation.
-    fn page(mut self, constants: usize) -> String {
+    fn print_jaxpr(mut self, constants: usize) -> String {
         let graph = self.graph;
         let (params, captured) = graph.params.split_at(graph.params.len().saturating_sub(constants));
         let captured: Vec<String> = captured.iter().map(|&v| self.binder(v)).collect();
         let params: Vec<String> = params.iter().map(|&v| self.binder(v)).collect();
-        let lines: Vec<Line> = graph.equations.iter().flat_map(|e| self.lines(e)).collect();
+        let lines: Vec<PrintedEquation> = graph.equations.iter().flat_map(|e| self.printed_equations(e)).collect();
         let result = |&v: &Var| match self.literals[v.index()].filter(|_| self.is_scalar(v)) {
             Some(x) => literal(x),
             None => self.name(v),
@@ -205,7 +205,7 @@ impl<'g> JaxprPrinter<'g> {
         let results: Vec<String> = graph.results.iter().map(result).collect();
         let end = if results.len() == 1 { ",)" } else { ")" };
 
-        let flat: Vec<String> = lines.iter().map(Line::flat).collect();
+        let flat: Vec<String> = lines.iter().map(PrintedEquation::one_line_text).collect();
         let whole = format!(
             "{{ lambda {}; {}. let {} in ({}{end}",
             captured.join(" "),
@@ -213,31 +213,31 @@ impl<'g> JaxprPrinter<'g> {
             flat.join("; "),
             results.join(", ")
         );
-        if whole.chars().count() <= WIDTH {
+        if whole.chars().count() <= MAX_LINE_COLUMNS {
             return whole + " }";
         }
-        let mut page = Page { text: "{ lambda ".into(), column: 9 };
-        page.fill(&captured, "", 4);
+        let mut page = ColumnWriter { text: "{ lambda ".into(), column: 9 };
+        page.write_wrapped(&captured, "", 4);
         page.write("; ");
-        page.fill(&params, "", 4);
+        page.write_wrapped(&params, "", 4);
         page.write(". let");
         for line in &lines {
-            page.line(4);
+            page.break_line(4);
             line.write(&mut page);
         }
         if lines.is_empty() {
-            page.line(4);
+            page.break_line(4);
         }
-        page.line(2);
+        page.break_line(2);
         page.write("in (");
-        page.fill(&results, ",", 4);
+        page.write_wrapped(&results, ",", 4);
         page.write(end);
         page.text + " }"
     }
 }
 
-impl Line {
-    fn head(&self) -> String {
+impl PrintedEquation {
+    fn binder_and_primitive(&self) -> String {
         format!("{} = {}", self.binder, self.name)
     }
 
@@ -245,43 +245,43 @@ impl Line {
         if self.params.is_empty() { String::new() } else { format!("[{}]", self.params.join(" ")) }
     }
 
-    fn flat(&self) -> String {
-        format!("{}{} {}", self.head(), self.params(), self.args.join(" "))
+    fn one_line_text(&self) -> String {
+        format!("{}{} {}", self.binder_and_primitive(), self.params(), self.args.join(" "))
     }
 
     /// Writes the line; parameters that do not fit on it get a line each.
-    fn write(&self, page: &mut Page) {
-        page.write(&self.head());
+    fn write(&self, page: &mut ColumnWriter) {
+        page.write(&self.binder_and_primitive());
         let params = self.params();
-        if page.column + params.chars().count() <= WIDTH {
+        if page.column + params.chars().count() <= MAX_LINE_COLUMNS {
             page.write(&params);
         } else {
             page.write("[");
             for param in &self.params {
-                page.line(6);
+                page.break_line(6);
                 page.write(param);
             }
-            page.line(4);
+            page.break_line(4);
             page.write("]");
         }
         page.write(" ");
-        page.fill(&self.args, "", 6);
+        page.write_wrapped(&self.args, "", 6);
     }
 }
 
 /// Text under construction, with the column at which it ends.
-struct Page {
+struct ColumnWriter {
     text: String,
     column: usize,
 }
 
-impl Page {
+impl ColumnWriter {
     fn write(&mut self, text: &str) {
         self.text += text;
         self.column += text.chars().count();
     }
 
-    fn line(&mut self, indent: usize) {
+    fn break_line(&mut self, indent: usize) {
         self.text.push('\n');
         self.text.extend(std::iter::repeat_n(' ', indent));
         self.column = indent;
@@ -289,14 +289,14 @@ impl Page {
 
     /// Writes items with spaces between them, and breaks the line where no space fits. As in JAX's printer, an item
     /// itself may extend beyond the width.
-    fn fill(&mut self, items: &[String], separator: &str, indent: usize) {
+    fn write_wrapped(&mut self, items: &[String], separator: &str, indent: usize) {
         for (i, item) in items.iter().enumerate() {
             if i > 0 {
                 self.write(separator);
-                if self.column < WIDTH {
+                if self.column < MAX_LINE_COLUMNS {
                     self.write(" ");
                 } else {
-                    self.line(indent);
+                    self.break_line(indent);
                 }
             }
             self.write(item);
@@ -306,7 +306,7 @@ impl Page {
 
 /// Returns the name and parameters of an elementwise operation: those of JAX's primitive with the same meaning, or the
 /// operation's own name if JAX has none.
-fn scalar(op: ScalarOp, dtype: DType, args: &mut [String]) -> (String, Vec<String>) {
+fn scalar_primitive(op: ScalarOp, dtype: DType, args: &mut [String]) -> (String, Vec<String>) {
     let mut params = vec![];
     let name = match op.name() {
         "minimum" => "min",
@@ -344,7 +344,7 @@ fn scalar(op: ScalarOp, dtype: DType, args: &mut [String]) -> (String, Vec<Strin
 }
 
 /// Returns the name and parameters of JAX's primitive for a structural operation; `None` if JAX has none.
-fn structural(op: &StructuralOp, graph: &Graph, e: &Equation) -> Option<(String, Vec<String>)> {
+fn structural_primitive(op: &StructuralOp, graph: &Graph, e: &Equation) -> Option<(String, Vec<String>)> {
     let ty = graph.ty(e.result());
     let made = |name: &str, params: &[(&str, String)]| {
         Some((name.to_string(), params.iter().map(|(key, value)| format!("{key}={value}")).collect()))
@@ -430,16 +430,16 @@ fn structural(op: &StructuralOp, graph: &Graph, e: &Equation) -> Option<(String,
             let reverse = if *reverse { "True" } else { "False" };
             made(name, &[("axis", axis.to_string()), ("reverse", reverse.into())])
         }
-        StructuralOp::Gather(op) => Some(indexed::gather(op)),
-        StructuralOp::Scatter(op) => Some(indexed::scatter(op, ty.dtype)),
-        StructuralOp::ReduceWindow(op) => windows::reduce_window(op),
+        StructuralOp::Gather(op) => Some(indexed::gather_primitive(op)),
+        StructuralOp::Scatter(op) => Some(indexed::scatter_primitive(op, ty.dtype)),
+        StructuralOp::ReduceWindow(op) => windows::reduce_window_primitive(op),
         _ => None,
     }
 }
 
 /// Returns the name and parameters of an operation that JAX lacks: for `roll axis(1) shift(2)` the printed equation has
 /// `roll[axis=1 shift=2]`.
-fn own(op: &StructuralOp) -> (String, Vec<String>) {
+fn non_jax_primitive(op: &StructuralOp) -> (String, Vec<String>) {
     let text = op.to_string();
     let attributes = text.strip_prefix(op.name()).unwrap_or(&text);
     let attribute = |part: &str| {

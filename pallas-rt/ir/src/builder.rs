@@ -156,11 +156,11 @@ impl Builder {
         if *ty != Type::scalar(DType::Bool) {
             return Err(Diag::new("condition", At::Operand(0), format!("a condition is bool[], found {ty}"), ""));
         }
-        let (a, b) = (self.types(then), self.types(other));
+        let (a, b) = (self.yielded_types(then), self.yielded_types(other));
         if a != b {
-            return Err(diag::sides(format_args!("{a:?}"), format_args!("{b:?}")));
+            return Err(diag::branch_type_mismatch(format_args!("{a:?}"), format_args!("{b:?}")));
         }
-        Ok(self.nest(Op::If, vec![condition], a, vec![then, other], loc))
+        Ok(self.push_with_regions(Op::If, vec![condition], a, vec![then, other], loc))
     }
     /// Appends a `for`, whose `body` takes the index and the carried values and yields the carried values.
     ///
@@ -180,9 +180,9 @@ impl Builder {
                 return Err(Diag::new("for-bound", At::Op, format!("a bound of `for` is i32[], found {ty}"), ""));
             }
         }
-        let types = self.carried(init, body)?;
+        let types = self.carried_types(init, body)?;
         let args = [lo, hi, step].into_iter().chain(init.iter().copied()).collect();
-        Ok(self.nest(Op::For { reverse }, args, types, vec![body], loc))
+        Ok(self.push_with_regions(Op::For { reverse }, args, types, vec![body], loc))
     }
     /// Appends a `while`: see [`Op::While`].
     ///
@@ -195,29 +195,36 @@ impl Builder {
         body: RegionId,
         loc: Loc,
     ) -> Result<Vec<Value>, Diag> {
-        let first = self.types(condition).first().cloned();
+        let first = self.yielded_types(condition).first().cloned();
         if first != Some(Type::scalar(DType::Bool)) {
             let message = format!("a condition is bool[], found {first:?}");
             return Err(Diag::new("condition", At::Op, message, ""));
         }
-        let types = self.carried(init, body)?;
-        Ok(self.nest(Op::While, init.to_vec(), types, vec![condition, body], loc))
+        let types = self.carried_types(init, body)?;
+        Ok(self.push_with_regions(Op::While, init.to_vec(), types, vec![condition, body], loc))
     }
     /// Types of the carried values, if the body yields the same ones.
-    fn carried(&self, init: &[Value], body: RegionId) -> Result<Vec<Type>, Diag> {
+    fn carried_types(&self, init: &[Value], body: RegionId) -> Result<Vec<Type>, Diag> {
         let start: Vec<Type> = init.iter().map(|&v| self.kernel.ty(v).clone()).collect();
-        let end = self.types(body);
+        let end = self.yielded_types(body);
         if let Some((a, b)) = start.iter().zip(&end).find(|(a, b)| a != b) {
-            return Err(diag::carried(a, b));
+            return Err(diag::carried_type_mismatch(a, b));
         }
         Ok(start)
     }
     /// Types that a region yields.
-    fn types(&self, region: RegionId) -> Vec<Type> {
+    fn yielded_types(&self, region: RegionId) -> Vec<Type> {
         self.kernel.region(region).yields.iter().map(|&v| self.kernel.ty(v).clone()).collect()
     }
     /// Appends an instruction with regions; its results are named like the user's variables.
-    fn nest(&mut self, op: Op, args: Vec<Value>, types: Vec<Type>, regions: Vec<RegionId>, loc: Loc) -> Vec<Value> {
+    fn push_with_regions(
+        &mut self,
+        op: Op,
+        args: Vec<Value>,
+        types: Vec<Type>,
+        regions: Vec<RegionId>,
+        loc: Loc,
+    ) -> Vec<Value> {
         let results: Vec<Value> = types.into_iter().map(|t| self.value(t)).collect();
         // Results are named as the loop's parameters, or as the values that a branch yields.
         let named = match op {
@@ -225,7 +232,7 @@ impl Builder {
             Op::For { .. } => self.kernel.region(regions[0]).params[1..].to_vec(),
             _ => self.kernel.region(regions[regions.len() - 1]).params.clone(),
         };
-        results.iter().zip(named).for_each(|(&result, other)| self.kernel.name_as(result, other));
+        results.iter().zip(named).for_each(|(&result, other)| self.kernel.copy_name(result, other));
         self.push(Inst { op, args, results: results.clone(), regions }, loc);
         results
     }

@@ -21,7 +21,7 @@ impl fmt::Display for ParseError {
 impl std::error::Error for ParseError {}
 
 /// Result of a parsing step.
-pub(crate) type Parsed<T> = Result<T, ParseError>;
+pub(crate) type ParseResult<T> = Result<T, ParseError>;
 
 /// A text and the position up to which it is read. Spaces and line ends only separate tokens.
 pub(crate) struct Cursor<'a> {
@@ -36,7 +36,7 @@ impl<'a> Cursor<'a> {
         Cursor { text, at: 0, depth: 0 }
     }
     /// Parses a whole text; refuses a remainder.
-    pub(crate) fn whole<T>(text: &'a str, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    pub(crate) fn parse_whole<T>(text: &'a str, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         let cursor = &mut Cursor::new(text);
         let found = read(cursor)?;
         if cursor.is_done() { Ok(found) } else { cursor.error("expected the end") }
@@ -50,7 +50,7 @@ impl<'a> Cursor<'a> {
         self.at = self.text.len() - self.rest().len() + read;
     }
     /// Reads text that may contain itself. The depth of nesting is limited, so that no text exhausts the stack.
-    pub(crate) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    pub(crate) fn parse_nested<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth == MAX_DEPTH {
             return self.error(format!("nested more than {MAX_DEPTH} deep"));
         }
@@ -60,12 +60,12 @@ impl<'a> Cursor<'a> {
         found
     }
     /// Returns true if the next token is in the same line.
-    pub(crate) fn same_line(&self) -> bool {
+    pub(crate) fn is_on_same_line(&self) -> bool {
         let spaces = self.text.len() - self.at - self.rest().len();
         !self.text[self.at..self.at + spaces].contains('\n')
     }
     /// An error at the position.
-    pub(crate) fn error<T>(&self, message: impl Into<String>) -> Parsed<T> {
+    pub(crate) fn error<T>(&self, message: impl Into<String>) -> ParseResult<T> {
         let before = &self.text[..self.at];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
@@ -74,8 +74,8 @@ impl<'a> Cursor<'a> {
     /// Returns true if the next token is `token`; a word matches only as a whole.
     pub(crate) fn peek(&self, token: &str) -> bool {
         let rest = self.rest();
-        let word = token.chars().all(is_word);
-        rest.strip_prefix(token).is_some_and(|after| !(word && after.starts_with(is_word)))
+        let word = token.chars().all(is_word_char);
+        rest.strip_prefix(token).is_some_and(|after| !(word && after.starts_with(is_word_char)))
     }
     /// Reads `token` if it is next, and returns whether it was; a word matches only as a whole.
     pub(crate) fn eat(&mut self, token: &str) -> bool {
@@ -86,17 +86,17 @@ impl<'a> Cursor<'a> {
         found
     }
     /// Reads `token`, or returns an error.
-    pub(crate) fn expect(&mut self, token: &str) -> Parsed<()> {
+    pub(crate) fn expect(&mut self, token: &str) -> ParseResult<()> {
         if self.eat(token) { Ok(()) } else { self.error(format!("expected `{token}`")) }
     }
     /// Returns true if the next token is a word followed directly by an opening bracket.
     pub(crate) fn peek_call(&self) -> bool {
         let rest = self.rest();
-        let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        let end = rest.find(|c| !is_word_char(c)).unwrap_or(rest.len());
         end > 0 && rest[end..].starts_with('(')
     }
     /// Reads everything up to the next comma outside of brackets.
-    pub(crate) fn argument(&mut self) -> &'a str {
+    pub(crate) fn read_argument(&mut self) -> &'a str {
         let rest = self.rest();
         let mut depth = 0;
         let end = rest.find(|c| {
@@ -112,7 +112,7 @@ impl<'a> Cursor<'a> {
         self.rest().is_empty()
     }
     /// Reads characters as long as `part` accepts them, at least one; `what` names them in the error.
-    pub(crate) fn take(&mut self, what: &str, part: impl Fn(char) -> bool) -> Parsed<&'a str> {
+    pub(crate) fn read_while(&mut self, what: &str, part: impl Fn(char) -> bool) -> ParseResult<&'a str> {
         let rest = self.rest();
         let end = rest.find(|c| !part(c)).unwrap_or(rest.len());
         if end == 0 {
@@ -122,13 +122,13 @@ impl<'a> Cursor<'a> {
         Ok(&rest[..end])
     }
     /// Reads a word: letters, digits and `_`.
-    pub(crate) fn word(&mut self, what: &str) -> Parsed<&'a str> {
-        self.take(what, is_word)
+    pub(crate) fn read_word(&mut self, what: &str) -> ParseResult<&'a str> {
+        self.read_while(what, is_word_char)
     }
     /// Reads a word and parses it as a `T`.
-    pub(crate) fn value<T: std::str::FromStr>(&mut self, what: &str) -> Parsed<T> {
+    pub(crate) fn read_value<T: std::str::FromStr>(&mut self, what: &str) -> ParseResult<T> {
         let start = self.at;
-        let word = self.take(what, |c| is_word(c) || c == '-')?;
+        let word = self.read_while(what, |c| is_word_char(c) || c == '-')?;
         match word.parse() {
             Ok(x) => Ok(x),
             Err(_) => {
@@ -138,7 +138,7 @@ impl<'a> Cursor<'a> {
         }
     }
     /// Reads a parenthesised text, and returns what is between the brackets.
-    pub(crate) fn parenthesised(&mut self) -> Parsed<&'a str> {
+    pub(crate) fn read_parenthesised(&mut self) -> ParseResult<&'a str> {
         self.expect("(")?;
         let rest = &self.text[self.at..];
         let mut depth = 1;
@@ -156,7 +156,7 @@ impl<'a> Cursor<'a> {
         self.error("this `(` is not closed")
     }
     /// Reads a string literal as `{:?}` writes it.
-    pub(crate) fn string(&mut self) -> Parsed<String> {
+    pub(crate) fn read_string(&mut self) -> ParseResult<String> {
         self.expect("\"")?;
         let rest = &self.text[self.at..];
         let mut out = String::new();
@@ -187,7 +187,11 @@ impl<'a> Cursor<'a> {
         self.error("this string is not closed")
     }
     /// Reads items separated by commas up to `end`, which is read too.
-    pub(crate) fn list<T>(&mut self, end: &str, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+    pub(crate) fn read_list<T>(
+        &mut self,
+        end: &str,
+        mut item: impl FnMut(&mut Self) -> ParseResult<T>,
+    ) -> ParseResult<Vec<T>> {
         let mut items = vec![];
         if self.eat(end) {
             return Ok(items);
@@ -202,6 +206,6 @@ impl<'a> Cursor<'a> {
     }
 }
 
-fn is_word(c: char) -> bool {
+fn is_word_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }

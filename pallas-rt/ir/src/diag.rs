@@ -41,7 +41,7 @@ impl std::error::Error for Diag {}
 
 /// Text of a shape: `[BQ, D]`.
 pub fn shape(dims: &[crate::Dim]) -> String {
-    format!("[{}]", crate::structural::list(dims))
+    format!("[{}]", crate::structural::join_with_commas(dims))
 }
 
 /// Text of a number of axes: `1 axis`, `2 axes`.
@@ -55,7 +55,7 @@ pub fn dimensions(n: usize) -> String {
 }
 
 /// Help for two sizes that differ: names may be declared equal, numbers may not.
-pub fn agree(a: &crate::Dim, b: &crate::Dim) -> String {
+pub fn size_mismatch_help(a: &crate::Dim, b: &crate::Dim) -> String {
     match (a - b).as_number() {
         Some(_) => format!("{a} and {b} have to be the same"),
         None => format!("if {a} and {b} are always equal, say `assume({a} == {b})`"),
@@ -63,19 +63,19 @@ pub fn agree(a: &crate::Dim, b: &crate::Dim) -> String {
 }
 
 /// Message about branches of a conditional whose values have different types.
-pub fn sides(a: impl fmt::Display, b: impl fmt::Display) -> Diag {
+pub fn branch_type_mismatch(a: impl fmt::Display, b: impl fmt::Display) -> Diag {
     let message = format!("the sides of this `if` give {a} and {b}");
     Diag::new("if-sides", At::Op, message, "both sides give the same shapes and element types")
 }
 
 /// Message about a loop-carried variable that changes its type.
-pub fn carried(before: impl fmt::Display, after: impl fmt::Display) -> Diag {
+pub fn carried_type_mismatch(before: impl fmt::Display, after: impl fmt::Display) -> Diag {
     let message = format!("a variable carried by this loop starts as {before} and ends as {after}");
     Diag::new("carried", At::Op, message, "a carried variable keeps its shape and element type")
 }
 
 /// Message about a store of a tile into a block of another shape.
-pub fn stored(tile: impl fmt::Display, target: impl fmt::Display, name: &str) -> Diag {
+pub fn store_mismatch(tile: impl fmt::Display, target: impl fmt::Display, name: &str) -> Diag {
     let help = "a store neither broadcasts nor reshapes: `.broadcast(..)`, `.reshape(..)`, or `fill(x)` for a scalar";
     Diag::new("store", At::Operand(0), format!("a store of {tile} into {target} of `{name}`"), help)
 }
@@ -132,7 +132,7 @@ pub fn view_reversed(start: usize, end: usize) -> Diag {
 }
 
 /// Message about a mask of another shape than the block it masks.
-pub fn masked(mask: impl fmt::Display, target: impl fmt::Display) -> Diag {
+pub fn mask_mismatch(mask: impl fmt::Display, target: impl fmt::Display) -> Diag {
     let message = format!("a mask of {mask} for {target}");
     Diag::new("mask", At::Operand(0), message, "a mask has the shape of what it masks: `.broadcast(..)` it first")
 }

@@ -1,6 +1,6 @@
 //! Evaluation of symbolic sizes to numbers, in checked arithmetic.
 use crate::Dim;
-use crate::dim::Fold;
+use crate::dim::DimAlgebra;
 use std::fmt;
 
 /// Error of a size that cannot be evaluated.
@@ -26,48 +26,48 @@ impl fmt::Display for SizeError {
 
 /// The algebra of numbers, for given values of names. Checks every term, and the sum of their absolute values, against
 /// i64, so that binding only some of the names first cannot overflow either.
-struct Evaluated<'a>(&'a [(&'a str, i64)]);
+struct SizeEvaluator<'a>(&'a [(&'a str, i64)]);
 
 /// The value of a size, and the sum of the absolute values of its terms.
-type Term = Result<(i64, i64), SizeError>;
+type CheckedValue = Result<(i64, i64), SizeError>;
 
-impl Evaluated<'_> {
-    fn both(a: Term, b: Term, f: impl Fn(i64, i64) -> Option<i64>) -> Term {
+impl SizeEvaluator<'_> {
+    fn combine_checked(a: CheckedValue, b: CheckedValue, f: impl Fn(i64, i64) -> Option<i64>) -> CheckedValue {
         let ((a, most_a), (b, most_b)) = (a?, b?);
         f(a, b).zip(f(most_a, most_b)).ok_or(SizeError::Overflow)
     }
-    fn atom(n: i64) -> Term {
+    fn checked_number(n: i64) -> CheckedValue {
         Ok((n, n.checked_abs().ok_or(SizeError::Overflow)?))
     }
 }
 
-impl Fold for Evaluated<'_> {
-    type Out = Term;
-    fn number(&mut self, n: i64) -> Term {
-        Self::atom(n)
+impl DimAlgebra for SizeEvaluator<'_> {
+    type Out = CheckedValue;
+    fn number(&mut self, n: i64) -> CheckedValue {
+        Self::checked_number(n)
     }
-    fn name(&mut self, name: &str) -> Term {
+    fn name(&mut self, name: &str) -> CheckedValue {
         let known = self.0.iter().find(|(n, _)| *n == name);
-        known.map_or_else(|| Err(SizeError::Unbound(name.into())), |(_, n)| Self::atom(*n))
+        known.map_or_else(|| Err(SizeError::Unbound(name.into())), |(_, n)| Self::checked_number(*n))
     }
-    fn add(&mut self, a: Term, b: Term) -> Term {
-        Self::both(a, b, i64::checked_add)
+    fn add(&mut self, a: CheckedValue, b: CheckedValue) -> CheckedValue {
+        Self::combine_checked(a, b, i64::checked_add)
     }
-    fn mul(&mut self, a: Term, b: Term) -> Term {
-        Self::both(a, b, i64::checked_mul)
+    fn mul(&mut self, a: CheckedValue, b: CheckedValue) -> CheckedValue {
+        Self::combine_checked(a, b, i64::checked_mul)
     }
-    fn cdiv(&mut self, a: Term, b: Term) -> Term {
+    fn cdiv(&mut self, a: CheckedValue, b: CheckedValue) -> CheckedValue {
         let ((a, _), (b, _)) = (a?, b?);
         if b < 1 {
             return Err(SizeError::Divisor(b));
         }
-        Self::atom(a.div_euclid(b) + i64::from(a.rem_euclid(b) != 0))
+        Self::checked_number(a.div_euclid(b) + i64::from(a.rem_euclid(b) != 0))
     }
-    fn min(&mut self, a: Term, b: Term) -> Term {
-        Self::atom(a?.0.min(b?.0))
+    fn min(&mut self, a: CheckedValue, b: CheckedValue) -> CheckedValue {
+        Self::checked_number(a?.0.min(b?.0))
     }
-    fn max(&mut self, a: Term, b: Term) -> Term {
-        Self::atom(a?.0.max(b?.0))
+    fn max(&mut self, a: CheckedValue, b: CheckedValue) -> CheckedValue {
+        Self::checked_number(a?.0.max(b?.0))
     }
 }
 
@@ -80,7 +80,7 @@ impl Dim {
         if *self == Dim::UNKNOWN {
             return Err(SizeError::Unbound("?".into()));
         }
-        self.fold(&mut Evaluated(values)).map(|(n, _)| n)
+        self.fold(&mut SizeEvaluator(values)).map(|(n, _)| n)
     }
 }
 

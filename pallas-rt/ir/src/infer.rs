@@ -40,12 +40,12 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
         Op::Const(x) => Type::scalar(x.dtype),
         Op::Scalar(op) => {
             let wrong = |message| Diag::new("dtype", At::Op, message, "cast one side: `x.cast::<T>()`");
-            let dtype = op.infer(&dtypes(args)).map_err(wrong)?;
-            Type::new(dtype, shape(args, |dims, facts| op.infer_shape(dims, facts))?)
+            let dtype = op.infer(&argument_dtypes(args)).map_err(wrong)?;
+            Type::new(dtype, apply_shape_rule(args, |dims, facts| op.infer_shape(dims, facts))?)
         }
         Op::Structural(op) => {
-            let shape = shape(args, |dims, facts| op.infer(dims, facts))?;
-            Type::new(op.dtype(&dtypes(args))?, shape)
+            let shape = apply_shape_rule(args, |dims, facts| op.infer(dims, facts))?;
+            Type::new(op.dtype(&argument_dtypes(args))?, shape)
         }
         Op::ProgramId(axis) | Op::NumPrograms(axis) | Op::NumSteps(axis) => {
             let axes = if let Op::NumSteps(_) = op { kernel.steps.len() } else { kernel.grid.len() };
@@ -58,22 +58,22 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
         Op::Param(o) => Type::scalar(kernel.operand(*o).dtype),
         Op::Prefetch(o) => {
             let operand = kernel.operand(*o);
-            indices(args, operand.dims.len(), &operand.name)?;
+            check_indices(args, operand.dims.len(), &operand.name)?;
             Type::scalar(operand.dtype)
         }
         Op::Load { from, view, masked } => {
             let ty = Type::new(kernel.operand(*from).dtype, view.shape());
-            let mut expected = starts(view);
+            let mut expected = start_types(view);
             if *masked {
-                mask(args.get(expected.len()), view)?;
+                check_mask(args.get(expected.len()), view)?;
                 expected.push(Type::new(DType::Bool, view.shape()));
                 expected.push(Type::scalar(ty.dtype));
             }
-            expect(args, &expected, "load")?;
+            check_arguments(args, &expected, "load")?;
             ty
         }
         Op::Valid { view, axis, .. } => {
-            expect(args, &starts(view), "valid")?;
+            check_arguments(args, &start_types(view), "valid")?;
             let mut shape = view.shape();
             if *axis >= shape.len() {
                 return Err(diag::block_axis(*axis, shape.len()));
@@ -82,7 +82,7 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
             Type::new(DType::Bool, shape)
         }
         Op::Store { to, view, masked } => {
-            store(kernel, *to, view, *masked, args)?;
+            check_store(kernel, *to, view, *masked, args)?;
             return Ok(None);
         }
         Op::DebugAssert(_) => {
@@ -97,19 +97,22 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
 }
 
 /// Element types of the arguments.
-fn dtypes(args: &[&Type]) -> Vec<DType> {
+fn argument_dtypes(args: &[&Type]) -> Vec<DType> {
     args.iter().map(|t| t.dtype).collect()
 }
 
 /// Applies a shape rule to the shapes of the arguments.
-fn shape(args: &[&Type], rule: impl FnOnce(&[&[Dim]], &Facts) -> Result<Vec<Dim>, Diag>) -> Result<Vec<usize>, Diag> {
+fn apply_shape_rule(
+    args: &[&Type],
+    rule: impl FnOnce(&[&[Dim]], &Facts) -> Result<Vec<Dim>, Diag>,
+) -> Result<Vec<usize>, Diag> {
     let dims: Vec<Vec<Dim>> = args.iter().map(|t| t.dims()).collect();
     let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
-    numbers(&rule(&dims, &Facts::default())?)
+    to_constant_sizes(&rule(&dims, &Facts::default())?)
 }
 
 /// Checks a store: the operand's kind, and the types of value, starts and mask.
-fn store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: &[&Type]) -> Result<(), Diag> {
+fn check_store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: &[&Type]) -> Result<(), Diag> {
     let operand = kernel.operand(to);
     if !matches!(operand.kind, OperandKind::Output { .. } | OperandKind::Scratch) {
         let message = format!("`{}` is an input and can't be written", operand.name);
@@ -117,36 +120,38 @@ fn store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: &[&Typ
     }
     let target = Type::new(operand.dtype, view.shape());
     if let Some(value) = args.first().filter(|value| ***value != target) {
-        let mut wrong = diag::stored(value, &target, &operand.name);
+        let mut wrong = diag::store_mismatch(value, &target, &operand.name);
         if value.dtype != target.dtype {
             wrong.help = "a store does not cast: `.cast::<T>()`".into();
         }
         return Err(wrong);
     }
     let mut expected = vec![target];
-    expected.extend(starts(view));
+    expected.extend(start_types(view));
     if masked {
-        mask(args.get(expected.len()), view)?;
+        check_mask(args.get(expected.len()), view)?;
         expected.push(Type::new(DType::Bool, view.shape()));
     }
-    expect(args, &expected, "store")
+    check_arguments(args, &expected, "store")
 }
 
 /// Checks that the mask of a load or store has the view's shape.
-fn mask(found: Option<&&Type>, view: &View) -> Result<(), Diag> {
+fn check_mask(found: Option<&&Type>, view: &View) -> Result<(), Diag> {
     match found {
-        Some(found) if found.shape != view.shape() => Err(diag::masked(found, Type::new(DType::Bool, view.shape()))),
+        Some(found) if found.shape != view.shape() => {
+            Err(diag::mask_mismatch(found, Type::new(DType::Bool, view.shape())))
+        }
         _ => Ok(()),
     }
 }
 
 /// Types of a view's dynamic starts.
-fn starts(view: &View) -> Vec<Type> {
-    vec![Type::scalar(DType::I32); view.dynamic()]
+fn start_types(view: &View) -> Vec<Type> {
+    vec![Type::scalar(DType::I32); view.dynamic_count()]
 }
 
 /// Checks that the arguments have these types.
-fn expect(args: &[&Type], expected: &[Type], what: &str) -> Result<(), Diag> {
+fn check_arguments(args: &[&Type], expected: &[Type], what: &str) -> Result<(), Diag> {
     if args.len() != expected.len() {
         let message = format!("a {what} takes {} arguments here, found {}", expected.len(), args.len());
         return Err(Diag::new("arity", At::Op, message, ""));
@@ -161,15 +166,15 @@ fn expect(args: &[&Type], expected: &[Type], what: &str) -> Result<(), Diag> {
 }
 
 /// Checks the indices of a prefetch operand's element.
-fn indices(args: &[&Type], rank: usize, name: &str) -> Result<(), Diag> {
+fn check_indices(args: &[&Type], rank: usize, name: &str) -> Result<(), Diag> {
     if args.len() != rank {
         return Err(diag::element_rank(name, rank, args.len()));
     }
-    expect(args, &vec![Type::scalar(DType::I32); rank], "prefetch")
+    check_arguments(args, &vec![Type::scalar(DType::I32); rank], "prefetch")
 }
 
 /// Converts sizes to numbers; refuses those not known while tracing.
-fn numbers(dims: &[Dim]) -> Result<Vec<usize>, Diag> {
+fn to_constant_sizes(dims: &[Dim]) -> Result<Vec<usize>, Diag> {
     let number = |d: &Dim| {
         let n = d.as_number().and_then(|n| usize::try_from(n).ok());
         n.ok_or_else(|| Diag::new("size", At::Op, format!("`{d}` is not a size that is known while tracing"), ""))

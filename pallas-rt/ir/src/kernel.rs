@@ -18,7 +18,7 @@
 //! defined once, by an instruction or as a region's parameter.
 //!
 //! Two forms use the same grammar. *Traced*: operands have blocks and maps, accesses are relative to the block, the grid
-//! has sequential axes. *Lowered* (what backends read, after `passes::lower`): accesses are [`Frame::Array`], relative to
+//! has sequential axes. *Lowered* (what backends read, after `passes::lower`): accesses are [`ViewFrame::Array`], relative to
 //! the array's origin; every grid axis is parallel; sequential axes are `for` loops.
 use crate::{Allow, DType, Dim, Literal, ScalarOp, StructuralOp};
 use std::collections::BTreeMap;
@@ -218,7 +218,7 @@ impl BlockDim {
         }
     }
     /// Returns true if the block's shape has this dimension (it is not squeezed).
-    pub fn kept(self) -> bool {
+    pub fn is_kept(self) -> bool {
         self != BlockDim::Squeezed
     }
 }
@@ -247,13 +247,13 @@ pub struct Operand {
 impl Operand {
     /// Shape of a block in the body, without its squeezed dimensions.
     pub fn block_shape(&self) -> Vec<usize> {
-        self.block.iter().filter(|b| b.kept()).map(|b| b.size()).collect()
+        self.block.iter().filter(|b| b.is_kept()).map(|b| b.size()).collect()
     }
 }
 
 /// The origin and the axes that a view refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Frame {
+pub enum ViewFrame {
     /// Traced form: the current block; axes are the block's kept dimensions.
     Block,
     /// Lowered form, and scratch in both forms: the array; axes are all of its dimensions.
@@ -286,7 +286,7 @@ impl ViewAxis {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct View {
     /// The block or the array that the axes refer to.
-    pub frame: Frame,
+    pub frame: ViewFrame,
     /// One entry per axis of the frame.
     pub axes: Vec<ViewAxis>,
 }
@@ -294,14 +294,14 @@ pub struct View {
 impl View {
     /// The view of a whole block of this shape.
     pub fn whole(shape: &[usize]) -> Self {
-        View { frame: Frame::Block, axes: shape.iter().map(|&n| ViewAxis::whole(n)).collect() }
+        View { frame: ViewFrame::Block, axes: shape.iter().map(|&n| ViewAxis::whole(n)).collect() }
     }
     /// Shape of the tile that is loaded or stored.
     pub fn shape(&self) -> Vec<usize> {
         self.axes.iter().filter(|a| a.kept).map(|a| a.size).collect()
     }
     /// Number of i32 arguments that the view takes: one per dynamic axis, in order.
-    pub fn dynamic(&self) -> usize {
+    pub fn dynamic_count(&self) -> usize {
         self.axes.iter().filter(|a| a.dynamic).count()
     }
 }
@@ -441,7 +441,7 @@ impl Kernel {
         self.names.get(&v).map_or_else(|| v.0.to_string(), |name| format!("{}_{name}", v.0))
     }
     /// Gives a value the name of another value of this kernel.
-    pub fn name_as(&mut self, v: Value, other: Value) {
+    pub fn copy_name(&mut self, v: Value, other: Value) {
         self.name_value(v, self.names.get(&other).cloned().as_deref());
     }
     /// The instruction of this index.

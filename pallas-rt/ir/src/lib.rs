@@ -4,7 +4,7 @@
 //! [`infer`] gives every operation's result type; [`Builder`] appends to a kernel.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
-mod allow;
+mod allowed_faults;
 mod builder;
 mod cursor;
 pub mod diag;
@@ -17,14 +17,14 @@ mod evaluate;
 mod infer;
 pub mod kernel;
 mod literal;
+mod memory_sharing;
 pub mod parse;
 pub mod print;
 mod renumber;
-mod share;
 pub mod structural;
 mod verify;
 
-pub use allow::Allow;
+pub use allowed_faults::Allow;
 pub use builder::Builder;
 pub use cursor::ParseError;
 pub use diag::{At, Diag};
@@ -34,12 +34,12 @@ pub use emit::{E, Emit};
 pub use evaluate::SizeError;
 pub use infer::infer;
 pub use kernel::{
-    Axis, BlockDim, DimDecl, DimId, Frame, Inst, InstId, Kernel, Loc, MAX_DEPTH, MAX_RANK, Op, Operand, OperandId,
-    OperandKind, Region, RegionId, Semantics, Type, Value, View, ViewAxis,
+    Axis, BlockDim, DimDecl, DimId, Inst, InstId, Kernel, Loc, MAX_DEPTH, MAX_RANK, Op, Operand, OperandId,
+    OperandKind, Region, RegionId, Semantics, Type, Value, View, ViewAxis, ViewFrame,
 };
 pub use literal::Literal;
+pub use memory_sharing::may_share;
 pub use scalar::{Args, Lane, ScalarOp, Visit};
-pub use share::may_share;
 pub use structural::{Access, StructuralOp};
 pub use verify::{Violation, verify, verify_lowered};
 

@@ -1,5 +1,5 @@
 //! Parser of the text form of a kernel, of sizes and of operations; [`crate::print`] has the grammar.
-use crate::cursor::{Cursor, ParseError, Parsed};
+use crate::cursor::{Cursor, ParseError, ParseResult};
 use crate::kernel::*;
 use crate::{DType, Dim, Literal, ScalarOp, StructuralOp};
 use std::collections::HashMap;
@@ -8,9 +8,9 @@ use std::str::FromStr;
 impl FromStr for Kernel {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Kernel, ParseError> {
-        let mut parser = Parser { kernel: Kernel::default(), values: HashMap::new() };
+        let mut parser = KernelParser { kernel: Kernel::default(), values: HashMap::new() };
         parser.kernel.regions.push(Region::default());
-        Cursor::whole(text, |c| parser.kernel(c))?;
+        Cursor::parse_whole(text, |c| parser.parse_kernel(c))?;
         Ok(parser.kernel)
     }
 }
@@ -18,56 +18,56 @@ impl FromStr for Kernel {
 impl FromStr for Dim {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Dim, ParseError> {
-        Cursor::whole(text, dim)
+        Cursor::parse_whole(text, parse_dim)
     }
 }
 
 /// Parses a size: `Dim = Term (("+" | "-") Term)*`.
-pub(crate) fn dim(c: &mut Cursor<'_>) -> Parsed<Dim> {
+pub(crate) fn parse_dim(c: &mut Cursor<'_>) -> ParseResult<Dim> {
     let zero = Dim::from(0i64);
-    let mut sum = if c.eat("-") { &zero - &term(c)? } else { term(c)? };
+    let mut sum = if c.eat("-") { &zero - &parse_term(c)? } else { parse_term(c)? };
     loop {
         if c.eat("+") {
-            sum = &sum + &term(c)?;
+            sum = &sum + &parse_term(c)?;
         } else if c.eat("-") {
-            sum = &sum - &term(c)?;
+            sum = &sum - &parse_term(c)?;
         } else {
             return Ok(sum);
         }
-        small(c, sum.terms())?;
+        check_term_count(c, sum.count_terms())?;
     }
 }
 /// Maximum number of names and numbers in a size: products and sums of longer ones take long, and no kernel has them.
-const LONGEST: usize = 4096;
+const MAX_SIZE_TERMS: usize = 4096;
 /// Refuses sizes with too many terms.
-fn small(c: &Cursor<'_>, terms: usize) -> Parsed<()> {
-    if terms > LONGEST { c.error("a size has too many terms") } else { Ok(()) }
+fn check_term_count(c: &Cursor<'_>, terms: usize) -> ParseResult<()> {
+    if terms > MAX_SIZE_TERMS { c.error("a size has too many terms") } else { Ok(()) }
 }
 /// Parses `Term = Factor ("*" Factor)*`.
-fn term(c: &mut Cursor<'_>) -> Parsed<Dim> {
-    let mut product = factor(c)?;
+fn parse_term(c: &mut Cursor<'_>) -> ParseResult<Dim> {
+    let mut product = parse_factor(c)?;
     while c.eat("*") {
-        let factor = factor(c)?;
-        small(c, product.terms().saturating_mul(factor.terms()))?;
+        let factor = parse_factor(c)?;
+        check_term_count(c, product.count_terms().saturating_mul(factor.count_terms()))?;
         product = &product * &factor;
     }
     Ok(product)
 }
 /// Parses `Factor = n | name | "?" | ("cdiv" | "min" | "max") "(" Dim "," Dim ")"`.
-fn factor(c: &mut Cursor<'_>) -> Parsed<Dim> {
+fn parse_factor(c: &mut Cursor<'_>) -> ParseResult<Dim> {
     if c.eat("?") {
         return Ok(Dim::UNKNOWN);
     }
-    let word = c.word("a size")?;
+    let word = c.read_word("a size")?;
     if let Ok(n) = word.parse::<i64>() {
         return Ok(Dim::from(n));
     }
     if !c.eat("(") {
         return Ok(Dim::name(word));
     }
-    let a = c.nested(dim)?;
+    let a = c.parse_nested(parse_dim)?;
     c.expect(",")?;
-    let b = c.nested(dim)?;
+    let b = c.parse_nested(parse_dim)?;
     c.expect(")")?;
     match word {
         "cdiv" => Ok(a.cdiv(&b)),
@@ -78,25 +78,25 @@ fn factor(c: &mut Cursor<'_>) -> Parsed<Dim> {
 }
 
 /// State of the parser of a kernel.
-struct Parser {
+struct KernelParser {
     kernel: Kernel,
     /// Values by their number in the text.
     values: HashMap<u32, Value>,
 }
 
-impl Parser {
+impl KernelParser {
     /// Parses a kernel.
-    fn kernel(&mut self, c: &mut Cursor<'_>) -> Parsed<()> {
+    fn parse_kernel(&mut self, c: &mut Cursor<'_>) -> ParseResult<()> {
         c.expect("kernel")?;
-        self.kernel.name = c.word("the kernel's name")?.into();
+        self.kernel.name = c.read_word("the kernel's name")?.into();
         c.expect("{")?;
         while c.eat("dim") {
-            let name = c.word("a dimension's name")?.to_string();
-            let size = if c.eat("=") { Some(c.value("a size")?) } else { None };
+            let name = c.read_word("a dimension's name")?.to_string();
+            let size = if c.eat("=") { Some(c.read_value("a size")?) } else { None };
             self.kernel.dims.push(DimDecl { name, size });
         }
         while c.eat("grid") {
-            let extent = dim(c)?;
+            let extent = parse_dim(c)?;
             let semantics = if c.eat("parallel") {
                 Semantics::Parallel
             } else {
@@ -106,7 +106,7 @@ impl Parser {
             self.kernel.grid.push(Axis { extent, semantics });
         }
         while c.eat("steps") {
-            let extent = dim(c)?;
+            let extent = parse_dim(c)?;
             self.kernel.steps.push(extent);
         }
         if c.eat("allow") {
@@ -114,46 +114,46 @@ impl Parser {
             self.kernel.allow.lost_store = c.eat("lost_store");
         }
         while !["alias", "map", "body"].iter().any(|&end| c.peek(end)) {
-            self.operand(c)?;
+            self.parse_operand(c)?;
         }
         while c.eat("alias") {
-            let output = self.operand_id(c)?;
-            let input = self.operand_id(c)?;
+            let output = self.parse_operand_use(c)?;
+            let input = self.parse_operand_use(c)?;
             match &mut self.kernel.operands[output.index()].kind {
                 OperandKind::Output { alias, .. } => *alias = Some(input),
                 _ => return c.error("only an output takes over another operand"),
             }
         }
         while c.eat("map") {
-            let operand = self.operand_id(c)?;
-            self.kernel.operands[operand.index()].map = Some(self.nested(c)?);
+            let operand = self.parse_operand_use(c)?;
+            self.kernel.operands[operand.index()].map = Some(self.parse_nested_region(c)?);
         }
         c.expect("body")?;
-        self.kernel.regions[0] = self.region(c)?;
+        self.kernel.regions[0] = self.parse_region(c)?;
         c.expect("}")
     }
 
     /// Parses the declaration of an operand.
-    fn operand(&mut self, c: &mut Cursor<'_>) -> Parsed<()> {
-        let kind = c.word("an operand or `body`")?;
-        let name = c.word("the operand's name")?.to_string();
+    fn parse_operand(&mut self, c: &mut Cursor<'_>) -> ParseResult<()> {
+        let kind = c.read_word("an operand or `body`")?;
+        let name = c.read_word("the operand's name")?.to_string();
         c.expect(":")?;
-        let dtype: DType = c.value("an element type")?;
+        let dtype: DType = c.read_value("an element type")?;
         c.expect("[")?;
-        let dims = c.list("]", dim)?;
+        let dims = c.read_list("]", parse_dim)?;
         let block = if c.eat("block") {
             c.expect("[")?;
-            c.list("]", block_dim)?
+            c.read_list("]", parse_block_dim)?
         } else {
             vec![]
         };
-        let fill = if c.eat("fill") { Some(literal(c, dtype)?) } else { None };
-        let buffered = if c.eat("buffered") { Some(c.value("how many blocks")?) } else { None };
+        let fill = if c.eat("fill") { Some(parse_literal(c, dtype)?) } else { None };
+        let buffered = if c.eat("buffered") { Some(c.read_value("how many blocks")?) } else { None };
         let kind = match kind {
             "in" => OperandKind::Input,
             "out" => {
                 c.expect("empty")?;
-                OperandKind::Output { empty: literal(c, dtype)?, alias: None }
+                OperandKind::Output { empty: parse_literal(c, dtype)?, alias: None }
             }
             "prefetch" => OperandKind::Prefetch,
             "scratch" => OperandKind::Scratch,
@@ -165,9 +165,9 @@ impl Parser {
     }
 
     /// Parses a use of an operand that is declared above.
-    fn operand_id(&mut self, c: &mut Cursor<'_>) -> Parsed<OperandId> {
+    fn parse_operand_use(&mut self, c: &mut Cursor<'_>) -> ParseResult<OperandId> {
         c.expect("@")?;
-        let name = c.word("an operand's name")?;
+        let name = c.read_word("an operand's name")?;
         match self.kernel.operands.iter().position(|o| o.name == name) {
             Some(i) => Ok(OperandId(i as u32)),
             None => c.error(format!("there is no operand `@{name}` above")),
@@ -175,43 +175,43 @@ impl Parser {
     }
 
     /// Parses a region of an instruction or an index map.
-    fn nested(&mut self, c: &mut Cursor<'_>) -> Parsed<RegionId> {
+    fn parse_nested_region(&mut self, c: &mut Cursor<'_>) -> ParseResult<RegionId> {
         let id = RegionId(self.kernel.regions.len() as u32);
         self.kernel.regions.push(Region::default());
-        self.kernel.regions[id.index()] = c.nested(|c| self.region(c))?;
+        self.kernel.regions[id.index()] = c.parse_nested(|c| self.parse_region(c))?;
         Ok(id)
     }
     /// Parses a region in braces.
-    fn region(&mut self, c: &mut Cursor<'_>) -> Parsed<Region> {
+    fn parse_region(&mut self, c: &mut Cursor<'_>) -> ParseResult<Region> {
         let mut region = Region::default();
         if c.eat("(") {
-            region.params = c.list(")", |c| self.define(c))?;
+            region.params = c.read_list(")", |c| self.parse_definition(c))?;
         }
         c.expect("{")?;
         loop {
             if c.eat("yield") {
-                region.yields = c.list("}", |c| self.used(c))?;
+                region.yields = c.read_list("}", |c| self.parse_value_use(c))?;
                 return Ok(region);
             }
             if c.eat("}") {
                 return Ok(region);
             }
-            region.insts.push(self.inst(c)?);
+            region.insts.push(self.parse_inst(c)?);
         }
     }
 
-    fn number(c: &mut Cursor<'_>) -> Parsed<u32> {
+    fn parse_value_number(c: &mut Cursor<'_>) -> ParseResult<u32> {
         c.expect("%")?;
-        c.value("a value's number")
+        c.read_value("a value's number")
     }
     /// Parses the definition of a value: `%n name? : type`.
-    fn define(&mut self, c: &mut Cursor<'_>) -> Parsed<Value> {
-        let number = Self::number(c)?;
-        let name = if c.peek(":") { None } else { Some(c.word("a name or `:`")?) };
+    fn parse_definition(&mut self, c: &mut Cursor<'_>) -> ParseResult<Value> {
+        let number = Self::parse_value_number(c)?;
+        let name = if c.peek(":") { None } else { Some(c.read_word("a name or `:`")?) };
         c.expect(":")?;
-        let dtype: DType = c.value("an element type")?;
+        let dtype: DType = c.read_value("an element type")?;
         c.expect("[")?;
-        let shape: Vec<usize> = c.list("]", |c| c.value("an extent"))?;
+        let shape: Vec<usize> = c.read_list("]", |c| c.read_value("an extent"))?;
         let value = Value(self.kernel.values.len() as u32);
         self.kernel.values.push(Type { dtype, shape });
         self.kernel.name_value(value, name);
@@ -221,8 +221,8 @@ impl Parser {
         Ok(value)
     }
     /// Parses a use of a value that is defined above.
-    fn used(&mut self, c: &mut Cursor<'_>) -> Parsed<Value> {
-        let number = Self::number(c)?;
+    fn parse_value_use(&mut self, c: &mut Cursor<'_>) -> ParseResult<Value> {
+        let number = Self::parse_value_number(c)?;
         match self.values.get(&number) {
             Some(&value) => Ok(value),
             None => c.error(format!("%{number} is not defined above")),
@@ -230,18 +230,18 @@ impl Parser {
     }
 
     /// Parses an instruction with its regions.
-    fn inst(&mut self, c: &mut Cursor<'_>) -> Parsed<InstId> {
+    fn parse_inst(&mut self, c: &mut Cursor<'_>) -> ParseResult<InstId> {
         let mut results = vec![];
         if c.peek("%") {
-            results = c.list("=", |c| self.define(c))?;
+            results = c.read_list("=", |c| self.parse_definition(c))?;
         }
         let id = InstId(self.kernel.insts.len() as u32);
         let dtype = results.first().map(|&v| self.kernel.ty(v).dtype);
-        let op = self.op(c, dtype)?;
+        let op = self.parse_op(c, dtype)?;
         let mut args = vec![];
         // The next instruction begins with its results, in a line of its own.
-        while c.same_line() && c.peek("%") {
-            args.push(self.used(c)?);
+        while c.is_on_same_line() && c.peek("%") {
+            args.push(self.parse_value_use(c)?);
             if !c.eat(",") {
                 break;
             }
@@ -254,43 +254,43 @@ impl Parser {
             if i == 1 && op == Op::If {
                 c.expect("else")?;
             }
-            regions.push(self.nested(c)?);
+            regions.push(self.parse_nested_region(c)?);
         }
         self.kernel.insts[id.index()].regions = regions;
         Ok(id)
     }
 
     /// Parses an operation; `dtype` is the type of the instruction's first result, which a constant needs.
-    fn op(&mut self, c: &mut Cursor<'_>, dtype: Option<DType>) -> Parsed<Op> {
-        let name = c.word("an operation")?;
+    fn parse_op(&mut self, c: &mut Cursor<'_>, dtype: Option<DType>) -> ParseResult<Op> {
+        let name = c.read_word("an operation")?;
         Ok(match name {
             "const" => match dtype {
-                Some(dtype) => Op::Const(literal(c, dtype)?),
+                Some(dtype) => Op::Const(parse_literal(c, dtype)?),
                 None => return c.error("a constant has a result"),
             },
-            "program_id" => Op::ProgramId(axis(c)?),
-            "num_programs" => Op::NumPrograms(axis(c)?),
-            "num_steps" => Op::NumSteps(axis(c)?),
+            "program_id" => Op::ProgramId(parse_axis(c)?),
+            "num_programs" => Op::NumPrograms(parse_axis(c)?),
+            "num_steps" => Op::NumSteps(parse_axis(c)?),
             "extent" => {
-                let name = c.word("a dimension's name")?;
+                let name = c.read_word("a dimension's name")?;
                 match self.kernel.dims.iter().position(|d| d.name == name) {
                     Some(i) => Op::Extent(DimId(i as u32)),
                     None => return c.error(format!("there is no dimension `{name}`")),
                 }
             }
-            "param" => Op::Param(self.operand_id(c)?),
-            "prefetch" => Op::Prefetch(self.operand_id(c)?),
-            "load" => Op::Load { from: self.operand_id(c)?, view: view(c)?, masked: c.eat("mask") },
-            "store" => Op::Store { to: self.operand_id(c)?, view: view(c)?, masked: c.eat("mask") },
-            "valid" => Op::Valid { of: self.operand_id(c)?, view: view(c)?, axis: axis(c)? },
+            "param" => Op::Param(self.parse_operand_use(c)?),
+            "prefetch" => Op::Prefetch(self.parse_operand_use(c)?),
+            "load" => Op::Load { from: self.parse_operand_use(c)?, view: parse_view(c)?, masked: c.eat("mask") },
+            "store" => Op::Store { to: self.parse_operand_use(c)?, view: parse_view(c)?, masked: c.eat("mask") },
+            "valid" => Op::Valid { of: self.parse_operand_use(c)?, view: parse_view(c)?, axis: parse_axis(c)? },
             "if" => Op::If,
             "for" => Op::For { reverse: c.eat("reverse") },
             "while" => Op::While,
-            "debug_print" => Op::DebugPrint(c.string()?),
-            "debug_assert" => Op::DebugAssert(c.string()?),
+            "debug_print" => Op::DebugPrint(c.read_string()?),
+            "debug_assert" => Op::DebugAssert(c.read_string()?),
             name => match ScalarOp::parse(name) {
                 Some(op) => Op::Scalar(op),
-                None => Op::Structural(structural(c, name)?),
+                None => Op::Structural(parse_structural(c, name)?),
             },
         })
     }
@@ -318,17 +318,17 @@ pub(crate) fn region_count(op: &Op) -> usize {
     }
 }
 
-fn axis(c: &mut Cursor<'_>) -> Parsed<usize> {
+fn parse_axis(c: &mut Cursor<'_>) -> ParseResult<usize> {
     c.expect("axis")?;
     c.expect("(")?;
-    let axis = c.value("an axis")?;
+    let axis = c.read_value("an axis")?;
     c.expect(")")?;
     Ok(axis)
 }
 
 /// Parses a constant of this type.
-fn literal(c: &mut Cursor<'_>, dtype: DType) -> Parsed<Literal> {
-    let text = c.take("a constant", |c| c.is_alphanumeric() || "+-.:".contains(c))?;
+fn parse_literal(c: &mut Cursor<'_>, dtype: DType) -> ParseResult<Literal> {
+    let text = c.read_while("a constant", |c| c.is_alphanumeric() || "+-.:".contains(c))?;
     match Literal::parse(dtype, text) {
         Some(x) => Ok(x),
         None => c.error(format!("`{text}` is no {dtype}")),
@@ -336,38 +336,38 @@ fn literal(c: &mut Cursor<'_>, dtype: DType) -> Parsed<Literal> {
 }
 
 /// Parses the extent of a block along one dimension.
-fn block_dim(c: &mut Cursor<'_>) -> Parsed<BlockDim> {
+fn parse_block_dim(c: &mut Cursor<'_>) -> ParseResult<BlockDim> {
     if c.eat("_") {
         return Ok(BlockDim::Squeezed);
     }
     if c.eat("element") {
-        let mut size = || c.value("a size");
+        let mut size = || c.read_value("a size");
         return Ok(BlockDim::Element { size: size()?, low: size()?, high: size()? });
     }
-    Ok(BlockDim::Blocked(c.value("a block size, `_` or `element`")?))
+    Ok(BlockDim::Blocked(c.read_value("a block size, `_` or `element`")?))
 }
 
 /// Parses a view.
-fn view(c: &mut Cursor<'_>) -> Parsed<View> {
+fn parse_view(c: &mut Cursor<'_>) -> ParseResult<View> {
     let frame = if c.eat("block") {
-        Frame::Block
+        ViewFrame::Block
     } else {
         c.expect("array")?;
-        Frame::Array
+        ViewFrame::Array
     };
     c.expect("[")?;
-    Ok(View { frame, axes: c.list("]", view_axis)? })
+    Ok(View { frame, axes: c.read_list("]", parse_view_axis)? })
 }
 /// Parses one axis of a view.
-fn view_axis(c: &mut Cursor<'_>) -> Parsed<ViewAxis> {
+fn parse_view_axis(c: &mut Cursor<'_>) -> ParseResult<ViewAxis> {
     let dynamic = c.eat("dyn");
     if dynamic {
         c.expect("+")?;
     }
-    let offset = c.value("an offset")?;
+    let offset = c.read_value("an offset")?;
     c.expect(":")?;
-    let size = c.value("a size")?;
-    let stride = if c.eat(":") { c.value("a stride")? } else { 1 };
+    let size = c.read_value("a size")?;
+    let stride = if c.eat(":") { c.read_value("a stride")? } else { 1 };
     Ok(ViewAxis { offset, dynamic, size, stride, kept: !c.eat("drop") })
 }
 
@@ -375,10 +375,10 @@ fn view_axis(c: &mut Cursor<'_>) -> Parsed<ViewAxis> {
 pub struct Attributes<'a>(Vec<(&'a str, &'a str)>);
 
 /// Parses the attributes of a structural operation of this name.
-fn structural(c: &mut Cursor<'_>, name: &str) -> Parsed<StructuralOp> {
+fn parse_structural(c: &mut Cursor<'_>, name: &str) -> ParseResult<StructuralOp> {
     let mut attributes = vec![];
     while c.peek_call() {
-        attributes.push((c.word("an attribute")?, c.parenthesised()?));
+        attributes.push((c.read_word("an attribute")?, c.read_parenthesised()?));
     }
     match StructuralOp::parse(name, &Attributes(attributes)) {
         Ok(op) => Ok(op),
@@ -387,7 +387,7 @@ fn structural(c: &mut Cursor<'_>, name: &str) -> Parsed<StructuralOp> {
 }
 
 impl Attributes<'_> {
-    fn text(&self, name: &str) -> Result<&str, String> {
+    fn find_text(&self, name: &str) -> Result<&str, String> {
         let found = self.0.iter().find(|(n, _)| *n == name);
         found.map(|(_, text)| *text).ok_or_else(|| format!("the attribute `{name}` is missing"))
     }
@@ -396,16 +396,16 @@ impl Attributes<'_> {
         self.0.iter().any(|(n, _)| *n == name)
     }
     /// Parses an attribute that is one value.
-    pub fn one<T: FromStr>(&self, name: &str) -> Result<T, String> {
-        let text = self.text(name)?;
+    pub fn value<T: FromStr>(&self, name: &str) -> Result<T, String> {
+        let text = self.find_text(name)?;
         text.parse().map_err(|_| format!("the attribute `{name}` is not understood: `{text}`"))
     }
     /// Parses an attribute that is a list of values.
     pub fn list<T: FromStr>(&self, name: &str) -> Result<Vec<T>, String> {
-        let c = &mut Cursor::new(self.text(name)?);
+        let c = &mut Cursor::new(self.find_text(name)?);
         let mut items = vec![];
         while !c.is_done() {
-            let item = c.argument();
+            let item = c.read_argument();
             let unclear = || format!("the attribute `{name}` is not understood: `{item}`");
             items.push(item.parse().map_err(|_| unclear())?);
             if !c.eat(",") && !c.is_done() {
@@ -430,8 +430,8 @@ impl FromStr for StructuralOp {
     fn from_str(text: &str) -> Result<StructuralOp, String> {
         let c = &mut Cursor::new(text);
         let read = |c: &mut Cursor<'_>| {
-            let name = c.word("an operation")?;
-            structural(c, name)
+            let name = c.read_word("an operation")?;
+            parse_structural(c, name)
         };
         let op = read(c).map_err(|e| e.to_string())?;
         if c.is_done() { Ok(op) } else { Err(format!("`{text}` goes on after the operation")) }

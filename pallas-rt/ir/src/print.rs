@@ -18,7 +18,7 @@
 //! Axis    = "dyn +"? offset ":" size (":" stride)? "drop"?
 //! ```
 use crate::kernel::*;
-use crate::structural::list;
+use crate::structural::join_with_commas;
 use std::fmt::{self, Display, Formatter};
 
 impl Display for Kernel {
@@ -92,10 +92,10 @@ impl Display for ViewAxis {
 impl Display for View {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let frame = match self.frame {
-            Frame::Block => "block",
-            Frame::Array => "array",
+            ViewFrame::Block => "block",
+            ViewFrame::Array => "array",
         };
-        write!(f, "{frame}[{}]", list(&self.axes))
+        write!(f, "{frame}[{}]", join_with_commas(&self.axes))
     }
 }
 
@@ -109,9 +109,9 @@ impl Kernel {
             OperandKind::Scratch => "scratch",
             OperandKind::Param => "param",
         };
-        write!(f, "  {kind} {}: {}[{}]", operand.name, operand.dtype, list(&operand.dims))?;
+        write!(f, "  {kind} {}: {}[{}]", operand.name, operand.dtype, join_with_commas(&operand.dims))?;
         if !operand.block.is_empty() {
-            write!(f, " block [{}]", list(&operand.block))?;
+            write!(f, " block [{}]", join_with_commas(&operand.block))?;
         }
         if let Some(fill) = operand.fill {
             write!(f, " fill {fill}")?;
@@ -127,7 +127,7 @@ impl Kernel {
     fn operand_name(&self, id: OperandId) -> String {
         format!("@{}", self.operand(id).name)
     }
-    fn results(&self, values: &[Value]) -> String {
+    fn results_text(&self, values: &[Value]) -> String {
         let named = |v: Value| self.names.get(&v).map_or(v.to_string(), |name| format!("{v} {name}"));
         let typed: Vec<String> = values.iter().map(|&v| format!("{}: {}", named(v), self.ty(v))).collect();
         typed.join(", ")
@@ -136,14 +136,14 @@ impl Kernel {
     fn print_region(&self, id: RegionId, level: usize, f: &mut Formatter<'_>) -> fmt::Result {
         let region = self.region(id);
         if !region.params.is_empty() {
-            write!(f, " ({})", self.results(&region.params))?;
+            write!(f, " ({})", self.results_text(&region.params))?;
         }
         writeln!(f, " {{")?;
         for &inst in &region.insts {
             self.print_inst(inst, level + 1, f)?;
         }
         if !region.yields.is_empty() {
-            writeln!(f, "{}yield {}", "  ".repeat(level + 1), list(&region.yields))?;
+            writeln!(f, "{}yield {}", "  ".repeat(level + 1), join_with_commas(&region.yields))?;
         }
         write!(f, "{}}}", "  ".repeat(level))
     }
@@ -163,11 +163,11 @@ impl Kernel {
     pub fn inst_text(&self, inst: &Inst) -> String {
         let mut text = String::new();
         if !inst.results.is_empty() {
-            text = format!("{} = ", self.results(&inst.results));
+            text = format!("{} = ", self.results_text(&inst.results));
         }
         text += &self.op_text(&inst.op);
         if !inst.args.is_empty() {
-            text += &format!(" {}", list(&inst.args));
+            text += &format!(" {}", join_with_commas(&inst.args));
         }
         text
     }

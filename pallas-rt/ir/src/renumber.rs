@@ -7,7 +7,7 @@ impl Kernel {
     /// Renumbers the kernel: afterwards two kernels with the same text are equal, except for source positions.
     pub fn renumber(&mut self) {
         let old = std::mem::take(self);
-        let mut dense = Dense {
+        let mut dense = Renumbering {
             values: vec![None; old.values.len()],
             new: Kernel {
                 name: old.name.clone(),
@@ -20,60 +20,60 @@ impl Kernel {
         };
         dense.new.regions.push(Region::default());
         for operand in &old.operands {
-            let map = operand.map.map(|map| dense.nested(map));
+            let map = operand.map.map(|map| dense.copy_nested_region(map));
             dense.new.operands.push(Operand { map, ..operand.clone() });
         }
-        dense.new.regions[0] = dense.region(old.body);
+        dense.new.regions[0] = dense.copy_region(old.body);
         *self = dense.new;
     }
 }
 
 /// State of the renumbering: the old and the new kernel.
-struct Dense<'a> {
+struct Renumbering<'a> {
     old: &'a Kernel,
     new: Kernel,
     /// New index of each old value.
     values: Vec<Option<Value>>,
 }
 
-impl Dense<'_> {
+impl Renumbering<'_> {
     /// Gives a value its new index at its definition.
-    fn define(&mut self, v: Value) -> Value {
+    fn renumber_definition(&mut self, v: Value) -> Value {
         let new = Value(self.new.values.len() as u32);
         self.new.values.push(self.old.ty(v).clone());
         self.new.name_value(new, self.old.names.get(&v).map(|n| &n[..]));
         self.values[v.index()] = Some(new);
         new
     }
-    fn defined(&mut self, values: &[Value]) -> Vec<Value> {
-        values.iter().map(|&v| self.define(v)).collect()
+    fn renumber_definitions(&mut self, values: &[Value]) -> Vec<Value> {
+        values.iter().map(|&v| self.renumber_definition(v)).collect()
     }
-    fn used(&self, values: &[Value]) -> Vec<Value> {
+    fn renumber_uses(&self, values: &[Value]) -> Vec<Value> {
         values.iter().map(|v| self.values[v.index()].expect("a verified kernel defines before it uses")).collect()
     }
     /// Copies a nested region.
-    fn nested(&mut self, region: RegionId) -> RegionId {
+    fn copy_nested_region(&mut self, region: RegionId) -> RegionId {
         let id = RegionId(self.new.regions.len() as u32);
         self.new.regions.push(Region::default());
-        self.new.regions[id.index()] = self.region(region);
+        self.new.regions[id.index()] = self.copy_region(region);
         id
     }
     /// Copies a region with its instructions.
-    fn region(&mut self, region: RegionId) -> Region {
+    fn copy_region(&mut self, region: RegionId) -> Region {
         let old = self.old.region(region);
-        let params = self.defined(&old.params);
-        let insts = old.insts.iter().map(|&i| self.inst(i)).collect();
-        Region { params, insts, yields: self.used(&old.yields) }
+        let params = self.renumber_definitions(&old.params);
+        let insts = old.insts.iter().map(|&i| self.copy_inst(i)).collect();
+        Region { params, insts, yields: self.renumber_uses(&old.yields) }
     }
     /// Copies an instruction with its regions.
-    fn inst(&mut self, id: InstId) -> InstId {
+    fn copy_inst(&mut self, id: InstId) -> InstId {
         let old = self.old.inst(id);
         let new = InstId(self.new.insts.len() as u32);
-        let args = self.used(&old.args);
-        let results = self.defined(&old.results);
+        let args = self.renumber_uses(&old.args);
+        let results = self.renumber_definitions(&old.results);
         self.new.insts.push(Inst { op: old.op.clone(), args, results, regions: vec![] });
         self.new.locs.push(self.old.loc(id));
-        let regions = old.regions.iter().map(|&r| self.nested(r)).collect();
+        let regions = old.regions.iter().map(|&r| self.copy_nested_region(r)).collect();
         self.new.insts[new.index()].regions = regions;
         new
     }

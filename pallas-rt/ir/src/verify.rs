@@ -66,19 +66,19 @@ impl std::error::Error for Violation {}
 pub fn verify(kernel: &Kernel) -> Result<(), Violation> {
     let defined = vec![false; kernel.values.len()];
     let mut checker = Checker { kernel, defined, regions: HashSet::new(), insts: HashSet::new(), depth: 0 };
-    checker.ids()?;
-    checker.declarations()?;
+    checker.check_ids()?;
+    checker.check_declarations()?;
     for operand in kernel.operands.iter().filter(|o| o.map.is_some()) {
-        checker.map(operand)?;
+        checker.check_index_map(operand)?;
     }
     let body = kernel.region(kernel.body);
     if !body.params.is_empty() || !body.yields.is_empty() {
         return checker.fail("the body", Loc::NONE, "has parameters or yields values");
     }
-    checker.region(kernel.body, "the body", Loc::NONE)?;
-    match checker.frames() {
+    checker.check_region(kernel.body, "the body", Loc::NONE)?;
+    match checker.frames_in_use() {
         (true, true) => checker.fail("the body", Loc::NONE, "has views of blocks and views of arrays"),
-        (_, true) => checker.lowered(),
+        (_, true) => checker.check_lowered(),
         _ => Ok(()),
     }
 }
@@ -90,17 +90,17 @@ pub fn verify(kernel: &Kernel) -> Result<(), Violation> {
 pub fn verify_lowered(kernel: &Kernel) -> Result<(), Violation> {
     verify(kernel)?;
     let checker = Checker { kernel, defined: vec![], regions: HashSet::new(), insts: HashSet::new(), depth: 0 };
-    match checker.frames() {
+    match checker.frames_in_use() {
         (true, _) => checker.fail("the body", Loc::NONE, "has views of blocks, which is not the lowered form"),
-        _ => checker.lowered(),
+        _ => checker.check_lowered(),
     }
 }
 
 /// Result of a check: the first violation, if any.
-type Checked = Result<(), Violation>;
+type CheckResult = Result<(), Violation>;
 
 /// Largest position and size: positions are i32.
-const LARGEST: i64 = i32::MAX as i64;
+const MAX_POSITION: i64 = i32::MAX as i64;
 
 /// State of the verification of one kernel.
 struct Checker<'a> {
@@ -116,18 +116,18 @@ struct Checker<'a> {
 
 impl<'a> Checker<'a> {
     /// Returns the violation of this entity.
-    fn fail(&self, entity: impl Into<String>, loc: Loc, message: impl Into<String>) -> Checked {
+    fn fail(&self, entity: impl Into<String>, loc: Loc, message: impl Into<String>) -> CheckResult {
         Err(Violation { kernel: self.kernel.name.clone(), entity: entity.into(), loc, message: message.into() })
     }
     /// Returns a violation of this instruction.
-    fn fail_at(&self, id: InstId, message: impl Into<String>) -> Checked {
+    fn fail_at(&self, id: InstId, message: impl Into<String>) -> CheckResult {
         self.fail(self.kernel.inst_text(self.kernel.inst(id)), self.kernel.loc(id), message)
     }
 
     /// Checks that every id refers to an existing entity, since later checks and every backend index by ids. Checks the
     /// limits of all tiles.
     #[warn(clippy::wildcard_enum_match_arm)]
-    fn ids(&self) -> Checked {
+    fn check_ids(&self) -> CheckResult {
         let k = self.kernel;
         let values = |list: &[Value]| list.iter().all(|v| v.index() < k.values.len());
         let operand = |id: &OperandId| id.index() < k.operands.len();
@@ -164,13 +164,13 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks the named dimensions, and the extents of grid, steps and operands.
-    fn declarations(&self) -> Checked {
+    fn check_declarations(&self) -> CheckResult {
         let mut names = HashSet::new();
         for dim in &self.kernel.dims {
             if !names.insert(&dim.name[..]) {
                 return self.fail(format!("dim {}", dim.name), Loc::NONE, "is declared twice");
             }
-            if dim.size.is_some_and(|n| !(0..=LARGEST).contains(&n)) {
+            if dim.size.is_some_and(|n| !(0..=MAX_POSITION).contains(&n)) {
                 return self.fail(format!("dim {}", dim.name), Loc::NONE, "has a size that is not 0 to 2^31 - 1");
             }
         }
@@ -186,7 +186,7 @@ impl<'a> Checker<'a> {
         }
         let (mut operands, mut taken) = (HashSet::new(), HashSet::new());
         for operand in &self.kernel.operands {
-            let mut broken = self.operand(operand);
+            let mut broken = self.operand_violation(operand);
             if !operands.insert(&operand.name) {
                 broken = Some("is declared twice");
             } else if !operand.dims.iter().all(known) {
@@ -203,13 +203,15 @@ impl<'a> Checker<'a> {
         Ok(())
     }
     /// Returns the broken invariant of an operand's declaration.
-    fn operand(&self, operand: &Operand) -> Option<&'static str> {
+    fn operand_violation(&self, operand: &Operand) -> Option<&'static str> {
         use OperandKind::{Input, Output, Param, Prefetch, Scratch};
-        let whole = |(b, d): (&BlockDim, &Dim)| b.kept() && d.as_number() == Some(b.size() as i64);
+        let whole = |(b, d): (&BlockDim, &Dim)| b.is_kept() && d.as_number() == Some(b.size() as i64);
         let small = |b: &BlockDim| match b {
             BlockDim::Squeezed => true,
-            BlockDim::Blocked(size) => *size as u64 <= LARGEST as u64,
-            BlockDim::Element { size, low, high } => [size, low, high].iter().all(|n| **n as u64 <= LARGEST as u64),
+            BlockDim::Blocked(size) => *size as u64 <= MAX_POSITION as u64,
+            BlockDim::Element { size, low, high } => {
+                [size, low, high].iter().all(|n| **n as u64 <= MAX_POSITION as u64)
+            }
         };
         let indexable = || Type::new(operand.dtype, operand.block_shape()).is_indexable();
         if operand.block.len() != operand.dims.len() {
@@ -248,18 +250,18 @@ impl<'a> Checker<'a> {
     }
 
     /// Returns whether views of blocks occur (traced form), and whether views of arrays do (lowered form).
-    fn frames(&self) -> (bool, bool) {
+    fn frames_in_use(&self) -> (bool, bool) {
         let mut found = (false, false);
         self.kernel.walk(self.kernel.body, &mut |_, inst| {
             if let Op::Load { view, .. } | Op::Store { view, .. } | Op::Valid { view, .. } = &inst.op {
-                found.0 |= view.frame == Frame::Block;
-                found.1 |= view.frame == Frame::Array;
+                found.0 |= view.frame == ViewFrame::Block;
+                found.1 |= view.frame == ViewFrame::Array;
             }
         });
         found
     }
     /// Checks that nothing of the traced form is left, apart from views of blocks.
-    fn lowered(&self) -> Checked {
+    fn check_lowered(&self) -> CheckResult {
         if let Some(operand) = self.kernel.operands.iter().find(|o| o.map.is_some()) {
             return self.fail(format!("@{}", operand.name), Loc::NONE, "has an index map beside views of arrays");
         }
@@ -269,13 +271,13 @@ impl<'a> Checker<'a> {
         let mut broken = None;
         self.kernel.walk(self.kernel.body, &mut |id, inst| {
             if let (Op::Structural(op), None) = (&inst.op, broken) {
-                broken = self.in_lowered_form(op, inst).map(|message| (id, message));
+                broken = self.lowered_op_violation(op, inst).map(|message| (id, message));
             }
         });
         broken.map_or(Ok(()), |(id, message)| self.fail_at(id, message))
     }
     /// Returns the broken invariant of a structural operation in lowered form.
-    fn in_lowered_form(&self, op: &StructuralOp, inst: &Inst) -> Option<&'static str> {
+    fn lowered_op_violation(&self, op: &StructuralOp, inst: &Inst) -> Option<&'static str> {
         if op.keeping().is_some() {
             return Some("drops the axes it folds, which the lowered form keeps");
         }
@@ -298,7 +300,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks the index map of an operand.
-    fn map(&mut self, operand: &Operand) -> Checked {
+    fn check_index_map(&mut self, operand: &Operand) -> CheckResult {
         let entity = format!("the index map of @{}", operand.name);
         let id = operand.map.expect("called for operands with a map");
         let region = self.kernel.region(id);
@@ -306,7 +308,7 @@ impl<'a> Checker<'a> {
         if region.params.len() != self.kernel.grid.len() || !region.params.iter().all(integer) {
             return self.fail(entity, Loc::NONE, "does not take one i32 per grid axis");
         }
-        self.region(id, &entity, Loc::NONE)?;
+        self.check_region(id, &entity, Loc::NONE)?;
         let region = self.kernel.region(id);
         if region.yields.len() != operand.dims.len() || !region.yields.iter().all(integer) {
             return self.fail(entity, Loc::NONE, "does not yield one i32 per dimension");
@@ -326,7 +328,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks a region and everything in it; its definitions go out of scope at its end.
-    fn region(&mut self, id: RegionId, owner: &str, loc: Loc) -> Checked {
+    fn check_region(&mut self, id: RegionId, owner: &str, loc: Loc) -> CheckResult {
         let region = self.kernel.region(id);
         if self.depth > MAX_DEPTH {
             return self.fail(owner, loc, format!("is nested more than {MAX_DEPTH} deep"));
@@ -336,11 +338,11 @@ impl<'a> Checker<'a> {
         }
         let mut scope: Vec<Value> = region.params.clone();
         for &v in &region.params {
-            self.define(v, owner, loc)?;
+            self.mark_defined(v, owner, loc)?;
         }
         self.depth += 1;
         for &i in &region.insts {
-            self.inst(i)?;
+            self.check_inst(i)?;
             scope.extend(&self.kernel.inst(i).results);
         }
         for v in &region.yields {
@@ -353,7 +355,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
     /// Marks a value as defined.
-    fn define(&mut self, v: Value, owner: &str, loc: Loc) -> Checked {
+    fn mark_defined(&mut self, v: Value, owner: &str, loc: Loc) -> CheckResult {
         if std::mem::replace(&mut self.defined[v.index()], true) {
             return self.fail(owner, loc, format!("defines {v} again"));
         }
@@ -361,7 +363,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks an instruction and its regions.
-    fn inst(&mut self, id: InstId) -> Checked {
+    fn check_inst(&mut self, id: InstId) -> CheckResult {
         if !self.insts.insert(id) {
             return self.fail_at(id, "stands in the kernel twice");
         }
@@ -373,12 +375,16 @@ impl<'a> Checker<'a> {
             return self.fail_at(id, format!("has {} regions, not {}", inst.regions.len(), region_count(&inst.op)));
         }
         for &region in &inst.regions {
-            self.region(region, &self.kernel.inst_text(inst), self.kernel.loc(id))?;
+            self.check_region(region, &self.kernel.inst_text(inst), self.kernel.loc(id))?;
         }
-        if let Some(message) = self.access(&inst.op).or_else(|| self.types(inst)).or_else(|| self.accumulates(inst)) {
+        if let Some(message) = self
+            .access_violation(&inst.op)
+            .or_else(|| self.type_violation(inst))
+            .or_else(|| self.accumulator_violation(inst))
+        {
             return self.fail_at(id, message);
         }
-        match inst.results.iter().try_for_each(|&v| self.define(v, "", self.kernel.loc(id))) {
+        match inst.results.iter().try_for_each(|&v| self.mark_defined(v, "", self.kernel.loc(id))) {
             Err(violation) => self.fail_at(id, violation.message),
             Ok(()) => Ok(()),
         }
@@ -389,7 +395,7 @@ impl<'a> Checker<'a> {
         values.iter().map(|&v| self.kernel.ty(v)).collect()
     }
     /// Returns the broken invariant of an instruction's types.
-    fn types(&self, inst: &Inst) -> Option<String> {
+    fn type_violation(&self, inst: &Inst) -> Option<String> {
         let (args, results) = (self.types_of(&inst.args), self.types_of(&inst.results));
         let regions: Vec<&Region> = inst.regions.iter().map(|&r| self.kernel.region(r)).collect();
         let params = |i: usize| self.types_of(&regions[i].params);
@@ -422,7 +428,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Returns the violation if a fold does not accumulate in the type that its operation requires.
-    fn accumulates(&self, inst: &Inst) -> Option<String> {
+    fn accumulator_violation(&self, inst: &Inst) -> Option<String> {
         let Op::Structural(op) = &inst.op else { return None };
         let dtypes: Vec<DType> = inst.args.iter().map(|&v| self.kernel.ty(v).dtype).collect();
         op.accumulator(&dtypes).map(|wide| format!("accumulates in {}, not in {wide}", dtypes[0]))
@@ -430,7 +436,7 @@ impl<'a> Checker<'a> {
 
     /// Returns the broken invariant of an operation's access to its operand.
     #[warn(clippy::wildcard_enum_match_arm)]
-    fn access(&self, op: &Op) -> Option<String> {
+    fn access_violation(&self, op: &Op) -> Option<String> {
         let kind = |id: &OperandId| &self.kernel.operand(*id).kind;
         let (id, allowed, view) = match op {
             Op::Load { from: id, view, .. } | Op::Valid { of: id, view, .. } => {
@@ -449,15 +455,15 @@ impl<'a> Checker<'a> {
         if !allowed {
             return Some(format!("{id} is of a kind it does not access"));
         }
-        self.view(self.kernel.operand(*id), view?)
+        self.view_violation(self.kernel.operand(*id), view?)
     }
     /// Returns the broken invariant of a view of an operand.
-    fn view(&self, operand: &Operand, view: &View) -> Option<String> {
+    fn view_violation(&self, operand: &Operand, view: &View) -> Option<String> {
         // The known extents: those of blocks and of scratch.
         let extents: Vec<Option<usize>> = match view.frame {
             _ if operand.kind == OperandKind::Scratch => operand.block_shape().into_iter().map(Some).collect(),
-            Frame::Block => operand.block_shape().into_iter().map(Some).collect(),
-            Frame::Array => vec![None; operand.dims.len()],
+            ViewFrame::Block => operand.block_shape().into_iter().map(Some).collect(),
+            ViewFrame::Array => vec![None; operand.dims.len()],
         };
         if view.axes.len() != extents.len() {
             return Some(format!("a view of {} axes into {}", view.axes.len(), extents.len()));

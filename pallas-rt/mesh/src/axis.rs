@@ -14,7 +14,7 @@ pub struct Axis {
 
 /// Relation of a list of axes to the beginning of another list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Prefix {
+pub enum PrefixRelation {
     /// The first list is no prefix of the second one.
     No,
     /// The first list is a prefix of the second one, and shorter.
@@ -36,12 +36,12 @@ impl Axis {
 
     /// Returns the `pre` of the part that follows this one. The result saturates at 2^32 - 1 for parts that
     /// [`Sharding::verify`](crate::Sharding::verify) refuses.
-    pub fn next(self) -> u32 {
+    pub fn next_pre(self) -> u32 {
         self.pre.saturating_mul(self.size)
     }
 
     /// Returns the first part of this axis that has this size.
-    pub fn first(self, size: usize) -> Axis {
+    pub fn first_part(self, size: usize) -> Axis {
         Axis { size: size as u32, ..self }
     }
 
@@ -53,7 +53,7 @@ impl Axis {
 
     /// Returns true if the other axis is a part of this one, or equal.
     pub fn contains(self, other: Axis) -> bool {
-        self.id == other.id && self.pre <= other.pre && self.next() >= other.next()
+        self.id == other.id && self.pre <= other.pre && self.next_pre() >= other.next_pre()
     }
 
     /// Returns true if the other axis begins with this one, or is equal.
@@ -61,10 +61,10 @@ impl Axis {
         other.contains(self) && self.pre == other.pre
     }
 
-    /// Returns true if both are parts of one axis whose ranges from `pre` to [`next`](Axis::next) overlap by more than
+    /// Returns true if both are parts of one axis whose ranges from `pre` to [`next_pre`](Axis::next_pre) overlap by more than
     /// an end.
     pub fn overlaps(self, other: Axis) -> bool {
-        self.id == other.id && self.pre < other.next() && other.pre < self.next()
+        self.id == other.id && self.pre < other.next_pre() && other.pre < self.next_pre()
     }
 
     /// Returns true if the axes may shard one array: they are axes with different numbers, or parts that occur together
@@ -74,7 +74,7 @@ impl Axis {
             return true;
         }
         let (low, high) = (self.pre.min(other.pre), self.pre.max(other.pre));
-        let (next_low, next_high) = (self.next().min(other.next()), self.next().max(other.next()));
+        let (next_low, next_high) = (self.next_pre().min(other.next_pre()), self.next_pre().max(other.next_pre()));
         if next_low > high {
             next_low.is_multiple_of(high) && high.is_multiple_of(low) && next_high.is_multiple_of(next_low)
         } else {
@@ -88,7 +88,7 @@ impl Axis {
             return None;
         }
         let pre = self.pre.max(other.pre);
-        Some(Axis { id: self.id, pre, size: self.next().min(other.next()) / pre })
+        Some(Axis { id: self.id, pre, size: self.next_pre().min(other.next_pre()) / pre })
     }
 
     /// Returns the longest first part of this axis that does not overlap `other`; `None` if there is none.
@@ -96,7 +96,7 @@ impl Axis {
         match (self.can_coexist(other), self.overlaps(other)) {
             (false, _) => None,
             (true, false) => Some(self),
-            (true, true) => (self.pre < other.pre).then(|| self.first((other.pre / self.pre) as usize)),
+            (true, true) => (self.pre < other.pre).then(|| self.first_part((other.pre / self.pre) as usize)),
         }
     }
 
@@ -105,10 +105,10 @@ impl Axis {
         match (self.can_coexist(other), self.overlaps(other)) {
             (false, _) => None,
             (true, false) => Some(self),
-            (true, true) => (self.next() > other.next()).then(|| Axis {
+            (true, true) => (self.next_pre() > other.next_pre()).then(|| Axis {
                 id: self.id,
-                pre: other.next(),
-                size: self.next() / other.next(),
+                pre: other.next_pre(),
+                size: self.next_pre() / other.next_pre(),
             }),
         }
     }
@@ -125,9 +125,9 @@ pub fn size(axes: &[Axis]) -> usize {
 }
 
 /// Appends an axis to a list; if it directly follows the last one as a part of the same axis, both become one part.
-pub fn push(axes: &mut Vec<Axis>, axis: Axis) {
+pub fn push_merged(axes: &mut Vec<Axis>, axis: Axis) {
     match axes.last_mut() {
-        Some(last) if last.id == axis.id && last.next() == axis.pre => last.size *= axis.size,
+        Some(last) if last.id == axis.id && last.next_pre() == axis.pre => last.size *= axis.size,
         _ => axes.push(axis),
     }
 }
@@ -136,7 +136,7 @@ pub fn push(axes: &mut Vec<Axis>, axis: Axis) {
 pub fn merge(axes: &mut Vec<Axis>) {
     axes.sort();
     let mut merged = vec![];
-    axes.drain(..).for_each(|axis| push(&mut merged, axis));
+    axes.drain(..).for_each(|axis| push_merged(&mut merged, axis));
     *axes = merged;
 }
 
@@ -146,23 +146,23 @@ pub fn overlap(a: &[Axis], b: &[Axis]) -> bool {
 }
 
 /// Compares `a` with the beginning of `b`.
-pub fn prefix(a: &[Axis], b: &[Axis]) -> Prefix {
+pub fn prefix_relation(a: &[Axis], b: &[Axis]) -> PrefixRelation {
     let Some((last, front)) = a.split_last() else {
-        return if b.is_empty() { Prefix::Equal } else { Prefix::Strict };
+        return if b.is_empty() { PrefixRelation::Equal } else { PrefixRelation::Strict };
     };
     match b.get(front.len()) {
         Some(other) if *front == b[..front.len()] => match last == other {
-            true if a.len() == b.len() => Prefix::Equal,
-            _ if last.is_prefix_of(*other) => Prefix::Strict,
-            _ => Prefix::No,
+            true if a.len() == b.len() => PrefixRelation::Equal,
+            _ if last.is_prefix_of(*other) => PrefixRelation::Strict,
+            _ => PrefixRelation::No,
         },
-        _ => Prefix::No,
+        _ => PrefixRelation::No,
     }
 }
 
 /// Returns true if `b` begins with `a` and is longer.
 pub fn is_strict_prefix(a: &[Axis], b: &[Axis]) -> bool {
-    prefix(a, b) == Prefix::Strict
+    prefix_relation(a, b) == PrefixRelation::Strict
 }
 
 /// Returns the axes and parts of axes of `a` that do not overlap `b`, in the order of `a`.

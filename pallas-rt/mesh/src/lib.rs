@@ -8,12 +8,12 @@
 //! Graphs and devices both import this crate; it depends on neither. `pallas-rt` exports what users see.
 #![forbid(unsafe_code)]
 pub mod axis;
-mod form;
+mod collective_form;
 mod mesh;
 mod sharding;
 mod view;
 
 pub use axis::{Axis, difference, size};
-pub use form::{Form, Piece};
+pub use collective_form::{Form, Piece};
 pub use mesh::Mesh;
-pub use sharding::{DimSharding, Placed, Sharding, names};
+pub use sharding::{DimSharding, MeshSharding, Sharding, axes_text};

@@ -38,25 +38,25 @@ impl Mesh {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn new(axes: &[(&str, usize)]) -> Result<Mesh, Diag> {
-        Mesh::in_order(axes, MOST_DEVICES)
+        Mesh::with_device_limit(axes, MOST_DEVICES)
     }
 
     /// Makes a mesh of at most `most` devices, each with the number of its position.
-    fn in_order(axes: &[(&str, usize)], most: usize) -> Result<Mesh, Diag> {
+    fn with_device_limit(axes: &[(&str, usize)], most: usize) -> Result<Mesh, Diag> {
         if axes.len() > MOST_AXES {
-            return Err(wrong(format!("a mesh of {} axes", axes.len()), "a mesh has at most 64 axes"));
+            return Err(mesh_error(format!("a mesh of {} axes", axes.len()), "a mesh has at most 64 axes"));
         }
         for (i, (name, size)) in axes.iter().enumerate() {
             if *size == 0 {
-                return Err(wrong(format!("axis `{name}` has size 0"), "an axis has at least one device"));
+                return Err(mesh_error(format!("axis `{name}` has size 0"), "an axis has at least one device"));
             }
             if axes[..i].iter().any(|(other, _)| other == name) {
-                return Err(wrong(format!("axis `{name}` occurs twice"), "each axis has a name of its own"));
+                return Err(mesh_error(format!("axis `{name}` occurs twice"), "each axis has a name of its own"));
             }
         }
         let count = axes.iter().try_fold(1usize, |n, (_, size)| n.checked_mul(*size));
         let Some(count) = count.filter(|&n| n <= most) else {
-            return Err(wrong(format!("a mesh of {axes:?} has more than {most} devices"), "divide fewer ways"));
+            return Err(mesh_error(format!("a mesh of {axes:?} has more than {most} devices"), "divide fewer ways"));
         };
         let (names, sizes) = axes.iter().map(|(name, size)| ((*name).to_string(), *size)).unzip();
         Ok(Mesh { names, sizes, count, devices: vec![], is_batch: false })
@@ -71,12 +71,15 @@ impl Mesh {
         let mesh = Mesh::new(axes)?;
         if mesh.count != devices.len() {
             let found = format!("{} devices for a mesh of {axes:?}", devices.len());
-            return Err(wrong(found, "one device for each position: the product of the sizes"));
+            return Err(mesh_error(found, "one device for each position: the product of the sizes"));
         }
         let mut sorted = devices.clone();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(wrong(format!("device {} is at two positions", pair[0]), "each device is at one position"));
+            return Err(mesh_error(
+                format!("device {} is at two positions", pair[0]),
+                "each device is at one position",
+            ));
         }
         let is_in_order = devices.iter().copied().eq(0..mesh.count);
         Ok(if is_in_order { mesh } else { Mesh { devices, ..mesh } })
@@ -95,9 +98,12 @@ impl Mesh {
     /// ```
     pub fn of_batch(name: &str, size: usize) -> Result<Mesh, Diag> {
         if size == 0 {
-            return Err(wrong(format!("axis `{name}` of a batch without examples"), "collectives need one at least"));
+            return Err(mesh_error(
+                format!("axis `{name}` of a batch without examples"),
+                "collectives need one at least",
+            ));
         }
-        Ok(Mesh { is_batch: true, ..Mesh::in_order(&[(name, size)], i32::MAX as usize)? })
+        Ok(Mesh { is_batch: true, ..Mesh::with_device_limit(&[(name, size)], i32::MAX as usize)? })
     }
 
     /// Returns true if the mesh stands for the axis of a batch ([`of_batch`](Mesh::of_batch)).
@@ -111,7 +117,7 @@ impl Mesh {
     }
 
     /// Returns the number of devices, the product of the sizes of the axes.
-    pub fn devices(&self) -> usize {
+    pub fn device_count(&self) -> usize {
         self.count
     }
 
@@ -147,7 +153,7 @@ impl Mesh {
     pub fn find(&self, name: &str) -> Result<Axis, Diag> {
         match self.names.iter().position(|own| own == name) {
             Some(axis) => Ok(self.axis(axis)),
-            None => Err(wrong(format!("`{name}` is no axis of the mesh {self}"), "name one of its axes")),
+            None => Err(mesh_error(format!("`{name}` is no axis of the mesh {self}"), "name one of its axes")),
         }
     }
 
@@ -156,7 +162,7 @@ impl Mesh {
         let id = usize::from(axis.id);
         let minor: usize = self.sizes[id + 1..].iter().product();
         let whole = position / minor % self.sizes[id];
-        let below = self.sizes[id] / axis.next() as usize;
+        let below = self.sizes[id] / axis.next_pre() as usize;
         whole / below % axis.size as usize
     }
 
@@ -170,7 +176,7 @@ impl Mesh {
     pub fn group(&self, position: usize, axes: &[Axis]) -> Vec<usize> {
         let others = difference(&self.axes(), axes);
         let own = self.index(position, &others);
-        let mut all: Vec<usize> = (0..self.devices()).filter(|&p| self.index(p, &others) == own).collect();
+        let mut all: Vec<usize> = (0..self.device_count()).filter(|&p| self.index(p, &others) == own).collect();
         all.sort_by_key(|&p| self.index(p, axes));
         all
     }
@@ -188,7 +194,7 @@ impl fmt::Display for Mesh {
     }
 }
 
-fn wrong(found: String, help: &str) -> Diag {
+fn mesh_error(found: String, help: &str) -> Diag {
     Diag::new("mesh", At::Op, found, help)
 }
 
@@ -204,7 +210,7 @@ mod tests {
         // The product of the sizes is 0 in 64 bits.
         assert!(refused(Mesh::with_devices(&[("a", 1 << 32), ("b", 1 << 32)], vec![])).contains("1048576"));
         assert_eq!(Mesh::with_devices(&[("a", 2)], vec![0, 1]), Mesh::new(&[("a", 2)]));
-        assert_eq!(Mesh::of_batch("i", i32::MAX as usize).map(|mesh| mesh.devices()), Ok(i32::MAX as usize));
+        assert_eq!(Mesh::of_batch("i", i32::MAX as usize).map(|mesh| mesh.device_count()), Ok(i32::MAX as usize));
     }
 
     #[test]

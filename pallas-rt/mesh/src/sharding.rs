@@ -1,6 +1,6 @@
 //! Sharding of one array among the devices of a mesh.
 use crate::Mesh;
-use crate::axis::{Axis, merge, push, size};
+use crate::axis::{Axis, merge, push_merged, size};
 use pallas_ir::{At, Diag, Type};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Sharding {
 
 /// A sharding together with the mesh that its axes belong to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Placed {
+pub struct MeshSharding {
     /// The mesh that the axes belong to.
     pub mesh: Arc<Mesh>,
     /// The sharding by axes of the mesh.
@@ -81,14 +81,14 @@ impl Sharding {
     }
 
     /// Returns the number of blocks along each dimension.
-    pub fn parts(&self) -> Vec<usize> {
+    pub fn blocks_per_dim(&self) -> Vec<usize> {
         self.dims.iter().map(|dim| size(&dim.axes)).collect()
     }
 
     /// Returns the shape of a device's block of an array with this shape; the last blocks of a dimension may extend
     /// beyond the array.
-    pub fn local(&self, shape: &[usize]) -> Vec<usize> {
-        shape.iter().zip(self.parts()).map(|(&n, parts)| n.div_ceil(parts)).collect()
+    pub fn local_shape(&self, shape: &[usize]) -> Vec<usize> {
+        shape.iter().zip(self.blocks_per_dim()).map(|(&n, parts)| n.div_ceil(parts)).collect()
     }
 
     /// Returns the normal form of the sharding, in which shardings that mean the same are equal: axes of size 1
@@ -97,7 +97,7 @@ impl Sharding {
     pub fn normal(&self, mesh: &Mesh) -> Sharding {
         let wide = |axes: &[Axis]| {
             let mut kept = vec![];
-            axes.iter().filter(|axis| axis.size > 1).for_each(|&axis| push(&mut kept, axis));
+            axes.iter().filter(|axis| axis.size > 1).for_each(|&axis| push_merged(&mut kept, axis));
             kept
         };
         let sorted = |axes: &[Axis]| {
@@ -154,8 +154,8 @@ impl Sharding {
             let whole = mesh.size(usize::from(axis.id));
             if axis.size == 0
                 || axis.pre == 0
-                || u64::from(axis.next()) > whole as u64
-                || !whole.is_multiple_of(axis.next() as usize)
+                || u64::from(axis.next_pre()) > whole as u64
+                || !whole.is_multiple_of(axis.next_pre() as usize)
             {
                 let found =
                     format!("a part of size {} behind {} of axis `{}` of size {whole}", axis.size, axis.pre, name());
@@ -180,7 +180,7 @@ impl Sharding {
         let mut text = String::from("[");
         for (i, dim) in self.dims.iter().enumerate() {
             text += if i > 0 { ", {" } else { "{" };
-            text += &names(&dim.axes, mesh);
+            text += &axes_text(&dim.axes, mesh);
             text += match (dim.open, dim.axes.is_empty()) {
                 (false, _) => "",
                 (true, true) => "?",
@@ -194,7 +194,7 @@ impl Sharding {
         text.push(']');
         for (name, axes) in [("replicated", &self.replicated), ("unreduced", &self.unreduced)] {
             if !axes.is_empty() {
-                write!(text, ", {name}={{{}}}", names(axes, mesh)).expect("a string");
+                write!(text, ", {name}={{{}}}", axes_text(axes, mesh)).expect("a string");
             }
         }
         text
@@ -202,7 +202,7 @@ impl Sharding {
 }
 
 /// Returns axes in Shardy's syntax, `"x", "y":(1)2`, where the second one is a part of an axis.
-pub fn names(axes: &[Axis], mesh: &Mesh) -> String {
+pub fn axes_text(axes: &[Axis], mesh: &Mesh) -> String {
     let one = |axis: &Axis| {
         let id = usize::from(axis.id);
         match axis.pre == 1 && axis.len() == mesh.size(id) {
@@ -219,17 +219,17 @@ impl Sharding {
     /// # Errors
     /// Text that is no sharding; an axis that the mesh does not have.
     pub fn parse(text: &str, mesh: &Mesh) -> Result<Sharding, String> {
-        let mut left = Reader { left: text.trim(), mesh };
+        let mut left = ShardingParser { left: text.trim(), mesh };
         let mut sharding = Sharding::default();
         left.expect("[")?;
-        while !left.skips("]") {
-            left.skips(",");
+        while !left.try_skip("]") {
+            left.try_skip(",");
             let (axes, open) = left.axes()?;
-            let priority = if left.skips("p") { Some(left.number()?) } else { None };
+            let priority = if left.try_skip("p") { Some(left.number()?) } else { None };
             sharding.dims.push(DimSharding { axes, open, priority });
         }
-        while left.skips(",") {
-            let list = match (left.skips("replicated="), left.skips("unreduced=")) {
+        while left.try_skip(",") {
+            let list = match (left.try_skip("replicated="), left.try_skip("unreduced=")) {
                 (true, _) => &mut sharding.replicated,
                 (_, true) => &mut sharding.unreduced,
                 _ => return Err(format!("expected `replicated` or `unreduced`, found `{}`", left.left)),
@@ -241,14 +241,14 @@ impl Sharding {
 }
 
 /// A parser of shardings, with the text that is left to read.
-struct Reader<'a> {
+struct ShardingParser<'a> {
     left: &'a str,
     mesh: &'a Mesh,
 }
 
-impl Reader<'_> {
+impl ShardingParser<'_> {
     /// Skips `token` if the text begins with it; returns true if it did.
-    fn skips(&mut self, token: &str) -> bool {
+    fn try_skip(&mut self, token: &str) -> bool {
         match self.left.strip_prefix(token) {
             Some(left) => {
                 self.left = left.trim_start();
@@ -259,7 +259,7 @@ impl Reader<'_> {
     }
 
     fn expect(&mut self, token: &str) -> Result<(), String> {
-        if self.skips(token) { Ok(()) } else { Err(format!("expected `{token}`, found `{}`", self.left)) }
+        if self.try_skip(token) { Ok(()) } else { Err(format!("expected `{token}`, found `{}`", self.left)) }
     }
 
     fn number(&mut self) -> Result<u32, String> {
@@ -273,9 +273,9 @@ impl Reader<'_> {
     fn axes(&mut self) -> Result<(Vec<Axis>, bool), String> {
         self.expect("{")?;
         let (mut axes, mut open) = (vec![], false);
-        while !self.skips("}") {
-            self.skips(",");
-            if self.skips("?") {
+        while !self.try_skip("}") {
+            self.try_skip(",");
+            if self.try_skip("?") {
                 open = true;
                 continue;
             }
@@ -283,7 +283,7 @@ impl Reader<'_> {
             let (name, left) = self.left.split_once('"').ok_or("a name has no end")?;
             let mut axis = self.mesh.find(name).map_err(|diag| diag.to_string())?;
             self.left = left.trim_start();
-            if self.skips(":") {
+            if self.try_skip(":") {
                 self.expect("(")?;
                 axis.pre = self.number()?;
                 self.expect(")")?;

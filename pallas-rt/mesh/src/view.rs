@@ -4,7 +4,7 @@
 //! ```text
 //! <["data"=2, "model"=4]> seen from <["x"=8]>      data is "x":(1)2      model is "x":(2)4
 //! ```
-use crate::axis::{Axis, push};
+use crate::axis::{Axis, push_merged};
 use crate::{DimSharding, Mesh, Sharding};
 
 impl Mesh {
@@ -42,12 +42,14 @@ impl Mesh {
     /// assert_eq!(flat.sharding_of(&square, &columns).expect("a view").text(&flat), r#"[{}, {"x":(2)4}]"#);
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
-    pub fn sharding_of(&self, other: &Mesh, sharding: &Sharding) -> Option<Sharding> {
-        let all = self.axes_of(other)?;
+    pub fn translate_sharding(&self, other: &Mesh, sharding: &Sharding) -> Option<Sharding> {
+        let all = self.decompose_axes(other)?;
         let seen = |axes: &[Axis]| -> Option<Vec<Axis>> {
             let mut found = vec![];
             for axis in axes {
-                part(&all[usize::from(axis.id)], *axis)?.into_iter().for_each(|axis| push(&mut found, axis));
+                composite_axis_part(&all[usize::from(axis.id)], *axis)?
+                    .into_iter()
+                    .for_each(|axis| push_merged(&mut found, axis));
             }
             Some(found)
         };
@@ -59,18 +61,18 @@ impl Mesh {
 
     /// Returns true if the other mesh has the same devices, and its axes are made of parts of this mesh's axes.
     pub fn is_view(&self, other: &Mesh) -> bool {
-        self == other || self.axes_of(other).is_some()
+        self == other || self.decompose_axes(other).is_some()
     }
 
     /// Returns by axis of `other` the parts of this mesh's axes that it is made of, the slowest first; `None` if it
     /// isn't.
-    fn axes_of(&self, other: &Mesh) -> Option<Vec<Vec<Axis>>> {
+    fn decompose_axes(&self, other: &Mesh) -> Option<Vec<Vec<Axis>>> {
         let positions = self.positions_of(other)?;
         if positions.first() != Some(&0) {
             return None;
         }
         let axes: Vec<Vec<Axis>> =
-            (0..other.rank()).map(|axis| self.digits(other, axis, &positions)).collect::<Option<_>>()?;
+            (0..other.rank()).map(|axis| self.decompose_axis(other, axis, &positions)).collect::<Option<_>>()?;
         // The steps along one axis alone were looked at.
         let agree = |position: usize| {
             let of = |axis: usize| {
@@ -83,7 +85,7 @@ impl Mesh {
 
     /// Returns the parts of this mesh's axes along which the position changes with the coordinate along one axis of
     /// `other`, the slowest first. `positions` is [`positions_of`](Mesh::positions_of) the other mesh.
-    fn digits(&self, other: &Mesh, axis: usize, positions: &[usize]) -> Option<Vec<Axis>> {
+    fn decompose_axis(&self, other: &Mesh, axis: usize, positions: &[usize]) -> Option<Vec<Axis>> {
         let minor: usize = other.sizes[axis + 1..].iter().product();
         let (mut left, mut step, mut fastest) = (other.sizes[axis], 1, vec![]);
         while left > 1 {
@@ -101,14 +103,14 @@ impl Mesh {
             (left, step) = (left / size, step * size);
         }
         let mut axes = vec![];
-        fastest.into_iter().rev().for_each(|axis| push(&mut axes, axis));
+        fastest.into_iter().rev().for_each(|axis| push_merged(&mut axes, axis));
         Some(axes)
     }
 }
 
 /// Returns the part `of` an axis that is made of `axes`; `None` if it begins or ends inside of one that has no such
 /// part.
-fn part(axes: &[Axis], of: Axis) -> Option<Vec<Axis>> {
+fn composite_axis_part(axes: &[Axis], of: Axis) -> Option<Vec<Axis>> {
     let (mut skip, mut left, mut found) = (of.pre as usize, of.len(), vec![]);
     for &axis in axes {
         let mut axis = axis;
@@ -124,7 +126,7 @@ fn part(axes: &[Axis], of: Axis) -> Option<Vec<Axis>> {
             if !axis.len().is_multiple_of(own) || !left.is_multiple_of(own) {
                 return None;
             }
-            found.push(axis.first(own));
+            found.push(axis.first_part(own));
             left /= own;
         }
     }
@@ -142,7 +144,7 @@ mod tests {
     /// Translates a sharding, and checks that each device has the same block before and after.
     fn check(from: &Mesh, to: &Mesh, text: &str) -> Option<String> {
         let sharding = Sharding::parse(text, from).expect("a sharding");
-        let seen = to.sharding_of(from, &sharding)?;
+        let seen = to.translate_sharding(from, &sharding)?;
         let positions = to.positions_of(from).expect("the same devices");
         for (position, &own) in positions.iter().enumerate() {
             for (a, b) in sharding.dims.iter().zip(&seen.dims) {

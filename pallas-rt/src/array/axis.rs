@@ -5,7 +5,7 @@ use pallas_ir::{At, Diag};
 ///
 /// # Errors
 /// There is no such axis.
-pub(crate) fn axis_of(axis: isize, rank: usize) -> Result<usize, Diag> {
+pub(crate) fn canonicalize_axis(axis: isize, rank: usize) -> Result<usize, Diag> {
     let found = if axis < 0 { axis + rank as isize } else { axis };
     usize::try_from(found).ok().filter(|&axis| axis < rank).ok_or_else(|| {
         let message = format!("axis {axis} of an array of rank {rank}");

@@ -7,30 +7,34 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
 
 /// A value of a type that this module does not know, such as an array's mesh and sharding.
-pub(crate) type About = dyn Any + Send + Sync + UnwindSafe + RefUnwindSafe;
+pub(crate) type ErasedPlacement = dyn Any + Send + Sync + UnwindSafe + RefUnwindSafe;
 
 /// The blocks of an array on the devices of a mesh.
-pub(crate) struct Blocks {
+pub(crate) struct ShardedBlocks {
     /// A block for each device, by the device's position in the mesh; blocks of equal contents may be the same.
     pub blocks: Vec<Arc<Buffer>>,
     /// The mesh and the sharding, which this module does not know.
-    pub about: Box<About>,
-    join: fn(&Blocks) -> Result<Buffer>,
+    pub about: Box<ErasedPlacement>,
+    join: fn(&ShardedBlocks) -> Result<Buffer>,
     whole: OnceLock<Arc<Buffer>>,
 }
 
-impl Blocks {
+impl ShardedBlocks {
     /// Makes a sharded array of blocks, at least one, which `join` puts together to the whole array.
-    pub(crate) fn new(blocks: Vec<Arc<Buffer>>, about: Box<About>, join: fn(&Blocks) -> Result<Buffer>) -> Blocks {
-        Blocks { blocks, about, join, whole: OnceLock::new() }
+    pub(crate) fn new(
+        blocks: Vec<Arc<Buffer>>,
+        about: Box<ErasedPlacement>,
+        join: fn(&ShardedBlocks) -> Result<Buffer>,
+    ) -> ShardedBlocks {
+        ShardedBlocks { blocks, about, join, whole: OnceLock::new() }
     }
 
     pub(super) fn client(&self) -> &Client {
-        Client::of(self.blocks[0].client())
+        Client::wrap_ref(self.blocks[0].client())
     }
 
     /// Returns the whole array in one buffer, which is put together at the first call.
-    pub(super) fn whole(&self) -> Result<&Arc<Buffer>> {
+    pub(super) fn assembled_buffer(&self) -> Result<&Arc<Buffer>> {
         if let Some(whole) = self.whole.get() {
             return Ok(whole);
         }

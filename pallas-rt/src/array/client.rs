@@ -50,7 +50,7 @@ impl fmt::Debug for Client {
 /// Choice of a device.
 impl Client {
     /// Returns a device's client as one that makes arrays.
-    pub(crate) fn of(client: &pallas_device::Client) -> &Client {
+    pub(crate) fn wrap_ref(client: &pallas_device::Client) -> &Client {
         // SAFETY: `Client` is transparent: it has the layout of its only field.
         unsafe { &*std::ptr::from_ref(client).cast() }
     }
@@ -58,14 +58,14 @@ impl Client {
     /// Returns the client to be stored with what is compiled for it. It does not count as a use of the client: programs
     /// have memory of the client, and would keep it for ever.
     #[cfg(feature = "graph")]
-    pub(crate) fn noted(&self) -> Client {
-        Client(self.0.noted())
+    pub(crate) fn without_use_count(&self) -> Client {
+        Client(self.0.without_use_count())
     }
 
     /// Returns the client to be stored in arrays of users, which counts as a use.
     #[cfg(feature = "graph")]
-    pub(crate) fn counted(&self) -> Client {
-        Client(self.0.counted())
+    pub(crate) fn with_use_count(&self) -> Client {
+        Client(self.0.with_use_count())
     }
 
     /// The native CPU backend, which is always available.
@@ -142,14 +142,14 @@ impl Client {
     /// Makes an array of this shape from a copy of `elements`, row-major.
     ///
     /// # Errors
-    /// [`Error::Length`] if `elements` are not as many as `shape` holds; [`Error::Memory`]; [`Error::Unsupported`] for
+    /// [`Error::LengthProgram`] if `elements` are not as many as `shape` holds; [`Error::Memory`]; [`Error::Unsupported`] for
     /// 64-bit elements on a GPU.
     #[track_caller]
     pub fn array<T: Elem>(&self, elements: &[T], shape: &[usize]) -> Result<Array> {
-        startup::first_use("an array", Location::caller())?;
+        startup::fix_on_first_use("an array", Location::caller())?;
         self.check_dtype(T::DTYPE)?;
         let bytes = host::to_bytes(elements, shape)?;
-        Ok(Array::new(T::DTYPE, shape, Buffer::holding(&self.0, bytes)?))
+        Ok(Array::new(T::DTYPE, shape, Buffer::from_bytes(&self.0, bytes)?))
     }
 
     /// Makes an array from a copy of its elements as bytes: native-endian, one byte a `bool`.
@@ -158,11 +158,11 @@ impl Client {
     /// As [`Client::array`], and [`Error::Value`] for a `bool` that is neither 0 nor 1.
     #[track_caller]
     pub fn array_from_bytes(&self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Array> {
-        startup::first_use("an array", Location::caller())?;
+        startup::fix_on_first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
         host::check_length(shape, host::byte_count(dtype, shape)?, bytes.len(), "bytes")?;
         host::check_values(dtype, bytes)?;
-        Ok(Array::new(dtype, shape, Buffer::holding(&self.0, bytes)?))
+        Ok(Array::new(dtype, shape, Buffer::from_bytes(&self.0, bytes)?))
     }
 
     /// An array with a shape and an element type, and without elements and memory: an argument of
@@ -173,7 +173,7 @@ impl Client {
     #[cfg(feature = "graph")]
     pub fn shape_dtype(&self, shape: &[usize], dtype: DType) -> Result<Array> {
         self.check_dtype(dtype)?;
-        Ok(Array::without_elements(dtype, shape, self))
+        Ok(Array::new_abstract(dtype, shape, self))
     }
 
     /// Makes an array of zeros (`false` for `bool`).
@@ -182,7 +182,7 @@ impl Client {
     /// [`Error::Overflow`], [`Error::Memory`], [`Error::Unsupported`].
     #[track_caller]
     pub fn zeros(&self, shape: &[usize], dtype: DType) -> Result<Array> {
-        startup::first_use("an array", Location::caller())?;
+        startup::fix_on_first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
         Ok(Array::new(dtype, shape, Buffer::allocate(&self.0, host::byte_count(dtype, shape)?, true)?))
     }
@@ -193,11 +193,11 @@ impl Client {
     /// As [`Client::zeros`].
     #[track_caller]
     pub fn full<T: Elem>(&self, shape: &[usize], value: T) -> Result<Array> {
-        startup::first_use("an array", Location::caller())?;
+        startup::fix_on_first_use("an array", Location::caller())?;
         self.check_dtype(T::DTYPE)?;
         let count = host::byte_count(T::DTYPE, shape)? / T::DTYPE.bytes();
         // Booked first, so that a shape beyond the memory limit is refused before the host makes its copy.
-        let mut buffer = Buffer::for_host(&self.0, count * T::DTYPE.bytes())?;
+        let mut buffer = Buffer::allocate_for_host(&self.0, count * T::DTYPE.bytes())?;
         buffer.write(host::to_bytes(&vec![value; count], shape)?)?;
         Ok(Array::new(T::DTYPE, shape, buffer))
     }
@@ -208,7 +208,7 @@ impl Client {
     /// As [`Client::zeros`].
     #[track_caller]
     pub fn empty(&self, shape: &[usize], dtype: DType) -> Result<Array> {
-        startup::first_use("an array", Location::caller())?;
+        startup::fix_on_first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
         Ok(Array::new(dtype, shape, Buffer::allocate(&self.0, host::byte_count(dtype, shape)?, false)?))
     }

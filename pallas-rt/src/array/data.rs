@@ -1,5 +1,5 @@
 //! Arrays: a shape, an element type and a buffer on a device.
-use super::blocks::Blocks;
+use super::blocks::ShardedBlocks;
 use super::host;
 use crate::array::Client;
 use pallas_device::devices::memory;
@@ -29,20 +29,20 @@ use std::sync::Arc;
 pub struct Array {
     shape: Arc<[usize]>,
     dtype: DType,
-    what: What,
+    what: ArrayContents,
 }
 
 /// The contents of an array.
 #[derive(Clone)]
-pub(crate) enum What {
+pub(crate) enum ArrayContents {
     /// Memory. Kernels may still be writing it.
-    Here(Arc<Buffer>),
+    InMemory(Arc<Buffer>),
     /// Blocks on the devices of a mesh.
-    Sharded(Arc<Blocks>),
+    Sharded(Arc<ShardedBlocks>),
     /// A value of a function that is being traced. Shared, so that arrays stay small.
-    Traced(Arc<Traced>),
+    Traced(Arc<TracedValue>),
     /// The error of the first operation that failed among those that led to this array, which is poisoned.
-    Bad(Arc<Bad>),
+    Poisoned(Arc<Poison>),
 }
 
 /// Stands for the number of a trace in an array that has only a shape and an element type.
@@ -50,7 +50,7 @@ const NO_TRACE: u32 = u32::MAX;
 
 /// A value of a function that is being traced; its elements do not exist yet.
 #[derive(Clone)]
-pub(crate) struct Traced {
+pub(crate) struct TracedValue {
     /// The number of the trace that the value belongs to, or [`NO_TRACE`].
     pub trace: u32,
     /// The value's number in the graph of that trace.
@@ -60,7 +60,7 @@ pub(crate) struct Traced {
 }
 
 /// The contents of a poisoned array.
-pub(crate) struct Bad {
+pub(crate) struct Poison {
     error: Error,
     client: Client,
 }
@@ -115,43 +115,43 @@ impl Array {
 
 impl Array {
     pub(super) fn new(dtype: DType, shape: &[usize], buffer: Buffer) -> Array {
-        Array::sharing(dtype, shape, Arc::new(buffer))
+        Array::from_shared_buffer(dtype, shape, Arc::new(buffer))
     }
 
     /// Returns an array in memory that other arrays may share.
-    pub(crate) fn sharing(dtype: DType, shape: &[usize], buffer: Arc<Buffer>) -> Array {
-        Array { shape: shape.into(), dtype, what: What::Here(buffer) }
+    pub(crate) fn from_shared_buffer(dtype: DType, shape: &[usize], buffer: Arc<Buffer>) -> Array {
+        Array { shape: shape.into(), dtype, what: ArrayContents::InMemory(buffer) }
     }
 
     /// Returns an array whose blocks are on the devices of a mesh.
     #[cfg(feature = "graph")]
-    pub(crate) fn sharded(dtype: DType, shape: &[usize], blocks: Arc<Blocks>) -> Array {
-        Array { shape: shape.into(), dtype, what: What::Sharded(blocks) }
+    pub(crate) fn from_blocks(dtype: DType, shape: &[usize], blocks: Arc<ShardedBlocks>) -> Array {
+        Array { shape: shape.into(), dtype, what: ArrayContents::Sharded(blocks) }
     }
 
     /// Returns an array for a value that is being traced.
-    pub(crate) fn traced(dtype: DType, shape: &[usize], traced: Traced) -> Array {
-        Array { shape: shape.into(), dtype, what: What::Traced(Arc::new(traced)) }
+    pub(crate) fn from_traced_value(dtype: DType, shape: &[usize], traced: TracedValue) -> Array {
+        Array { shape: shape.into(), dtype, what: ArrayContents::Traced(Arc::new(traced)) }
     }
 
     /// Returns an array that has only a shape and an element type.
     #[cfg(feature = "graph")]
-    pub(crate) fn without_elements(dtype: DType, shape: &[usize], client: &Client) -> Array {
-        Array::traced(dtype, shape, Traced { trace: NO_TRACE, value: 0, client: client.clone() })
+    pub(crate) fn new_abstract(dtype: DType, shape: &[usize], client: &Client) -> Array {
+        Array::from_traced_value(dtype, shape, TracedValue { trace: NO_TRACE, value: 0, client: client.clone() })
     }
 
     /// Returns true if the array has only a shape and an element type.
-    pub(crate) fn is_without_elements(&self) -> bool {
-        matches!(&self.what, What::Traced(traced) if traced.trace == NO_TRACE)
+    pub(crate) fn is_abstract(&self) -> bool {
+        matches!(&self.what, ArrayContents::Traced(traced) if traced.trace == NO_TRACE)
     }
 
     /// Returns a poisoned array: the result that an operation would have, and the error that it has instead.
-    pub(crate) fn bad(error: Error, client: Client, dtype: DType, shape: &[usize]) -> Array {
-        Array { shape: shape.into(), dtype, what: What::Bad(Arc::new(Bad { error, client })) }
+    pub(crate) fn new_poisoned(error: Error, client: Client, dtype: DType, shape: &[usize]) -> Array {
+        Array { shape: shape.into(), dtype, what: ArrayContents::Poisoned(Arc::new(Poison { error, client })) }
     }
 
     /// The array's contents: memory, blocks, a traced value or an error.
-    pub(crate) fn what(&self) -> &What {
+    pub(crate) fn contents(&self) -> &ArrayContents {
         &self.what
     }
 
@@ -183,10 +183,10 @@ impl Array {
     /// The client that the array is on; for a traced array, the one that will compute it.
     pub fn client(&self) -> &Client {
         match &self.what {
-            What::Here(buffer) => Client::of(buffer.client()),
-            What::Sharded(blocks) => blocks.client(),
-            What::Traced(traced) => &traced.client,
-            What::Bad(bad) => &bad.client,
+            ArrayContents::InMemory(buffer) => Client::wrap_ref(buffer.client()),
+            ArrayContents::Sharded(blocks) => blocks.client(),
+            ArrayContents::Traced(traced) => &traced.client,
+            ArrayContents::Poisoned(bad) => &bad.client,
         }
     }
 
@@ -201,8 +201,8 @@ impl Array {
     /// The first mistake among the operations that led to a poisoned array.
     pub fn check(&self) -> Result<&Array> {
         match &self.what {
-            What::Here(_) | What::Sharded(_) | What::Traced(_) => Ok(self),
-            What::Bad(bad) => Err(bad.error.clone()),
+            ArrayContents::InMemory(_) | ArrayContents::Sharded(_) | ArrayContents::Traced(_) => Ok(self),
+            ArrayContents::Poisoned(bad) => Err(bad.error.clone()),
         }
     }
 
@@ -212,10 +212,10 @@ impl Array {
     /// [`Error::Traced`] if it is traced; the error of a poisoned array.
     pub fn buffer(&self) -> Result<&Buffer> {
         match &self.what {
-            What::Here(buffer) => Ok(buffer),
-            What::Sharded(blocks) => blocks.whole().map(|buffer| &**buffer),
-            What::Traced(_) | What::Bad(_) => {
-                Err(self.missing(Loc::NONE, "memory", "read the result of the traced function"))
+            ArrayContents::InMemory(buffer) => Ok(buffer),
+            ArrayContents::Sharded(blocks) => blocks.assembled_buffer().map(|buffer| &**buffer),
+            ArrayContents::Traced(_) | ArrayContents::Poisoned(_) => {
+                Err(self.missing_buffer_error(Loc::NONE, "memory", "read the result of the traced function"))
             }
         }
     }
@@ -225,18 +225,18 @@ impl Array {
     /// # Errors
     /// [`Error::Traced`] if it is traced; the error of a poisoned array.
     pub fn buffer_mut(&mut self) -> Result<Option<BufferMut<'_>>> {
-        Ok(self.own_buffer()?.map(BufferMut::new))
+        Ok(self.exclusive_buffer_mut()?.map(BufferMut::new))
     }
 
     /// Returns the array's memory as [`buffer_mut`](Array::buffer_mut) does, but so that it may be replaced by memory
     /// of the same length.
-    pub(crate) fn own_buffer(&mut self) -> Result<Option<&mut Buffer>> {
+    pub(crate) fn exclusive_buffer_mut(&mut self) -> Result<Option<&mut Buffer>> {
         // The buffer is borrowed in its arm alone, so that the other one may borrow all of `self`.
         match self.what {
-            What::Here(ref mut buffer) => Ok(Arc::get_mut(buffer)),
-            What::Sharded(_) => Ok(None),
-            What::Traced(_) | What::Bad(_) => {
-                Err(self.missing(Loc::NONE, "memory", "write the result of the traced function"))
+            ArrayContents::InMemory(ref mut buffer) => Ok(Arc::get_mut(buffer)),
+            ArrayContents::Sharded(_) => Ok(None),
+            ArrayContents::Traced(_) | ArrayContents::Poisoned(_) => {
+                Err(self.missing_buffer_error(Loc::NONE, "memory", "write the result of the traced function"))
             }
         }
     }
@@ -248,7 +248,7 @@ impl Array {
     /// the error of a poisoned array.
     #[track_caller]
     pub fn to_vec<T: Elem>(&self) -> Result<Vec<T>> {
-        let buffer = self.elements(Loc::caller())?;
+        let buffer = self.require_elements(Loc::caller())?;
         if self.dtype != T::DTYPE {
             return Err(Error::ElementType { called: Loc::caller(), array: self.dtype, asked: T::DTYPE });
         }
@@ -261,7 +261,7 @@ impl Array {
     /// [`Error::DeviceLost`]; [`Error::Traced`] if it is traced; the error of a poisoned array.
     #[track_caller]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        Ok(self.elements(Loc::caller())?.contents()?.into_owned())
+        Ok(self.require_elements(Loc::caller())?.contents()?.into_owned())
     }
 
     /// The array on another client: itself if it is there already, else a copy.
@@ -272,12 +272,12 @@ impl Array {
     #[track_caller]
     pub fn to_device(&self, client: &Client) -> Result<Array> {
         let help = "move an argument or the result of the traced function";
-        let buffer = self.here(Loc::caller(), || format!("copy to {}", client.device().id()), help)?;
+        let buffer = self.require_buffer(Loc::caller(), || format!("copy to {}", client.device().id()), help)?;
         if self.client() == client {
             return Ok(self.clone());
         }
         client.check_dtype(self.dtype)?;
-        Ok(Array::new(self.dtype, &self.shape, Buffer::holding(client, &buffer.contents()?)?))
+        Ok(Array::new(self.dtype, &self.shape, Buffer::from_bytes(client, &buffer.contents()?)?))
     }
 
     /// Waits until the array is computed.
@@ -286,13 +286,13 @@ impl Array {
     /// [`Error::DeviceLost`]; [`Error::Traced`] if it is traced; the error of a poisoned array.
     #[track_caller]
     pub fn block_until_ready(&self) -> Result<()> {
-        self.here(Loc::caller(), || "completion".into(), "wait for the result of the traced function")?.wait()
+        self.require_buffer(Loc::caller(), || "completion".into(), "wait for the result of the traced function")?.wait()
     }
 
     /// Returns true for a value of a function that is being traced by `jit` or a transformation, which has a shape and an
     /// element type, and no elements yet; also for an array of `Client::shape_dtype`, which never has any.
     pub fn is_traced(&self) -> bool {
-        matches!(self.what, What::Traced(_))
+        matches!(self.what, ArrayContents::Traced(_))
     }
 
     /// Refuses an array of another client; `what` names it in the message.
@@ -308,35 +308,36 @@ impl Array {
     #[inline]
     pub(crate) fn check_argument(&self, kernel: &str, called: Loc) -> Result<()> {
         match &self.what {
-            What::Here(_) | What::Sharded(_) => Ok(()),
-            What::Traced(_) | What::Bad(_) => Err(self.not_an_argument(kernel, called)),
+            ArrayContents::InMemory(_) | ArrayContents::Sharded(_) => Ok(()),
+            ArrayContents::Traced(_) | ArrayContents::Poisoned(_) => Err(self.traced_argument_error(kernel, called)),
         }
     }
 
     #[cold]
-    fn not_an_argument(&self, kernel: &str, called: Loc) -> Error {
+    fn traced_argument_error(&self, kernel: &str, called: Loc) -> Error {
         let place = if called == Loc::NONE { String::new() } else { format!("{called}: ") };
         let kernel = format!("{place}kernel `{kernel}` is called with a traced array, {}", self.type_text());
-        self.error(|| format!("{kernel}: call it with arguments or the result of the traced function"))
+        self.poison_or_traced_error(|| format!("{kernel}: call it with arguments or the result of the traced function"))
     }
 
     /// Copies the elements to new memory on the same client; the host does not wait.
-    pub(crate) fn copied(&self) -> Result<Array> {
-        let from = self.here(Loc::NONE, || "copy".into(), "copy an argument or the result of the traced function")?;
-        let mut buffer = Buffer::for_host(from.client(), from.len())?;
+    pub(crate) fn deep_copy(&self) -> Result<Array> {
+        let from =
+            self.require_buffer(Loc::NONE, || "copy".into(), "copy an argument or the result of the traced function")?;
+        let mut buffer = Buffer::allocate_for_host(from.client(), from.len())?;
         buffer.copy_from(from)?;
         Ok(Array::new(self.dtype, &self.shape, buffer))
     }
 
     /// Returns true if both have the same memory; arrays without memory share none.
     pub(crate) fn shares_memory(&self, other: &Array) -> bool {
-        matches!((&self.what, &other.what), (What::Here(a), What::Here(b)) if Arc::ptr_eq(a, b))
+        matches!((&self.what, &other.what), (ArrayContents::InMemory(a), ArrayContents::InMemory(b)) if Arc::ptr_eq(a, b))
     }
 
     /// Returns an array of another type and shape in this array's memory, for an output, if nothing else owns the
     /// memory and the size fits; else returns this array as `Err`, also if it has no memory.
-    pub(crate) fn donate(mut self, dtype: DType, shape: &[usize]) -> std::result::Result<Array, Array> {
-        let owned = matches!(self.own_buffer(), Ok(Some(buffer))
+    pub(crate) fn try_reuse_memory(mut self, dtype: DType, shape: &[usize]) -> std::result::Result<Array, Array> {
+        let owned = matches!(self.exclusive_buffer_mut(), Ok(Some(buffer))
             if host::byte_count(dtype, shape).is_ok_and(|bytes| bytes == buffer.len()));
         if owned { Ok(Array { shape: shape.into(), dtype, what: self.what }) } else { Err(self) }
     }
@@ -346,15 +347,15 @@ impl Array {
     pub(crate) fn into_buffer(self, wanted: bool) -> Result<std::result::Result<Buffer, Array>> {
         self.buffer()?;
         let Array { shape, dtype, what } = self;
-        let What::Here(buffer) = what else {
+        let ArrayContents::InMemory(buffer) = what else {
             // What lies in several blocks is put together in memory of its own.
-            return Array { shape, dtype, what }.copied()?.into_buffer(wanted);
+            return Array { shape, dtype, what }.deep_copy()?.into_buffer(wanted);
         };
         match Arc::try_unwrap(buffer) {
             Ok(own) => Ok(Ok(own)),
             Err(buffer) => {
-                let array = Array { shape, dtype, what: What::Here(buffer) };
-                if wanted { array.copied()?.into_buffer(false) } else { Ok(Err(array)) }
+                let array = Array { shape, dtype, what: ArrayContents::InMemory(buffer) };
+                if wanted { array.deep_copy()?.into_buffer(false) } else { Ok(Err(array)) }
             }
         }
     }
@@ -365,25 +366,25 @@ impl Array {
     }
 
     /// Returns the memory, for a function that reads elements and is called at the line `at`.
-    fn elements(&self, at: Loc) -> Result<&Arc<Buffer>> {
-        self.here(at, || "elements".into(), "read them from the result of the traced function")
+    fn require_elements(&self, at: Loc) -> Result<&Arc<Buffer>> {
+        self.require_buffer(at, || "elements".into(), "read them from the result of the traced function")
     }
 
     /// Returns the memory. `at` is the user's line; `tried` and `help` explain the request in the error of a traced
     /// array.
-    pub(super) fn here(&self, at: Loc, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
+    pub(super) fn require_buffer(&self, at: Loc, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
         match &self.what {
-            What::Here(buffer) => Ok(buffer),
-            What::Sharded(blocks) => blocks.whole(),
-            What::Traced(_) | What::Bad(_) => Err(self.missing(at, &tried(), help)),
+            ArrayContents::InMemory(buffer) => Ok(buffer),
+            ArrayContents::Sharded(blocks) => blocks.assembled_buffer(),
+            ArrayContents::Traced(_) | ArrayContents::Poisoned(_) => Err(self.missing_buffer_error(at, &tried(), help)),
         }
     }
 
     /// Returns the error of a function that needs the memory of an array without any.
     #[cold]
-    fn missing(&self, at: Loc, tried: &str, help: &str) -> Error {
+    fn missing_buffer_error(&self, at: Loc, tried: &str, help: &str) -> Error {
         let place = if at == Loc::NONE { String::new() } else { format!("{at}: ") };
-        self.error(|| match self.is_without_elements() {
+        self.poison_or_traced_error(|| match self.is_abstract() {
             true => {
                 format!("{place}{tried} of an array of {} that has a shape and an element type alone", self.type_text())
             }
@@ -392,7 +393,7 @@ impl Array {
     }
 
     /// Returns the error that a poisoned array carries, else one with this message.
-    fn error(&self, message: impl FnOnce() -> String) -> Error {
+    fn poison_or_traced_error(&self, message: impl FnOnce() -> String) -> Error {
         self.check().err().unwrap_or_else(|| Error::Traced { message: message() })
     }
 }

@@ -17,9 +17,9 @@ mod tests;
 #[cfg(feature = "gpu")]
 mod wgpu;
 
-pub(crate) use axis::axis_of;
-pub(crate) use blocks::Blocks;
+pub(crate) use axis::canonicalize_axis;
+pub(crate) use blocks::ShardedBlocks;
 pub use client::Client;
 pub use data::Array;
-pub(crate) use data::{Traced, What};
+pub(crate) use data::{ArrayContents, TracedValue};
 pub use reshape::Extent;

@@ -32,20 +32,20 @@ impl Array {
     /// not fit.
     #[track_caller]
     pub(crate) fn reshaped<E: Extent>(&self, shape: &[E]) -> Array {
-        let made = match self.extents(shape) {
+        let made = match self.resolve_extents(shape) {
             Ok(shape) => self.with_shape(&shape),
             Err(error) => Err(error),
         };
-        made.unwrap_or_else(|error| self.poisoned(error))
+        made.unwrap_or_else(|error| self.to_poisoned(error))
     }
 
     /// Returns the same elements under another shape; the array must have memory.
     #[track_caller]
     pub(crate) fn with_shape(&self, shape: &[usize]) -> Result<Array> {
         let help = "reshape an argument or the result of the traced function";
-        let buffer = self.here(Loc::NONE, || format!("reshape to {shape:?}"), help)?;
+        let buffer = self.require_buffer(Loc::NONE, || format!("reshape to {shape:?}"), help)?;
         match host::byte_count(self.dtype(), shape) {
-            Ok(bytes) if bytes == buffer.len() => Ok(Array::sharing(self.dtype(), shape, buffer.clone())),
+            Ok(bytes) if bytes == buffer.len() => Ok(Array::from_shared_buffer(self.dtype(), shape, buffer.clone())),
             _ => {
                 let to = shape.iter().map(|extent| extent.number()).collect();
                 Err(Error::Reshape { called: Loc::caller(), from: self.shape().to_vec(), to })
@@ -58,7 +58,7 @@ impl Array {
     /// # Errors
     /// The error of a poisoned array; several extents of -1, one that does not divide the elements, another negative one.
     #[track_caller]
-    pub(crate) fn extents<E: Extent>(&self, shape: &[E]) -> Result<Vec<usize>> {
+    pub(crate) fn resolve_extents<E: Extent>(&self, shape: &[E]) -> Result<Vec<usize>> {
         self.check()?;
         let to: Vec<isize> = shape.iter().map(|extent| extent.number()).collect();
         let elements: usize = self.shape().iter().product();
@@ -72,8 +72,8 @@ impl Array {
     }
 
     /// Returns an array of this array's type and client that holds an error.
-    pub(crate) fn poisoned(&self, error: Error) -> Array {
-        Array::bad(error, self.client().clone(), self.dtype(), self.shape())
+    pub(crate) fn to_poisoned(&self, error: Error) -> Array {
+        Array::new_poisoned(error, self.client().clone(), self.dtype(), self.shape())
     }
 
     /// The same elements, row-major, under another shape, in which one extent may be -1: as many as are left; no copy.

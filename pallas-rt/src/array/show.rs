@@ -1,22 +1,22 @@
 //! Formatting of arrays as in NumPy, with the middle of long axes left out.
-use super::data::{Array, What};
+use super::data::{Array, ArrayContents};
 use pallas_codegen::interp::Data;
 use pallas_ir::DType;
 use std::fmt;
 
 /// Largest number of elements of an array that is printed as a whole.
-const WHOLE: usize = 1000;
+const MAX_UNABBREVIATED_ELEMENTS: usize = 1000;
 /// Number of elements shown at either end of an abbreviated axis.
-const EDGE: usize = 3;
+const EDGE_ITEMS: usize = 3;
 
 /// Prints nested brackets; `<traced f32[2, 3]>` for a traced array, `<error>` if the elements cannot be read.
 impl fmt::Display for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if matches!(self.what(), What::Traced(_)) {
+        if matches!(self.contents(), ArrayContents::Traced(_)) {
             return write!(f, "<traced {}>", self.type_text());
         }
         match self.to_bytes() {
-            Ok(bytes) => f.write_str(&text(self.dtype(), self.shape(), &bytes)),
+            Ok(bytes) => f.write_str(&format_array(self.dtype(), self.shape(), &bytes)),
             Err(error) => write!(f, "<{error}>"),
         }
     }
@@ -30,47 +30,47 @@ impl fmt::Debug for Array {
 }
 
 /// Formats an array of this type and shape, whose elements are `bytes`.
-fn text(dtype: DType, shape: &[usize], bytes: &[u8]) -> String {
-    let page = Page { dtype, shape, bytes, whole: bytes.len() / dtype.bytes() <= WHOLE };
+fn format_array(dtype: DType, shape: &[usize], bytes: &[u8]) -> String {
+    let page = PrintedArray { dtype, shape, bytes, whole: bytes.len() / dtype.bytes() <= MAX_UNABBREVIATED_ELEMENTS };
     let mut width = 0;
-    page.visit(0, 0, &mut |at| width = width.max(page.element(at).len()));
+    page.visit_shown_elements(0, 0, &mut |at| width = width.max(page.format_element(at).len()));
     let mut out = String::new();
-    page.write(0, 0, width, &mut out);
+    page.write_shown_elements(0, 0, width, &mut out);
     out
 }
 
 /// The array that is printed.
-struct Page<'a> {
+struct PrintedArray<'a> {
     dtype: DType,
     shape: &'a [usize],
     bytes: &'a [u8],
     whole: bool,
 }
 
-impl Page<'_> {
+impl PrintedArray<'_> {
     /// Returns the positions along an axis that are shown; `None` stands for those left out.
-    fn shown(&self, axis: usize) -> Vec<Option<usize>> {
+    fn shown_positions(&self, axis: usize) -> Vec<Option<usize>> {
         let extent = self.shape[axis];
-        if self.whole || extent <= 2 * EDGE {
+        if self.whole || extent <= 2 * EDGE_ITEMS {
             return (0..extent).map(Some).collect();
         }
-        (0..EDGE).map(Some).chain([None]).chain((extent - EDGE..extent).map(Some)).collect()
+        (0..EDGE_ITEMS).map(Some).chain([None]).chain((extent - EDGE_ITEMS..extent).map(Some)).collect()
     }
 
     /// Calls `f` with the row-major position of each element shown below `start`, a position in the axes before `axis`.
-    fn visit(&self, axis: usize, start: usize, f: &mut impl FnMut(usize)) {
+    fn visit_shown_elements(&self, axis: usize, start: usize, f: &mut impl FnMut(usize)) {
         if axis == self.shape.len() {
             return f(start);
         }
-        for i in self.shown(axis).into_iter().flatten() {
-            self.visit(axis + 1, start * self.shape[axis] + i, f);
+        for i in self.shown_positions(axis).into_iter().flatten() {
+            self.visit_shown_elements(axis + 1, start * self.shape[axis] + i, f);
         }
     }
 
     /// Appends the elements below `start`, a position in the axes before `axis`, each padded to `width` characters.
-    fn write(&self, axis: usize, start: usize, width: usize, out: &mut String) {
+    fn write_shown_elements(&self, axis: usize, start: usize, width: usize, out: &mut String) {
         if axis == self.shape.len() {
-            let element = self.element(start);
+            let element = self.format_element(start);
             out.extend(std::iter::repeat_n(' ', width - element.len()));
             out.push_str(&element);
             return;
@@ -82,24 +82,24 @@ impl Page<'_> {
             n => format!(",{}{}", "\n".repeat(n), " ".repeat(axis + 1)),
         };
         out.push('[');
-        for (n, i) in self.shown(axis).into_iter().enumerate() {
+        for (n, i) in self.shown_positions(axis).into_iter().enumerate() {
             if n > 0 {
                 out.push_str(&separator);
             }
             match i {
-                Some(i) => self.write(axis + 1, start * self.shape[axis] + i, width, out),
+                Some(i) => self.write_shown_elements(axis + 1, start * self.shape[axis] + i, width, out),
                 None => out.push_str("..."),
             }
         }
         out.push(']');
     }
 
-    fn element(&self, at: usize) -> String {
+    fn format_element(&self, at: usize) -> String {
         let size = self.dtype.bytes();
         let raw = &self.bytes[at * size..][..size];
         let x = Data::from_bytes(self.dtype, raw).get(0);
         match self.dtype {
-            DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => float(x.as_f64()),
+            DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => format_float(x.as_f64()),
             DType::Bool => (x.bits != 0).to_string(),
             DType::U64 => x.bits.to_string(),
             DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 => {
@@ -110,7 +110,7 @@ impl Page<'_> {
 }
 
 /// Formats a float: one to four decimals, or a power of ten for numbers that these do not show well.
-fn float(x: f64) -> String {
+fn format_float(x: f64) -> String {
     let size = x.abs();
     if !x.is_finite() {
         return x.to_string().to_lowercase();

@@ -1,5 +1,5 @@
 //! Arrays on the CPU: what they hold, what they refuse, and where their memory goes.
-use super::{Traced, What};
+use super::{ArrayContents, TracedValue};
 use crate::exec::{Argument, Compiled};
 use crate::prelude::*;
 use pallas_ir::{Bf16, F16, Kernel};
@@ -88,10 +88,10 @@ fn only_a_unique_array_of_equal_size_is_donated() {
     let x = client.array(&[1.0f32; 6], &[6]).expect("six");
     let start = address(&x);
     let other = x.clone();
-    let x = x.donate(DType::F32, &[6]).expect_err("shared");
+    let x = x.try_reuse_memory(DType::F32, &[6]).expect_err("shared");
     drop(other);
-    let x = x.donate(DType::F32, &[7]).expect_err("too small");
-    let y = x.donate(DType::I32, &[2, 3]).expect("unique, 24 bytes");
+    let x = x.try_reuse_memory(DType::F32, &[7]).expect_err("too small");
+    let y = x.try_reuse_memory(DType::I32, &[2, 3]).expect("unique, 24 bytes");
     assert_eq!((address(&y), y.dtype(), y.shape()), (start, DType::I32, &[2, 3][..]));
 }
 
@@ -180,7 +180,7 @@ kernel negated {
 }
 
 fn traced(client: &Client, shape: &[usize]) -> Array {
-    Array::traced(DType::F32, shape, Traced { trace: 1, value: 7, client: client.clone() })
+    Array::from_traced_value(DType::F32, shape, TracedValue { trace: 1, value: 7, client: client.clone() })
 }
 
 /// The error of a kernel call, whose lines later calls must not replace.
@@ -190,7 +190,7 @@ fn mistake() -> Error {
 }
 
 fn poisoned(client: &Client, shape: &[usize]) -> Array {
-    Array::bad(mistake(), client.clone(), DType::F32, shape)
+    Array::new_poisoned(mistake(), client.clone(), DType::F32, shape)
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn arrays_without_memory_have_type_and_client() {
         assert_eq!(x.check_client(&Client::cpu(), &String::new).map_err(|e| e.code()), Err("foreign-client"));
     };
     let x = traced(&client, &[2, 3]);
-    assert!(matches!(x.what(), What::Traced(traced) if (traced.trace, traced.value) == (1, 7)));
+    assert!(matches!(x.contents(), ArrayContents::Traced(traced) if (traced.trace, traced.value) == (1, 7)));
     check(x, "<traced f32[2, 3]>", "f32[2, 3] on cpu\n<traced f32[2, 3]>");
     let text = "<a.rs:1:2: kernel `first`: 3 and 4 differ>";
     check(poisoned(&client, &[2, 3]), text, &format!("f32[2, 3] on cpu\n{text}"));
@@ -231,8 +231,8 @@ fn outcomes(x: &Array) -> Vec<Result<()>> {
         x.to_device(&other).map(drop),
         x.block_until_ready(),
         x.reshape(&[2, 2]).check().map(drop),
-        x.copied().map(drop),
-        x.clone().donate(DType::F32, &[4]).expect_err("it has no memory").to_bytes().map(drop),
+        x.deep_copy().map(drop),
+        x.clone().try_reuse_memory(DType::F32, &[4]).expect_err("it has no memory").to_bytes().map(drop),
         negated::<2>(x).map(drop),
         negated::<2>(x.clone()).map(drop),
         negated_tuned(x).map(drop),

@@ -21,11 +21,11 @@ impl Array {
     /// rounded up to a multiple of 16. 8- and 16-bit elements are packed, as on the host.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) or [`Error::Length`](crate::Error::Length) if a requirement is
+    /// [`Error::Unsupported`](crate::Error::Unsupported) or [`Error::LengthProgram`](crate::Error::LengthProgram) if a requirement is
     /// not met.
     pub fn from_wgpu(client: &Client, buffer: wgpu::Buffer, dtype: DType, shape: &[usize]) -> Result<Array> {
         client.check_dtype(dtype)?;
-        let buffer = client.adopt(buffer, host::byte_count(dtype, shape)?, shape)?;
+        let buffer = client.wrap_wgpu_buffer(buffer, host::byte_count(dtype, shape)?, shape)?;
         Ok(Array::new(dtype, shape, buffer))
     }
 

@@ -26,7 +26,7 @@ impl fmt::Display for SelfCheck {
 }
 
 /// The number that the device at a coordinate contributes: different for some hundred neighbours, and with exact sums.
-fn number(coordinate: usize) -> i32 {
+fn device_contribution(coordinate: usize) -> i32 {
     (coordinate % 251) as i32 + 1
 }
 
@@ -49,25 +49,26 @@ pub fn self_check(mesh: &Arc<Mesh>) -> Result<SelfCheck> {
     let mut axes = vec![];
     for axis in mesh.axes() {
         let (name, devices) = (mesh.name(usize::from(axis.id)), axis.size as usize);
-        let numbers: Vec<i32> = (0..devices).map(number).collect();
+        let numbers: Vec<i32> = (0..devices).map(device_contribution).collect();
         let numbers = crate::Client::cpu().array(&numbers, &[devices])?;
         let numbers = device_put(&numbers, &NamedSharding::new(mesh, P(name)))?;
         let sum = jit(|x: &Array| x.sum(..))(&numbers)?;
-        let expected = (0..devices).map(|i| i64::from(number(i))).sum();
-        let found = sum.addressable_shards()?.iter().map(|shard| sums(&shard.data)).collect::<Result<Vec<i64>>>()?;
-        compare(name, expected, &found)?;
+        let expected = (0..devices).map(|i| i64::from(device_contribution(i))).sum();
+        let found =
+            sum.addressable_shards()?.iter().map(|shard| read_sum(&shard.data)).collect::<Result<Vec<i64>>>()?;
+        compare_sums(name, expected, &found)?;
         axes.push((name.to_string(), devices, expected));
     }
     Ok(SelfCheck { mesh: mesh.to_string(), axes })
 }
 
 /// The sum that a device holds.
-fn sums(x: &Array) -> Result<i64> {
+fn read_sum(x: &Array) -> Result<i64> {
     Ok(i64::from(x.to_vec::<i32>()?[0]))
 }
 
 /// Returns an error that names the first device of this process whose sum is not the expected one.
-fn compare(axis: &str, expected: i64, found: &[i64]) -> Result<()> {
+fn compare_sums(axis: &str, expected: i64, found: &[i64]) -> Result<()> {
     match found.iter().position(|&sum| sum != expected) {
         None => Ok(()),
         Some(device) => {
@@ -96,7 +97,7 @@ mod tests {
             assert_eq!(found.axes.len(), mesh.rank());
             assert!(found.axes.iter().all(|(_, devices, sum)| *sum >= *devices as i64));
         }
-        let error = compare("model", 10, &[10, 10, 9]).expect_err("a sum is wrong").to_string();
+        let error = compare_sums("model", 10, &[10, 10, 9]).expect_err("a sum is wrong").to_string();
         assert!(error.contains("axis `model`: device 2 of this process has the sum 9, expected 10"), "{error}");
     }
 }

@@ -1,12 +1,12 @@
 //! The processes of a job.
-use pallas_device::collective::{Farewell, processes};
+use pallas_device::collective::{ProcessOutcome, process_group};
 use pallas_device::error::{Error, Result};
 use pallas_device::startup::{self, StartupConfig};
 use std::io::Write;
 use std::panic::Location;
 
 /// Variables that launchers of MPI jobs set to the number of processes.
-const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
+const MPI_SIZE_VARIABLES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
 
 /// This process' part in a job, from [`initialize`] until it is dropped. When dropped, it waits for the other processes
 /// to end; after an error it prints the error and ends the job.
@@ -32,39 +32,41 @@ pub struct Distributed {
 #[track_caller]
 pub fn initialize() -> Result<Distributed> {
     let at = Location::caller();
-    let size = SIZES.iter().find_map(|name| std::env::var(name).ok()?.parse::<usize>().ok());
+    let size = MPI_SIZE_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.parse::<usize>().ok());
     match size {
         None | Some(0 | 1) => {
-            startup::first_use("`distributed::initialize`", at)?;
+            startup::fix_on_first_use("`distributed::initialize`", at)?;
             Ok(Distributed { rank: 0, processes: 1 })
         }
-        Some(processes) => join(processes, at),
+        Some(processes) => join_mpi_job(processes, at),
     }
 }
 
 /// Returns an error, since this build has no MPI.
 #[cfg(not(feature = "mpi"))]
-fn join(processes: usize, _: &Location<'_>) -> Result<Distributed> {
+fn join_mpi_job(processes: usize, _: &Location<'_>) -> Result<Distributed> {
     let what = format!("MPI, which a job of {processes} processes needs");
     Err(Error::Unsupported { what, device: "this build".into(), help: "build with `--features mpi`" })
 }
 
 /// Joins the job through MPI, and fixes the startup configuration; `at` is the line of the call.
 #[cfg(feature = "mpi")]
-fn join(_: usize, at: &Location<'_>) -> Result<Distributed> {
-    use pallas_device::collective::{Mpi, join};
-    if let Some(by) = startup::fixed_by() {
+fn join_mpi_job(_: usize, at: &Location<'_>) -> Result<Distributed> {
+    use pallas_device::collective::{MpiTransport, join_process_group};
+    if let Some(by) = startup::first_use_description() {
         return Err(Error::Settled { what: "that there is one process", by: format!("the first use: {by}") });
     }
     let config = StartupConfig::from_env()?;
-    let wire = Box::new(Mpi::join(config.deadline)?);
-    let (rank, processes) =
-        (pallas_device::collective::Wire::rank(&*wire), pallas_device::collective::Wire::ranks(&*wire));
+    let wire = Box::new(MpiTransport::join(config.deadline)?);
+    let (rank, processes) = (
+        pallas_device::collective::Transport::rank(&*wire),
+        pallas_device::collective::Transport::process_count(&*wire),
+    );
     // One process writes compiled kernels, which the others read.
     let cache = if rank == 0 { config.cache } else { config.cache.read_only() };
     let config = StartupConfig { engine: startup::Engine::Mpi, processes, cache, ..config };
-    startup::fix_exactly(config, format!("`distributed::initialize` at {at}"))?;
-    if !join(wire) {
+    startup::fix_exact_config(config, format!("`distributed::initialize` at {at}"))?;
+    if !join_process_group(wire) {
         let message = "this process is in a job already".into();
         return Err(Error::Driver { action: "join the job".into(), device: "MPI".into(), message });
     }
@@ -90,9 +92,9 @@ impl Distributed {
 
 impl Drop for Distributed {
     fn drop(&mut self) {
-        let Some(all) = processes() else { return };
-        let farewell = if std::thread::panicking() { Farewell::Panicked } else { Farewell::Finished };
-        if let Err(error) = all.end(farewell) {
+        let Some(all) = process_group() else { return };
+        let farewell = if std::thread::panicking() { ProcessOutcome::Panicked } else { ProcessOutcome::Finished };
+        if let Err(error) = all.announce_end(farewell) {
             // In one piece, so that lines of processes do not mix.
             let _ = std::io::stderr().write_all(format!("{error}\n").as_bytes());
             all.abort();

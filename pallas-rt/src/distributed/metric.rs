@@ -1,9 +1,9 @@
 //! Metrics: numbers that hold for all devices, so that a number of one process alone is not taken for the whole.
 use crate::array::Array;
-use crate::collective::{Collectives, resolved};
+use crate::collective::{Collectives, resolve_collective};
 use crate::sharding::Mesh;
 pub use crate::sharding::Receipt;
-use pallas_device::collective::{Lockstep, processes};
+use pallas_device::collective::{LockstepParticipant, process_group};
 use pallas_device::error::{Error, Result};
 use pallas_device::startup::{self, StartupConfig};
 use pallas_graph::mesh::{AllReduce, Axis, Collective};
@@ -54,14 +54,14 @@ pub fn metric(x: &Array) -> Result<Metric> {
     if x.len() != 1 {
         return wrong(format!("an array of shape {:?} as a number", x.shape()), "reduce it to one element");
     }
-    if let (None, Some(all)) = (x.placement(), processes()) {
+    if let (None, Some(all)) = (x.placement(), process_group()) {
         let found = format!("an array that rank {} alone has, as the number of all {}", all.rank(), all.count());
         return wrong(found, "compute it from arrays on a mesh, or reduce a `Local`");
     }
     // Reading an array is an error if its devices have parts of a sum.
     let value = x.cast(DType::F64).to_vec::<f64>()?[0];
     let receipts = x.placement().map_or(vec![], |placement| placement.receipts.to_vec());
-    let config = startup::current("a metric", std::panic::Location::caller())?;
+    let config = startup::get_or_fix_config("a metric", std::panic::Location::caller())?;
     Ok(Metric { value, receipts, config })
 }
 
@@ -83,9 +83,9 @@ impl Local {
     /// # Errors
     /// Another number of values than devices; a mesh whose devices the processes cannot share evenly.
     pub fn new(mesh: &Arc<Mesh>, values: &[f64]) -> Result<Local> {
-        let positions = match processes() {
+        let positions = match process_group() {
             Some(all) => all.participant(mesh)?.positions().to_vec(),
-            None => (0..mesh.devices()).collect(),
+            None => (0..mesh.device_count()).collect(),
         };
         if values.len() != positions.len() {
             let found = format!("{} numbers for {} devices", values.len(), positions.len());
@@ -109,7 +109,7 @@ impl Local {
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn of_process(value: f64) -> Result<Local> {
-        let count = processes().map_or(1, |all| all.count());
+        let count = process_group().map_or(1, |all| all.count());
         let mesh = Mesh::new(&[("process", count)]).map_err(|diag| Error::operation(Loc::NONE, diag))?;
         Local::new(&Arc::new(mesh), &[value])
     }
@@ -125,18 +125,18 @@ impl Local {
         let axes = axes.map_err(|diag| Error::operation(at, diag))?;
         let op = Collective { kind: AllReduce(op).into(), mesh: self.mesh.clone(), axes: axes.clone() };
         let ty = Type::scalar(DType::F64);
-        let gives = super::member::check(&op).and_then(|()| op.infer(&[&ty]));
-        let collective = Arc::new(resolved(&op, &gives.map_err(|diag| Error::operation(at, diag))?, at));
-        let participant: Arc<dyn Collectives> = match processes() {
+        let gives = super::device_program::check_distinct_axes(&op).and_then(|()| op.infer(&[&ty]));
+        let collective = Arc::new(resolve_collective(&op, &gives.map_err(|diag| Error::operation(at, diag))?, at));
+        let participant: Arc<dyn Collectives> = match process_group() {
             Some(all) => all.participant(&self.mesh)?,
-            None => Arc::new(Lockstep::new(self.positions.len())),
+            None => Arc::new(LockstepParticipant::new(self.positions.len())),
         };
         let operands: Vec<[u8; 8]> = self.values.iter().map(|value| value.to_ne_bytes()).collect();
         let operands: Vec<&[u8]> = operands.iter().map(|bytes| &bytes[..]).collect();
         let mut results = vec![[0; 8]; operands.len()];
         let mut each: Vec<&mut [u8]> = results.iter_mut().map(|bytes| &mut bytes[..]).collect();
-        participant.exchange(&collective, participant.next_step(), &operands, &mut each)?;
-        let receipt = Receipt::of(&op, self.positions[0], startup::engine(), at);
+        participant.exchange(&collective, participant.next_collective_number(), &operands, &mut each)?;
+        let receipt = Receipt::from_collective(&op, self.positions[0], startup::engine(), at);
         Ok(Local {
             values: results.into_iter().map(f64::from_ne_bytes).collect(),
             varying: self.varying.iter().copied().filter(|axis| !axes.contains(axis)).collect(),
@@ -156,7 +156,7 @@ impl Local {
             let diag = Diag::new("metric", At::Op, found, "`reduce` it over that axis first");
             return Err(Error::operation(Loc::caller(), diag));
         }
-        let config = startup::current("a metric", std::panic::Location::caller())?;
+        let config = startup::get_or_fix_config("a metric", std::panic::Location::caller())?;
         Ok(Metric { value: self.values[0], receipts: self.receipts.clone(), config })
     }
 }

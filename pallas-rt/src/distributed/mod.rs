@@ -4,13 +4,13 @@
 //!   mesh;
 //! - `metric`: numbers that differ from process to process, and reduced ones with the receipts of their collectives.
 mod check;
+mod device_program;
 mod job;
-mod member;
 mod metric;
 #[cfg(test)]
 mod tests;
 
 pub use check::{SelfCheck, self_check};
+pub use device_program::{Member, StartedCollective, run};
 pub use job::{Distributed, initialize};
-pub use member::{Begun, Member, run};
 pub use metric::{Local, Metric, Receipt, metric};

@@ -1,12 +1,12 @@
 //! A kernel and its compiled form for each kind of device.
 use super::prepared::Prepared;
-use super::run::{self, Call};
+use super::run::{self, LaunchArguments};
 use crate::array::Array;
 use crate::array::Client;
-use pallas_codegen::cpu::Sizes;
-use pallas_codegen::passes::positions;
+use pallas_codegen::cpu::Thresholds;
+use pallas_codegen::passes::block_position_ranges;
 use pallas_device::error::{Error, Result};
-use pallas_device::{Executable, Geometry, Source, inputs};
+use pallas_device::{Executable, KernelSource, LaunchGeometry, inputs};
 use pallas_ir::{At, Diag, Dim, Kernel, Literal, Loc, Operand, OperandId, OperandKind};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
@@ -14,25 +14,25 @@ use std::sync::{Arc, OnceLock};
 /// A kernel that runs on every client. Each kind of device compiles it at its first launch there; clones share the
 /// compiled forms. The [module](crate::exec) has an example.
 #[derive(Clone)]
-pub struct Compiled(pub(crate) Arc<Forms>);
+pub struct Compiled(pub(crate) Arc<CompiledForms>);
 
 /// A kernel with its compiled forms and its variants.
-pub(crate) struct Forms {
-    source: Arc<Source>,
+pub(crate) struct CompiledForms {
+    source: Arc<KernelSource>,
     /// Indexed by [`DeviceKind`].
     devices: [OnceLock<Box<dyn Executable>>; 3],
     /// Variants of the kernel whose outputs alias inputs, by these pairs.
-    sharing: Mutex<Vec<(Pairs, Compiled)>>,
+    sharing: Mutex<Vec<(AliasPairs, Compiled)>>,
 }
 
 /// The thresholds by which the CPU's backend chooses methods; those of unit tests are for arrays of a few elements.
 #[cfg(not(test))]
-pub(crate) const SIZES: &Sizes = &Sizes::MEASURED;
+pub(crate) const CPU_THRESHOLDS: &Thresholds = &Thresholds::MEASURED;
 #[cfg(test)]
-pub(crate) const SIZES: &Sizes = &Sizes::SMALL;
+pub(crate) const CPU_THRESHOLDS: &Thresholds = &Thresholds::SMALL;
 
 /// Pairs of an output and the input that it aliases.
-type Pairs = Vec<(OperandId, OperandId)>;
+type AliasPairs = Vec<(OperandId, OperandId)>;
 
 /// An argument of a launch. Arguments are inputs, prefetches and parameters, in the order of the kernel's operands.
 #[derive(Clone, Debug)]
@@ -74,22 +74,26 @@ impl Compiled {
             let diag = Diag::new("invalid", At::Op, format!("{}: {}", violation.entity, violation.message), help);
             return Err(Error::kernel(&kernel.name, violation.loc, "", diag));
         }
-        Ok(Compiled::of_trace(kernel))
+        Ok(Compiled::from_trace(kernel))
     }
 
     /// Wraps a kernel that tracing made, and that is therefore valid.
-    pub(crate) fn of_trace(kernel: Kernel) -> Compiled {
-        Compiled::of_source(Source::new(kernel, SIZES))
+    pub(crate) fn from_trace(kernel: Kernel) -> Compiled {
+        Compiled::from_source(KernelSource::new(kernel, CPU_THRESHOLDS))
     }
 
     /// Wraps a kernel that tracing made, and whose text is known.
     #[cfg(feature = "graph")]
-    pub(crate) fn of_text(kernel: Kernel, text: Arc<str>) -> Compiled {
-        Compiled::of_source(Source::printed(kernel, text, SIZES))
+    pub(crate) fn from_trace_with_text(kernel: Kernel, text: Arc<str>) -> Compiled {
+        Compiled::from_source(KernelSource::with_text(kernel, text, CPU_THRESHOLDS))
     }
 
-    fn of_source(source: Source) -> Compiled {
-        Compiled(Arc::new(Forms { source: Arc::new(source), devices: Default::default(), sharing: Mutex::default() }))
+    fn from_source(source: KernelSource) -> Compiled {
+        Compiled(Arc::new(CompiledForms {
+            source: Arc::new(source),
+            devices: Default::default(),
+            sharing: Mutex::default(),
+        }))
     }
 
     /// The kernel as it was traced.
@@ -136,15 +140,16 @@ impl Compiled {
                     self.check_array(client, i, shape, Some(&x))?;
                     arrays[i] = Some((x, is_donated));
                 }
-                (found, _) => return Err(self.unfit(i, shape, found)),
+                (found, _) => return Err(self.unfit_argument_error(i, shape, found)),
             }
         }
         let more = rest.count();
         if more > 0 {
-            return Err(self.too_many(more));
+            return Err(self.excess_arguments_error(more));
         }
-        let call = Call { geometry: &geometry, at: Loc::NONE, called, params: &params, arrays, lent: vec![] };
-        run::run(self, client, call)
+        let call =
+            LaunchArguments { geometry: &geometry, at: Loc::NONE, called, params: &params, arrays, lent: vec![] };
+        run::run_kernel(self, client, call)
     }
 
     /// Prepares launches that repeat on the same client with the same sizes, the extents of the kernel's dimensions in order.
@@ -156,7 +161,7 @@ impl Compiled {
     }
 
     /// The executable for a client's kind of device, compiled at the first use.
-    pub(crate) fn on(&self, client: &Client) -> &dyn Executable {
+    pub(crate) fn executable_for(&self, client: &Client) -> &dyn Executable {
         &**self.0.devices[client.kind() as usize].get_or_init(|| client.runtime().compile(self.0.source.clone()))
     }
 
@@ -164,21 +169,21 @@ impl Compiled {
     ///
     /// # Errors
     /// The device cannot run the kernel.
-    pub(crate) fn memory_needed(&self, client: &Client, geometry: &Geometry) -> Result<u64> {
-        if geometry.is_empty() { Ok(0) } else { self.on(client).memory_needed(client, geometry) }
+    pub(crate) fn memory_needed(&self, client: &Client, geometry: &LaunchGeometry) -> Result<u64> {
+        if geometry.is_empty() { Ok(0) } else { self.executable_for(client).memory_needed(client, geometry) }
     }
 
     /// Estimated bytes of the compiled forms.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn estimated_bytes(&self) -> u64 {
         let kernel = self.traced();
         let own = (kernel.insts.len() + kernel.values.len() + kernel.operands.len()) as u64 * 160;
         let devices = self.0.devices.iter().filter_map(OnceLock::get).map(|form| form.bytes()).sum::<u64>();
         let sharing = self.0.sharing.lock();
-        own + devices + sharing.iter().map(|(_, compiled)| compiled.bytes()).sum::<u64>()
+        own + devices + sharing.iter().map(|(_, compiled)| compiled.estimated_bytes()).sum::<u64>()
     }
 
     /// The variant of the kernel in which outputs alias inputs by these pairs; it is kept.
-    pub(super) fn sharing(&self, pairs: Pairs) -> Compiled {
+    pub(super) fn aliasing_variant(&self, pairs: AliasPairs) -> Compiled {
         let mut sharing = self.0.sharing.lock();
         if let Some((_, found)) = sharing.iter().find(|(p, _)| *p == pairs) {
             return found.clone();
@@ -189,27 +194,31 @@ impl Compiled {
                 *alias = Some(*input);
             }
         }
-        let compiled = Compiled::of_trace(kernel);
+        let compiled = Compiled::from_trace(kernel);
         sharing.push((pairs, compiled.clone()));
         compiled
     }
 
-    fn refused(&self, code: &'static str, message: String, help: &str) -> Error {
+    fn launch_error(&self, code: &'static str, message: String, help: &str) -> Error {
         Error::kernel(&self.traced().name, Loc::NONE, "", Diag::new(code, At::Op, message, help))
     }
 
     /// Returns the grid and the shapes of a launch with these sizes.
-    pub(crate) fn geometry(&self, sizes: &[i64]) -> Result<Geometry> {
+    pub(crate) fn geometry(&self, sizes: &[i64]) -> Result<LaunchGeometry> {
         let kernel = self.traced();
         if sizes.len() != kernel.dims.len() {
             let message = format!("the kernel has {} dimensions, {} sizes were given", kernel.dims.len(), sizes.len());
-            return Err(self.refused("dimension", message, "one size for each `dim`, in their order"));
+            return Err(self.launch_error("dimension", message, "one size for each `dim`, in their order"));
         }
         for (dim, &n) in kernel.dims.iter().zip(sizes) {
             if n < 0 || dim.size.is_some_and(|own| own != n) {
                 let expected = dim.size.map_or("at least 0".into(), |own| own.to_string());
                 let message = format!("dimension {} is {n}; it is {expected}", dim.name);
-                return Err(self.refused("dimension", message, "give the sizes in the order of the kernel's `dim`s"));
+                return Err(self.launch_error(
+                    "dimension",
+                    message,
+                    "give the sizes in the order of the kernel's `dim`s",
+                ));
             }
         }
         let names: Vec<(&str, i64)> = kernel.dims.iter().map(|d| d.name.as_str()).zip(sizes.iter().copied()).collect();
@@ -217,7 +226,7 @@ impl Compiled {
             let n = dim.evaluate(&names);
             n.as_ref().ok().copied().filter(|n| (0..=i64::from(i32::MAX)).contains(n)).ok_or_else(|| {
                 let found = n.map_or_else(|e| format!("no number: {e}"), |n| n.to_string());
-                self.refused("dimension", format!("the extent {dim} is {found}"), "extents are 0 to 2^31 - 1")
+                self.launch_error("dimension", format!("the extent {dim} is {found}"), "extents are 0 to 2^31 - 1")
             })
         };
         let shape = |operand: &Operand| match operand.kind {
@@ -230,13 +239,13 @@ impl Compiled {
             if shapes[from.index()] != *shape {
                 let message =
                     format!("`{}` is {shape:?}, the input that it aliases {:?}", operand.name, shapes[from.index()]);
-                return Err(self.refused("alias", message, "an alias has the shape of its input"));
+                return Err(self.launch_error("alias", message, "an alias has the shape of its input"));
             }
         }
         let grid = kernel.grid.iter().map(|axis| number(&axis.extent)).collect::<Result<Vec<_>>>()?;
         let semantics = kernel.grid.iter().map(|axis| axis.semantics);
         let steps = kernel.steps.iter().map(number).collect::<Result<Vec<_>>>()?;
-        let geometry = Geometry::new(sizes.to_vec(), grid, semantics, shapes);
+        let geometry = LaunchGeometry::new(sizes.to_vec(), grid, semantics, shapes);
         // A kernel that is given in lowered form has loops for its sequential axes already.
         let geometry = geometry.map(|mut geometry| {
             geometry.sequential.extend(steps);
@@ -251,8 +260,8 @@ impl Compiled {
     ///
     /// # Errors
     /// The index map of an operand gives a position out of range.
-    pub(crate) fn check_positions(&self, geometry: &Geometry) -> Result<(), Diag> {
-        positions::check(self.traced(), &geometry.sizes, &geometry.grid)
+    pub(crate) fn check_positions(&self, geometry: &LaunchGeometry) -> Result<(), Diag> {
+        block_position_ranges::check(self.traced(), &geometry.sizes, &geometry.grid)
     }
 
     /// Returns the array for an operand of this shape if it fits. Refuses a missing one, one of another element type or
@@ -266,7 +275,7 @@ impl Compiled {
     ) -> Result<&'a Array> {
         let own = &self.traced().operands[operand];
         let fits = array.filter(|array| (array.dtype(), array.shape()) == (own.dtype, shape));
-        let array = fits.ok_or_else(|| self.unfit(operand, shape, array.map(Argument::from)))?;
+        let array = fits.ok_or_else(|| self.unfit_argument_error(operand, shape, array.map(Argument::from)))?;
         array.check_client(client, &|| format!("`{}`", own.name))?;
         Ok(array)
     }
@@ -274,11 +283,11 @@ impl Compiled {
     /// Returns the value of a parameter if it fits. Refuses a missing one, and one of another type.
     pub(super) fn check_param(&self, operand: usize, value: Option<&Literal>) -> Result<Literal> {
         let fits = value.filter(|x| x.dtype == self.traced().operands[operand].dtype);
-        fits.copied().ok_or_else(|| self.unfit(operand, &[], value.copied().map(Argument::from)))
+        fits.copied().ok_or_else(|| self.unfit_argument_error(operand, &[], value.copied().map(Argument::from)))
     }
 
     /// The error for an operand of this shape whose argument is missing or does not fit.
-    fn unfit(&self, operand: usize, shape: &[usize], found: Option<Argument>) -> Error {
+    fn unfit_argument_error(&self, operand: usize, shape: &[usize], found: Option<Argument>) -> Error {
         let Operand { name, kind, dtype, .. } = &self.traced().operands[operand];
         let found = match found {
             Some(Argument::Array(array) | Argument::Donated(array)) => {
@@ -289,16 +298,16 @@ impl Compiled {
         };
         if *kind == OperandKind::Param {
             let message = format!("`{name}` is a parameter of {dtype}, found {found}");
-            return self.refused("argument", message, "give values in the order of the operands");
+            return self.launch_error("argument", message, "give values in the order of the operands");
         }
         let message = format!("`{name}` is an array of {dtype} {shape:?}, found {found}");
-        self.refused("argument", message, "give arrays in the order of the operands, as large as the sizes say")
+        self.launch_error("argument", message, "give arrays in the order of the operands, as large as the sizes say")
     }
 
     /// The error for `more` arguments beyond those that the kernel takes.
-    pub(super) fn too_many(&self, more: usize) -> Error {
+    pub(super) fn excess_arguments_error(&self, more: usize) -> Error {
         let message = format!("{more} more arguments than the kernel has operands");
-        self.refused("argument", message, "inputs, prefetches and parameters take one each; see the kernel's text")
+        self.launch_error("argument", message, "inputs, prefetches and parameters take one each; see the kernel's text")
     }
 }
 

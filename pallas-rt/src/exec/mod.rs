@@ -68,8 +68,8 @@
 //! - `run`: one launch;
 //! - `prepared`: launches that repeat with equal geometry.
 mod compiled;
-mod cost;
-mod donate;
+mod launch_cost;
+mod output_aliases;
 #[allow(unsafe_code, reason = "launches of arrays that were checked")]
 mod prepared;
 #[allow(unsafe_code, reason = "launches of arrays that were checked")]
@@ -79,9 +79,9 @@ mod run;
 pub(crate) mod tests;
 
 pub use compiled::{Argument, Compiled};
-pub(crate) use compiled::{Forms, SIZES};
-pub use cost::Cost;
-pub(crate) use cost::{estimate, estimate_each};
+pub(crate) use compiled::{CPU_THRESHOLDS, CompiledForms};
+pub use launch_cost::Cost;
+pub(crate) use launch_cost::{estimate, estimate_each};
 pub use prepared::Prepared;
-pub(crate) use prepared::owned;
-pub(crate) use run::{Arrays, Call, interpret, run};
+pub(crate) use prepared::exclusive_output_buffer;
+pub(crate) use run::{LaunchArguments, OperandArrays, interpret_kernel, run_kernel};

@@ -1,12 +1,12 @@
 //! A launch that repeats: everything but its arrays and parameters is resolved once.
 use super::compiled::Compiled;
-use super::run::empty_bytes;
+use super::run::repeat_value_bytes;
 use crate::array::Array;
 use crate::array::Client;
 #[cfg(feature = "graph")]
-use pallas_device::devices::sequence::{Action, Builder, Slot};
+use pallas_device::devices::sequence::{Action, Builder, MemorySlot};
 use pallas_device::error::{Error, Result};
-use pallas_device::{Buffer, ByOperand, Geometry, LAUNCHES, Launch};
+use pallas_device::{Buffer, ByOperand, LAUNCHES, Launch, LaunchGeometry};
 use pallas_ir::{Kernel, Literal, Loc, Operand, OperandKind};
 use smallvec::smallvec;
 use std::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ use std::sync::atomic::Ordering;
 pub struct Prepared {
     pub(super) compiled: Compiled,
     pub(super) client: Client,
-    pub(super) geometry: Geometry,
+    pub(super) geometry: LaunchGeometry,
 }
 
 impl Prepared {
@@ -66,14 +66,14 @@ impl Prepared {
             array.check_argument(&kernel.name, called)?;
         }
         for (index, output) in outputs.iter_mut().enumerate() {
-            owned(index, output)?;
+            exclusive_output_buffer(index, output)?;
         }
         let count = kernel.operands.len();
         let mut buffers: ByOperand<Option<&Buffer>> = smallvec![None; count];
         let mut values: ByOperand<Option<Literal>> = smallvec![None; count];
         let mut results = outputs.iter();
         for i in pallas_device::outputs(kernel) {
-            let array = self.operand(i, results.next().map(|array| &**array))?;
+            let array = self.check_operand(i, results.next().map(|array| &**array))?;
             buffers[i] = Some(array.buffer()?);
             if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
                 buffers[from.index()] = buffers[i];
@@ -83,7 +83,7 @@ impl Prepared {
         for (i, operand) in kernel.operands.iter().enumerate() {
             match operand.kind {
                 OperandKind::Input | OperandKind::Prefetch if buffers[i].is_none() => {
-                    buffers[i] = Some(self.operand(i, inputs.next().copied())?.buffer()?);
+                    buffers[i] = Some(self.check_operand(i, inputs.next().copied())?.buffer()?);
                 }
                 OperandKind::Param => values[i] = Some(self.compiled.check_param(i, params.next())?),
                 OperandKind::Input | OperandKind::Prefetch | OperandKind::Output { .. } | OperandKind::Scratch => {}
@@ -91,15 +91,15 @@ impl Prepared {
         }
         let rest = inputs.len() + params.len() + results.len();
         if rest > 0 {
-            return Err(self.compiled.too_many(rest));
+            return Err(self.compiled.excess_arguments_error(rest));
         }
         if self.geometry.is_empty() {
             drop(buffers);
             // Outputs that alias an input already hold its contents.
             for ((index, i), output) in pallas_device::outputs(kernel).enumerate().zip(outputs) {
                 if let OperandKind::Output { empty, alias: None } = &kernel.operands[i].kind {
-                    let bytes = empty_bytes(*empty, output.len());
-                    owned(index, output)?.write(&bytes)?;
+                    let bytes = repeat_value_bytes(*empty, output.len());
+                    exclusive_output_buffer(index, output)?.write(&bytes)?;
                 }
             }
             return Ok(());
@@ -107,9 +107,9 @@ impl Prepared {
         LAUNCHES.fetch_add(1, Ordering::Relaxed);
         let launch =
             Launch { kernel, at: Loc::NONE, called, geometry: &self.geometry, params: &values, buffers: &buffers };
-        // SAFETY: `operand` has checked the shapes; outputs are borrowed mutably, and `owned` has checked that no other
+        // SAFETY: `operand` has checked the shapes; outputs are borrowed mutably, and `exclusive_output_buffer` has checked that no other
         // array shares their memory.
-        unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
+        unsafe { self.compiled.executable_for(&self.client).run(&self.client, &launch) }
     }
 
     /// Runs the kernel on memory: the inputs and prefetches in the order of the operands, the parameters, and the outputs. An
@@ -120,9 +120,15 @@ impl Prepared {
     ///
     /// # Panics
     /// If memory is not that of the operands' shapes, or a parameter is missing.
-    pub(crate) fn launch_on(&self, inputs: &[&Buffer], params: &[Literal], outputs: &mut [Buffer]) -> Result<()> {
+    pub(crate) fn launch_on_buffers(
+        &self,
+        inputs: &[&Buffer],
+        params: &[Literal],
+        outputs: &mut [Buffer],
+    ) -> Result<()> {
         let kernel = self.compiled.traced();
-        let buffers: ByOperand<Option<&Buffer>> = by_operand(kernel, inputs, &outputs.iter().collect::<ByOperand<_>>());
+        let buffers: ByOperand<Option<&Buffer>> =
+            assign_by_operand(kernel, inputs, &outputs.iter().collect::<ByOperand<_>>());
         for ((operand, shape), buffer) in kernel.operands.iter().zip(&self.geometry.shapes).zip(&buffers) {
             if matches!(operand.kind, OperandKind::Scratch | OperandKind::Param) {
                 continue;
@@ -138,13 +144,13 @@ impl Prepared {
             drop(buffers);
             for (i, output) in pallas_device::outputs(kernel).zip(outputs) {
                 if let OperandKind::Output { empty, alias: None } = &kernel.operands[i].kind {
-                    output.write(&empty_bytes(*empty, self.geometry.shapes[i].iter().product()))?;
+                    output.write(&repeat_value_bytes(*empty, self.geometry.shapes[i].iter().product()))?;
                 }
             }
             return Ok(());
         }
         LAUNCHES.fetch_add(1, Ordering::Relaxed);
-        let params = values(kernel, params);
+        let params = param_values(kernel, params);
         let launch = Launch {
             kernel,
             at: Loc::NONE,
@@ -154,43 +160,50 @@ impl Prepared {
             buffers: &buffers,
         };
         // SAFETY: the lengths are checked, and outputs are borrowed mutably.
-        unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
+        unsafe { self.compiled.executable_for(&self.client).run(&self.client, &launch) }
     }
 
     /// The launch as actions of a sequence, which find memory in slots; `inputs` and `outputs` are in the orders of
-    /// [`launch_on`](Prepared::launch_on). The client is the CPU's.
+    /// [`launch_on_buffers`](Prepared::launch_on_buffers). The client is the CPU's.
     #[cfg(feature = "graph")]
-    pub(crate) fn actions(
+    pub(crate) fn build_actions(
         &self,
         builder: &mut Builder,
-        inputs: &[Slot],
+        inputs: &[MemorySlot],
         params: &[Literal],
-        outputs: &[Slot],
+        outputs: &[MemorySlot],
     ) -> Vec<Action> {
         let kernel = self.compiled.traced();
         if !self.geometry.is_empty() {
-            let operands = by_operand(kernel, inputs, outputs);
-            let executable = self.compiled.on(&self.client);
-            return vec![builder.launch(kernel, executable, &self.geometry, values(kernel, params), operands)];
+            let operands = assign_by_operand(kernel, inputs, outputs);
+            let executable = self.compiled.executable_for(&self.client);
+            return vec![builder.create_launch(
+                kernel,
+                executable,
+                &self.geometry,
+                param_values(kernel, params),
+                operands,
+            )];
         }
-        let fill = |(i, &to): (usize, &Slot)| match &kernel.operands[i].kind {
-            OperandKind::Output { empty, alias: None } => {
-                Some(Action::Fill { to, bytes: empty_bytes(*empty, self.geometry.shapes[i].iter().product()).into() })
-            }
+        let fill = |(i, &to): (usize, &MemorySlot)| match &kernel.operands[i].kind {
+            OperandKind::Output { empty, alias: None } => Some(Action::Fill {
+                to,
+                bytes: repeat_value_bytes(*empty, self.geometry.shapes[i].iter().product()).into(),
+            }),
             _ => None,
         };
         pallas_device::outputs(kernel).zip(outputs).filter_map(fill).collect()
     }
 
     /// Returns the array of an operand, if it has the operand's element type and shape and is on this client.
-    fn operand<'a>(&self, i: usize, array: Option<&'a Array>) -> Result<&'a Array> {
+    fn check_operand<'a>(&self, i: usize, array: Option<&'a Array>) -> Result<&'a Array> {
         self.compiled.check_array(&self.client, i, &self.geometry.shapes[i], array)
     }
 }
 
 /// Assigns `inputs` and `outputs` to a kernel's operands in their order. An input that an output aliases gets what the
 /// output gets.
-fn by_operand<T: Copy>(kernel: &Kernel, inputs: &[T], outputs: &[T]) -> ByOperand<Option<T>> {
+fn assign_by_operand<T: Copy>(kernel: &Kernel, inputs: &[T], outputs: &[T]) -> ByOperand<Option<T>> {
     let (mut inputs, mut outputs) = (inputs.iter().copied(), outputs.iter().copied());
     let mut all: ByOperand<Option<T>> = smallvec![None; kernel.operands.len()];
     for i in pallas_device::outputs(kernel) {
@@ -208,7 +221,7 @@ fn by_operand<T: Copy>(kernel: &Kernel, inputs: &[T], outputs: &[T]) -> ByOperan
 }
 
 /// By operand, its value if it is a parameter, from `params` in order; `None` for any other operand.
-fn values(kernel: &Kernel, params: &[Literal]) -> ByOperand<Option<Literal>> {
+fn param_values(kernel: &Kernel, params: &[Literal]) -> ByOperand<Option<Literal>> {
     let mut params = params.iter();
     let value = |operand: &Operand| {
         let is_param = operand.kind == OperandKind::Param;
@@ -218,8 +231,8 @@ fn values(kernel: &Kernel, params: &[Literal]) -> ByOperand<Option<Literal>> {
 }
 
 /// Returns the memory of output `index`; an error if another array shares it.
-pub(crate) fn owned(index: usize, output: &mut Array) -> Result<&mut Buffer> {
-    output.own_buffer()?.ok_or_else(|| {
+pub(crate) fn exclusive_output_buffer(index: usize, output: &mut Array) -> Result<&mut Buffer> {
+    output.exclusive_buffer_mut()?.ok_or_else(|| {
         let message = "another array shares its memory and would change too".into();
         Error::Output { index, message }
     })

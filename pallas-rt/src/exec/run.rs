@@ -1,24 +1,24 @@
 //! One launch of a kernel: allocates memory for its outputs, and calls the executable for its client.
 use super::compiled::Compiled;
-use super::donate;
+use super::output_aliases;
 use crate::array::Array;
 use crate::array::Client;
 use pallas_codegen::interp::Machine;
 use pallas_device::devices::interpreter;
 use pallas_device::error::Result;
-use pallas_device::{Buffer, ByOperand, DeviceKind, Geometry, LAUNCHES, Launch, outputs};
+use pallas_device::{Buffer, ByOperand, DeviceKind, LAUNCHES, Launch, LaunchGeometry, outputs};
 use pallas_ir::{Kernel, Literal, Loc, OperandKind};
 use smallvec::smallvec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// By operand, its array, and true if that is donated; `None` for outputs, parameters and scratch.
-pub(crate) type Arrays = Vec<Option<(Array, bool)>>;
+pub(crate) type OperandArrays = Vec<Option<(Array, bool)>>;
 
 /// The arguments of a launch, besides the kernel and the client.
-pub(crate) struct Call<'a> {
+pub(crate) struct LaunchArguments<'a> {
     /// The grid and the shapes of the launch.
-    pub geometry: &'a Geometry,
+    pub geometry: &'a LaunchGeometry,
     /// The line of the kernel, for errors of operations without a line.
     pub at: Loc,
     /// The line of the call, for errors of a launch that goes on after the call.
@@ -26,52 +26,52 @@ pub(crate) struct Call<'a> {
     /// By operand, the value of a parameter.
     pub params: &'a [Option<Literal>],
     /// By operand, the array of an input or prefetch.
-    pub arrays: Arrays,
+    pub arrays: OperandArrays,
     /// The arrays to which the outputs are written, one for each output; empty if they are to be allocated. The caller
     /// has exclusive access to their memory.
     pub lent: Vec<Array>,
 }
 
 /// Runs a kernel on a client that has all arrays of the call; returns its outputs.
-pub(crate) fn run(compiled: &Compiled, client: &Client, mut call: Call<'_>) -> Result<Vec<Array>> {
+pub(crate) fn run_kernel(compiled: &Compiled, client: &Client, mut call: LaunchArguments<'_>) -> Result<Vec<Array>> {
     let sharing;
     let mut compiled = compiled;
     // The interpreter reads and writes copies; without programs nothing is written.
     if client.kind() != DeviceKind::Interpreter && call.lent.is_empty() && !call.geometry.is_empty() {
-        let pairs = donate::pairs(compiled.traced(), &mut call.arrays);
+        let pairs = output_aliases::find_donation_pairs(compiled.traced(), &mut call.arrays);
         if !pairs.is_empty() {
-            sharing = compiled.sharing(pairs);
+            sharing = compiled.aliasing_variant(pairs);
             compiled = &sharing;
         }
     }
-    with_outputs(client, compiled.traced(), call, |launch| {
+    launch_with_outputs(client, compiled.traced(), call, |launch| {
         // SAFETY: the outputs' memory is new, donated, or lent by a caller that has exclusive access to it.
-        unsafe { compiled.on(client).run(client, launch) }
+        unsafe { compiled.executable_for(client).run(client, launch) }
     })
 }
 
 /// Runs a kernel on an interpreter's client: `run` executes all programs on the machine. Returns the outputs.
-pub(crate) fn interpret(
+pub(crate) fn interpret_kernel(
     client: &Client,
     kernel: &Arc<Kernel>,
-    call: Call<'_>,
+    call: LaunchArguments<'_>,
     run: impl FnOnce(Machine) -> Result<Machine>,
 ) -> Result<Vec<Array>> {
-    with_outputs(client, kernel, call, |launch| {
-        let machine = run(interpreter::machine(client, kernel, launch)?)?;
+    launch_with_outputs(client, kernel, call, |launch| {
+        let machine = run(interpreter::create_machine(client, kernel, launch)?)?;
         // SAFETY: as in `run`.
-        unsafe { interpreter::finish(machine, launch) }
+        unsafe { interpreter::finish_launch(machine, launch) }
     })
 }
 
 /// Allocates the outputs, calls `f` with the launch unless it has no programs, and returns the outputs.
-fn with_outputs(
+fn launch_with_outputs(
     client: &Client,
     kernel: &Kernel,
-    mut call: Call<'_>,
+    mut call: LaunchArguments<'_>,
     f: impl FnOnce(&Launch<'_>) -> Result<()>,
 ) -> Result<Vec<Array>> {
-    let results = allocate(client, kernel, &mut call)?;
+    let results = allocate_outputs(client, kernel, &mut call)?;
     if call.geometry.is_empty() {
         return Ok(results);
     }
@@ -93,13 +93,13 @@ fn with_outputs(
 }
 
 /// Returns the bytes of `count` elements of this value.
-pub(super) fn empty_bytes(value: Literal, count: usize) -> Vec<u8> {
+pub(super) fn repeat_value_bytes(value: Literal, count: usize) -> Vec<u8> {
     value.to_bytes().repeat(count)
 }
 
 /// Returns an array for each output: the one lent for it, the donated or copied memory of the input it aliases, or new
 /// memory, which is filled with the `empty` value if there are no programs to write it.
-fn allocate(client: &Client, kernel: &Kernel, call: &mut Call<'_>) -> Result<Vec<Array>> {
+fn allocate_outputs(client: &Client, kernel: &Kernel, call: &mut LaunchArguments<'_>) -> Result<Vec<Array>> {
     if !call.lent.is_empty() {
         return Ok(std::mem::take(&mut call.lent));
     }
@@ -110,11 +110,11 @@ fn allocate(client: &Client, kernel: &Kernel, call: &mut Call<'_>) -> Result<Vec
         results.push(match alias {
             Some(from) => {
                 let (array, donated) = call.arrays[from.index()].take().expect("an alias is an input, and no other's");
-                let own = if donated { array.donate(dtype, shape) } else { Err(array) };
-                own.or_else(|shared| shared.copied())?
+                let own = if donated { array.try_reuse_memory(dtype, shape) } else { Err(array) };
+                own.or_else(|shared| shared.deep_copy())?
             }
             None if call.geometry.is_empty() => {
-                client.array_from_bytes(dtype, shape, &empty_bytes(*empty, shape.iter().product()))?
+                client.array_from_bytes(dtype, shape, &repeat_value_bytes(*empty, shape.iter().product()))?
             }
             None => client.empty(shape, dtype)?,
         });

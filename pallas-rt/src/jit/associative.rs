@@ -4,11 +4,11 @@
 //! tree      pairs of elements, pairs of pairs, ..: all elements of a level at once (GPUs, meshes, long vectors)
 //! in turn   one row after the other: half as many calls on elements, and each array is read once (one CPU)
 //! ```
-use super::control::Scan;
+use super::control_flow::Scan;
 use super::function::Outcome;
-use super::linear::like;
-use super::trace::{apply_all, parts_on_mesh, type_of};
-use crate::array::{Array, axis_of};
+use super::linearize::check_matching_leaves;
+use super::trace::{apply_all, traced_axis_size, type_of};
+use crate::array::{Array, canonicalize_axis};
 use crate::tree::{self, Tree};
 use pallas_device::DeviceKind;
 use pallas_device::error::{Error, Result};
@@ -71,7 +71,7 @@ impl AssociativeScan {
         let mut axes = vec![];
         for (x, path) in leaves.iter().zip(tree::paths(xs)) {
             x.check()?;
-            let Ok(axis) = axis_of(self.axis, x.rank()) else {
+            let Ok(axis) = canonicalize_axis(self.axis, x.rank()) else {
                 let message = format!("an associative scan along axis {} of `{path}` of {}", self.axis, type_of(x));
                 return refused(message, "all arrays have this axis");
             };
@@ -85,15 +85,15 @@ impl AssociativeScan {
         let Some(length) = length else {
             return refused("an associative scan without arrays".into(), "give it a tree with at least one array");
         };
-        let scan = Running { xs, combine: &combine, axes: &axes, at };
-        if scan.is_faster_in_turn(&leaves, length) {
-            return tree::rebuild(xs, scan.in_turn(&leaves, length, self.reverse)?);
+        let scan = ScanArguments { xs, combine: &combine, axes: &axes, at };
+        if scan.is_sequential_faster(&leaves, length) {
+            return tree::rebuild(xs, scan.scan_sequentially(&leaves, length, self.reverse)?);
         }
         let turned = |all: Vec<Array>| match self.reverse {
-            true => scan.each([&all], reversed),
+            true => scan.map_leaves([&all], reversed),
             false => Ok(all),
         };
-        let found = scan.as_tree(turned(leaves)?, length)?;
+        let found = scan.scan_as_tree(turned(leaves)?, length)?;
         tree::rebuild(xs, turned(found)?)
     }
 }
@@ -124,7 +124,7 @@ where
 }
 
 /// The arguments of one scan.
-struct Running<'a, T, F> {
+struct ScanArguments<'a, T, F> {
     xs: &'a T,
     combine: &'a F,
     /// The axis of each leaf.
@@ -133,56 +133,58 @@ struct Running<'a, T, F> {
 }
 
 /// Maximum number of steps of a scan in turn that are unrolled.
-const FEW: usize = 8;
+const MAX_UNROLLED_STEPS: usize = 8;
 
 /// Maximum number of elements of arrays without further axes that are scanned in turn: for more of them a tree is
 /// faster, since each step in turn would compute a single number.
-const NUMBERS: usize = 4096;
+const MAX_SEQUENTIAL_ELEMENTS: usize = 4096;
 
-impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
+impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> ScanArguments<'_, T, F> {
     /// Returns true if a scan of `n` elements in turn is faster than a tree: on one CPU, for elements with several
     /// numbers or for a short array.
-    fn is_faster_in_turn(&self, all: &[Array], n: usize) -> bool {
+    fn is_sequential_faster(&self, all: &[Array], n: usize) -> bool {
         let has_rows = all.iter().any(|x| x.shape().iter().product::<usize>() > n);
-        all[0].client().kind() == DeviceKind::Cpu && parts_on_mesh() == 1 && (has_rows || n <= NUMBERS)
+        all[0].client().kind() == DeviceKind::Cpu
+            && traced_axis_size() == 1
+            && (has_rows || n <= MAX_SEQUENTIAL_ELEMENTS)
     }
 
     /// Scans arrays with `n` elements along their axes one element after the other, from the last one on if `reverse`.
-    fn in_turn(&self, all: &[Array], n: usize, reverse: bool) -> Result<Vec<Array>> {
+    fn scan_sequentially(&self, all: &[Array], n: usize, reverse: bool) -> Result<Vec<Array>> {
         if n < 2 {
             return Ok(all.to_vec());
         }
         let (first, rest) = if reverse { (n - 1, 0) } else { (0, 1) };
-        let (first, rest) = (self.part(all, first, 1, 1)?, self.part(all, rest, n - 1, 1)?);
-        let rest: Vec<Array> = self.with_axes(&rest, |x, axis| x.moveaxis(axis, 0));
-        let first = self.with_axes(&first, |x, axis| x.squeeze([axis]));
+        let (first, rest) = (self.strided_slice(all, first, 1, 1)?, self.strided_slice(all, rest, n - 1, 1)?);
+        let rest: Vec<Array> = self.map_with_axes(&rest, |x, axis| x.moveaxis(axis, 0));
+        let first = self.map_with_axes(&first, |x, axis| x.squeeze([axis]));
         let step = |before: &Vec<Array>, x: &Vec<Array>| {
-            let [before, x] = [before, x].map(|all| self.with_axes(all, |x, axis| x.expand_dims(axis)));
-            let made = self.with_axes(&self.combined(before, x)?, |x, axis| x.squeeze([axis]));
+            let [before, x] = [before, x].map(|all| self.map_with_axes(all, |x, axis| x.expand_dims(axis)));
+            let made = self.map_with_axes(&self.combine_elements(before, x)?, |x, axis| x.squeeze([axis]));
             Ok::<_, Error>((made.clone(), made))
         };
-        let scan = Scan::new().reverse(reverse).unroll(if n <= FEW { n } else { 1 });
+        let scan = Scan::new().reverse(reverse).unroll(if n <= MAX_UNROLLED_STEPS { n } else { 1 });
         let (_, rest): (Vec<Array>, Vec<Array>) = scan.run(&first, &rest, step)?;
-        let first = self.with_axes(&first, |x, axis| x.expand_dims(axis));
-        let rest = self.with_axes(&rest, |x, axis| x.moveaxis(0, axis));
+        let first = self.map_with_axes(&first, |x, axis| x.expand_dims(axis));
+        let rest = self.map_with_axes(&rest, |x, axis| x.moveaxis(0, axis));
         let (a, b) = if reverse { (&rest, &first) } else { (&first, &rest) };
-        self.each([a, b], concatenated)
+        self.map_leaves([a, b], concatenated)
     }
 
-    fn with_axes(&self, all: &[Array], f: impl Fn(&Array, isize) -> Array) -> Vec<Array> {
+    fn map_with_axes(&self, all: &[Array], f: impl Fn(&Array, isize) -> Array) -> Vec<Array> {
         all.iter().zip(self.axes).map(|(x, &axis)| f(x, axis as isize)).collect()
     }
 
     /// Scans arrays with `n` elements along their axes as a tree: combines pairs, scans the pairs, and fills in the
     /// elements between.
-    fn as_tree(&self, all: Vec<Array>, n: usize) -> Result<Vec<Array>> {
+    fn scan_as_tree(&self, all: Vec<Array>, n: usize) -> Result<Vec<Array>> {
         // The arrays of each level, of which the next one has the combined pairs.
         let (mut levels, mut n) = (vec![], n);
         let mut all = all;
         while n >= 2 {
-            let first = self.part(&all, 0, n / 2, 2)?;
-            let second = self.part(&all, 1, n / 2, 2)?;
-            let pairs = self.combined(first, second)?;
+            let first = self.strided_slice(&all, 0, n / 2, 2)?;
+            let second = self.strided_slice(&all, 1, n / 2, 2)?;
+            let pairs = self.combine_elements(first, second)?;
             levels.push((all, n));
             (all, n) = (pairs, n / 2);
         }
@@ -190,26 +192,26 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
         // even positions.
         while let Some((own, n)) = levels.pop() {
             let evens = n.div_ceil(2);
-            let before = self.part(&all, 0, evens - 1, 1)?;
-            let mut even = self.part(&own, 0, 1, 1)?;
+            let before = self.strided_slice(&all, 0, evens - 1, 1)?;
+            let mut even = self.strided_slice(&own, 0, 1, 1)?;
             if evens > 1 {
-                let next = self.combined(before, self.part(&own, 2, evens - 1, 2)?)?;
-                even = self.each([&even, &next], concatenated)?;
+                let next = self.combine_elements(before, self.strided_slice(&own, 2, evens - 1, 2)?)?;
+                even = self.map_leaves([&even, &next], concatenated)?;
             }
-            all = self.each([&even, &all], interleaved)?;
+            all = self.map_leaves([&even, &all], interleaved)?;
         }
         Ok(all)
     }
 
-    fn combined(&self, a: Vec<Array>, b: Vec<Array>) -> Result<Vec<Array>> {
+    fn combine_elements(&self, a: Vec<Array>, b: Vec<Array>) -> Result<Vec<Array>> {
         let types: Vec<Type> = a.iter().map(type_of).collect();
         let found = (self.combine)(&tree::rebuild(self.xs, a)?, &tree::rebuild(self.xs, b)?).tree()?;
-        like(self.xs, &found, &types, "result of an associative scan's function", self.at)
+        check_matching_leaves(self.xs, &found, &types, "result of an associative scan's function", self.at)
     }
 
     /// Takes `count` elements of each array along its axis, from `start` on, with a stride.
-    fn part(&self, all: &[Array], start: usize, count: usize, stride: usize) -> Result<Vec<Array>> {
-        self.each([all], |graph, v, axis| {
+    fn strided_slice(&self, all: &[Array], start: usize, count: usize, stride: usize) -> Result<Vec<Array>> {
+        self.map_leaves([all], |graph, v, axis| {
             let mut shape = graph.ty(v[0]).shape.clone();
             let (mut starts, mut strides) = (vec![0; shape.len()], vec![1; shape.len()]);
             (shape[axis], starts[axis], strides[axis]) = (count, start as i64, stride as i64);
@@ -218,7 +220,7 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
     }
 
     /// Appends `f` for each leaf: it takes the arrays of that leaf, one of each list, and the leaf's axis.
-    fn each<const N: usize>(
+    fn map_leaves<const N: usize>(
         &self,
         lists: [&[Array]; N],
         f: impl Fn(&mut Graph, &[Var], usize) -> Result<Var, Diag>,

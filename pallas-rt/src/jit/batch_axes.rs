@@ -20,20 +20,20 @@ use crate::tree::{Mapped, Structure};
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Debug)]
-pub struct BatchAxes(Given);
+pub struct BatchAxes(BatchAxesForm);
 
 /// The form in which axes were given: one for all leaves, a list for the children of a node, or a tree.
 #[derive(Clone, PartialEq, Debug)]
-enum Given {
-    All(Option<isize>),
-    Each(Vec<BatchAxes>),
+enum BatchAxesForm {
+    AllLeaves(Option<isize>),
+    EachChild(Vec<BatchAxes>),
     /// An axis for each leaf of a tree; the first list has the number of children of each of its nodes, in preorder.
-    Tree(Vec<usize>, Vec<Option<isize>>),
+    LeafAxes(Vec<usize>, Vec<Option<isize>>),
 }
 
 impl From<Option<isize>> for BatchAxes {
     fn from(axis: Option<isize>) -> BatchAxes {
-        BatchAxes(Given::All(axis))
+        BatchAxes(BatchAxesForm::AllLeaves(axis))
     }
 }
 impl From<isize> for BatchAxes {
@@ -43,12 +43,12 @@ impl From<isize> for BatchAxes {
 }
 impl<T: Into<BatchAxes>, const N: usize> From<[T; N]> for BatchAxes {
     fn from(all: [T; N]) -> BatchAxes {
-        BatchAxes(Given::Each(all.into_iter().map(Into::into).collect()))
+        BatchAxes(BatchAxesForm::EachChild(all.into_iter().map(Into::into).collect()))
     }
 }
 impl<T: Into<BatchAxes>> From<Vec<T>> for BatchAxes {
     fn from(all: Vec<T>) -> BatchAxes {
-        BatchAxes(Given::Each(all.into_iter().map(Into::into).collect()))
+        BatchAxes(BatchAxesForm::EachChild(all.into_iter().map(Into::into).collect()))
     }
 }
 impl<T: Into<BatchAxes> + Clone> From<&[T]> for BatchAxes {
@@ -58,7 +58,7 @@ impl<T: Into<BatchAxes> + Clone> From<&[T]> for BatchAxes {
 }
 impl From<Mapped<Option<isize>>> for BatchAxes {
     fn from(tree: Mapped<Option<isize>>) -> BatchAxes {
-        BatchAxes(Given::Tree(tree.structure().children(), tree.leaves().to_vec()))
+        BatchAxes(BatchAxesForm::LeafAxes(tree.structure().child_counts(), tree.leaves().to_vec()))
     }
 }
 
@@ -66,7 +66,7 @@ macro_rules! tuple {
     ($($T:ident $t:ident $i:tt),+) => {
         impl<$($T: Into<BatchAxes>),+> From<($($T,)+)> for BatchAxes {
             fn from(($($t,)+): ($($T,)+)) -> BatchAxes {
-                BatchAxes(Given::Each(vec![$($t.into()),+]))
+                BatchAxes(BatchAxesForm::EachChild(vec![$($t.into()),+]))
             }
         }
     };
@@ -78,48 +78,48 @@ impl BatchAxes {
     ///
     /// # Errors
     /// Axes that do not fit the tree: what was given and what the tree has, in words.
-    pub(super) fn of_leaves(&self, structure: &Structure) -> Result<Vec<Option<isize>>, String> {
-        let nodes = structure.children();
+    pub(super) fn leaf_axes(&self, structure: &Structure) -> Result<Vec<Option<isize>>, String> {
+        let nodes = structure.child_counts();
         let mut leaves = vec![];
-        let end = self.spread(&nodes, 0, &mut leaves)?;
+        let end = self.push_leaf_axes(&nodes, 0, &mut leaves)?;
         debug_assert_eq!((end, leaves.len()), (nodes.len(), structure.leaves()));
         Ok(leaves)
     }
 
     /// The only entry, if this is a list of one.
-    pub(super) fn only(&self) -> Option<&BatchAxes> {
+    pub(super) fn single_entry(&self) -> Option<&BatchAxes> {
         match &self.0 {
-            Given::Each(all) if all.len() == 1 => all.first(),
-            Given::All(_) | Given::Each(_) | Given::Tree(..) => None,
+            BatchAxesForm::EachChild(all) if all.len() == 1 => all.first(),
+            BatchAxesForm::AllLeaves(_) | BatchAxesForm::EachChild(_) | BatchAxesForm::LeafAxes(..) => None,
         }
     }
 
     /// Appends the axes of the leaves below the node `at`; returns the index of the node after them. Nodes are in
     /// preorder, each as the number of its children, or [`Structure::LEAF`].
-    fn spread(&self, nodes: &[usize], at: usize, leaves: &mut Vec<Option<isize>>) -> Result<usize, String> {
-        let end = end_of(nodes, at);
-        let is_leaf = |&&node: &&usize| node == Structure::LEAF;
+    fn push_leaf_axes(&self, nodes: &[usize], at: usize, leaves: &mut Vec<Option<isize>>) -> Result<usize, String> {
+        let end = subtree_end(nodes, at);
+        let is_leaf = |&&node: &&usize| node == Structure::LEAF_MARKER;
         let count = nodes[at..end].iter().filter(is_leaf).count();
         match &self.0 {
-            Given::All(axis) => leaves.extend(std::iter::repeat_n(*axis, count)),
-            Given::Tree(own, axes) if own[..] == nodes[at..end] => leaves.extend(axes),
-            Given::Tree(..) => return Err("a tree of axes of another structure".into()),
-            Given::Each(all) => {
+            BatchAxesForm::AllLeaves(axis) => leaves.extend(std::iter::repeat_n(*axis, count)),
+            BatchAxesForm::LeafAxes(own, axes) if own[..] == nodes[at..end] => leaves.extend(axes),
+            BatchAxesForm::LeafAxes(..) => return Err("a tree of axes of another structure".into()),
+            BatchAxesForm::EachChild(all) => {
                 // An `Option` that has a value is no level of its own.
                 let mut node = at;
                 while nodes[node] == 1 && all.len() != 1 {
                     node += 1;
                 }
-                let by_leaf: Option<Vec<Option<isize>>> = all.iter().map(BatchAxes::of_all).collect();
-                if nodes[node] != Structure::LEAF && nodes[node] == all.len() {
+                let by_leaf: Option<Vec<Option<isize>>> = all.iter().map(BatchAxes::common_axis).collect();
+                if nodes[node] != Structure::LEAF_MARKER && nodes[node] == all.len() {
                     let mut next = node + 1;
                     for one in all {
-                        next = one.spread(nodes, next, leaves)?;
+                        next = one.push_leaf_axes(nodes, next, leaves)?;
                     }
                 } else if let Some(axes) = by_leaf.filter(|axes| axes.len() == count) {
                     leaves.extend(axes);
                 } else {
-                    let of = if nodes[node] == Structure::LEAF { 0 } else { nodes[node] };
+                    let of = if nodes[node] == Structure::LEAF_MARKER { 0 } else { nodes[node] };
                     return Err(format!("{} axes for {of} children with {count} arrays", all.len()));
                 }
             }
@@ -128,19 +128,19 @@ impl BatchAxes {
     }
 
     /// The axis that holds for all leaves, if this is one.
-    fn of_all(&self) -> Option<Option<isize>> {
+    fn common_axis(&self) -> Option<Option<isize>> {
         match self.0 {
-            Given::All(axis) => Some(axis),
-            Given::Each(_) | Given::Tree(..) => None,
+            BatchAxesForm::AllLeaves(axis) => Some(axis),
+            BatchAxesForm::EachChild(_) | BatchAxesForm::LeafAxes(..) => None,
         }
     }
 }
 
 /// The index of the node after all nodes below the node `at`.
-fn end_of(nodes: &[usize], at: usize) -> usize {
+fn subtree_end(nodes: &[usize], at: usize) -> usize {
     let (mut end, mut open) = (at, 1);
     while open > 0 {
-        let children = if nodes[end] == Structure::LEAF { 0 } else { nodes[end] };
+        let children = if nodes[end] == Structure::LEAF_MARKER { 0 } else { nodes[end] };
         open = open - 1 + children;
         end += 1;
     }

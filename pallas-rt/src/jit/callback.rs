@@ -1,8 +1,8 @@
 //! Functions of the host as operations of a traced function.
 use super::function::Outcome;
-use super::linear::like;
+use super::linearize::check_matching_leaves;
 use super::trace::{apply_all, is_tracing, type_of};
-use super::traced::client_of;
+use super::traced::common_client;
 use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result, panic_message};
@@ -96,12 +96,12 @@ impl PureCallback {
         let at = Loc::caller();
         let (leaves, templates) = (tree::leaves(args), tree::leaves(results));
         leaves.iter().chain(&templates).try_for_each(|x| x.check().map(drop))?;
-        let client = client_of(&leaves)?;
+        let client = common_client(&leaves)?;
         let takes: Vec<Type> = leaves.iter().map(type_of).collect();
         let gives: Vec<Type> = templates.iter().map(type_of).collect();
         // Compiled functions keep these trees: they have neither elements nor the client's memory.
-        let noted = client.noted();
-        let outline = |x: &Array| Ok(Array::without_elements(x.dtype(), x.shape(), &noted));
+        let noted = client.without_use_count();
+        let outline = |x: &Array| Ok(Array::new_abstract(x.dtype(), x.shape(), &noted));
         let (args, results) = (tree::map(args, outline)?, tree::map(results, outline)?);
         let outline = results.clone();
         let called = move |operands: &[(&Type, &[u8])], gives: &[Type]| {
@@ -113,21 +113,24 @@ impl PureCallback {
                 Ok(made)
             };
             let made = own().map_err(failed)?;
-            let made = like(&outline, &made, gives, "result of a callback", at).map_err(|error| match error {
-                Error::Operation(e) => e.diag,
-                other => failed(other),
-            })?;
+            let made =
+                check_matching_leaves(&outline, &made, gives, "result of a callback", at).map_err(
+                    |error| match error {
+                        Error::Operation(e) => e.diag,
+                        other => failed(other),
+                    },
+                )?;
             made.iter().map(|x| x.to_bytes().map_err(failed)).collect()
         };
-        let function = HostFunction::new(move |operands, gives| apart(|| called(operands, gives)));
+        let function = HostFunction::new(move |operands, gives| run_on_own_thread(|| called(operands, gives)));
         let callback = Callback { function, method: self.vmap_method, takes, gives };
         let is_traced = leaves.iter().any(Array::is_traced) || leaves.is_empty() && is_tracing();
         let made = if is_traced {
             let all: Vec<&Array> = leaves.iter().collect();
-            apply_all(&all, at, |graph, v| graph.push_all(callback, v))?
+            apply_all(&all, at, |graph, v| graph.push_multi_result(callback, v))?
         } else {
             let given = leaves.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
-            let made = self::called(&callback, &given.iter().map(|x| &x[..]).collect::<Vec<_>>(), at)?;
+            let made = self::call_callback(&callback, &given.iter().map(|x| &x[..]).collect::<Vec<_>>(), at)?;
             let made = made.iter().zip(&callback.gives);
             made.map(|(bytes, ty)| client.array_from_bytes(ty.dtype, &ty.shape, bytes)).collect::<Result<_>>()?
         };
@@ -139,7 +142,7 @@ impl PureCallback {
 ///
 /// # Errors
 /// The function's own error, at the line `at` of the call.
-pub(super) fn called(callback: &Callback, operands: &[&[u8]], at: Loc) -> Result<Vec<Vec<u8>>> {
+pub(super) fn call_callback(callback: &Callback, operands: &[&[u8]], at: Loc) -> Result<Vec<Vec<u8>>> {
     callback.call(operands).map_err(|diag| Error::operation(at, diag))
 }
 
@@ -148,7 +151,7 @@ fn failed(why: impl std::fmt::Display) -> Diag {
 }
 
 /// Calls a function on a thread of its own, where nothing is being traced.
-fn apart<T: Send>(f: impl FnOnce() -> Result<T, Diag> + Send) -> Result<T, Diag> {
+fn run_on_own_thread<T: Send>(f: impl FnOnce() -> Result<T, Diag> + Send) -> Result<T, Diag> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("pallas-callback".into());
         let thread = thread.spawn_scoped(scope, f).map_err(failed)?;

@@ -1,13 +1,13 @@
 //! Functions whose values are recomputed in the backward pass.
-use super::function::{Function, Given};
+use super::function::{CallArguments, Function};
 use super::trace::{TracedFunction, apply_all};
-use super::traced::traced;
-use super::transformed::{Transformation, Transformed, boxed};
+use super::traced::trace_function;
+use super::transformed::{Transformation, Transformed, box_call};
 use crate::array::Array;
 use crate::tree::{self, Tree};
 use pallas_device::error::Result;
-pub use pallas_graph::call::Policy;
-use pallas_graph::call::{self, Named};
+pub use pallas_graph::call::CheckpointPolicy;
+use pallas_graph::call::{self, CheckpointName};
 use pallas_ir::Loc;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub fn checkpoint<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<
 /// Option of [`checkpoint()`].
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
-    policy: Policy,
+    policy: CheckpointPolicy,
 }
 
 /// Option of [`checkpoint()`].
@@ -51,8 +51,8 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, Checkpoint> {
     /// assert_eq!(loss(&w, &x)?.to_vec::<f32>()?, [1.0]);
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
-    pub fn policy(self, policy: Policy) -> Self {
-        self.with(|_| Checkpoint { policy })
+    pub fn policy(self, policy: CheckpointPolicy) -> Self {
+        self.map_options(|_| Checkpoint { policy })
     }
 }
 
@@ -60,14 +60,14 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Checkp
     type Out = F::Out;
     type Call = F::Boxed<Result<F::Out>>;
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
-        boxed(f, self, move |f, options, given| call(f, given, options, at))
+        box_call(f, self, move |f, options, given| call_checkpointed(f, given, options, at))
     }
 }
 
 /// Calls the function; if an argument is traced, as an operation that is recomputed in the backward pass.
-fn call<Args: Tree + 'static, F: Function<Args>>(
+fn call_checkpointed<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
-    given: &Given<'_, Args>,
+    given: &CallArguments<'_, Args>,
     options: &Checkpoint,
     at: Loc,
 ) -> Result<F::Out> {
@@ -77,10 +77,10 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     if !args.iter().any(Array::is_traced) {
         return f.call(&tuple);
     }
-    let (out, TracedFunction { graph, captured, .. }, _) = traced(f, &tuple, &args)?;
+    let (out, TracedFunction { graph, captured, .. }, _) = trace_function(f, &tuple, &args)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let call = call::Checkpoint { graph, policy: options.policy.clone() };
-    let results = apply_all(&all, at, |to, v| to.push_all(call, v))?;
+    let results = apply_all(&all, at, |to, v| to.push_multi_result(call, v))?;
     tree::rebuild(&out, results)
 }
 
@@ -94,6 +94,6 @@ pub fn checkpoint_name(x: &Array, name: impl Into<String>) -> Array {
     let name = name.into();
     super::trace::apply(&[x], Loc::caller(), |graph, v| {
         let ty = graph.ty(v[0]).clone();
-        graph.push(Named::new(name, ty), v)
+        graph.push(CheckpointName::new(name, ty), v)
     })
 }

@@ -1,11 +1,11 @@
 //! Functions with a forward-mode derivative of their own.
-use super::control::{Part, sharing};
-use super::custom::without_rule;
-use super::function::{Function, Given, Outcome};
-use super::linear::like;
-use super::rules;
-use super::trace::{Taken, TracedFunction, apply_all, make, trace, type_of};
-use super::traced::traced;
+use super::control_flow::{BodyGraph, share_captured};
+use super::custom_vjp::call_without_rule;
+use super::function::{CallArguments, Function, Outcome};
+use super::linearize::check_matching_leaves;
+use super::recursive_rules;
+use super::trace::{TracedFunction, TracedParameter, apply_all, create_array, trace, type_of};
+use super::traced::trace_function;
 use crate::array::Array;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
@@ -55,36 +55,36 @@ where
     Rule: Fn(&Args, &Args) -> R + Send + Sync + 'static,
     R: Outcome<Tree = (F::Out, F::Out)>,
 {
-    F::boxed(move |given: Given<'_, Args>| {
+    F::boxed(move |given: CallArguments<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
         let name = (at, std::any::type_name::<(F, Rule)>());
-        if let Some(out) = without_rule(&f, &tuple, &args, name)? {
+        if let Some(out) = call_without_rule(&f, &tuple, &args, name)? {
             return Ok(out);
         }
-        let (out, primal, client) = traced(&f, &tuple, &args)?;
-        let gives = primal.graph.gives();
+        let (out, primal, client) = trace_function(&f, &tuple, &args)?;
+        let gives = primal.graph.result_types();
         let types: Vec<Type> = args.iter().map(type_of).collect();
         let floats = args.iter().filter(|x| x.dtype().is_float());
-        let takes: Vec<Taken> = args.iter().chain(floats).map(Taken::like).collect();
-        let _open = rules::open(name);
+        let takes: Vec<TracedParameter> = args.iter().chain(floats).map(TracedParameter::like_array).collect();
+        let _open = recursive_rules::enter_rule(name);
         let both = trace(&client, &takes, |params| {
             let (primals, tangents) = params.split_at(types.len());
             let mut tangents = tangents.iter().cloned();
             let tangent = |ty: &Type| match ty.dtype.is_float() {
                 true => tangents.next().expect("one for each argument of floats"),
-                false => make(&[], at, |graph, _| Ok(graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape))),
+                false => create_array(&[], at, |graph, _| Ok(graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape))),
             };
             let tangents: Vec<Array> = types.iter().map(tangent).collect();
             let (value, tangent) =
                 rule(&tree::rebuild(&tuple, primals.iter().cloned())?, &tree::rebuild(&tuple, tangents)?).tree()?;
-            let mut results = like(&out, &value, &gives, "result of the rule", at)?;
-            let mut tangents = like(&out, &tangent, &gives, "tangent", at)?;
+            let mut results = check_matching_leaves(&out, &value, &gives, "result of the rule", at)?;
+            let mut tangents = check_matching_leaves(&out, &tangent, &gives, "tangent", at)?;
             tangents.retain(|x| x.dtype().is_float());
             results.extend(tangents);
             Ok(results)
         })?;
-        tree::rebuild(&out, call(primal, both, &args, at)?)
+        tree::rebuild(&out, push_jvp_call(primal, both, &args, at)?)
     })
 }
 
@@ -92,11 +92,11 @@ where
 ///
 /// # Errors
 /// Tangents that are not linear in those of the arguments; errors of the device.
-fn call(primal: TracedFunction, rule: TracedFunction, args: &[Array], at: Loc) -> Result<Vec<Array>> {
+fn push_jvp_call(primal: TracedFunction, rule: TracedFunction, args: &[Array], at: Loc) -> Result<Vec<Array>> {
     let results = primal.graph.results.len();
     let takes = args.len() + args.iter().filter(|x| x.dtype().is_float()).count();
     let linear: Vec<bool> = (0..rule.graph.params.len()).map(|i| (args.len()..takes).contains(&i)).collect();
-    if let Some(NotLinear { at, op, ty }) = transform::not_linear(&rule.graph, &linear, results, false) {
+    if let Some(NotLinear { at, op, ty }) = transform::find_nonlinear_result(&rule.graph, &linear, results, false) {
         let message = match op {
             Some(op) => format!("`{op}` makes a stated tangent that is not linear in the tangents"),
             None => format!("a stated tangent of {ty} does not depend on the tangents"),
@@ -104,9 +104,10 @@ fn call(primal: TracedFunction, rule: TracedFunction, args: &[Array], at: Loc) -
         let help = "a tangent is a sum of the arguments' tangents, each times what depends on arguments alone";
         return Err(Error::operation(at, Diag::new("not-linear", At::Op, message, help)));
     }
-    let (graphs, captured) = sharing(vec![Part::of(primal, args.len()), Part::of(rule, takes)]);
+    let (graphs, captured) =
+        share_captured(vec![BodyGraph::from_traced(primal, args.len()), BodyGraph::from_traced(rule, takes)]);
     let [primal, rule] = graphs.try_into().expect("two functions");
     let call = CustomJvp { captured: captured.len(), primal, rule };
     let all: Vec<&Array> = captured.iter().chain(args).collect();
-    apply_all(&all, at, |graph, v| graph.push_all(call, v))
+    apply_all(&all, at, |graph, v| graph.push_multi_result(call, v))
 }

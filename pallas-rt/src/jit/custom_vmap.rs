@@ -1,14 +1,14 @@
 //! Functions with a stated batching rule.
-use super::custom::without_rule;
-use super::function::{Function, Given, Outcome};
-use super::rules;
-use super::trace::{Taken, apply_all, trace_with};
-use super::traced::traced;
+use super::custom_vjp::call_without_rule;
+use super::function::{CallArguments, Function, Outcome};
+use super::recursive_rules;
+use super::trace::{TracedParameter, apply_all, trace_with_value};
+use super::traced::trace_function;
 use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
-use pallas_graph::call::{BatchRule, Batched, CustomVmap};
-use pallas_graph::transform::Refused;
+use pallas_graph::call::{BatchDescription, BatchRule, CustomVmap};
+use pallas_graph::transform::TransformError;
 use pallas_ir::{At, Diag, Loc, Type};
 
 /// A function that states what [`vmap`](super::vmap()) makes of it; `jax.custom_batching.custom_vmap`.
@@ -49,35 +49,35 @@ where
     R: Outcome<Tree = F::Out>,
 {
     let (at, rule) = (Loc::caller(), std::sync::Arc::new(rule));
-    F::boxed(move |given: Given<'_, Args>| {
+    F::boxed(move |given: CallArguments<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
         let name = (at, std::any::type_name::<(F, Rule)>());
-        if let Some(out) = without_rule(&f, &tuple, &args, name)? {
+        if let Some(out) = call_without_rule(&f, &tuple, &args, name)? {
             return Ok(out);
         }
-        let (out, function, client) = traced(&f, &tuple, &args)?;
+        let (out, function, client) = trace_function(&f, &tuple, &args)?;
         // Compiled functions keep these trees: they have neither elements nor the client's memory.
-        let noted = client.noted();
-        let outline = |x: &Array| Ok(Array::without_elements(x.dtype(), x.shape(), &noted));
-        let stated = Stated {
+        let noted = client.without_use_count();
+        let outline = |x: &Array| Ok(Array::new_abstract(x.dtype(), x.shape(), &noted));
+        let stated = StatedBatchingRule {
             rule: rule.clone(),
             args: tree::map(&tuple, outline)?,
             out: tree::map(&out, outline)?,
-            gives: function.graph.gives(),
+            gives: function.graph.result_types(),
             captured: function.captured.len(),
             client: client.clone(),
             name,
         };
-        let rule = BatchRule::new(move |batch| stated.batched(batch));
+        let rule = BatchRule::new(move |batch| stated.trace_for_batch(batch));
         let all: Vec<&Array> = args.iter().chain(&function.captured).collect();
         let call = CustomVmap { graph: function.graph, rule };
-        tree::rebuild(&out, apply_all(&all, at, |graph, v| graph.push_all(call, v))?)
+        tree::rebuild(&out, apply_all(&all, at, |graph, v| graph.push_multi_result(call, v))?)
     })
 }
 
 /// A batching rule, and the trees of the function that it belongs to.
-struct Stated<Args, Out, Rule> {
+struct StatedBatchingRule<Args, Out, Rule> {
     rule: std::sync::Arc<Rule>,
     args: Args,
     out: Out,
@@ -90,7 +90,7 @@ struct Stated<Args, Out, Rule> {
     name: (Loc, &'static str),
 }
 
-impl<Args, Out, Rule, R> Stated<Args, Out, Rule>
+impl<Args, Out, Rule, R> StatedBatchingRule<Args, Out, Rule>
 where
     Args: Tree,
     Out: Tree,
@@ -98,21 +98,28 @@ where
     R: Outcome<Tree = Out>,
 {
     /// Traces the rule for a batch; returns its graph, and for each result, true if it has an axis of examples.
-    fn batched(&self, batch: &Batched) -> std::result::Result<(pallas_graph::Graph, Vec<bool>), Refused> {
+    fn trace_for_batch(
+        &self,
+        batch: &BatchDescription,
+    ) -> std::result::Result<(pallas_graph::Graph, Vec<bool>), TransformError> {
         let at = self.name.0;
         let refused = |error| match error {
-            Error::Operation(e) => Refused { at: e.called, diag: e.diag },
-            other => Refused { at, diag: wrong(other.to_string()) },
+            Error::Operation(e) => TransformError { at: e.called, diag: e.diag },
+            other => TransformError { at, diag: batching_rule_diag(other.to_string()) },
         };
-        let takes: Vec<Taken> = batch.takes.iter().map(|ty| Taken::of_states(ty.clone(), None)).collect();
+        let takes: Vec<TracedParameter> =
+            batch.takes.iter().map(|ty| TracedParameter::with_states(ty.clone(), None)).collect();
         let own = takes.len() - self.captured;
-        let _open = rules::open(self.name);
-        let made = trace_with(&self.client, &takes, |params| {
+        let _open = recursive_rules::enter_rule(self.name);
+        let made = trace_with_value(&self.client, &takes, |params| {
             let args = tree::rebuild(&self.args, params[..own].iter().cloned())?;
             let made = (self.rule)(batch.size, &batch.has[..own], &args).tree()?;
             let [expected, found] = [tree::structure(&self.out), tree::structure(&made)];
             if expected != found {
-                return Err(Error::operation(at, wrong(format!("the rule of {expected} returns {found}"))));
+                return Err(Error::operation(
+                    at,
+                    batching_rule_diag(format!("the rule of {expected} returns {found}")),
+                ));
             }
             let leaves = tree::leaves(&made);
             leaves.iter().try_for_each(|x| x.check().map(drop))?;
@@ -122,13 +129,13 @@ where
         let (has, made): (Vec<bool>, _) = made.map_err(refused)?;
         if !made.captured.is_empty() {
             let message = "the rule of a `custom_vmap` captures an array".to_string();
-            return Err(Refused { at, diag: wrong(message) });
+            return Err(TransformError { at, diag: batching_rule_diag(message) });
         }
         Ok((made.graph, has))
     }
 }
 
-fn wrong(message: String) -> Diag {
+fn batching_rule_diag(message: String) -> Diag {
     let help = "the rule returns the function's result for all examples, and takes every array as an argument";
     Diag::new("custom-vmap", At::Op, message, help)
 }

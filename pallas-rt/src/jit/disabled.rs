@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 thread_local! {
     /// Number of guards that exist on this thread.
-    static GUARDS: Cell<usize> = const { Cell::new(0) };
+    static GUARD_COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A guard: as long as it exists, functions of [`jit`](crate::jit()) that this thread calls run as they are; see
@@ -19,7 +19,7 @@ pub struct JitDisabled {
 
 impl Drop for JitDisabled {
     fn drop(&mut self) {
-        GUARDS.set(GUARDS.get() - 1);
+        GUARD_COUNT.set(GUARD_COUNT.get() - 1);
     }
 }
 
@@ -44,12 +44,13 @@ impl Drop for JitDisabled {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 pub fn disable_jit() -> JitDisabled {
-    GUARDS.set(GUARDS.get() + 1);
+    GUARD_COUNT.set(GUARD_COUNT.get() + 1);
     JitDisabled { _not_send: PhantomData }
 }
 
 /// Returns true if jitted functions run as they are on this thread.
 pub(super) fn is_disabled() -> bool {
-    static ALL: LazyLock<bool> = LazyLock::new(|| std::env::var("PALLAS_DISABLE_JIT").is_ok_and(|value| value == "1"));
-    GUARDS.get() > 0 || *ALL
+    static IS_DISABLED_BY_ENVIRONMENT: LazyLock<bool> =
+        LazyLock::new(|| std::env::var("PALLAS_DISABLE_JIT").is_ok_and(|value| value == "1"));
+    GUARD_COUNT.get() > 0 || *IS_DISABLED_BY_ENVIRONMENT
 }

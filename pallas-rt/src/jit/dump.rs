@@ -1,13 +1,13 @@
 //! Text after each stage, in the folder that `PALLAS_DUMP` names, and the verifier that runs on it.
 use pallas_device::timeline;
-use pallas_graph::{Graph, Made, Watch};
+use pallas_graph::{Graph, StageObserver, StageOutput};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Verifies what each stage makes, and writes it to the folder that `PALLAS_DUMP` names.
-pub(super) struct Watcher {
+pub(super) struct StageWatcher {
     /// The folder, and the number of the compilation.
     dump: Option<(&'static Path, usize)>,
     /// The number of the next text.
@@ -19,22 +19,22 @@ pub(super) struct Watcher {
 }
 
 /// The folder for the texts of graphs and plans; `None` if `PALLAS_DUMP` is not set.
-static DUMPS: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os("PALLAS_DUMP").map(PathBuf::from));
+static DUMP_FOLDER: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os("PALLAS_DUMP").map(PathBuf::from));
 
-impl Watcher {
+impl StageWatcher {
     /// A watcher for the stages of a traced graph, which it writes first.
-    pub(super) fn of(graph: &Graph) -> Watcher {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let dump = DUMPS.as_deref().map(|folder| (folder, NUMBER.fetch_add(1, Relaxed)));
-        let mut watcher = Watcher { dump, next: 0, last: String::new(), began: None };
-        watcher.made("traced", graph);
+    pub(super) fn from_graph(graph: &Graph) -> StageWatcher {
+        static NEXT_COMPILATION: AtomicUsize = AtomicUsize::new(0);
+        let dump = DUMP_FOLDER.as_deref().map(|folder| (folder, NEXT_COMPILATION.fetch_add(1, Relaxed)));
+        let mut watcher = StageWatcher { dump, next: 0, last: String::new(), began: None };
+        watcher.observe_stage("traced", graph);
         watcher
     }
 }
 
-impl Watch for Watcher {
-    fn made(&mut self, stage: &'static str, program: &dyn Made) {
-        timeline::since(self.began, timeline::Kind::Compile, || (stage.into(), String::new()));
+impl StageObserver for StageWatcher {
+    fn observe_stage(&mut self, stage: &'static str, program: &dyn StageOutput) {
+        timeline::record_since(self.began, timeline::SpanKind::Compile, || (stage.into(), String::new()));
         // Random tests also run in release builds, and verify there.
         if cfg!(any(debug_assertions, test)) {
             assert_eq!(program.verify(), Ok(()), "after {stage}:\n{program}");
@@ -50,6 +50,6 @@ impl Watch for Watcher {
                 self.last = text;
             }
         }
-        self.began = timeline::now();
+        self.began = timeline::now_if_recording();
     }
 }

@@ -1,5 +1,5 @@
 //! Functions as files, which run where their Rust code is not known.
-use super::compile::{Compilation, Input};
+use super::compile::{Compilation, CompilationInput};
 use super::program::Program;
 use super::trace::type_of;
 use crate::array::{Array, Client};
@@ -7,7 +7,7 @@ use crate::tree::{self, Tree};
 use pallas_device::JIT_COMPILES;
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::{Call, Callback};
-use pallas_graph::{Graph, Op, file};
+use pallas_graph::{Graph, Op, text_format};
 use pallas_ir::{Loc, Type};
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -46,7 +46,7 @@ pub struct Exported {
     captured: Vec<(Type, Vec<u8>)>,
 }
 
-fn wrong(message: impl Into<String>) -> Error {
+fn export_error(message: impl Into<String>) -> Error {
     Error::File { path: "an exported function".into(), message: message.into() }
 }
 
@@ -56,22 +56,22 @@ impl Exported {
     pub(super) fn new(graph: &Graph, inputs: &[String], outputs: Vec<String>, captured: &[Array]) -> Result<Exported> {
         let calls = |is: &dyn Fn(&Call) -> bool| graph.any_op(&|op| matches!(op, Op::Call(call) if is(call)));
         if calls(&|call| call.mesh().is_some()) {
-            return Err(wrong("a function with a `shard_map`, which runs on its mesh alone, is not saved"));
+            return Err(export_error("a function with a `shard_map`, which runs on its mesh alone, is not saved"));
         }
         if calls(&|call| Callback::of(call).is_some()) {
-            return Err(wrong("a function with a `pure_callback`, which this process alone has, is not saved"));
+            return Err(export_error("a function with a `pure_callback`, which this process alone has, is not saved"));
         }
         // The text form has no constraints on how values are sharded.
-        if graph.any_op(&|op| op.placed().is_some()) {
+        if graph.any_op(&|op| op.sharding_constraint().is_some()) {
             let help = "export the function without `with_sharding_constraint`";
-            return Err(wrong(format!(
+            return Err(export_error(format!(
                 "a function with constraints on how values are sharded is not saved; help: {help}"
             )));
         }
         let bytes = |x: &Array| Ok((type_of(x), x.to_bytes()?));
         Ok(Exported {
-            inputs: inputs.iter().cloned().zip(graph.takes()).collect(),
-            outputs: outputs.into_iter().zip(graph.gives()).collect(),
+            inputs: inputs.iter().cloned().zip(graph.param_types()).collect(),
+            outputs: outputs.into_iter().zip(graph.result_types()).collect(),
             captured: captured.iter().map(bytes).collect::<Result<_>>()?,
             graph: graph.clone(),
         })
@@ -98,7 +98,7 @@ impl Exported {
         for (ty, bytes) in &self.captured {
             body += &format!("captured {ty} {}\n", hex::encode(bytes));
         }
-        body += &file::print(&self.graph);
+        body += &text_format::print(&self.graph);
         format!("{HEADER}\nsha256 {}\n{body}", hash(&body))
     }
 
@@ -110,25 +110,25 @@ impl Exported {
         let (header, rest) = text.split_once('\n').unwrap_or((text, ""));
         if header != HEADER {
             let shown: String = header.chars().take(60).collect();
-            return Err(wrong(format!("it begins with {shown:?}; help: expected {HEADER:?}: export it anew")));
+            return Err(export_error(format!("it begins with {shown:?}; help: expected {HEADER:?}: export it anew")));
         }
         let (line, body) = rest.split_once('\n').unwrap_or((rest, ""));
         if line.strip_prefix("sha256 ") != Some(&hash(body)) {
-            return Err(wrong(
+            return Err(export_error(
                 "its hash is not that of its contents; help: it is damaged or was edited: export it anew",
             ));
         }
-        Exported::of_body(body).map_err(wrong)
+        Exported::parse_body(body).map_err(export_error)
     }
 
     /// Reads the part of a text after its header and hash.
-    pub(super) fn of_body(mut body: &str) -> Result<Exported, String> {
+    pub(super) fn parse_body(mut body: &str) -> Result<Exported, String> {
         let (mut inputs, mut outputs, mut captured) = (vec![], vec![], vec![]);
         while let Some((line, rest)) = body.split_once('\n') {
             let mut words = line.splitn(3, ' ');
             let (name, ty, value) = (words.next(), words.next(), words.next());
             let (Some(name @ ("input" | "output" | "captured")), Some(ty), value) = (name, ty, value) else { break };
-            let ty = file::type_of(ty).ok_or_else(|| format!("`{ty}` is no type"))?;
+            let ty = text_format::parse_type(ty).ok_or_else(|| format!("`{ty}` is no type"))?;
             let value = value.unwrap_or_default();
             let path = || serde_json::from_str::<String>(value).map_err(|e| format!("`{value}` is no path: {e}"));
             match name {
@@ -139,9 +139,9 @@ impl Exported {
             }
             body = rest;
         }
-        let graph = file::parse(body)?;
+        let graph = text_format::parse(body)?;
         let takes: Vec<&Type> = inputs.iter().map(|(_, ty)| ty).chain(captured.iter().map(|(ty, _)| ty)).collect();
-        if graph.takes().iter().ne(takes) || graph.gives().iter().ne(outputs.iter().map(|(_, ty)| ty)) {
+        if graph.param_types().iter().ne(takes) || graph.result_types().iter().ne(outputs.iter().map(|(_, ty)| ty)) {
             return Err("its graph takes or gives other types than it lists".into());
         }
         Ok(Exported { graph, inputs, outputs, captured })
@@ -181,7 +181,7 @@ impl Exported {
         let array = |(ty, bytes): &(Type, Vec<u8>)| client.array_from_bytes(ty.dtype, &ty.shape, bytes);
         let captured = self.captured.iter().map(array).collect::<Result<_>>()?;
         JIT_COMPILES.fetch_add(1, Relaxed);
-        let program = Compilation::new(Input::of_graph(self.graph.clone(), client)).into_program()?;
+        let program = Compilation::new(CompilationInput::from_graph(self.graph.clone(), client)).into_program()?;
         let (inputs, outputs) = (self.inputs.clone(), self.outputs.clone());
         Ok(ExportedFunction { inputs, outputs, captured, client: client.clone(), program })
     }
@@ -224,8 +224,8 @@ impl ExportedFunction {
     /// # Errors
     /// As [`call`](ExportedFunction::call); leaves with other paths than those of the function.
     pub fn call_like<A: Tree, O: Tree>(&self, args: &A, like: &O) -> Result<O> {
-        paths("argument", &tree::paths(args), &self.inputs)?;
-        paths("result", &tree::paths(like), &self.outputs)?;
+        check_paths("argument", &tree::paths(args), &self.inputs)?;
+        check_paths("result", &tree::paths(like), &self.outputs)?;
         let leaves = tree::leaves(args);
         tree::rebuild(like, self.call(&leaves.iter().collect::<Vec<&Array>>())?)
     }
@@ -238,7 +238,7 @@ impl std::fmt::Debug for ExportedFunction {
 }
 
 /// Returns an error if the leaves of a tree have other paths than those of the exported function.
-fn paths(what: &str, given: &[String], known: &[(String, Type)]) -> Result<()> {
+fn check_paths(what: &str, given: &[String], known: &[(String, Type)]) -> Result<()> {
     let known: Vec<&str> = known.iter().map(|(path, _)| &**path).collect();
     if given.iter().map(String::as_str).eq(known.iter().copied()) {
         return Ok(());

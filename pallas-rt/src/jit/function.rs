@@ -48,14 +48,14 @@ pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
     fn call(&self, args: &Args) -> Result<Self::Out>;
     /// Boxes a closure of a call's arguments as a function of references to trees.
     #[doc(hidden)]
-    fn boxed<R: 'static>(f: impl Fn(Given<'_, Args>) -> R + Send + Sync + 'static) -> Self::Boxed<R>;
+    fn boxed<R: 'static>(f: impl Fn(CallArguments<'_, Args>) -> R + Send + Sync + 'static) -> Self::Boxed<R>;
     /// Type of a boxed function that takes its first tree by value: `Box<dyn Fn(A, &B) -> R>`.
     type Donating<R: 'static>: Send + Sync + 'static;
     /// Boxes a function of two parts: `prepare` sees the arguments, then the first argument is dropped, then `run` is
     /// called.
     #[doc(hidden)]
     fn donating<P, R: 'static>(
-        prepare: impl Fn(Given<'_, Args>) -> P + Send + Sync + 'static,
+        prepare: impl Fn(CallArguments<'_, Args>) -> P + Send + Sync + 'static,
         run: impl Fn(P) -> R + Send + Sync + 'static,
     ) -> Self::Donating<R>;
     /// Calls a boxed function with a tuple of its arguments.
@@ -70,19 +70,19 @@ pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
 
 /// The arguments of a call: `flat` makes their leaves and the structure of each, `tuple` a tuple of them.
 #[doc(hidden)]
-pub struct Given<'a, Args> {
+pub struct CallArguments<'a, Args> {
     pub(super) flat: &'a dyn Fn() -> (Vec<Array>, Vec<Structure>),
     pub(super) tuple: &'a dyn Fn() -> Args,
 }
 
-/// Makes a [`Given`] of references to trees.
+/// Makes a [`CallArguments`] of references to trees.
 macro_rules! given {
     ($($a:ident),*) => {
-        Given {
+        CallArguments {
             flat: &|| {
                 let (mut leaves, mut structures) = (vec![], vec![]);
                 $({
-                    let (own, structure) = tree::compared($a);
+                    let (own, structure) = tree::leaves_and_structure($a);
                     leaves.extend(own.into_iter().cloned());
                     structures.push(structure);
                 })*
@@ -107,12 +107,12 @@ macro_rules! functions {
                 self(&args.0, $(&args.$i),*).tree()
             }
             fn boxed<R: 'static>(
-                f: impl Fn(Given<'_, ($First, $($A,)*)>) -> R + Send + Sync + 'static,
+                f: impl Fn(CallArguments<'_, ($First, $($A,)*)>) -> R + Send + Sync + 'static,
             ) -> Self::Boxed<R> {
                 Box::new(move |$first: &$First, $($a: &$A),*| f(given!($first $(, $a)*)))
             }
             fn donating<P, R: 'static>(
-                prepare: impl Fn(Given<'_, ($First, $($A,)*)>) -> P + Send + Sync + 'static,
+                prepare: impl Fn(CallArguments<'_, ($First, $($A,)*)>) -> P + Send + Sync + 'static,
                 run: impl Fn(P) -> R + Send + Sync + 'static,
             ) -> Self::Donating<R> {
                 Box::new(move |$first: $First, $($a: &$A),*| {

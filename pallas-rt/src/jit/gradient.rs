@@ -1,10 +1,10 @@
 //! Gradients of functions of trees.
-use super::argnums::{Arg, Argnums, leaves_of};
-use super::compile::refused;
-use super::function::{Function, Given};
+use super::argnums::{Arg, Argnums, leaf_indices};
+use super::compile::refusal_error;
+use super::function::{CallArguments, Function};
 use super::trace::{TracedFunction, apply_all, type_of};
-use super::traced::traced;
-use super::transformed::{Transformation, Transformed, boxed};
+use super::traced::trace_function;
+use super::transformed::{Transformation, Transformed, box_call};
 use crate::array::Array;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
@@ -115,7 +115,7 @@ where
     type Out = <F::Out as Loss>::Gradient<P::Picked>;
     type Call = F::Boxed<Result<Self::Out>>;
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
-        boxed(f, self, move |f, by, given| gradient(f, given, &by.0, at).map(|(out, gradient)| out.beside(gradient)))
+        box_call(f, self, move |f, by, given| gradient(f, given, &by.0, at).map(|(out, gradient)| out.beside(gradient)))
     }
 }
 
@@ -128,7 +128,7 @@ where
     type Out = (F::Out, P::Picked);
     type Call = F::Boxed<Result<Self::Out>>;
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
-        boxed(f, self, move |f, by, given| gradient(f, given, &by.0, at))
+        box_call(f, self, move |f, by, given| gradient(f, given, &by.0, at))
     }
 }
 
@@ -137,7 +137,7 @@ impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, Grad<P>> {
     /// Chooses the arguments to differentiate by: [`Arg`], or a tuple of up to four of them. The gradient is a tree
     /// like that argument, or a tuple of such trees.
     pub fn argnums<Q: Argnums<Args>>(self, argnums: Q) -> Transformed<Args, F, Grad<Q>> {
-        self.with(|_| Grad(argnums))
+        self.map_options(|_| Grad(argnums))
     }
 }
 
@@ -154,35 +154,35 @@ impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, ValueAndGr
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn argnums<Q: Argnums<Args>>(self, argnums: Q) -> Transformed<Args, F, ValueAndGrad<Q>> {
-        self.with(|_| ValueAndGrad(argnums))
+        self.map_options(|_| ValueAndGrad(argnums))
     }
 }
 
 /// Calls a function; returns its result, and the gradient of the result's first leaf by the chosen arguments.
 fn gradient<Args: Tree + 'static, F: Function<Args>, P: Argnums<Args>>(
     f: &F,
-    given: &Given<'_, Args>,
+    given: &CallArguments<'_, Args>,
     argnums: &P,
     at: Loc,
 ) -> Result<(F::Out, P::Picked)> {
     let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
-    let wrt = leaves_of(&argnums.numbers(), &structures);
-    differentiable(&args, &wrt, at)?;
-    let (out, traced, _) = traced(f, tuple, &args)?;
-    let (outs, gradient) = backward(traced, &args, &wrt, at)?;
+    let wrt = leaf_indices(&argnums.numbers(), &structures);
+    check_differentiable(&args, &wrt, at)?;
+    let (out, traced, _) = trace_function(f, tuple, &args)?;
+    let (outs, gradient) = run_backward(traced, &args, &wrt, at)?;
     Ok((tree::rebuild(&out, outs)?, tree::rebuild(&argnums.picked(tuple), gradient)?))
 }
 
-fn wrong(at: Loc, message: String, help: &str) -> Error {
+fn gradient_error(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("grad", At::Op, message, help))
 }
 
 /// Returns an error if one of the leaves with the indices `wrt` has no derivatives, or if an argument holds an error.
-fn differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<()> {
+fn check_differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<()> {
     args.iter().try_for_each(|x| x.check().map(drop))?;
     let Some(x) = wrt.iter().map(|&i| &args[i]).find(|x| !x.dtype().is_float()) else { return Ok(()) };
     let message = format!("a gradient by an array of {}", type_of(x));
-    Err(wrong(at, message, "gradients are by floating-point arrays: pass others in another argument"))
+    Err(gradient_error(at, message, "gradients are by floating-point arrays: pass others in another argument"))
 }
 
 /// Computes the results of a traced function, and the gradient of the first result by the leaves with the indices
@@ -190,16 +190,16 @@ fn differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<()> {
 ///
 /// # Errors
 /// A first result that is not one number; an operation without derivative; errors of the device.
-fn backward(traced: TracedFunction, args: &[Array], wrt: &[usize], at: Loc) -> Result<(Vec<Array>, Vec<Array>)> {
+fn run_backward(traced: TracedFunction, args: &[Array], wrt: &[usize], at: Loc) -> Result<(Vec<Array>, Vec<Array>)> {
     let TracedFunction { graph, captured, .. } = traced;
-    let result = graph.gives().remove(0);
+    let result = graph.result_types().remove(0);
     if !result.shape.is_empty() || !result.dtype.is_float() {
         let message = format!("the gradient of a function that returns {result}");
-        return Err(wrong(at, message, "return one floating-point number, such as a sum or a mean"));
+        return Err(gradient_error(at, message, "return one floating-point number, such as a sum or a mean"));
     }
     let flags: Vec<bool> = (0..graph.params.len()).map(|i| wrt.contains(&i)).collect();
     let of_first: Vec<bool> = (0..graph.results.len()).map(|i| i == 0).collect();
-    let backward = vjp_of(&graph, &flags, &of_first).map_err(refused)?;
+    let backward = vjp_of(&graph, &flags, &of_first).map_err(refusal_error)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let one = Literal::new(result.dtype, 1.0);
     let mut outs = apply_all(&all, at, |graph, vars| {

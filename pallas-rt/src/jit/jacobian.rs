@@ -1,10 +1,10 @@
 //! Jacobians and Hessians: the derivatives of arrays by every element of arrays, in one call.
-use super::argnums::{Arg, Argnums, leaves_of};
-use super::compile::refused;
-use super::function::{Function, Given};
+use super::argnums::{Arg, Argnums, leaf_indices};
+use super::compile::refusal_error;
+use super::function::{CallArguments, Function};
 use super::trace::{TracedFunction, apply_all, type_of};
-use super::traced::traced;
-use super::transformed::{Transformation, Transformed, boxed};
+use super::traced::trace_function;
+use super::transformed::{Transformation, Transformed, box_call};
 use super::vmap::repeated;
 use crate::array::Array;
 use crate::tree::{self, Mapped, Tree};
@@ -76,7 +76,7 @@ pub fn jacrev<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args
 /// ```
 #[track_caller]
 pub fn hessian<Args: Tree + 'static, F: Function<Args, Out = Array>>(f: F) -> Transformed<Args, F, Jacobian> {
-    Transformed::new(f, Jacobian { mode: JacobianMode::Second, argnums: Arg }, Loc::caller())
+    Transformed::new(f, Jacobian { mode: JacobianMode::ForwardOverReverse, argnums: Arg }, Loc::caller())
 }
 
 /// Options of [`jacfwd()`], [`jacrev()`] and [`hessian()`].
@@ -86,12 +86,12 @@ pub struct Jacobian<P = Arg<0>> {
     argnums: P,
 }
 
-/// The method by which derivatives are computed: `Second` is forward mode over a gradient, for a Hessian.
+/// The method by which derivatives are computed: `ForwardOverReverse` is forward mode over a gradient, for a Hessian.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum JacobianMode {
     Forward,
     Reverse,
-    Second,
+    ForwardOverReverse,
 }
 
 impl<Args, F, P> Transformation<Args, F> for Jacobian<P>
@@ -103,7 +103,7 @@ where
     type Out = P::Jacobians;
     type Call = F::Boxed<Result<P::Jacobians>>;
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
-        boxed(f, self, move |f, options, given| call(f, given, options, at))
+        box_call(f, self, move |f, options, given| compute_jacobians(f, given, options, at))
     }
 }
 
@@ -127,7 +127,7 @@ impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, Jacobian<P
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn argnums<Q: JacobianArgnums<Args, F::Out>>(self, argnums: Q) -> Transformed<Args, F, Jacobian<Q>> {
-        self.with(|Jacobian { mode, .. }| Jacobian { mode, argnums })
+        self.map_options(|Jacobian { mode, .. }| Jacobian { mode, argnums })
     }
 }
 
@@ -158,7 +158,7 @@ macro_rules! tuples {
         impl<Args, Out: Tree, $($P: Argnums<Args>),+> JacobianArgnums<Args, Out> for ($($P,)+) {
             type Jacobians = Mapped<Self::Picked>;
             fn grouped(out: &Out, picked: &Self::Picked, is_second: bool, all: Vec<Array>) -> Result<Self::Jacobians> {
-                if is_second { grouped(picked, picked, all) } else { grouped(out, picked, all) }
+                if is_second { group_leaves(picked, picked, all) } else { group_leaves(out, picked, all) }
             }
         }
     };
@@ -169,7 +169,7 @@ tuples!(P Q R);
 tuples!(P Q R S);
 
 /// Groups arrays in order into a tree like `of` that has a tree like `picked` in place of each leaf.
-fn grouped<T: Tree, P: Tree>(of: &T, picked: &P, outs: Vec<Array>) -> Result<Mapped<P>> {
+fn group_leaves<T: Tree, P: Tree>(of: &T, picked: &P, outs: Vec<Array>) -> Result<Mapped<P>> {
     let count = tree::structure(picked).leaves();
     let mut outs = outs.into_iter();
     let mut one = || tree::rebuild(picked, outs.by_ref().take(count).collect::<Vec<_>>());
@@ -180,27 +180,32 @@ fn grouped<T: Tree, P: Tree>(of: &T, picked: &P, outs: Vec<Array>) -> Result<Map
 }
 
 /// Prepares the second derivatives of a graph's only result by each pair of the parameters `leaves`.
-fn second(graph: &Graph, leaves: &[usize], at: Loc) -> Result<Appends> {
-    let result = graph.gives().remove(0);
+fn prepare_hessian(graph: &Graph, leaves: &[usize], at: Loc) -> Result<AppendJacobians> {
+    let result = graph.result_types().remove(0);
     if !result.shape.is_empty() {
         let message = format!("the second derivatives of a function that returns {result}");
         let help = "return one floating-point number, such as a sum or a mean";
         return Err(Error::operation(at, Diag::new("hessian", At::Op, message, help)));
     }
-    let backward = vjp(graph, &by(graph, leaves)).map_err(refused)?;
+    let backward = vjp(graph, &parameter_mask(graph, leaves)).map_err(refusal_error)?;
     let mut gradient = Graph::default();
-    let mut args: Vec<Var> = graph.takes().into_iter().map(|ty| gradient.param(ty)).collect();
+    let mut args: Vec<Var> = graph.param_types().into_iter().map(|ty| gradient.param(ty)).collect();
     args.push(gradient.literal(Literal::new(result.dtype, 1.0)));
     let found = gradient.inline(&backward, &args).split_off(1);
-    gradient.results = in_order(leaves, found);
-    along_all(&gradient, leaves)
+    gradient.results = order_by_parameters(leaves, found);
+    prepare_forward_jacobian(&gradient, leaves)
 }
 
 /// A closure that appends the Jacobians of a graph's results; it takes variables for the graph's parameters.
-type Appends = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>>;
+type AppendJacobians = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>>;
 
 /// Computes the Jacobians of each array of a function's result by each array of the chosen arguments.
-fn call<Args, F, P>(f: &F, given: &Given<'_, Args>, options: &Jacobian<P>, at: Loc) -> Result<P::Jacobians>
+fn compute_jacobians<Args, F, P>(
+    f: &F,
+    given: &CallArguments<'_, Args>,
+    options: &Jacobian<P>,
+    at: Loc,
+) -> Result<P::Jacobians>
 where
     Args: Tree + 'static,
     F: Function<Args>,
@@ -210,57 +215,57 @@ where
     let name = match mode {
         JacobianMode::Forward => "jacfwd",
         JacobianMode::Reverse => "jacrev",
-        JacobianMode::Second => "hessian",
+        JacobianMode::ForwardOverReverse => "hessian",
     };
     let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    let leaves = leaves_of(&argnums.numbers(), &structures);
+    let leaves = leaf_indices(&argnums.numbers(), &structures);
     let wrong = |message: String, help: &str| Err(Error::operation(at, Diag::new(name, At::Op, message, help)));
     if let Some(x) = leaves.iter().map(|&leaf| &args[leaf]).find(|x| !x.dtype().is_float()) {
         let message = format!("`{name}` by an array of {}", type_of(x));
         return wrong(message, "derivatives are by floating-point arrays: pass others in another argument");
     }
-    let (out, TracedFunction { graph, captured, .. }, _) = traced(f, tuple, &args)?;
-    if let Some((ty, path)) = graph.gives().iter().zip(tree::paths(&out)).find(|(ty, _)| !ty.dtype.is_float()) {
+    let (out, TracedFunction { graph, captured, .. }, _) = trace_function(f, tuple, &args)?;
+    if let Some((ty, path)) = graph.result_types().iter().zip(tree::paths(&out)).find(|(ty, _)| !ty.dtype.is_float()) {
         let of = if path.is_empty() { String::new() } else { format!(" `{path}`") };
         return wrong(format!("`{name}` of a result{of} of {ty}"), "return floating-point arrays alone");
     }
     let append = match mode {
-        JacobianMode::Forward => along_all(&graph, &leaves)?,
-        JacobianMode::Reverse => back_from_all(&graph, &leaves)?,
-        JacobianMode::Second => second(&graph, &leaves, at)?,
+        JacobianMode::Forward => prepare_forward_jacobian(&graph, &leaves)?,
+        JacobianMode::Reverse => prepare_reverse_jacobian(&graph, &leaves)?,
+        JacobianMode::ForwardOverReverse => prepare_hessian(&graph, &leaves, at)?,
     };
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let found = apply_all(&all, at, append)?;
-    P::grouped(&out, &argnums.picked(tuple), *mode == JacobianMode::Second, found)
+    P::grouped(&out, &argnums.picked(tuple), *mode == JacobianMode::ForwardOverReverse, found)
 }
 
 /// For each parameter of a graph, true if it is one of `leaves`.
-fn by(graph: &Graph, leaves: &[usize]) -> Vec<bool> {
+fn parameter_mask(graph: &Graph, leaves: &[usize]) -> Vec<bool> {
     (0..graph.params.len()).map(|i| leaves.contains(&i)).collect()
 }
 
 /// Puts items into the order of the parameters `leaves`; `found` has them in ascending order of the parameters.
-fn in_order<T: Clone>(leaves: &[usize], found: Vec<T>) -> Vec<T> {
+fn order_by_parameters<T: Clone>(leaves: &[usize], found: Vec<T>) -> Vec<T> {
     leaves.iter().map(|leaf| found[leaves.iter().filter(|other| *other < leaf).count()].clone()).collect()
 }
 
 /// Prepares Jacobians by forward mode: for each of the parameters `leaves`, a batch of tangents along all of its
 /// elements.
-fn along_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
-    let gives = graph.gives();
+fn prepare_forward_jacobian(graph: &Graph, leaves: &[usize]) -> Result<AppendJacobians> {
+    let gives = graph.result_types();
     let one = |&leaf: &usize| {
-        let forward = jvp(graph, &by(graph, &[leaf])).map_err(refused)?;
-        let ty = graph.takes().remove(leaf);
+        let forward = jvp(graph, &parameter_mask(graph, &[leaf])).map_err(refusal_error)?;
+        let ty = graph.param_types().remove(leaf);
         let which: Vec<bool> = (0..forward.params.len()).map(|i| i == graph.params.len()).collect();
-        let (forward, has) = batched(&forward, &which, ty.elements()).map_err(refused)?;
+        let (forward, has) = batched(&forward, &which, ty.elements()).map_err(refusal_error)?;
         Ok((forward, has, ty))
     };
     let all = leaves.iter().map(one).collect::<Result<Vec<_>>>()?;
     Ok(Box::new(move |to, vars| {
         let mut by_leaf = vec![];
         for (forward, has, by) in &all {
-            let basis = basis(to, by)?;
+            let basis = one_hot_basis(to, by)?;
             let tangents = to.inline(forward, &[vars, &[basis]].concat()).split_off(gives.len());
             let mut results = vec![];
             for ((v, &has), ty) in tangents.into_iter().zip(&has[gives.len()..]).zip(&gives) {
@@ -276,15 +281,15 @@ fn along_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
 }
 
 /// Prepares Jacobians by reverse mode: for each result, a batch of cotangents from all of its elements.
-fn back_from_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
-    let backward = vjp(graph, &by(graph, leaves)).map_err(refused)?;
-    let takes: Vec<Type> = leaves.iter().map(|&leaf| graph.takes().remove(leaf)).collect();
-    let gives = graph.gives();
+fn prepare_reverse_jacobian(graph: &Graph, leaves: &[usize]) -> Result<AppendJacobians> {
+    let backward = vjp(graph, &parameter_mask(graph, leaves)).map_err(refusal_error)?;
+    let takes: Vec<Type> = leaves.iter().map(|&leaf| graph.param_types().remove(leaf)).collect();
+    let gives = graph.result_types();
     let one = |i: usize| {
         let which: Vec<bool> = (0..backward.params.len()).map(|k| k == graph.params.len() + i).collect();
-        let (mut back, mut has) = batched(&backward, &which, gives[i].elements()).map_err(refused)?;
-        back.results = in_order(leaves, back.results.split_off(gives.len()));
-        Ok((back, in_order(leaves, has.split_off(gives.len()))))
+        let (mut back, mut has) = batched(&backward, &which, gives[i].elements()).map_err(refusal_error)?;
+        back.results = order_by_parameters(leaves, back.results.split_off(gives.len()));
+        Ok((back, order_by_parameters(leaves, has.split_off(gives.len()))))
     };
     let all = (0..gives.len()).map(one).collect::<Result<Vec<(Graph, Vec<bool>)>>>()?;
     Ok(Box::new(move |to, vars| {
@@ -292,7 +297,11 @@ fn back_from_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
         for (i, (back, has)) in all.iter().enumerate() {
             let mut args = vars.to_vec();
             for (k, ty) in gives.iter().enumerate() {
-                args.push(if k == i { basis(to, ty)? } else { to.splat(Literal::new(ty.dtype, 0.0), &ty.shape) });
+                args.push(if k == i {
+                    one_hot_basis(to, ty)?
+                } else {
+                    to.splat(Literal::new(ty.dtype, 0.0), &ty.shape)
+                });
             }
             for ((v, has), by) in to.inline(back, &args).into_iter().zip(has).zip(&takes) {
                 let v = if *has { v } else { repeated(to, v, 0, gives[i].elements())? };
@@ -305,7 +314,7 @@ fn back_from_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
 
 /// One-hot arrays of a type, stacked along a new first axis: for each element an array that is one there and zero
 /// elsewhere.
-fn basis(to: &mut Graph, ty: &Type) -> Result<Var, Diag> {
+fn one_hot_basis(to: &mut Graph, ty: &Type) -> Result<Var, Diag> {
     let n = ty.elements();
     let number = |to: &mut Graph, axis: usize| {
         let iota = Iota { shape: vec![Dim::from(n), Dim::from(n)], axis, dtype: DType::I32 };

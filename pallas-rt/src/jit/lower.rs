@@ -1,10 +1,10 @@
 //! Functions that are traced, printed and compiled before they are called.
-use super::compile::{Compilation, Input};
+use super::compile::{Compilation, CompilationInput};
 use super::export::Exported;
-use super::function::{Function, Given};
-use super::sharded::Declared;
+use super::function::{CallArguments, Function};
+use super::sharded::DeclaredShardings;
 use super::trace::{TracedFunction, type_of};
-use super::traced::{named, traced};
+use super::traced::{parameter_name, trace_function};
 use crate::array::{Array, Client};
 use crate::tree::{self, Outline, Structure, Tree};
 use pallas_device::JIT_COMPILES;
@@ -34,12 +34,12 @@ use std::sync::atomic::Ordering::Relaxed;
 /// # Ok::<(), Error>(())
 /// ```
 pub fn eval_shape<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<F::Out>> {
-    F::boxed(move |given: Given<'_, Args>| {
+    F::boxed(move |given: CallArguments<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        let (out, TracedFunction { graph, .. }, client) = traced(&f, &tuple, &args)?;
-        let without = |ty: &Type| Array::without_elements(ty.dtype, &ty.shape, &client);
-        tree::rebuild(&out, graph.gives().iter().map(without))
+        let (out, TracedFunction { graph, .. }, client) = trace_function(&f, &tuple, &args)?;
+        let without = |ty: &Type| Array::new_abstract(ty.dtype, &ty.shape, &client);
+        tree::rebuild(&out, graph.result_types().iter().map(without))
     })
 }
 
@@ -72,9 +72,9 @@ pub fn eval_shape<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Res
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 pub fn make_jaxpr<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<String>> {
-    F::boxed(move |given: Given<'_, Args>| {
+    F::boxed(move |given: CallArguments<'_, Args>| {
         let tuple = (given.tuple)();
-        let (_, function, _) = traced(&f, &tuple, &tree::leaves(&tuple))?;
+        let (_, function, _) = trace_function(&f, &tuple, &tree::leaves(&tuple))?;
         Ok(function.graph.to_jaxpr(function.captured.len()))
     })
 }
@@ -114,12 +114,12 @@ where
 #[track_caller]
 pub fn lower<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Lowered<Args, F>>> {
     let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| Lowered::of(&f, &given, at))
+    F::boxed(move |given: CallArguments<'_, Args>| Lowered::from_function(&f, &given, at))
 }
 
 /// Starts the compilation of a traced function with these arguments; returns it, and the arrays that the function
 /// captures. `paths` name the arguments in errors.
-fn parts(
+fn start_compilation(
     traced: TracedFunction,
     args: &[Array],
     paths: &[String],
@@ -128,22 +128,24 @@ fn parts(
     let TracedFunction { graph, captured, .. } = traced;
     captured.iter().try_for_each(|x| x.check_client(client, &|| "a captured array".into()))?;
     let own = args.iter().chain(&captured);
-    let (graph, declared) = Declared::of(&graph, own, &|i| named(i, &|| paths.to_vec()))?;
-    let compilation = Compilation::new(Input { declared, ..Input::of_graph(graph.into_owned(), client) });
+    let (graph, declared) =
+        DeclaredShardings::collect_declarations(&graph, own, &|i| parameter_name(i, &|| paths.to_vec()))?;
+    let compilation =
+        Compilation::new(CompilationInput { declared, ..CompilationInput::from_graph(graph.into_owned(), client) });
     // A declaration that cannot be followed is refused here.
-    compilation.sharded()?;
+    compilation.sharded_graph()?;
     Ok((compilation, captured))
 }
 
 impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// Traces a function for these arguments; `at` is the line of the call of `lower`.
-    pub(super) fn of(f: &F, given: &Given<'_, Args>, at: Loc) -> Result<Self> {
+    pub(super) fn from_function(f: &F, given: &CallArguments<'_, Args>, at: Loc) -> Result<Self> {
         let tuple = (given.tuple)();
         let (args, structures) = (given.flat)();
-        let (out, traced, client) = traced(f, &tuple, &args)?;
+        let (out, traced, client) = trace_function(f, &tuple, &args)?;
         let paths = tree::paths(&tuple);
-        let (compilation, captured) = parts(traced, &args, &paths, &client)?;
-        let (outline, types) = (Outline::of(&tuple), args.iter().map(type_of).collect());
+        let (compilation, captured) = start_compilation(traced, &args, &paths, &client)?;
+        let (outline, types) = (Outline::from_tree(&tuple), args.iter().map(type_of).collect());
         let arguments = ArgumentsKind { at, outline, structures, types, paths, client };
         Ok(Lowered { arguments, compilation, captured, out, function: PhantomData })
     }
@@ -154,8 +156,8 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     }
 
     /// Calls `read` with the simplified graph and the plan of each device; returns its result.
-    pub(super) fn planned<R>(&self, read: impl FnOnce(&Graph, &Plan) -> R) -> R {
-        self.compilation.planned(read).expect("it was partitioned as it was lowered")
+    pub(super) fn with_plan<R>(&self, read: impl FnOnce(&Graph, &Plan) -> R) -> R {
+        self.compilation.with_plan(read).expect("it was partitioned as it was lowered")
     }
 
     /// The function as text, in the style of JAX; see [`make_jaxpr`](super::make_jaxpr).
@@ -167,7 +169,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// that it reads and writes, and below them the kernels. `PALLAS_DUMP=FOLDER` writes it for every function that is
     /// compiled. For a function on a mesh it is what each device runs.
     pub fn to_plan(&self) -> String {
-        self.planned(|_, plan| plan.to_string())
+        self.with_plan(|_, plan| plan.to_string())
     }
 
     /// The function as a StableHLO module, text that XLA compiles; see [`Graph::to_stablehlo`], and the list of operations in
@@ -211,10 +213,10 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn inline_kernels(self) -> Result<Self> {
-        let Input { graph, declared, is_donated, client } = self.compilation.input;
+        let CompilationInput { graph, declared, is_donated, client } = self.compilation.input;
         let graph = without_kernels(&graph).map_err(|refused| Error::operation(refused.at, refused.diag))?;
-        let compilation = Compilation::new(Input { graph: graph.into(), declared, is_donated, client });
-        compilation.sharded()?;
+        let compilation = Compilation::new(CompilationInput { graph: graph.into(), declared, is_donated, client });
+        compilation.sharded_graph()?;
         Ok(Lowered { compilation, ..self })
     }
 
@@ -223,8 +225,8 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// # Errors
     /// None that tracing has not found.
     pub fn results(&self) -> Result<F::Out> {
-        let without = |ty: &Type| Array::without_elements(ty.dtype, &ty.shape, &self.compilation.input.client);
-        tree::rebuild(&self.out, self.graph().gives().iter().map(without))
+        let without = |ty: &Type| Array::new_abstract(ty.dtype, &ty.shape, &self.compilation.input.client);
+        tree::rebuild(&self.out, self.graph().result_types().iter().map(without))
     }
 
     /// The function in a form that can be saved, and run where its Rust code is not known.
@@ -252,7 +254,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         JIT_COMPILES.fetch_add(1, Relaxed);
         let Lowered { arguments, compilation, captured, out, .. } = self;
         let program = compilation.into_program()?;
-        Ok(F::boxed(move |given: Given<'_, Args>| {
+        Ok(F::boxed(move |given: CallArguments<'_, Args>| {
             let (args, structures) = (given.flat)();
             arguments.check(&given, &args, &structures)?;
             let all: Vec<&Array> = args.iter().chain(&captured).collect();
@@ -276,7 +278,7 @@ impl ArgumentsKind {
     /// Returns an error that names the leaf if arguments are not of this kind.
     fn check<Args: Tree + 'static>(
         &self,
-        given: &Given<'_, Args>,
+        given: &CallArguments<'_, Args>,
         args: &[Array],
         structures: &[Structure],
     ) -> Result<()> {
@@ -286,7 +288,7 @@ impl ArgumentsKind {
             Err(Error::operation(self.at, Diag::new("lowered", At::Op, message, help)))
         };
         if self.structures != structures
-            && let Some(found) = self.outline.difference(&Outline::of(&(given.tuple)()))
+            && let Some(found) = self.outline.first_difference(&Outline::from_tree(&(given.tuple)()))
         {
             let (path, old, new) = (found.path, found.old, found.new);
             return wrong(format!("argument `{path}` is {new}, the function is compiled for {old}"));
@@ -309,11 +311,11 @@ impl<Args: Tree + 'static, F: Function<Args>> std::fmt::Debug for Lowered<Args, 
 
 /// Number of steps (launches, loops and branches) of the compiled function, for tests.
 #[cfg(test)]
-pub(crate) fn kernels<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<usize>> {
-    F::boxed(move |given: Given<'_, Args>| {
+pub(crate) fn count_steps<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<usize>> {
+    F::boxed(move |given: CallArguments<'_, Args>| {
         let tuple = (given.tuple)();
-        let (_, function, client) = traced(&f, &tuple, &tree::leaves(&tuple))?;
-        let input = Input::of_graph(function.graph, &client);
-        Ok(Compilation::new(input).into_program()?.kernels())
+        let (_, function, client) = trace_function(&f, &tuple, &tree::leaves(&tuple))?;
+        let input = CompilationInput::from_graph(function.graph, &client);
+        Ok(Compilation::new(input).into_program()?.step_count())
     })
 }

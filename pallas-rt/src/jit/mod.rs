@@ -64,111 +64,111 @@
 //!    Those of `OUTERMOST` come last and leave bodies of loops alone, along whose axes programs divide what is carried: `axes`
 //!    makes adjacent axes one that no operation tells apart, so that rows are as long as they can be in every kernel and block
 //!    sizes do not depend on how a shape is written.
-//! 5. **`pallas_graph::fuse`**: `stages` divides long reductions into folds of parts and of what those give; `copies` gives
+//! 5. **`pallas_graph::fuse`**: `stages` divides long reductions into folds of parts and of what those give; `repeat_along_axis` gives
 //!    each reader its own broadcast, and its own short fold behind one; `padded` makes large pads along many axes steps of
 //!    their own; `cluster` decides which equations share a kernel (`order` keeps clusters from depending on each other; each
 //!    program may compute light operands again that others compute as well; `apart` names the reason why an operand's kernel is
 //!    another, for `to_plan`; clusters grow from one value each, so `merge` then makes one of those whose programs have the
 //!    same blocks and read each other's values), `lower` writes each kernel with the `Builder`, on blocks whose sizes follow
-//!    from numbers of the device (`Sizes`; on a CPU, where a program computes a whole block whatever lies inside of the array,
+//!    from numbers of the device (`CallSizes`; on a CPU, where a program computes a whole block whatever lies inside of the array,
 //!    the last one has about as much to do as the others), `plan` orders them (`schedule` makes several orders and takes the
 //!    one that needs the least memory; then `rematerialize` looks for cheap values that wait over the peak, an `exp` for a
 //!    single reader among them, and the graph in which their late readers make them again is planned as well), and `memory`
 //!    decides where values lie: parameters, new memory for results, and regions of one arena, packed greedily by size so that
-//!    values needed at the same time lie apart; what loops and branches need inside is a region of their step. `simplify/steps`
+//!    values needed at the same time lie apart; what loops and branches need inside is a region of their step. `simplify/scan_hoisting`
 //!    leaves in the body of a scan what its carried values need: the rest is computed for all steps at once, before or
 //!    after the loop, and sums of gradients become one product. A scan is one kernel where that can hold its steps
-//!    (`ops/scan/stepped`): they are the innermost axis of the grid, and each program keeps its blocks of what is carried. That
+//!    (`ops/scan/single_kernel`): they are the innermost axis of the grid, and each program keeps its blocks of what is carried. That
 //!    needs a carried block to follow from the same block of the step before, so results are sharded along as many of their
 //!    first axes as allow it; small bodies are one program. Other scans launch the kernels of their body for each step
-//!    (`ops/scan/plan`).
+//!    (`ops/scan/in_place_loop`).
 //! 6. **`jit::program`** runs the plan: on the CPU as one `device::sequence`, actions on slots of memory that take one place in
 //!    the queue (`native`), elsewhere step by step on buffers (`steps`); a GPU gets all launches in one command encoder
-//!    (`device/gpu/commands`), those of loops too: a step copies its number from memory that was uploaded before.
-mod alone;
-mod analysis;
+//!    (`device/gpu/command_encoder`), those of loops too: a step copies its number from memory that was uploaded before.
 mod argnums;
 mod associative;
 mod audit;
-pub(crate) mod axes;
+pub(crate) mod axis_names;
 mod batch_axes;
 mod bounded;
-mod cache;
 mod callback;
 mod checkpoint;
 mod compile;
-mod compiled;
-mod control;
-mod custom;
+mod control_flow;
+mod cost_analysis;
 mod custom_jvp;
+mod custom_root;
+mod custom_vjp;
 mod custom_vmap;
 mod disabled;
 mod dump;
 mod export;
 mod function;
 mod gradient;
-mod hint;
 mod jacobian;
-mod kernel;
-mod linear;
+mod jit_cache;
+mod jit_function;
+mod linearize;
 mod lower;
-mod misses;
-mod page;
+mod op_by_op;
+mod plan_page;
 mod planning;
 mod pmap;
 mod print;
 mod program;
-mod root;
-mod rules;
+mod program_watch;
+mod recursive_rules;
+mod repetition_hint;
+mod retrace_log;
 mod shard_map;
 mod sharded;
 #[cfg(test)]
 mod tests;
 mod trace;
 mod traced;
+mod traced_kernel_call;
 mod transformed;
 mod vmap;
-mod watch;
 
-pub use analysis::MemoryAnalysis;
 pub use argnums::{Arg, Argnums};
 pub use associative::{AssociativeScan, associative_scan};
 pub use audit::{
     Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveTotal, Finding,
-    FindingKind, PatternUse, Severity, Source, audit,
+    FindingKind, PatternUse, Severity, ShardingOrigin, audit,
 };
 pub use batch_axes::BatchAxes;
 pub use bounded::BoundedSize;
 pub use callback::{PureCallback, VmapMethod, pure_callback};
-pub use checkpoint::{Checkpoint, Policy, checkpoint, checkpoint_name};
-pub use compiled::{Jit, jit};
-pub use control::{Scan, cond, fori_loop, scan, switch, while_loop};
-pub use custom::custom_vjp;
-pub(crate) use custom::{Stated, StatedBackward};
+pub use checkpoint::{Checkpoint, CheckpointPolicy, checkpoint, checkpoint_name};
+pub use control_flow::{Scan, cond, fori_loop, scan, switch, while_loop};
+pub use cost_analysis::MemoryAnalysis;
 pub use custom_jvp::custom_jvp;
+pub use custom_root::{Solution, custom_root};
+pub use custom_vjp::custom_vjp;
+pub(crate) use custom_vjp::{BackwardTrace, GradientTrace};
 pub use custom_vmap::custom_vmap;
 pub use disabled::{JitDisabled, disable_jit};
 pub use export::{Exported, ExportedFunction};
 pub use function::{Function, Outcome};
 pub use gradient::{Grad, Loss, ValueAndGrad, grad, value_and_grad};
 pub use jacobian::{Jacobian, JacobianArgnums, hessian, jacfwd, jacrev};
-pub(crate) use kernel::kernel_call;
-pub use linear::{Jvp, LinearMap, jvp, linear_transpose, linearize, vjp};
+pub use jit_function::{Jit, jit};
+pub use linearize::{Jvp, LinearMap, jvp, linear_transpose, linearize, vjp};
 #[cfg(test)]
-pub(crate) use lower::kernels;
+pub(crate) use lower::count_steps;
 pub use lower::{Lowered, eval_shape, lower, make_jaxpr};
-pub use misses::{Miss, MissReason, jit_misses};
 pub use planning::{AxisTraffic, MeshComparison, PlannedCollective, StepPlan};
 pub use pmap::pmap;
-pub use root::{Solution, custom_root};
+pub(crate) use program_watch::{ProgramWatch, WatchedKernel, with_watch};
+pub use retrace_log::{Miss, MissReason, jit_misses};
 pub use shard_map::{ShardMap, shard_map};
-pub(crate) use sharded::division;
+pub(crate) use sharded::mesh_sharding;
 pub use sharded::{
     CollectiveBudget, CollectiveCount, CollectiveUse, Obstacle, Provenance, ProvenanceStep, ShardedValue, Shardings,
     WhyNot, clear_sharding, in_out_shardings, mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as,
     with_sharding_constraint,
 };
-pub(crate) use trace::{apply, innermost_client, is_tracing, make, parts_on_mesh, states};
+pub(crate) use trace::{apply, create_array, innermost_client, is_tracing, states, traced_axis_size};
+pub(crate) use traced_kernel_call::kernel_call;
 pub use transformed::{Transformation, Transformed};
 pub use vmap::{Vmap, vmap};
-pub(crate) use watch::{Seen, Watch, watching};

@@ -6,15 +6,15 @@ mod compare;
 
 pub use compare::MeshComparison;
 
-use super::analysis::{MemoryAnalysis, cost_of, traffic};
-use super::compile::planned;
+use super::compile::with_graph_plan;
+use super::cost_analysis::{MemoryAnalysis, graph_cost, traffic_bytes};
 use super::sharded::Shardings;
 use crate::array::Client;
 use crate::exec::Cost;
 use crate::markup::{bytes_text, seconds_text};
 use crate::sharding::{Mesh, Topology};
 use pallas_device::error::{Error, Result};
-use pallas_graph::call::Runs;
+use pallas_graph::call::RunCount;
 use pallas_graph::fuse::Plan;
 use pallas_graph::mesh::Collective;
 use pallas_graph::{Graph, Op};
@@ -105,34 +105,34 @@ impl Shardings {
     pub fn plan(&self, topology: &Topology) -> Result<StepPlan> {
         let at = Loc::caller();
         topology.verify(self.mesh()).map_err(|diag| Error::operation(at, diag))?;
-        Ok(StepPlan::of(self.local(), self.mesh(), topology))
+        Ok(StepPlan::from_local_graph(self.device_graph(), self.mesh(), topology))
     }
 
     /// The memory that a call takes on each device; see [`Lowered::memory_analysis`](crate::transform::Lowered::memory_analysis).
     pub fn memory_analysis(&self) -> MemoryAnalysis {
-        planned(self.local(), &Client::cpu(), MemoryAnalysis::of)
+        with_graph_plan(self.device_graph(), &Client::cpu(), MemoryAnalysis::from_plan)
     }
 }
 
 /// The collectives that were found in a graph so far.
-struct Found<'t> {
+struct CollectiveCosts<'t> {
     topology: &'t Topology,
     collectives: Vec<PlannedCollective>,
     unknown_loops: usize,
 }
 
-impl Found<'_> {
+impl CollectiveCosts<'_> {
     /// Adds the collectives of a graph that runs `times` times.
-    fn graph(&mut self, graph: &Graph, times: usize) {
+    fn add_graph(&mut self, graph: &Graph, times: usize) {
         for e in &graph.equations {
             match &e.op {
-                Op::Collective(op) if op.communicates() => self.exchange(op, graph.ty(e.args[0]), times, e.loc),
+                Op::Collective(op) if op.communicates() => self.add_collective(op, graph.ty(e.args[0]), times, e.loc),
                 Op::Call(call) => {
-                    let runs = call.runs();
-                    self.unknown_loops += usize::from(runs.iter().any(|(runs, _)| *runs == Runs::Unknown));
+                    let runs = call.graphs_with_run_counts();
+                    self.unknown_loops += usize::from(runs.iter().any(|(runs, _)| *runs == RunCount::Unknown));
                     for (runs, graph) in runs {
-                        let steps = if let Runs::Times(steps) = runs { steps } else { 1 };
-                        self.graph(graph, times.saturating_mul(steps));
+                        let steps = if let RunCount::Times(steps) = runs { steps } else { 1 };
+                        self.add_graph(graph, times.saturating_mul(steps));
                     }
                 }
                 _ => {}
@@ -141,13 +141,13 @@ impl Found<'_> {
     }
 
     /// Adds a collective that runs `times` times.
-    fn exchange(&mut self, op: &Collective, operand: &Type, times: usize, at: Loc) {
+    fn add_collective(&mut self, op: &Collective, operand: &Type, times: usize, at: Loc) {
         self.collectives.push(PlannedCollective {
             name: op.name(),
             axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
             times,
             bytes: op.bytes_sent(operand).saturating_mul(times),
-            seconds: self.topology.seconds(op, operand) * times as f64,
+            seconds: self.topology.collective_seconds(op, operand) * times as f64,
             at,
         });
     }
@@ -155,22 +155,22 @@ impl Found<'_> {
 
 impl StepPlan {
     /// The cost of the graph that every device of a mesh runs, on a topology that fits the mesh.
-    pub(super) fn of(local: &Graph, mesh: &Arc<Mesh>, topology: &Topology) -> StepPlan {
-        planned(local, &Client::cpu(), |graph, plan| StepPlan::of_planned(graph, plan, mesh, topology))
+    pub(super) fn from_local_graph(local: &Graph, mesh: &Arc<Mesh>, topology: &Topology) -> StepPlan {
+        with_graph_plan(local, &Client::cpu(), |graph, plan| StepPlan::from_planned_graph(graph, plan, mesh, topology))
     }
 
     /// The cost of a simplified graph that every device runs by this plan.
-    fn of_planned(graph: &Graph, plan: &Plan, mesh: &Arc<Mesh>, topology: &Topology) -> StepPlan {
-        let mut found = Found { topology, collectives: vec![], unknown_loops: 0 };
-        found.graph(graph, 1);
-        let params: Vec<usize> = graph.takes().iter().map(Type::bytes).collect();
-        let work = Cost { bytes_accessed: traffic(plan, &params), ..cost_of(graph, true) };
+    fn from_planned_graph(graph: &Graph, plan: &Plan, mesh: &Arc<Mesh>, topology: &Topology) -> StepPlan {
+        let mut found = CollectiveCosts { topology, collectives: vec![], unknown_loops: 0 };
+        found.add_graph(graph, 1);
+        let params: Vec<usize> = graph.param_types().iter().map(Type::bytes).collect();
+        let work = Cost { bytes_accessed: traffic_bytes(plan, &params), ..graph_cost(graph, true) };
         StepPlan {
             mesh: mesh.clone(),
             work,
             compute_seconds: work.roofline_seconds(topology.flops(), topology.memory_bandwidth()),
             collectives: found.collectives,
-            memory: MemoryAnalysis::of(graph, plan),
+            memory: MemoryAnalysis::from_plan(graph, plan),
             memory_limit: topology.memory_bytes(),
             unknown_loops: found.unknown_loops,
         }
@@ -221,7 +221,7 @@ impl StepPlan {
 }
 
 /// The sizes of a mesh's axes: `data 8, model 4`.
-fn axes(mesh: &Mesh) -> String {
+fn axis_sizes_text(mesh: &Mesh) -> String {
     (0..mesh.rank()).map(|axis| format!("{} {}", mesh.name(axis), mesh.size(axis))).collect::<Vec<_>>().join(", ")
 }
 
@@ -230,7 +230,7 @@ impl fmt::Display for StepPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MemoryAnalysis { argument_bytes, output_bytes, temporary_bytes, .. } = &self.memory;
         let [arguments, results, arena] = [argument_bytes, output_bytes, temporary_bytes].map(|&n| bytes_text(n));
-        writeln!(f, "mesh {} ({} devices)", axes(&self.mesh), self.mesh.devices())?;
+        writeln!(f, "mesh {} ({} devices)", axis_sizes_text(&self.mesh), self.mesh.device_count())?;
         let fits = if self.fits() { "" } else { ": more than a device has" };
         let memory = bytes_text(self.memory_bytes());
         writeln!(f, "memory of a device {memory}{fits} (arguments {arguments}, results {results}, arena {arena})")?;

@@ -1,11 +1,11 @@
 //! Functions that every device calls on its element of the arguments' first axis.
-use super::axes;
-use super::compiled::Jit;
-use super::function::{Function, Given};
-use super::shard_map::{Body, Manual, wrong};
-use super::trace::{Taken, type_of};
-use super::traced::client_of;
-use super::transformed::{Transformation, Transformed, boxed};
+use super::axis_names;
+use super::function::{CallArguments, Function};
+use super::jit_function::Jit;
+use super::shard_map::{ManualAxes, ShardMapBody, shard_map_error};
+use super::trace::{TracedParameter, type_of};
+use super::traced::common_client;
+use super::transformed::{Transformation, Transformed, box_call};
 use crate::sharding::{DimSharding, Mesh, Sharding};
 use crate::tree::{self, Tree};
 use pallas_device::error::Result;
@@ -44,40 +44,40 @@ where
     F: Function<Args>,
 {
     let at = Loc::caller();
-    let each = Transformed::<Args, F, Each>::new(f, Each { mesh: mesh.clone() }, at);
+    let each = Transformed::<Args, F, UncompiledPmap>::new(f, UncompiledPmap { mesh: mesh.clone() }, at);
     Transformed::<Args, _, Jit>::new(each, Jit::default(), at).into_fn()
 }
 
 /// The transformation of [`pmap`] without compilation.
 #[derive(Clone)]
-struct Each {
+struct UncompiledPmap {
     mesh: Arc<Mesh>,
 }
 
-impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Each {
+impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for UncompiledPmap {
     type Out = F::Out;
     type Call = F::Boxed<Result<F::Out>>;
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
-        boxed(f, self, move |f, options, given| call(f, given, &options.mesh, at))
+        box_call(f, self, move |f, options, given| call_on_devices(f, given, &options.mesh, at))
     }
 }
 
 /// Calls `f` on each device, with its element of the arguments' first axis.
-fn call<Args: Tree + 'static, F: Function<Args>>(
+fn call_on_devices<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
-    given: &Given<'_, Args>,
+    given: &CallArguments<'_, Args>,
     mesh: &Arc<Mesh>,
     at: Loc,
 ) -> Result<F::Out> {
     let tuple = (given.tuple)();
     let (args, _) = (given.flat)();
-    let client = client_of(&args)?;
-    if axes::manual().is_some() {
+    let client = common_client(&args)?;
+    if axis_names::manual_axes().is_some() {
         let help = "call a `shard_map` there, along axes that the outer one leaves";
-        return Err(wrong(at, "a `pmap` inside of a `shard_map`".into(), help));
+        return Err(shard_map_error(at, "a `pmap` inside of a `shard_map`".into(), help));
     }
-    let manual = Manual::new(mesh, None, at)?;
-    let n = mesh.devices();
+    let manual = ManualAxes::new(mesh, None, at)?;
+    let n = mesh.device_count();
     let along_first = |rank: usize| {
         let mut sharding = Sharding::replicated(rank);
         sharding.dims[0] = DimSharding::closed(mesh.axes());
@@ -88,28 +88,28 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
         let ty = type_of(x);
         if ty.shape.first() != Some(&n) {
             let message = format!("argument `{path}` of {ty} on {n} devices");
-            return Err(wrong(at, message, "its first axis has an element for each device of the mesh"));
+            return Err(shard_map_error(at, message, "its first axis has an element for each device of the mesh"));
         }
         let sharding = along_first(ty.shape.len());
         let element = Type::new(ty.dtype, &ty.shape[1..]);
-        inside.push(Taken::of_states(element, Some(states_of(&sharding, mesh))));
+        inside.push(TracedParameter::with_states(element, Some(states_of(&sharding, mesh))));
         takes.push(sharding);
     }
-    let (out, mut body) = Body::trace(f, &tuple, &inside, &manual, &client, at)?;
-    body.graph = of_blocks(&body.graph, args.len());
-    let gives = body.graph.gives().iter().map(|ty| along_first(ty.shape.len())).collect();
+    let (out, mut body) = ShardMapBody::trace(f, &tuple, &inside, &manual, &client, at)?;
+    body.graph = wrap_for_blocks(&body.graph, args.len());
+    let gives = body.graph.result_types().iter().map(|ty| along_first(ty.shape.len())).collect();
     tree::rebuild(&out, body.call(takes, gives, &args, &manual, at)?)
 }
 
 /// Wraps the graph of a function of one element into one of blocks: its first `args` parameters, and all results, get a
 /// first axis of extent 1.
-fn of_blocks(graph: &Graph, args: usize) -> Graph {
+fn wrap_for_blocks(graph: &Graph, args: usize) -> Graph {
     let mut to = Graph::default();
     let reshaped = |to: &mut Graph, v: Var, shape: &[usize]| {
         let op = Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() };
         to.push(StructuralOp::from(op), &[v]).expect("as many elements")
     };
-    let params: Vec<Var> = (graph.takes().into_iter().enumerate())
+    let params: Vec<Var> = (graph.param_types().into_iter().enumerate())
         .map(|(i, ty)| match i < args {
             true => {
                 let block = to.param(Type::new(ty.dtype, [&[1], &ty.shape[..]].concat()));

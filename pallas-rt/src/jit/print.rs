@@ -1,5 +1,5 @@
 //! Arrays that are printed when a function runs, also when the function was traced.
-use super::trace::{is_tracing, make, type_of};
+use super::trace::{create_array, is_tracing, type_of};
 use crate::array::{Array, Client};
 use pallas_device::error::Result;
 use pallas_graph::call::Print;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 /// Lines that were printed, for tests.
 #[cfg(test)]
-pub(super) static SHOWN: Mutex<Vec<String>> = Mutex::new(vec![]);
+pub(super) static PRINTED_LINES: Mutex<Vec<String>> = Mutex::new(vec![]);
 
 impl Array {
     /// Shows the array on standard error, with the caller's line and a label; `jax.debug.print`.
@@ -33,10 +33,10 @@ impl Array {
         let (at, print) = (Loc::caller(), Print { label: label.into(), batches: vec![] });
         if is_tracing() {
             // The result stands for the effect, which is part of the function from now on.
-            let _ = make(&[self], at, |graph, v| graph.push(print, v));
+            let _ = create_array(&[self], at, |graph, v| graph.push(print, v));
         } else if let Ok(buffer) = self.buffer() {
             // Elements that cannot be read are reported where the array is used.
-            let _ = buffer.contents().and_then(|bytes| show(&print, &type_of(self), &bytes, at));
+            let _ = buffer.contents().and_then(|bytes| print_elements(&print, &type_of(self), &bytes, at));
         }
     }
 }
@@ -45,14 +45,14 @@ impl Array {
 ///
 /// # Errors
 /// No memory.
-pub(super) fn show(print: &Print, ty: &Type, bytes: &[u8], at: Loc) -> Result<()> {
+pub(super) fn print_elements(print: &Print, ty: &Type, bytes: &[u8], at: Loc) -> Result<()> {
     let own = Type::new(ty.dtype, &ty.shape[print.batches.len()..]);
     let size = own.elements() * ty.dtype.bytes();
     for i in 0..print.batches.iter().product::<usize>() {
         let x = Client::cpu().array_from_bytes(own.dtype, &own.shape, &bytes[i * size..(i + 1) * size])?;
         let line = format!("{at}: {} = {x}", print.label);
         #[cfg(test)]
-        SHOWN.lock().push(line.clone());
+        PRINTED_LINES.lock().push(line.clone());
         pallas_codegen::interp::print(&[line]);
     }
     Ok(())

@@ -1,15 +1,15 @@
 //! Functions of blocks, which every device of a mesh runs.
-use super::axes::{self, AxisNames};
-use super::function::{Function, Given};
-use super::trace::{Taken, TracedFunction, apply_all, states as array_states, type_of};
-use super::traced::{client_of, traced_as};
-use super::transformed::{Transformation, Transformed, boxed};
+use super::axis_names::{self, AxisNames};
+use super::function::{CallArguments, Function};
+use super::trace::{TracedFunction, TracedParameter, apply_all, states as array_states, type_of};
+use super::traced::{common_client, trace_function_as};
+use super::transformed::{Transformation, Transformed, box_call};
 use crate::array::{Array, Client};
 use crate::sharding::{Mesh, NamedSharding, PartitionSpec, Sharding};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
-use pallas_graph::manual::{finished, states_of};
-use pallas_graph::mesh::{State, States, invariant};
+use pallas_graph::manual::{cast_graph_results, states_of};
+use pallas_graph::mesh::{AxisStates, ManualAxisState, invariant};
 use pallas_graph::{Graph, call};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, ShardMap> {
     /// ```
     pub fn axis_names(self, axes: impl AxisNames) -> Self {
         let names = axes.names().into_iter().map(String::from).collect();
-        self.with(|options| ShardMap { axis_names: Some(names), ..options })
+        self.map_options(|options| ShardMap { axis_names: Some(names), ..options })
     }
 }
 
@@ -108,12 +108,12 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for ShardM
     type Out = F::Out;
     type Call = F::Boxed<Result<F::Out>>;
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
-        boxed(f, self, move |f, options, given| call(f, given, options, at))
+        box_call(f, self, move |f, options, given| call_on_blocks(f, given, options, at))
     }
 }
 
 /// A mesh, and the axes along which the body of a `shard_map` is manual.
-pub(super) struct Manual {
+pub(super) struct ManualAxes {
     pub mesh: Arc<Mesh>,
     /// By axis, true if the body is manual along it.
     pub axes: Vec<bool>,
@@ -121,20 +121,20 @@ pub(super) struct Manual {
     around: Vec<bool>,
 }
 
-impl Manual {
+impl ManualAxes {
     /// Makes a body manual along the axes with these names; without names, along all axes that no body around is manual
     /// along.
     ///
     /// # Errors
     /// No axis; one that the mesh does not have; a call inside of a body on another mesh, or of one that is manual
     /// along the axis already.
-    pub(super) fn new(mesh: &Arc<Mesh>, names: Option<&[String]>, at: Loc) -> Result<Manual> {
-        let around = match axes::manual() {
+    pub(super) fn new(mesh: &Arc<Mesh>, names: Option<&[String]>, at: Loc) -> Result<ManualAxes> {
+        let around = match axis_names::manual_axes() {
             None => vec![false; mesh.rank()],
             Some((other, around)) if other == *mesh => around,
             Some((other, _)) => {
                 let message = format!("a `shard_map` on {mesh} inside of one on {other}");
-                return Err(wrong(
+                return Err(shard_map_error(
                     at,
                     message,
                     "both are on one mesh: the inner one along axes that the outer one leaves",
@@ -146,25 +146,25 @@ impl Manual {
             let axis = usize::from(mesh.find(name).map_err(|diag| Error::operation(at, diag))?.id);
             if around[axis] {
                 let message = format!("a `shard_map` along axis `{name}` inside of one that is manual along it");
-                return Err(wrong(at, message, "arrays are blocks along that axis already: name other axes"));
+                return Err(shard_map_error(at, message, "arrays are blocks along that axis already: name other axes"));
             }
             axes[axis] = true;
         }
         if axes.contains(&true) {
-            return Ok(Manual { mesh: mesh.clone(), axes, around });
+            return Ok(ManualAxes { mesh: mesh.clone(), axes, around });
         }
         Err(match around.contains(&true) {
             true => {
                 let message = "a `shard_map` inside of one that is manual along all axes".into();
-                wrong(at, message, "make the outer one manual along some axes alone: `axis_names`")
+                shard_map_error(at, message, "make the outer one manual along some axes alone: `axis_names`")
             }
-            false => wrong(at, "a `shard_map` that is manual along no axis".into(), "name one axis at least"),
+            false => shard_map_error(at, "a `shard_map` that is manual along no axis".into(), "name one axis at least"),
         })
     }
 
     /// The states of a block of an array under a sharding. Along axes of bodies around this one, they are the states of
     /// the array.
-    fn states_of(&self, sharding: &Sharding, array: Option<States>) -> States {
+    fn block_states(&self, sharding: &Sharding, array: Option<AxisStates>) -> AxisStates {
         let mut states = states_of(sharding, &self.mesh);
         let array = array.unwrap_or_else(|| invariant(&self.mesh));
         let around = (0..states.len()).filter(|&axis| self.around[axis]);
@@ -174,11 +174,11 @@ impl Manual {
 
     /// The sharding that a spec states for an array of a type; an error if it is open, has a priority or names another
     /// axis.
-    fn sharded(&self, spec: &PartitionSpec, ty: &Type, at: Loc) -> Result<Sharding> {
-        let sharding = NamedSharding::new(&self.mesh, spec.clone()).of(ty, at)?;
+    fn sharding_of_spec(&self, spec: &PartitionSpec, ty: &Type, at: Loc) -> Result<Sharding> {
+        let sharding = NamedSharding::new(&self.mesh, spec.clone()).sharding_of_type(ty, at)?;
         if sharding.dims.iter().any(|dim| dim.open || dim.priority.is_some()) {
             let message = "an open dimension or a priority in a spec".into();
-            return Err(wrong(at, message, "blocks are sharded as the spec says"));
+            return Err(shard_map_error(at, message, "blocks are sharded as the spec says"));
         }
         let all = sharding.dims.iter().flat_map(|dim| &dim.axes).chain(&sharding.replicated).chain(&sharding.unreduced);
         let automatic = all.map(|axis| usize::from(axis.id)).find(|&axis| !self.axes[axis]);
@@ -192,30 +192,30 @@ impl Manual {
                      `with_sharding_constraint`"
                 ),
             };
-            return Err(wrong(at, message, &help));
+            return Err(shard_map_error(at, message, &help));
         }
         Ok(sharding)
     }
 }
 
-pub(super) fn wrong(at: Loc, message: String, help: &str) -> Error {
+pub(super) fn shard_map_error(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("shard_map", At::Op, message, help))
 }
 
 /// Traces `f` as the body of a `shard_map`, and calls it on the blocks of the arguments.
-fn call<Args: Tree + 'static, F: Function<Args>>(
+fn call_on_blocks<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
-    given: &Given<'_, Args>,
+    given: &CallArguments<'_, Args>,
     options: &ShardMap,
     at: Loc,
 ) -> Result<F::Out> {
-    let manual = &Manual::new(&options.mesh, options.axis_names.as_deref(), at)?;
+    let manual = &ManualAxes::new(&options.mesh, options.axis_names.as_deref(), at)?;
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
-    let client = client_of(&args)?;
-    let (takes, inside) = blocks(&args, &structures, &tree::paths(&tuple), manual, &options.in_specs, at)?;
-    let (out, body) = Body::trace(f, &tuple, &inside, manual, &client, at)?;
-    let gives = body.gives(&|| tree::paths(&out), manual, &options.out_specs, at)?;
+    let client = common_client(&args)?;
+    let (takes, inside) = block_parameters(&args, &structures, &tree::paths(&tuple), manual, &options.in_specs, at)?;
+    let (out, body) = ShardMapBody::trace(f, &tuple, &inside, manual, &client, at)?;
+    let gives = body.result_shardings(&|| tree::paths(&out), manual, &options.out_specs, at)?;
     tree::rebuild(&out, body.call(takes, gives, &args, manual, at)?)
 }
 
@@ -223,14 +223,14 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
 ///
 /// # Errors
 /// Another number of specs than arguments; a spec that an argument cannot have; dimensions that are not sharded evenly.
-fn blocks(
+fn block_parameters(
     args: &[Array],
     structures: &[tree::Structure],
     paths: &[String],
-    manual: &Manual,
+    manual: &ManualAxes,
     in_specs: &[PartitionSpec],
     at: Loc,
-) -> Result<(Vec<Sharding>, Vec<Taken>)> {
+) -> Result<(Vec<Sharding>, Vec<TracedParameter>)> {
     let leaves: Vec<usize> = structures.iter().map(tree::Structure::leaves).collect();
     let specs: Vec<&PartitionSpec> = match in_specs {
         [spec] => vec![spec; args.len()],
@@ -240,35 +240,39 @@ fn blocks(
         specs if specs.len() == args.len() => specs.iter().collect(),
         specs => {
             let message = format!("{} specs for {} arguments of {} arrays", specs.len(), leaves.len(), args.len());
-            return Err(wrong(at, message, "one for all, one for each argument, or one for each of their arrays"));
+            return Err(shard_map_error(
+                at,
+                message,
+                "one for all, one for each argument, or one for each of their arrays",
+            ));
         }
     };
     let (mut takes, mut inside) = (vec![], vec![]);
     for ((x, spec), path) in args.iter().zip(specs).zip(paths) {
         let ty = type_of(x);
-        let sharding = manual.sharded(spec, &ty, at)?;
-        let uneven = ty.shape.iter().zip(sharding.parts()).position(|(&n, parts)| !n.is_multiple_of(parts));
+        let sharding = manual.sharding_of_spec(spec, &ty, at)?;
+        let uneven = ty.shape.iter().zip(sharding.blocks_per_dim()).position(|(&n, parts)| !n.is_multiple_of(parts));
         if let Some(dim) = uneven {
-            let (n, parts) = (ty.shape[dim], sharding.parts()[dim]);
+            let (n, parts) = (ty.shape[dim], sharding.blocks_per_dim()[dim]);
             let message = format!("dimension {dim} of argument `{path}` of {ty} in {parts} blocks");
-            return Err(wrong(at, message, &format!("pad it: {n} is no multiple of {parts}")));
+            return Err(shard_map_error(at, message, &format!("pad it: {n} is no multiple of {parts}")));
         }
-        let block = Type::new(ty.dtype, sharding.local(&ty.shape));
-        inside.push(Taken::of_states(block, Some(manual.states_of(&sharding, array_states(x)))));
+        let block = Type::new(ty.dtype, sharding.local_shape(&ty.shape));
+        inside.push(TracedParameter::with_states(block, Some(manual.block_states(&sharding, array_states(x)))));
         takes.push(sharding);
     }
     Ok((takes, inside))
 }
 
 /// A traced body of a `shard_map`.
-pub(super) struct Body {
+pub(super) struct ShardMapBody {
     pub graph: Graph,
     captured: Vec<Array>,
     /// By result, its states along the axes of the mesh.
-    states: Vec<States>,
+    states: Vec<AxisStates>,
 }
 
-impl Body {
+impl ShardMapBody {
     /// Traces a function of blocks with the parameters `inside`; returns the body, and the function's result, of which
     /// only the structure matters.
     ///
@@ -277,16 +281,16 @@ impl Body {
     pub(super) fn trace<Args: Tree + 'static, F: Function<Args>>(
         f: &F,
         tuple: &Args,
-        inside: &[Taken],
-        manual: &Manual,
+        inside: &[TracedParameter],
+        manual: &ManualAxes,
         client: &Client,
         at: Loc,
-    ) -> Result<(F::Out, Body)> {
-        let binding = axes::bind(&manual.mesh, &manual.axes, at)?;
-        let (out, TracedFunction { graph, captured, states }) = traced_as(f, tuple, inside, client)?;
+    ) -> Result<(F::Out, ShardMapBody)> {
+        let binding = axis_names::bind_axes(&manual.mesh, &manual.axes, at)?;
+        let (out, TracedFunction { graph, captured, states }) = trace_function_as(f, tuple, inside, client)?;
         drop(binding);
         let states = states.into_iter().flatten().collect();
-        Ok((out, Body { graph, captured, states }))
+        Ok((out, ShardMapBody { graph, captured, states }))
     }
 
     /// Calls the body on the blocks of `args` on each device; `takes` and `gives` are the shardings of arguments and
@@ -299,55 +303,58 @@ impl Body {
         mut takes: Vec<Sharding>,
         gives: Vec<Sharding>,
         args: &[Array],
-        manual: &Manual,
+        manual: &ManualAxes,
         at: Loc,
     ) -> Result<Vec<Array>> {
-        let Manual { mesh, axes, .. } = manual;
+        let ManualAxes { mesh, axes, .. } = manual;
         let given = gives.iter().zip(&self.states);
-        let named: Vec<States> = given.map(|(sharding, own)| manual.states_of(sharding, Some(own.clone()))).collect();
-        finished(&mut self.graph, mesh, &self.states, &named).map_err(|(i, axis)| {
+        let named: Vec<AxisStates> =
+            given.map(|(sharding, own)| manual.block_states(sharding, Some(own.clone()))).collect();
+        cast_graph_results(&mut self.graph, mesh, &self.states, &named).map_err(|(i, axis)| {
             let message = format!("result {i} is {} over axis `{}`", self.states[i][axis].name(), mesh.name(axis));
-            wrong(at, message, "combine it: `psum`")
+            shard_map_error(at, message, "combine it: `psum`")
         })?;
         takes.extend(self.captured.iter().map(|x| Sharding::replicated(x.shape().len())));
         let map = call::ShardMap { mesh: mesh.clone(), manual: axes.clone(), takes, gives, body: self.graph };
         let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
-        apply_all(&all, at, |graph, v| graph.push_all(map, v))
+        apply_all(&all, at, |graph, v| graph.push_multi_result(map, v))
     }
 
     /// The shardings of the results by `specs`: one spec for all, or one for each.
-    fn gives(
+    fn result_shardings(
         &self,
         paths: &dyn Fn() -> Vec<String>,
-        manual: &Manual,
+        manual: &ManualAxes,
         specs: &[PartitionSpec],
         at: Loc,
     ) -> Result<Vec<Sharding>> {
-        let (mesh, blocks, states) = (&manual.mesh, self.graph.gives(), &self.states);
+        let (mesh, blocks, states) = (&manual.mesh, self.graph.result_types(), &self.states);
         let n = blocks.len();
         let specs: Vec<&PartitionSpec> = match specs {
             [spec] => vec![spec; n],
             specs if specs.len() == n => specs.iter().collect(),
             specs => {
                 let message = format!("{} specs for a result of {n} arrays", specs.len());
-                return Err(wrong(at, message, "one for all of them, or one for each"));
+                return Err(shard_map_error(at, message, "one for all of them, or one for each"));
             }
         };
         let paths = paths();
         let one = |i: usize| {
-            let sharding = manual.sharded(specs[i], &blocks[i], at)?;
-            let named = manual.states_of(&sharding, Some(states[i].clone()));
+            let sharding = manual.sharding_of_spec(specs[i], &blocks[i], at)?;
+            let named = manual.block_states(&sharding, Some(states[i].clone()));
             let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
-            let axis =
-                (0..mesh.rank()).find(|&axis| states[i][axis] != State::Invariant && states[i][axis] != named[axis]);
+            let axis = (0..mesh.rank())
+                .find(|&axis| states[i][axis] != ManualAxisState::Invariant && states[i][axis] != named[axis]);
             let Some(axis) = axis else { return Ok(sharding) };
             let (name, state) = (mesh.name(axis), states[i][axis]);
             let message = format!("the result{of} is {} over axis `{name}`, which its spec does not say", state.name());
             let help = match state {
-                State::Varying => format!("name `{name}` in its spec, or combine the values: `psum`, `pmean`, `pmax`"),
+                ManualAxisState::Varying => {
+                    format!("name `{name}` in its spec, or combine the values: `psum`, `pmean`, `pmax`")
+                }
                 _ => format!("combine the values over `{name}` first: `psum`"),
             };
-            Err(wrong(at, message, &help))
+            Err(shard_map_error(at, message, &help))
         };
         (0..n).map(one).collect()
     }

@@ -5,28 +5,28 @@
 //! - `mark`: declarations for trees, by patterns of paths;
 //! - `provenance`: why a value is sharded, and why not;
 //! - `budget`: collectives counted by kind and axis.
-mod alike;
 mod budget;
-mod mark;
+mod mark_sharding;
 mod provenance;
+mod shard_alike;
 mod views;
 
-pub use alike::{propagation_barrier, shard_alike, shard_as};
 pub use budget::{CollectiveBudget, CollectiveCount};
-pub use mark::{clear_sharding, in_out_shardings, mark_sharding};
+pub use mark_sharding::{clear_sharding, in_out_shardings, mark_sharding};
 pub use provenance::{Obstacle, Provenance, ProvenanceStep, WhyNot};
+pub use shard_alike::{propagation_barrier, shard_alike, shard_as};
 
-use super::compile::{Compilation, Sharded};
-use super::function::{Function, Given};
+use super::compile::{Compilation, ShardedGraph};
+use super::function::{CallArguments, Function};
 use super::lower::Lowered;
-use super::trace::{apply, on_mesh, type_of};
+use super::trace::{apply, record_mesh, type_of};
 use crate::array::Array;
-use crate::sharding::{Declaration, Mesh, NamedSharding, Placement, Sharding, placed};
+use crate::sharding::{Declaration, Mesh, NamedSharding, Placement, Sharding, place_with_declaration};
 use crate::tree::Tree;
 use pallas_device::error::{Error, Result};
-use pallas_graph::call::Runs;
-use pallas_graph::mesh::{Constraint, Form, Placed};
-use pallas_graph::shard::view::{Kind, Program as View, Val};
+use pallas_graph::call::RunCount;
+use pallas_graph::mesh::{Form, MeshSharding, ShardingConstraint};
+use pallas_graph::shard::propagation_program::{NodeKind, RegionGraph as View, Val};
 use pallas_graph::shard::{Partitioned, Propagation};
 use pallas_graph::{Graph, Op};
 use pallas_ir::{At, Diag, Loc, Type};
@@ -55,22 +55,22 @@ use std::sync::Arc;
 pub fn with_sharding_constraint(x: &Array, sharding: &NamedSharding) -> Array {
     let at = Loc::caller();
     let made = match x.is_traced() {
-        true => with_constraint(x, sharding, at),
-        false => placed(x, sharding, Declaration { at, pattern: None }),
+        true => push_constraint(x, sharding, at),
+        false => place_with_declaration(x, sharding, Declaration { at, pattern: None }),
     };
-    made.unwrap_or_else(|error| Array::bad(error, x.client().clone(), x.dtype(), x.shape()))
+    made.unwrap_or_else(|error| Array::new_poisoned(error, x.client().clone(), x.dtype(), x.shape()))
 }
 
 /// Adds a sharding constraint, which line `at` states, to a traced array.
-fn with_constraint(x: &Array, sharding: &NamedSharding, at: Loc) -> Result<Array> {
-    let placed = Placed { mesh: sharding.mesh().clone(), sharding: sharding.of(&type_of(x), at)? };
-    on_mesh(&placed.mesh);
-    Ok(apply(&[x], at, |graph, vars| graph.push(Constraint(placed), vars)))
+fn push_constraint(x: &Array, sharding: &NamedSharding, at: Loc) -> Result<Array> {
+    let placed = MeshSharding { mesh: sharding.mesh().clone(), sharding: sharding.sharding_of_type(&type_of(x), at)? };
+    record_mesh(&placed.mesh);
+    Ok(apply(&[x], at, |graph, vars| graph.push(ShardingConstraint(placed), vars)))
 }
 
 /// Declared shardings of the parameters of a graph.
 #[derive(Clone, Debug)]
-pub(super) struct Declared {
+pub(super) struct DeclaredShardings {
     /// The mesh that parameters and annotations name; `None` if nothing is sharded.
     pub mesh: Option<Arc<Mesh>>,
     /// By parameter, its sharding; `None` if none is declared.
@@ -81,56 +81,58 @@ pub(super) struct Declared {
 
 /// Mesh of the operands of an operation that runs at once, and by operand its sharding; `None` for one that is not
 /// sharded.
-pub(super) type Followed = (Arc<Mesh>, Vec<Option<Sharding>>);
+pub(super) type OperandShardings = (Arc<Mesh>, Vec<Option<Sharding>>);
 
 /// The shardings of operands, which an operation that runs at once follows; `None` if no operand is on a mesh, or if
 /// they are on several that are no views of the first one.
-pub(super) fn followed(args: &[&Array]) -> Option<Followed> {
+pub(super) fn operand_shardings(args: &[&Array]) -> Option<OperandShardings> {
     let mesh = &args.iter().find_map(|x| x.placement())?.mesh;
-    let seen = |x: &&Array| x.placement().map(|placement| placement.seen_from(mesh).ok_or(())).transpose();
+    let seen = |x: &&Array| x.placement().map(|placement| placement.sharding_on_mesh(mesh).ok_or(())).transpose();
     let shardings = args.iter().map(seen).collect::<Result<Vec<_>, ()>>().ok()?;
     Some((mesh.clone(), shardings))
 }
 
-impl Declared {
+impl DeclaredShardings {
     /// Declarations of a graph of which nothing is sharded.
-    pub(super) fn none() -> Declared {
-        Declared { mesh: None, shardings: vec![], statements: vec![] }
+    pub(super) fn none() -> DeclaredShardings {
+        DeclaredShardings { mesh: None, shardings: vec![], statements: vec![] }
     }
 
     /// Declares the shardings of operands, stated or not: the result of an operation that runs at once is sharded as
     /// they are.
-    pub(super) fn following((mesh, shardings): &Followed) -> Declared {
+    pub(super) fn from_operands((mesh, shardings): &OperandShardings) -> DeclaredShardings {
         let statements = vec![None; shardings.len()];
-        Declared { mesh: Some(mesh.clone()), shardings: shardings.clone(), statements }
+        DeclaredShardings { mesh: Some(mesh.clone()), shardings: shardings.clone(), statements }
     }
 
     /// Declarations that the constraints of a graph make, without those of arguments.
     ///
     /// # Errors
-    /// As [`of`](Declared::of).
-    pub(super) fn of_graph(graph: &Graph) -> Result<Declared> {
-        let (_, declared) = Declared::of(graph, std::iter::empty(), &|_| unreachable!("there are no arrays"))?;
-        Ok(Declared { shardings: vec![None; graph.params.len()], ..declared })
+    /// As [`from_compilation`](DeclaredShardings::from_compilation).
+    pub(super) fn from_constraints(graph: &Graph) -> Result<DeclaredShardings> {
+        let (_, declared) = DeclaredShardings::collect_declarations(graph, std::iter::empty(), &|_| {
+            unreachable!("there are no arrays")
+        })?;
+        Ok(DeclaredShardings { shardings: vec![None; graph.params.len()], ..declared })
     }
 }
 
 /// The declared sharding of an argument in normal form; `None` without one, as for a result that a function placed.
-pub(super) fn declared(x: &Array) -> Option<Placed> {
+pub(super) fn declared_sharding(x: &Array) -> Option<MeshSharding> {
     let placement = x.placement().filter(|placement| placement.declared.is_some())?;
-    Some(Placed { mesh: placement.mesh.clone(), sharding: placement.sharding.normal(&placement.mesh) })
+    Some(MeshSharding { mesh: placement.mesh.clone(), sharding: placement.sharding.normal(&placement.mesh) })
 }
 
 /// The sharding of an array, declared or not; `None` if the array is not on a mesh.
-pub(crate) fn division(x: &Array) -> Option<Placed> {
+pub(crate) fn mesh_sharding(x: &Array) -> Option<MeshSharding> {
     let placement = x.placement()?;
-    Some(Placed { mesh: placement.mesh.clone(), sharding: placement.sharding.clone() })
+    Some(MeshSharding { mesh: placement.mesh.clone(), sharding: placement.sharding.clone() })
 }
 
 /// Returns true if an argument fits the declaration `own` of a compiled function: it is declared so, or is a result
 /// that a function sharded so. A training step that replaces declared parameters by its results thus does not
 /// recompile.
-pub(super) fn is_declared_as(x: &Array, own: Option<&Placed>) -> bool {
+pub(super) fn matches_declaration(x: &Array, own: Option<&MeshSharding>) -> bool {
     let Some(placement) = x.placement() else { return own.is_none() };
     let is_declared = placement.declared.is_some();
     match own {
@@ -139,44 +141,44 @@ pub(super) fn is_declared_as(x: &Array, own: Option<&Placed>) -> bool {
         Some(own) if is_declared => {
             own.mesh == placement.mesh && own.sharding == placement.sharding.normal(&placement.mesh)
         }
-        Some(own) => lies_as(placement, own),
+        Some(own) => is_sharded_as(placement, own),
     }
 }
 
 /// Returns true if an array is sharded along the axes of a declaration, whose dimensions may be open or have
 /// priorities.
-fn lies_as(placement: &Placement, own: &Placed) -> bool {
-    placement.seen_from(&own.mesh).is_some_and(|sharding| own.sharding.axes() == sharding.axes())
+fn is_sharded_as(placement: &Placement, own: &MeshSharding) -> bool {
+    placement.sharding_on_mesh(&own.mesh).is_some_and(|sharding| own.sharding.axes() == sharding.axes())
 }
 
 /// The argument `x` with its declaration when a function is recompiled: a result that replaces an argument declared as
 /// `own` keeps that declaration. If the result is sharded in another way, its own sharding is declared, at the line of
 /// `statement`.
-pub(super) fn kept(x: &Array, own: Option<&Placed>, statement: Option<&Declaration>) -> Array {
+pub(super) fn keep_declaration(x: &Array, own: Option<&MeshSharding>, statement: Option<&Declaration>) -> Array {
     let (Some(placement), Some(own), Some(statement)) = (x.placement(), own, statement) else { return x.clone() };
     if placement.declared.is_some() || placement.is_cleared {
         return x.clone();
     }
-    let Some(blocks) = placement.blocks_on(&own.mesh, x.blocks()) else { return x.clone() };
-    let Some(found) = placement.seen_from(&own.mesh) else { return x.clone() };
+    let Some(blocks) = placement.reorder_blocks(&own.mesh, x.local_blocks()) else { return x.clone() };
+    let Some(found) = placement.sharding_on_mesh(&own.mesh) else { return x.clone() };
     let sharding = if own.sharding.axes() == found.axes() { own.sharding.clone() } else { found };
     let (mesh, declared) = (own.mesh.clone(), Some(statement.clone()));
     let placement = Placement { mesh, sharding, declared, ..placement.clone() };
-    Array::sharded(x.dtype(), x.shape(), placement.blocks(blocks))
+    Array::from_blocks(x.dtype(), x.shape(), placement.into_sharded_blocks(blocks))
 }
 
 /// The shardings of a function's values on a mesh, and the program of each device; see [`partitioned`].
 pub struct Shardings {
     mesh: Arc<Mesh>,
-    declared: Declared,
-    sharded: Arc<Sharded>,
+    declared: DeclaredShardings,
+    sharded: Arc<ShardedGraph>,
     /// Paths of the leaves of the arguments. Among the parameters, captured arrays follow these leaves.
     paths: Vec<String>,
-    values: Vec<Listed>,
+    values: Vec<ListedValue>,
 }
 
 /// An entry of the list of all values.
-struct Listed {
+struct ListedValue {
     value: Val,
     name: String,
     path: Option<String>,
@@ -222,9 +224,9 @@ pub struct CollectiveUse {
 /// The call returns the function's own error, the first error of an operation that its result depends on; a function
 /// without a mesh.
 pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Shardings>> {
-    F::boxed(move |given: Given<'_, Args>| {
-        let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
-        Shardings::of(&lowered.compilation, &lowered.arguments.paths)?.ok_or_else(|| {
+    F::boxed(move |given: CallArguments<'_, Args>| {
+        let lowered: Lowered<Args, F> = Lowered::from_function(&f, &given, Loc::NONE)?;
+        Shardings::from_compilation(&lowered.compilation, &lowered.arguments.paths)?.ok_or_else(|| {
             let help = "`device_put` an argument, or use `with_sharding_constraint`";
             let diag = Diag::new("mesh", At::Op, "a function of which nothing is sharded".into(), help);
             Error::operation(Loc::NONE, diag)
@@ -237,21 +239,23 @@ impl Shardings {
     ///
     /// # Errors
     /// A kernel that cannot be sharded as declared.
-    pub(super) fn of(compilation: &Compilation, paths: &[String]) -> Result<Option<Shardings>> {
+    pub(super) fn from_compilation(compilation: &Compilation, paths: &[String]) -> Result<Option<Shardings>> {
         let declared = compilation.input.declared.clone();
-        let (Some(mesh), Some(sharded)) = (declared.mesh.clone(), compilation.sharded()?) else { return Ok(None) };
-        let (paths, values) = (paths.to_vec(), listed(sharded.found.program(), paths));
+        let (Some(mesh), Some(sharded)) = (declared.mesh.clone(), compilation.sharded_graph()?) else {
+            return Ok(None);
+        };
+        let (paths, values) = (paths.to_vec(), list_values(sharded.propagation.program(), paths));
         Ok(Some(Shardings { mesh, declared, sharded, paths, values }))
     }
 
     /// Result of propagation: the shardings of all values.
-    pub(super) fn found(&self) -> &Propagation {
-        &self.sharded.found
+    pub(super) fn propagation(&self) -> &Propagation {
+        &self.sharded.propagation
     }
 
     /// Result of partitioning: the graph of each device, and the shardings of its results.
-    pub(super) fn made(&self) -> &Partitioned {
-        &self.sharded.made
+    pub(super) fn partitioned(&self) -> &Partitioned {
+        &self.sharded.partitioned
     }
 
     /// The mesh.
@@ -261,24 +265,24 @@ impl Shardings {
 
     /// The sharding of every array, in the order of the function's text: arguments, then the results of operations.
     pub fn values(&self) -> Vec<ShardedValue> {
-        self.values.iter().map(|listed| self.value(listed)).collect()
+        self.values.iter().map(|listed| self.to_sharded_value(listed)).collect()
     }
 
-    fn value(&self, Listed { value, name, path, at }: &Listed) -> ShardedValue {
-        let ty = self.found().program().ty(*value).clone();
-        let sharding = self.found().sharding(*value).cloned().unwrap_or(Sharding::replicated(ty.shape.len()));
+    fn to_sharded_value(&self, ListedValue { value, name, path, at }: &ListedValue) -> ShardedValue {
+        let ty = self.propagation().program().ty(*value).clone();
+        let sharding = self.propagation().sharding(*value).cloned().unwrap_or(Sharding::replicated(ty.shape.len()));
         ShardedValue { name: name.clone(), path: path.clone(), ty, sharding, at: *at }
     }
 
     /// The shardings of the results.
     pub fn results(&self) -> &[Sharding] {
-        &self.made().results
+        &self.partitioned().results
     }
 
     /// The collectives of one call; those of loops and branches are listed once.
     pub fn collectives(&self) -> Vec<CollectiveUse> {
         let mut all = vec![];
-        collectives(&pallas_graph::simplify::simplify(&self.made().graph), Some(1), &mut all);
+        collectives(&pallas_graph::simplify::simplify(&self.partitioned().graph), Some(1), &mut all);
         let mut written = vec![];
         collectives(&self.sharded.flat, Some(1), &mut written);
         let written: HashSet<(&str, Loc)> = written.iter().map(|exchange| (exchange.name, exchange.at)).collect();
@@ -289,8 +293,8 @@ impl Shardings {
     }
 
     /// The graph that every device runs on its blocks.
-    pub(super) fn local(&self) -> &Graph {
-        &self.made().graph
+    pub(super) fn device_graph(&self) -> &Graph {
+        &self.partitioned().graph
     }
 
     /// The function on whole arrays, as a module of StableHLO and Shardy with what was declared: the shardings of arguments
@@ -325,12 +329,12 @@ impl Shardings {
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn to_local_stablehlo(&self) -> String {
-        self.made().graph.to_stablehlo("main")
+        self.partitioned().graph.to_stablehlo("main")
     }
 
     /// The graph that every device runs on its blocks, as text.
     pub fn to_local_text(&self) -> String {
-        self.made().graph.to_string()
+        self.partitioned().graph.to_string()
     }
 }
 
@@ -347,17 +351,17 @@ fn collectives(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>
                     Form::Fold(..) => "parts of a sum",
                     // In a reshard every device receives a block; at the edge of an array there is no neighbour to send
                     // one.
-                    Form::One(_) if op.sources().contains(&None) => "rows of neighbours",
+                    Form::FromMember(_) if op.sources().contains(&None) => "rows of neighbours",
                     _ => "another division",
                 },
                 at: e.loc,
             }),
             Op::Call(call) => {
-                for (runs, graph) in call.runs() {
+                for (runs, graph) in call.graphs_with_run_counts() {
                     let times = match runs {
-                        Runs::Times(steps) => times.map(|n| n * steps),
-                        Runs::Unknown => None,
-                        Runs::Once | Runs::Never => times,
+                        RunCount::Times(steps) => times.map(|n| n * steps),
+                        RunCount::Unknown => None,
+                        RunCount::Once | RunCount::Never => times,
                     };
                     collectives(graph, times, all);
                 }
@@ -368,29 +372,31 @@ fn collectives(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>
 }
 
 /// The values of a program that users see: arguments, and results of operations with at least one dimension.
-fn listed(program: &View, paths: &[String]) -> Vec<Listed> {
+fn list_values(program: &View, paths: &[String]) -> Vec<ListedValue> {
     let params = program.body.params.iter().enumerate().map(|(i, &value)| {
         let path = paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - paths.len()));
-        Listed { value, name: "argument".into(), path: Some(path), at: Loc::NONE }
+        ListedValue { value, name: "argument".into(), path: Some(path), at: Loc::NONE }
     });
     let nodes = program.preorder().into_iter().flat_map(|id| {
         let node = &program.nodes[id];
         let name = operation(&node.kind);
         let arrays = node.results.iter().filter(|&&v| name.is_some() && !program.ty(v).shape.is_empty());
-        let of = |&value: &Val| Listed { value, name: name.clone().unwrap_or_default(), path: None, at: node.loc };
+        let of = |&value: &Val| ListedValue { value, name: name.clone().unwrap_or_default(), path: None, at: node.loc };
         arrays.map(of).collect::<Vec<_>>()
     });
     params.chain(nodes).collect()
 }
 
 /// Name of an operation in the list of values; `None` for nodes that the user did not write.
-fn operation(kind: &Kind) -> Option<String> {
+fn operation(kind: &NodeKind) -> Option<String> {
     Some(match kind {
-        Kind::Op(op) => op.name(),
-        Kind::Constraint(_) => "sharding_constraint".into(),
-        Kind::Loop(_) => "while".into(),
-        Kind::Branches(_) => "case".into(),
-        Kind::OptimizationBarrier => "optimization_barrier".into(),
-        Kind::Constant | Kind::Group(_) | Kind::Barrier(_) | Kind::Edge => return None,
+        NodeKind::Op(op) => op.name(),
+        NodeKind::Constraint(_) => "sharding_constraint".into(),
+        NodeKind::Loop(_) => "while".into(),
+        NodeKind::Branches(_) => "case".into(),
+        NodeKind::OptimizationBarrier => "optimization_barrier".into(),
+        NodeKind::Constant | NodeKind::ShardingGroup(_) | NodeKind::PropagationBarrier(_) | NodeKind::DataFlowEdge => {
+            return None;
+        }
     })
 }

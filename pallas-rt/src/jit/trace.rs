@@ -1,15 +1,15 @@
 //! The graphs that are being traced on this thread, and operations on arrays: appended to a graph where an operand is
 //! traced, else run at once.
-use super::axes;
-use super::compile::{Compilation, Input, refused};
+use super::axis_names;
+use super::compile::{Compilation, CompilationInput, refusal_error};
 use super::program::Program;
-use super::sharded::{Declared, Followed, followed};
-use crate::array::{Array, Client, Traced, What};
+use super::sharded::{DeclaredShardings, OperandShardings, operand_shardings};
+use crate::array::{Array, ArrayContents, Client, TracedValue};
 use pallas_device::Lru;
 use pallas_device::error::{Error, Result};
-use pallas_graph::manual::Typing;
-use pallas_graph::mesh::{Mesh, Placed, States};
-use pallas_graph::{Graph, Var, check_runs};
+use pallas_graph::manual::StateInference;
+use pallas_graph::mesh::{AxisStates, Mesh, MeshSharding};
+use pallas_graph::{Graph, Var, check_arrays_indexable};
 use pallas_ir::{DType, Diag, Loc, Type};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -24,45 +24,45 @@ struct Trace {
     /// Arrays from outside of the function that it uses, with the parameters that stand for them.
     captured: Vec<(Array, Var)>,
     /// Inside of a `shard_map`, the states (varying, invariant, unreduced) of its values; `None` outside of one.
-    typing: Option<Typing>,
+    typing: Option<StateInference>,
     /// Size of the longest axis of a mesh that its arguments or constraints name; 1 without a mesh.
-    parts: usize,
+    longest_axis: usize,
 }
 
 /// A parameter of a function that is traced.
 #[derive(Clone, Debug)]
-pub(super) struct Taken {
+pub(super) struct TracedParameter {
     pub ty: Type,
     /// Inside of a `shard_map`, by axis, whether the value differs between devices; `None` for equal values.
-    pub states: Option<States>,
+    pub states: Option<AxisStates>,
     /// Size of the longest axis of the mesh that it is declared on; 1 without a declaration.
-    pub parts: usize,
+    pub longest_axis: usize,
 }
 
-impl Taken {
+impl TracedParameter {
     /// A parameter with the type, states and mesh of an array.
-    pub(super) fn like(x: &Array) -> Taken {
-        Taken::of(type_of(x), x)
+    pub(super) fn like_array(x: &Array) -> TracedParameter {
+        TracedParameter::with_type_like(type_of(x), x)
     }
 
     /// A parameter of type `ty`, with the states and mesh of the array `like`.
-    pub(super) fn of(ty: Type, like: &Array) -> Taken {
-        Taken { ty, states: states(like), parts: declared_parts(like) }
+    pub(super) fn with_type_like(ty: Type, like: &Array) -> TracedParameter {
+        TracedParameter { ty, states: states(like), longest_axis: declared_axis_size(like) }
     }
 
     /// A parameter of type `ty` that is declared on no mesh: a whole array (`None`), or a block in these states.
-    pub(super) fn of_states(ty: Type, states: Option<States>) -> Taken {
-        Taken { ty, states, parts: 1 }
+    pub(super) fn with_states(ty: Type, states: Option<AxisStates>) -> TracedParameter {
+        TracedParameter { ty, states, longest_axis: 1 }
     }
 }
 
 /// The states of an array along the axes of the mesh of the innermost `shard_map`; `None` outside of one.
-pub(crate) fn states(x: &Array) -> Option<States> {
+pub(crate) fn states(x: &Array) -> Option<AxisStates> {
     TRACES.with_borrow(|traces| states_in(traces, x))
 }
 
-fn states_in(traces: &[Trace], x: &Array) -> Option<States> {
-    let What::Traced(traced) = x.what() else { return None };
+fn states_in(traces: &[Trace], x: &Array) -> Option<AxisStates> {
+    let ArrayContents::Traced(traced) = x.contents() else { return None };
     let trace = traces.iter().find(|trace| trace.id == traced.trace)?;
     trace.typing.as_ref().map(|typing| typing.states(Var(traced.value)))
 }
@@ -71,7 +71,7 @@ thread_local! {
     /// The functions that are being traced on this thread, the innermost last.
     static TRACES: RefCell<Vec<Trace>> = const { RefCell::new(vec![]) };
 }
-static NEXT: AtomicU32 = AtomicU32::new(0);
+static NEXT_TRACE_ID: AtomicU32 = AtomicU32::new(0);
 
 /// Result of tracing a function.
 pub(super) struct TracedFunction {
@@ -79,17 +79,17 @@ pub(super) struct TracedFunction {
     pub graph: Graph,
     pub captured: Vec<Array>,
     /// By result, its states along the axes of the mesh; `None` outside of a `shard_map`.
-    pub states: Vec<Option<States>>,
+    pub states: Vec<Option<AxisStates>>,
 }
 
 /// A trace in progress. Dropping it closes the trace and all that began inside of it, also after an error or a panic.
-pub(super) struct Open {
+pub(super) struct TraceGuard {
     id: u32,
     /// Traces belong to a thread.
     _not_send: PhantomData<*const ()>,
 }
 
-impl Drop for Open {
+impl Drop for TraceGuard {
     fn drop(&mut self) {
         TRACES.with_borrow_mut(|traces| {
             let depth = traces.iter().position(|trace| trace.id == self.id);
@@ -98,25 +98,25 @@ impl Drop for Open {
     }
 }
 
-impl Open {
+impl TraceGuard {
     /// Begins to trace a function with these parameters; returns the trace, and the arrays to call the function with.
-    pub(super) fn begin(client: &Client, takes: &[Taken]) -> (Open, Vec<Array>) {
-        let id = NEXT.fetch_add(1, Relaxed);
+    pub(super) fn begin(client: &Client, takes: &[TracedParameter]) -> (TraceGuard, Vec<Array>) {
+        let id = NEXT_TRACE_ID.fetch_add(1, Relaxed);
         let mut graph = Graph::default();
         let params: Vec<Var> = takes.iter().map(|taken| graph.param(taken.ty.clone())).collect();
-        let mut typing = axes::manual().map(|(mesh, manual)| Typing::new(&mesh, &manual));
+        let mut typing = axis_names::manual_axes().map(|(mesh, manual)| StateInference::new(&mesh, &manual));
         if let Some(typing) = &mut typing {
             for (&p, taken) in params.iter().zip(takes) {
                 taken.states.iter().for_each(|states| typing.define(p, states.clone()));
             }
         }
         // Compiled functions keep traced arrays, which must not count as a use of the client.
-        let client = client.noted();
-        let params: Vec<Array> = params.into_iter().map(|v| array(&graph, v, id, &client)).collect();
-        let parts = takes.iter().map(|taken| taken.parts).max().unwrap_or(1);
-        let trace = Trace { id, graph, client, captured: vec![], typing, parts };
+        let client = client.without_use_count();
+        let params: Vec<Array> = params.into_iter().map(|v| traced_array(&graph, v, id, &client)).collect();
+        let parts = takes.iter().map(|taken| taken.longest_axis).max().unwrap_or(1);
+        let trace = Trace { id, graph, client, captured: vec![], typing, longest_axis: parts };
         TRACES.with_borrow_mut(|traces| traces.push(trace));
-        (Open { id, _not_send: PhantomData }, params)
+        (TraceGuard { id, _not_send: PhantomData }, params)
     }
 
     /// Ends the trace of a function that returned `results`; returns its graph.
@@ -129,9 +129,9 @@ impl Open {
                            reverse order of their beginnings";
             return Err(Error::Traced { message: message.into() });
         }
-        let results = results.iter().map(|x| inside(x, Loc::NONE)).collect::<Result<Vec<Var>>>()?;
+        let results = results.iter().map(|x| innermost_variable(x, Loc::NONE)).collect::<Result<Vec<Var>>>()?;
         let done = TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
-        on_axis_of(done.parts);
+        record_axis_size(done.longest_axis);
         let captured = done.captured.into_iter().map(|(array, _)| array).collect();
         let states = results.iter().map(|&r| done.typing.as_ref().map(|typing| typing.states(r))).collect();
         Ok(TracedFunction { graph: Graph { results, ..done.graph }, captured, states })
@@ -139,29 +139,30 @@ impl Open {
 }
 
 /// Size of the longest axis of the mesh that an array is declared on; 1 without a declaration.
-fn declared_parts(x: &Array) -> usize {
+fn declared_axis_size(x: &Array) -> usize {
     let declared = x.placement().filter(|placement| placement.declared.is_some());
-    declared.map_or(1, |placement| longest_axis(&placement.mesh))
+    declared.map_or(1, |placement| longest_axis_size(&placement.mesh))
 }
 
-fn longest_axis(mesh: &Mesh) -> usize {
+fn longest_axis_size(mesh: &Mesh) -> usize {
     mesh.axes().iter().map(|axis| axis.size as usize).max().unwrap_or(1)
 }
 
 /// Records that the innermost traced function uses a mesh whose longest axis has `parts` devices.
-fn on_axis_of(parts: usize) {
-    TRACES
-        .with_borrow_mut(|traces| traces.last_mut().into_iter().for_each(|trace| trace.parts = trace.parts.max(parts)));
+fn record_axis_size(parts: usize) {
+    TRACES.with_borrow_mut(|traces| {
+        traces.last_mut().into_iter().for_each(|trace| trace.longest_axis = trace.longest_axis.max(parts))
+    });
 }
 
 /// Records that the innermost traced function uses this mesh.
-pub(super) fn on_mesh(mesh: &Mesh) {
-    on_axis_of(longest_axis(mesh));
+pub(super) fn record_mesh(mesh: &Mesh) {
+    record_axis_size(longest_axis_size(mesh));
 }
 
 /// Size of the longest axis of the meshes that functions being traced use; 1 without a mesh.
-pub(crate) fn parts_on_mesh() -> usize {
-    TRACES.with_borrow(|traces| traces.iter().map(|trace| trace.parts).max().unwrap_or(1))
+pub(crate) fn traced_axis_size() -> usize {
+    TRACES.with_borrow(|traces| traces.iter().map(|trace| trace.longest_axis).max().unwrap_or(1))
 }
 
 /// Traces a function with these parameters.
@@ -170,16 +171,16 @@ pub(crate) fn parts_on_mesh() -> usize {
 /// The function's error, or the first error of an operation that its results depend on.
 pub(super) fn trace(
     client: &Client,
-    takes: &[Taken],
+    takes: &[TracedParameter],
     f: impl FnOnce(&[Array]) -> Result<Vec<Array>>,
 ) -> Result<TracedFunction> {
     trace_boxed(client, takes, Box::new(f))
 }
 
 /// Traces a function that returns a value beside its arrays; returns this value and the traced function.
-pub(super) fn trace_with<R>(
+pub(super) fn trace_with_value<R>(
     client: &Client,
-    takes: &[Taken],
+    takes: &[TracedParameter],
     f: impl FnOnce(&[Array]) -> Result<(R, Vec<Array>)>,
 ) -> Result<(R, TracedFunction)> {
     let mut returned = None;
@@ -192,16 +193,16 @@ pub(super) fn trace_with<R>(
 }
 
 /// A boxed function of arrays: code that calls it is compiled once, not for each closure of a program.
-type OfArrays<'a> = Box<dyn FnOnce(&[Array]) -> Result<Vec<Array>> + 'a>;
+type ArrayFunction<'a> = Box<dyn FnOnce(&[Array]) -> Result<Vec<Array>> + 'a>;
 
-fn trace_boxed(client: &Client, takes: &[Taken], f: OfArrays<'_>) -> Result<TracedFunction> {
-    let (open, params) = Open::begin(client, takes);
+fn trace_boxed(client: &Client, takes: &[TracedParameter], f: ArrayFunction<'_>) -> Result<TracedFunction> {
+    let (open, params) = TraceGuard::begin(client, takes);
     open.end(&f(&params)?)
 }
 
-fn array(graph: &Graph, v: Var, trace: u32, client: &Client) -> Array {
+fn traced_array(graph: &Graph, v: Var, trace: u32, client: &Client) -> Array {
     let Type { dtype, shape } = graph.ty(v);
-    Array::traced(*dtype, shape, Traced { trace, value: v.0, client: client.clone() })
+    Array::from_traced_value(*dtype, shape, TracedValue { trace, value: v.0, client: client.clone() })
 }
 
 /// The type of an array.
@@ -214,14 +215,14 @@ pub(super) fn type_of(x: &Array) -> Type {
 ///
 /// # Errors
 /// An array of a function whose trace is over, with the line `at` that uses it; the error of a poisoned array.
-fn inside(x: &Array, at: Loc) -> Result<Var> {
+fn innermost_variable(x: &Array, at: Loc) -> Result<Var> {
     x.check()?;
     TRACES.with_borrow_mut(|traces| {
-        if let What::Traced(traced) = x.what()
+        if let ArrayContents::Traced(traced) = x.contents()
             && !traces.iter().any(|trace| trace.id == traced.trace)
         {
             let place = if at == Loc::NONE { String::new() } else { format!("{at}: ") };
-            if x.is_without_elements() {
+            if x.is_abstract() {
                 let ty = type_of(x);
                 let help = "pass it to a function of `eval_shape` or `lower` as an argument";
                 let message = format!("{place}an array of {ty} that has a shape and an element type alone; help: {help}");
@@ -236,7 +237,7 @@ fn inside(x: &Array, at: Loc) -> Result<Var> {
         }
         let states = states_in(traces, x);
         let top = traces.last_mut().expect("a function is being traced");
-        if let What::Traced(traced) = x.what()
+        if let ArrayContents::Traced(traced) = x.contents()
             && traced.trace == top.id
         {
             return Ok(Var(traced.value));
@@ -249,29 +250,31 @@ fn inside(x: &Array, at: Loc) -> Result<Var> {
             typing.define(v, states);
         }
         top.captured.push((x.clone(), v));
-        top.parts = top.parts.max(declared_parts(x));
+        top.longest_axis = top.longest_axis.max(declared_axis_size(x));
         Ok(v)
     })
 }
 
 /// Returns true if two arrays are one value: a buffer with equal types, a sharded array, or a variable of a trace.
 fn is_same(a: &Array, b: &Array) -> bool {
-    match (a.what(), b.what()) {
-        (What::Here(a_buffer), What::Here(b_buffer)) => Arc::ptr_eq(a_buffer, b_buffer) && type_of(a) == type_of(b),
-        (What::Sharded(a), What::Sharded(b)) => Arc::ptr_eq(a, b),
-        (What::Traced(a), What::Traced(b)) => (a.trace, a.value) == (b.trace, b.value),
+    match (a.contents(), b.contents()) {
+        (ArrayContents::InMemory(a_buffer), ArrayContents::InMemory(b_buffer)) => {
+            Arc::ptr_eq(a_buffer, b_buffer) && type_of(a) == type_of(b)
+        }
+        (ArrayContents::Sharded(a), ArrayContents::Sharded(b)) => Arc::ptr_eq(a, b),
+        (ArrayContents::Traced(a), ArrayContents::Traced(b)) => (a.trace, a.value) == (b.trace, b.value),
         _ => false,
     }
 }
 
 /// A boxed closure that appends equations to a graph, and returns their results.
-type Appends<'a> = Box<dyn FnOnce(&mut Graph) -> Result<Vec<Var>, Diag> + 'a>;
+type AppendEquations<'a> = Box<dyn FnOnce(&mut Graph) -> Result<Vec<Var>, Diag> + 'a>;
 
 /// Appends equations to the innermost graph, and returns arrays for their results.
 ///
 /// # Errors
 /// The error of `f`; inside of a `shard_map`, operands whose states do not fit together.
-fn append(at: Loc, f: Appends<'_>) -> Result<Vec<Array>> {
+fn append_equations(at: Loc, f: AppendEquations<'_>) -> Result<Vec<Array>> {
     TRACES.with_borrow_mut(|traces| {
         let Trace { id, graph, client, typing, .. } = traces.last_mut().expect("a function is being traced");
         graph.at = at;
@@ -279,36 +282,37 @@ fn append(at: Loc, f: Appends<'_>) -> Result<Vec<Array>> {
         let made = f(graph).map_err(|diag| Error::operation(at, diag))?;
         if let Some(typing) = typing {
             let made = graph.equations.split_off(first);
-            made.into_iter().try_for_each(|e| typing.equation(graph, e)).map_err(refused)?;
+            made.into_iter().try_for_each(|e| typing.push_with_casts(graph, e)).map_err(refusal_error)?;
         }
-        Ok(made.into_iter().map(|v| array(graph, v, *id, client)).collect())
+        Ok(made.into_iter().map(|v| traced_array(graph, v, *id, client)).collect())
     })
 }
 
 /// Compiled programs of single operations that run at once. Those of clients that are no longer used are dropped.
-static SINGLES: LazyLock<Lru<Single, Arc<Program>>> = LazyLock::new(|| Lru::new(|program| program.bytes()));
+static SINGLE_OP_PROGRAMS: LazyLock<Lru<SingleOpKey, Arc<Program>>> =
+    LazyLock::new(|| Lru::new(|program| program.estimated_bytes()));
 
 /// Key of a single operation's program: its client, its graph, and the shardings of operands that its result follows.
-type Single = (Client, Graph, Option<Followed>);
+type SingleOpKey = (Client, Graph, Option<OperandShardings>);
 
 /// A boxed closure that appends an operation on these operands to a graph, and returns its result or results. Boxed, so
 /// that code that calls it is compiled once, not for each operation.
-type Equations<'a, R> = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<R, Diag> + 'a>;
+type BuildEquations<'a, R> = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<R, Diag> + 'a>;
 
 /// The sharding constraint whose result is this traced array, its line, and its operand; `None` for any other array.
-pub(super) fn constraint_of(x: &Array) -> Option<(Placed, Loc, Array)> {
-    let What::Traced(traced) = x.what() else { return None };
+pub(super) fn constraint_of(x: &Array) -> Option<(MeshSharding, Loc, Array)> {
+    let ArrayContents::Traced(traced) = x.contents() else { return None };
     TRACES.with_borrow(|traces| {
         let Trace { id, graph, client, .. } = traces.iter().find(|trace| trace.id == traced.trace)?;
         let equation = graph.equations.iter().rev().find(|e| e.results == [Var(traced.value)])?;
-        let placed = equation.op.placed()?.clone();
-        Some((placed, equation.loc, array(graph, equation.args[0], *id, client)))
+        let placed = equation.op.sharding_constraint()?.clone();
+        Some((placed, equation.loc, traced_array(graph, equation.args[0], *id, client)))
     })
 }
 
 /// Number of sharding groups in the innermost graph.
-pub(super) fn groups() -> u32 {
-    TRACES.with_borrow(|traces| traces.last().map_or(0, |trace| trace.graph.groups()))
+pub(super) fn sharding_group_count() -> u32 {
+    TRACES.with_borrow(|traces| traces.last().map_or(0, |trace| trace.graph.sharding_group_count()))
 }
 
 /// Returns true inside of a function that is being traced.
@@ -318,11 +322,15 @@ pub(crate) fn is_tracing() -> bool {
 
 /// Applies an operation that makes an array without reading one, such as a range. Inside of a function that is being
 /// traced it is a part of that function even if no operand is traced; elsewhere it runs at once, as in [`apply`].
-pub(crate) fn make(args: &[&Array], at: Loc, equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag>) -> Array {
+pub(crate) fn create_array(
+    args: &[&Array],
+    at: Loc,
+    equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag>,
+) -> Array {
     if !is_tracing() {
         return apply(args, at, equations);
     }
-    first(append_to_innermost(args, at, one(Box::new(equations))), args)
+    first_or_poisoned(append_to_innermost(args, at, as_multi_result(Box::new(equations))), args)
 }
 
 /// Applies an operation to arrays. It is appended to the innermost graph if an operand is traced, or if there are no
@@ -336,8 +344,8 @@ pub(crate) fn apply(
     apply_one(args, at, Box::new(equations))
 }
 
-fn apply_one(args: &[&Array], at: Loc, equations: Equations<'_, Var>) -> Array {
-    first(apply_boxed(args, at, one(equations)), args)
+fn apply_one(args: &[&Array], at: Loc, equations: BuildEquations<'_, Var>) -> Array {
+    first_or_poisoned(apply_boxed(args, at, as_multi_result(equations)), args)
 }
 
 /// The client of the innermost function that is being traced.
@@ -345,24 +353,24 @@ pub(crate) fn innermost_client() -> Option<Client> {
     TRACES.with_borrow(|traces| traces.last().map(|trace| trace.client.clone()))
 }
 
-fn one(equations: Equations<'_, Var>) -> Equations<'_, Vec<Var>> {
+fn as_multi_result(equations: BuildEquations<'_, Var>) -> BuildEquations<'_, Vec<Var>> {
     Box::new(|graph, vars| Ok(vec![equations(graph, vars)?]))
 }
 
 /// The only result; after an error an array that holds it, with the type of the first operand.
-fn first(made: Result<Vec<Array>>, args: &[&Array]) -> Array {
+fn first_or_poisoned(made: Result<Vec<Array>>, args: &[&Array]) -> Array {
     match made {
         Ok(mut made) => made.remove(0),
-        Err(error) => mistake(error, args),
+        Err(error) => poisoned_result(error, args),
     }
 }
 
 /// Appends an operation to the innermost graph; operands from outside of it become its parameters.
-fn append_to_innermost(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
+fn append_to_innermost(args: &[&Array], at: Loc, equations: BuildEquations<'_, Vec<Var>>) -> Result<Vec<Array>> {
     // Traced operands come first: on another thread there is no graph for the others.
-    args.iter().filter(|x| x.is_traced()).try_for_each(|x| inside(x, at).map(drop))?;
-    let vars = args.iter().map(|x| inside(x, at)).collect::<Result<Vec<Var>>>()?;
-    append(at, Box::new(|graph| equations(graph, &vars)))
+    args.iter().filter(|x| x.is_traced()).try_for_each(|x| innermost_variable(x, at).map(drop))?;
+    let vars = args.iter().map(|x| innermost_variable(x, at)).collect::<Result<Vec<Var>>>()?;
+    append_equations(at, Box::new(|graph| equations(graph, &vars)))
 }
 
 /// Applies an operation with several results to arrays: it is traced if an operand is, else it runs at once; see
@@ -379,7 +387,7 @@ pub(super) fn apply_all(
 }
 
 /// Appends an operation to the innermost graph, or runs it at once; see [`apply`] for the choice.
-fn apply_boxed(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
+fn apply_boxed(args: &[&Array], at: Loc, equations: BuildEquations<'_, Vec<Var>>) -> Result<Vec<Array>> {
     let chosen;
     let client = match args.first() {
         Some(x) => x.client(),
@@ -404,28 +412,29 @@ fn apply_boxed(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Var>>) -> 
 /// # Errors
 /// Sizes that no launch can have; what the program returns.
 pub(super) fn run_single(graph: Graph, client: &Client, args: &[&Array]) -> Result<Vec<Array>> {
-    let key = (client.noted(), graph, followed(args));
-    let program = match SINGLES.get(&key) {
+    let key = (client.without_use_count(), graph, operand_shardings(args));
+    let program = match SINGLE_OP_PROGRAMS.get(&key) {
         Some(program) => program,
         None => {
-            check_runs(&key.1).map_err(|(_, diag)| Error::operation(Loc::NONE, diag))?;
+            check_arrays_indexable(&key.1).map_err(|(_, diag)| Error::operation(Loc::NONE, diag))?;
             let declared = match &key.2 {
-                Some(followed) => Declared::following(followed),
-                None => Declared::of_graph(&key.1)?,
+                Some(followed) => DeclaredShardings::from_operands(followed),
+                None => DeclaredShardings::from_constraints(&key.1)?,
             };
             let program = Arc::new(
-                Compilation::new(Input { declared, ..Input::of_graph(key.1.clone(), client) }).into_program()?,
+                Compilation::new(CompilationInput { declared, ..CompilationInput::from_graph(key.1.clone(), client) })
+                    .into_program()?,
             );
-            SINGLES.retain(|(client, ..)| client.is_used());
-            SINGLES.insert(key, program)
+            SINGLE_OP_PROGRAMS.retain(|(client, ..)| client.is_used());
+            SINGLE_OP_PROGRAMS.insert(key, program)
         }
     };
     program.run(args)
 }
 
 /// An array that holds an error, with the type and client of the first operand.
-fn mistake(error: Error, args: &[&Array]) -> Array {
+fn poisoned_result(error: Error, args: &[&Array]) -> Array {
     let ty = args.first().map_or(Type::scalar(DType::F32), |x| type_of(x));
     let client = args.first().map_or_else(Client::cpu, |x| x.client().clone());
-    Array::bad(error, client, ty.dtype, &ty.shape)
+    Array::new_poisoned(error, client, ty.dtype, &ty.shape)
 }

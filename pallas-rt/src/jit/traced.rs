@@ -1,6 +1,6 @@
 //! Functions of trees, traced for the arguments of a call.
 use super::function::Function;
-use super::trace::{Taken, TracedFunction, trace_with};
+use super::trace::{TracedFunction, TracedParameter, trace_with_value};
 use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
 use pallas_device::error::Result;
@@ -8,7 +8,7 @@ use pallas_device::{JIT_TRACES, timeline};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The name of a parameter in messages: an argument by its path, or an array that the function captures.
-pub(super) fn named(i: usize, paths: &dyn Fn() -> Vec<String>) -> String {
+pub(super) fn parameter_name(i: usize, paths: &dyn Fn() -> Vec<String>) -> String {
     let paths = paths();
     match paths.get(i) {
         Some(path) => format!("argument `{path}`"),
@@ -20,7 +20,7 @@ pub(super) fn named(i: usize, paths: &dyn Fn() -> Vec<String>) -> String {
 ///
 /// # Errors
 /// The error that an argument holds; arguments on several clients.
-pub(super) fn client_of(args: &[Array]) -> Result<Client> {
+pub(super) fn common_client(args: &[Array]) -> Result<Client> {
     args.iter().try_for_each(|x| x.check().map(drop))?;
     let client = args.first().map_or_else(Client::from_env, |x| Ok(x.client().clone()))?;
     args.iter().enumerate().try_for_each(|(i, x)| x.check_client(&client, &|| format!("leaf {i} of the arguments")))?;
@@ -31,31 +31,36 @@ pub(super) fn client_of(args: &[Array]) -> Result<Client> {
 /// structure matters, its trace, and the arguments' client.
 ///
 /// # Errors
-/// Those of [`client_of`]; the function's own, and the first error of an operation that its results depend on.
-pub(super) fn traced<Args: Tree + 'static, F: Function<Args>>(
+/// Those of [`common_client`]; the function's own, and the first error of an operation that its results depend on.
+pub(super) fn trace_function<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     tuple: &Args,
     args: &[Array],
 ) -> Result<(F::Out, TracedFunction, Client)> {
-    let client = client_of(args)?;
-    let (out, traced) = traced_as(f, tuple, &args.iter().map(Taken::like).collect::<Vec<Taken>>(), &client)?;
+    let client = common_client(args)?;
+    let (out, traced) = trace_function_as(
+        f,
+        tuple,
+        &args.iter().map(TracedParameter::like_array).collect::<Vec<TracedParameter>>(),
+        &client,
+    )?;
     Ok((out, traced, client))
 }
 
 /// Traces a function for arguments like `tuple`, whose leaves are the parameters `takes`; returns also the function's
 /// result, of which only the structure matters.
-pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
+pub(super) fn trace_function_as<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     tuple: &Args,
-    takes: &[Taken],
+    takes: &[TracedParameter],
     client: &Client,
 ) -> Result<(F::Out, TracedFunction)> {
     JIT_TRACES.fetch_add(1, Relaxed);
-    timeline::span(
-        timeline::Kind::Trace,
-        || (F::name().into(), types(takes)),
+    timeline::run_in_span(
+        timeline::SpanKind::Trace,
+        || (F::name().into(), types_text(takes)),
         || {
-            trace_with(client, takes, |params| {
+            trace_with_value(client, takes, |params| {
                 let out = f.call(&tree::rebuild(tuple, params.iter().cloned())?)?;
                 let results = tree::leaves(&out);
                 Ok((out, results))
@@ -65,6 +70,6 @@ pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
 }
 
 /// The types of parameters as text.
-fn types(takes: &[Taken]) -> String {
+fn types_text(takes: &[TracedParameter]) -> String {
     takes.iter().map(|taken| taken.ty.to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -1,5 +1,5 @@
 //! Transformed functions: called like the function, with methods for options; [`crate::transform`] says why.
-use super::function::{Function, Given};
+use super::function::{CallArguments, Function};
 use crate::tree::Tree;
 use pallas_device::error::Result;
 use pallas_ir::Loc;
@@ -54,7 +54,7 @@ impl<Args, F, T> Transformed<Args, F, T> {
     }
 
     /// The same function with changed options, and without a closure so far.
-    pub(super) fn with<U>(self, change: impl FnOnce(T) -> U) -> Transformed<Args, F, U> {
+    pub(super) fn map_options<U>(self, change: impl FnOnce(T) -> U) -> Transformed<Args, F, U> {
         let Transformed { f, options, at, .. } = self;
         Transformed { f, options: change(options), at, call: Arc::default(), args: PhantomData }
     }
@@ -91,11 +91,11 @@ where
     fn call(&self, args: &Args) -> Result<T::Out> {
         F::call_boxed(self, args)
     }
-    fn boxed<R: 'static>(f: impl Fn(Given<'_, Args>) -> R + Send + Sync + 'static) -> F::Boxed<R> {
+    fn boxed<R: 'static>(f: impl Fn(CallArguments<'_, Args>) -> R + Send + Sync + 'static) -> F::Boxed<R> {
         F::boxed(f)
     }
     fn donating<P, R: 'static>(
-        prepare: impl Fn(Given<'_, Args>) -> P + Send + Sync + 'static,
+        prepare: impl Fn(CallArguments<'_, Args>) -> P + Send + Sync + 'static,
         run: impl Fn(P) -> R + Send + Sync + 'static,
     ) -> F::Donating<R> {
         F::donating(prepare, run)
@@ -109,11 +109,11 @@ where
 }
 
 /// Boxes a closure that calls `call` with a function, its options and the arguments.
-pub(super) fn boxed<Args: Tree + 'static, F: Function<Args>, T: Clone + Send + Sync + 'static, R: 'static>(
+pub(super) fn box_call<Args: Tree + 'static, F: Function<Args>, T: Clone + Send + Sync + 'static, R: 'static>(
     f: &Arc<F>,
     options: &T,
-    call: impl Fn(&F, &T, &Given<'_, Args>) -> R + Send + Sync + 'static,
+    call: impl Fn(&F, &T, &CallArguments<'_, Args>) -> R + Send + Sync + 'static,
 ) -> F::Boxed<R> {
     let (f, options) = (f.clone(), options.clone());
-    F::boxed(move |given: Given<'_, Args>| call(&f, &options, &given))
+    F::boxed(move |given: CallArguments<'_, Args>| call(&f, &options, &given))
 }

@@ -1,12 +1,12 @@
 //! `vmap`: a function of one example becomes a function of a batch.
-use super::axes;
+use super::axis_names;
 use super::batch_axes::BatchAxes;
-use super::compile::refused;
-use super::function::{Function, Given};
-use super::trace::{Taken, TracedFunction, apply_all, type_of};
-use super::traced::{client_of, traced_as};
-use super::transformed::{Transformation, Transformed, boxed};
-use crate::array::{Array, axis_of};
+use super::compile::refusal_error;
+use super::function::{CallArguments, Function};
+use super::trace::{TracedFunction, TracedParameter, apply_all, type_of};
+use super::traced::{common_client, trace_function_as};
+use super::transformed::{Transformation, Transformed, box_call};
+use crate::array::{Array, canonicalize_axis};
 use crate::tree::{self, Structure, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::Mesh;
@@ -59,7 +59,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Vmap {
     type Out = F::Out;
     type Call = F::Boxed<Result<F::Out>>;
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
-        boxed(f, self, move |f, options, given| call(f, given, options, at))
+        box_call(f, self, move |f, options, given| call_batched(f, given, options, at))
     }
 }
 
@@ -86,7 +86,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, Vmap> {
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn in_axes(self, axes: impl Into<BatchAxes>) -> Self {
-        self.with(|options| Vmap { in_axes: axes.into(), ..options })
+        self.map_options(|options| Vmap { in_axes: axes.into(), ..options })
     }
 
     /// Sets the axis of the batch of results: one entry for all leaves, or one for each; `None` for a result that is the same for
@@ -95,7 +95,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, Vmap> {
     /// # Errors
     /// The call returns an error if there are more or fewer entries, and if a result for `None` depends on the example.
     pub fn out_axes(self, axes: impl Into<BatchAxes>) -> Self {
-        self.with(|options| Vmap { out_axes: axes.into(), ..options })
+        self.map_options(|options| Vmap { out_axes: axes.into(), ..options })
     }
 
     /// Names the axis of the batch, over which collectives ([`spmd`](crate::spmd)) in the function combine the examples.
@@ -122,7 +122,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, Vmap> {
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn axis_name(self, name: impl Into<String>) -> Self {
-        self.with(|options| Vmap { axis_name: Some(name.into()), ..options })
+        self.map_options(|options| Vmap { axis_name: Some(name.into()), ..options })
     }
 
     /// States the number of examples, which a batch without a batched argument needs.
@@ -130,36 +130,36 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, Vmap> {
     /// # Errors
     /// The call returns an error if a batched argument has another number of examples.
     pub fn axis_size(self, size: usize) -> Self {
-        self.with(|options| Vmap { axis_size: Some(size), ..options })
+        self.map_options(|options| Vmap { axis_size: Some(size), ..options })
     }
 }
 
-fn wrong(at: Loc, message: String, help: &str) -> Error {
+fn vmap_error(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("vmap", At::Op, message, help))
 }
 
 /// Calls a function of one example for a batch.
-fn call<Args: Tree + 'static, F: Function<Args>>(
+fn call_batched<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
-    given: &Given<'_, Args>,
+    given: &CallArguments<'_, Args>,
     options: &Vmap,
     at: Loc,
 ) -> Result<F::Out> {
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
-    let client = client_of(&args)?;
-    let of_leaves = options.in_axes.of_leaves(&tree::structure(&tuple)).map_err(|found| {
+    let client = common_client(&args)?;
+    let of_leaves = options.in_axes.leaf_axes(&tree::structure(&tuple)).map_err(|found| {
         let help =
             "one for each argument: `Some(axis)`, `None` for one that is the same for all, or those of its leaves";
-        wrong(at, format!("{found} in {} arguments", structures.len()), help)
+        vmap_error(at, format!("{found} in {} arguments", structures.len()), help)
     })?;
-    let batch = Batch::of(&args, &tree::paths(&tuple), &of_leaves, options, at)?;
-    let binding = batch.named.as_ref().map(|mesh| axes::bind(mesh, &[true], at)).transpose()?;
-    let (out, traced) = traced_as(f, &tuple, &batch.takes(&args), &client)?;
+    let batch = Batch::from_arguments(&args, &tree::paths(&tuple), &of_leaves, options, at)?;
+    let binding = batch.named.as_ref().map(|mesh| axis_names::bind_axes(mesh, &[true], at)).transpose()?;
+    let (out, traced) = trace_function_as(f, &tuple, &batch.example_parameters(&args), &client)?;
     drop(binding);
     let axes = &options.out_axes;
-    let results = Results { structure: tree::structure(&out), paths: &|| tree::paths(&out), axes };
-    tree::rebuild(&out, batch.run(traced, &args, &results, at)?)
+    let results = BatchedResults { structure: tree::structure(&out), paths: &|| tree::paths(&out), axes };
+    tree::rebuild(&out, batch.run_batched(traced, &args, &results, at)?)
 }
 
 /// The batch of examples of one call.
@@ -173,7 +173,7 @@ struct Batch {
 }
 
 /// The structure of what a function of one example returns, with the axes of the batch in it.
-struct Results<'a> {
+struct BatchedResults<'a> {
     structure: Structure,
     paths: &'a dyn Fn() -> Vec<String>,
     /// The requested axes of the batch in the results.
@@ -182,11 +182,11 @@ struct Results<'a> {
 
 impl Batch {
     /// Parameters of a function of one example: the arguments without the axis of the batch.
-    fn takes(&self, args: &[Array]) -> Vec<Taken> {
+    fn example_parameters(&self, args: &[Array]) -> Vec<TracedParameter> {
         let one = |(x, axis): (&Array, &Option<usize>)| {
             let mut ty = type_of(x);
             axis.map(|axis| ty.shape.remove(axis));
-            Taken::of(ty, x)
+            TracedParameter::with_type_like(ty, x)
         };
         args.iter().zip(&self.along).map(one).collect()
     }
@@ -195,7 +195,13 @@ impl Batch {
     ///
     /// # Errors
     /// Axes that the results do not have; an operation without batching rule; errors of the device.
-    fn run(&self, traced: TracedFunction, args: &[Array], results: &Results<'_>, at: Loc) -> Result<Vec<Array>> {
+    fn run_batched(
+        &self,
+        traced: TracedFunction,
+        args: &[Array],
+        results: &BatchedResults<'_>,
+        at: Loc,
+    ) -> Result<Vec<Array>> {
         let Batch { along, size, named } = self;
         let TracedFunction { graph, captured, .. } = traced;
         let which: Vec<bool> = (0..graph.params.len()).map(|i| along.get(i).is_some_and(Option::is_some)).collect();
@@ -203,15 +209,19 @@ impl Batch {
             Some(mesh) => batched_along(&graph, &which, mesh),
             None => batched(&graph, &which, *size),
         }
-        .map_err(refused)?;
-        let places = results.places(&graph, &has, at)?;
+        .map_err(refusal_error)?;
+        let places = results.result_axes(&graph, &has, at)?;
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
         apply_all(&all, at, |to, vars| {
             let mut vars = vars.to_vec();
             for (v, axis) in vars.iter_mut().zip(along) {
                 if let Some(axis) = *axis {
                     let rank = to.ty(*v).shape.len();
-                    *v = moved(to, *v, std::iter::once(axis).chain((0..rank).filter(|&a| a != axis)).collect())?;
+                    *v = push_transpose(
+                        to,
+                        *v,
+                        std::iter::once(axis).chain((0..rank).filter(|&a| a != axis)).collect(),
+                    )?;
                 }
             }
             let made = to.inline(&graph, &vars);
@@ -221,7 +231,7 @@ impl Batch {
                     None => v,
                     Some(axis) if has => {
                         let rank = to.ty(v).shape.len();
-                        moved(to, v, (1..=axis).chain([0]).chain(axis + 1..rank).collect())?
+                        push_transpose(to, v, (1..=axis).chain([0]).chain(axis + 1..rank).collect())?
                     }
                     Some(axis) => repeated(to, v, axis, *size)?,
                 });
@@ -235,7 +245,13 @@ impl Batch {
     ///
     /// # Errors
     /// A leaf without such an axis; two with different extents; no leaf with an axis; a name that no axis can have.
-    fn of(args: &[Array], paths: &[String], axes: &[Option<isize>], options: &Vmap, at: Loc) -> Result<Batch> {
+    fn from_arguments(
+        args: &[Array],
+        paths: &[String],
+        axes: &[Option<isize>],
+        options: &Vmap,
+        at: Loc,
+    ) -> Result<Batch> {
         let mut found = vec![];
         let mut first: Option<(usize, usize)> = None;
         for (i, (x, axis)) in args.iter().zip(axes).enumerate() {
@@ -243,18 +259,22 @@ impl Batch {
                 found.push(None);
                 continue;
             };
-            let Ok(axis) = axis_of(asked, x.shape().len()) else {
+            let Ok(axis) = canonicalize_axis(asked, x.shape().len()) else {
                 let message = format!("`vmap` along axis {asked} of argument `{}` of {}", paths[i], type_of(x));
                 let help =
                     "it has no such axis; `in_axes` takes `None` for an argument that is the same for all examples";
-                return Err(wrong(at, message, help));
+                return Err(vmap_error(at, message, help));
             };
             let extent = x.shape()[axis];
             match first {
                 Some((other, size)) if size != extent => {
                     let leaf = |i: usize| format!("argument `{}` of {}", paths[i], type_of(&args[i]));
                     let message = format!("a batch of {size} in {} and of {extent} in {}", leaf(other), leaf(i));
-                    return Err(wrong(at, message, "all arguments that are batched have the same number of examples"));
+                    return Err(vmap_error(
+                        at,
+                        message,
+                        "all arguments that are batched have the same number of examples",
+                    ));
                 }
                 Some(_) => {}
                 None => first = Some((i, extent)),
@@ -265,12 +285,12 @@ impl Batch {
             (Some((leaf, extent)), Some(size)) if size != extent => {
                 let message =
                     format!("an `axis_size` of {size}, and argument `{}` of {}", paths[leaf], type_of(&args[leaf]));
-                return Err(wrong(at, message, "batched arguments have as many examples as `axis_size` says"));
+                return Err(vmap_error(at, message, "batched arguments have as many examples as `axis_size` says"));
             }
             (Some((_, size)), _) | (None, Some(size)) => size,
             (None, None) => {
                 let help = "give one of the arguments an axis: `Some(0)`, or state the `axis_size`";
-                return Err(wrong(at, "`vmap` without a batched array".into(), help));
+                return Err(vmap_error(at, "`vmap` without a batched array".into(), help));
             }
         };
         let name = options.axis_name.as_deref();
@@ -280,19 +300,19 @@ impl Batch {
     }
 }
 
-impl Results<'_> {
+impl BatchedResults<'_> {
     /// The axis of the batch in each result of a graph, `None` if it has none. `has` is true for results that depend on
     /// the example.
     ///
     /// # Errors
     /// Another number of axes than results; no such axis; `None` for a result that depends on the example.
-    fn places(&self, graph: &Graph, has: &[bool], at: Loc) -> Result<Vec<Option<usize>>> {
-        let Results { structure, paths, axes } = self;
+    fn result_axes(&self, graph: &Graph, has: &[bool], at: Loc) -> Result<Vec<Option<usize>>> {
+        let BatchedResults { structure, paths, axes } = self;
         let n = graph.results.len();
         // A list with one entry holds for all leaves, unless the function itself returns a list of one.
-        let found = axes.of_leaves(structure).or_else(|found| axes.only().ok_or(found)?.of_leaves(structure));
-        let axes =
-            found.map_err(|found| wrong(at, format!("{found} in a result"), "one for all of them, or one for each"))?;
+        let found = axes.leaf_axes(structure).or_else(|found| axes.single_entry().ok_or(found)?.leaf_axes(structure));
+        let axes = found
+            .map_err(|found| vmap_error(at, format!("{found} in a result"), "one for all of them, or one for each"))?;
         let paths = paths();
         let place = |i: usize| {
             let ty = graph.ty(graph.results[i]);
@@ -301,15 +321,15 @@ impl Results<'_> {
             match axes[i] {
                 None if has[i] => {
                     let message = format!("the result{of} depends on the example, and has no axis for the batch");
-                    Err(wrong(at, message, "give it one: `Some(0)`"))
+                    Err(vmap_error(at, message, "give it one: `Some(0)`"))
                 }
                 None => Ok(None),
-                Some(axis) => match axis_of(axis, rank) {
+                Some(axis) => match canonicalize_axis(axis, rank) {
                     Ok(axis) => Ok(Some(axis)),
                     Err(_) => {
                         let message =
                             format!("a batch along axis {axis} of the result{of}, which has {rank} axes with it");
-                        Err(wrong(at, message, "axes count from 0, or from the end as -1, -2 .."))
+                        Err(vmap_error(at, message, "axes count from 0, or from the end as -1, -2 .."))
                     }
                 },
             }
@@ -319,7 +339,7 @@ impl Results<'_> {
 }
 
 /// Transposes a variable so that its axes come in this order.
-fn moved(to: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, Diag> {
+fn push_transpose(to: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, Diag> {
     if axes.is_sorted() { Ok(v) } else { to.push(StructuralOp::from(Transpose { axes }), &[v]) }
 }
 

@@ -3,8 +3,8 @@
 //! Handles implement neither `PartialEq` nor `PartialOrd`, whose results would have to be host truth values; helper
 //! functions, which no macro rewrites, call the methods: `t.gt(0.0)`.
 use super::decide::{AtRunTime, AtTrace, DecisionKey, Elementwise, Truth};
-use super::operand::{Choice, Staged, host_constant};
-use super::operators::elementwise;
+use super::operand::{Choice, Staged, emit_host_constant};
+use super::operators::emit_elementwise;
 use super::tile::{Scalar, Tile};
 use pallas_ir::dtype::Float;
 use pallas_ir::{Elem, ScalarOp};
@@ -33,14 +33,14 @@ macro_rules! comparisons {
             $(#[doc(hidden)]
             #[track_caller]
             pub fn $name<R: Choice<T>>(&self, other: &R) -> Tile<bool> {
-                elementwise(ScalarOp::$Op, &[self.0.handle, other.choice()])
+                emit_elementwise(ScalarOp::$Op, &[self.0.handle, other.choice_handle()])
             })*
         }
         impl<T: Elem> Cmp<'_, Scalar<T>> {
             $(#[doc(hidden)]
             #[track_caller]
             pub fn $name<R: Choice<T>>(&self, other: &R) -> R::Beside<Scalar<T>, bool> {
-                elementwise(ScalarOp::$Op, &[self.0.handle, other.choice()])
+                emit_elementwise(ScalarOp::$Op, &[self.0.handle, other.choice_handle()])
             })*
         }
         $(
@@ -92,7 +92,7 @@ macro_rules! left {
         impl<$($generics)*> $Trait<$H<$T>, $H<bool>> for $N {
             #[track_caller]
             fn $name(&self, other: &$H<$T>) -> $H<bool> {
-                elementwise(ScalarOp::$Op, &[host_constant::<$T, $N>(*self), other.handle])
+                emit_elementwise(ScalarOp::$Op, &[emit_host_constant::<$T, $N>(*self), other.handle])
             }
         }
     };
@@ -176,10 +176,10 @@ impl Logic<bool, bool, AtTrace> for bool {
 }
 /// Returns `left` if there is no right side because `left` decides alone, else `left op right`.
 #[track_caller]
-fn combine<S: Staged>(op: ScalarOp, left: impl Choice<bool>, right: Option<impl Choice<bool>>) -> S {
+fn emit_logic<S: Staged>(op: ScalarOp, left: impl Choice<bool>, right: Option<impl Choice<bool>>) -> S {
     match right {
-        None => S::from_handle(left.choice()),
-        Some(right) => elementwise(op, &[left.choice(), right.choice()]),
+        None => S::from_handle(left.choice_handle()),
+        Some(right) => emit_elementwise(op, &[left.choice_handle(), right.choice_handle()]),
     }
 }
 macro_rules! logic {
@@ -187,11 +187,11 @@ macro_rules! logic {
         impl Logic<$R, $Out<bool>, $When> for $L {
             #[track_caller]
             fn and(self, right: Option<$R>) -> $Out<bool> {
-                combine(ScalarOp::BitAnd, self, right)
+                emit_logic(ScalarOp::BitAnd, self, right)
             }
             #[track_caller]
             fn or(self, right: Option<$R>) -> $Out<bool> {
-                combine(ScalarOp::BitOr, self, right)
+                emit_logic(ScalarOp::BitOr, self, right)
             }
         }
     )*};

@@ -34,18 +34,18 @@ pub(crate) struct Mistake {
 /// Mode of a context: operations are recorded, or computed at once.
 enum ContextMode {
     Trace(Builder),
-    Eager(Eager),
+    Eager(EagerState),
 }
 
 /// State of eager execution: the launch's interpreter, borrowed for one program step, and the values computed so far.
-struct Eager {
+struct EagerState {
     machine: Machine,
     values: Vec<Datum>,
     fault: Option<Fault>,
 }
 
 /// The kernel call whose body runs on this thread.
-struct Context {
+struct KernelContext {
     generation: u32,
     mode: ContextMode,
     /// Ids of the open regions, outermost first. A value is usable while the region that computed it is open.
@@ -58,19 +58,19 @@ struct Context {
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Context>> = const { RefCell::new(None) };
-    static TRACING: Cell<bool> = const { Cell::new(false) };
+    static CURRENT_CONTEXT: RefCell<Option<KernelContext>> = const { RefCell::new(None) };
+    static IS_TRACING: Cell<bool> = const { Cell::new(false) };
 }
-static GENERATION: AtomicU32 = AtomicU32::new(1);
+static NEXT_GENERATION: AtomicU32 = AtomicU32::new(1);
 
 /// The line at which the running kernel was called; `None` if no kernel's body runs on this thread.
-pub(crate) fn inside() -> Option<Loc> {
-    CURRENT.with_borrow(|c| c.as_ref().map(|c| c.entered))
+pub(crate) fn running_call_loc() -> Option<Loc> {
+    CURRENT_CONTEXT.with_borrow(|c| c.as_ref().map(|c| c.entered))
 }
 
 /// Returns true if operations are recorded; false in eager mode and outside of kernels.
-pub(crate) fn tracing() -> bool {
-    TRACING.get()
+pub(crate) fn is_tracing() -> bool {
+    IS_TRACING.get()
 }
 
 /// Runs `f` while operations are appended to `builder`.
@@ -78,7 +78,7 @@ pub(crate) fn tracing() -> bool {
 /// # Errors
 /// The first mistake of the body.
 pub(crate) fn trace(builder: Builder, entered: Loc, f: impl FnOnce()) -> Result<Builder, Mistake> {
-    let (context, panic) = run(ContextMode::Trace(builder), entered, f);
+    let (context, panic) = run_in_context(ContextMode::Trace(builder), entered, f);
     match (context.mistake, panic, context.mode) {
         (Some(mistake), ..) => Err(mistake),
         (None, Some(panic), _) => resume_unwind(panic),
@@ -91,14 +91,15 @@ pub(crate) fn trace(builder: Builder, entered: Loc, f: impl FnOnce()) -> Result<
 ///
 /// # Errors
 /// The step's first fault, or a mistake of the body as a fault.
-pub(crate) fn eager(machine: Machine, entered: Loc, f: impl FnOnce()) -> Result<Machine, Fault> {
-    let (context, panic) = run(ContextMode::Eager(Eager { machine, values: vec![], fault: None }), entered, f);
-    let ContextMode::Eager(Eager { machine, fault, .. }) = context.mode else {
+pub(crate) fn run_eagerly(machine: Machine, entered: Loc, f: impl FnOnce()) -> Result<Machine, Fault> {
+    let (context, panic) =
+        run_in_context(ContextMode::Eager(EagerState { machine, values: vec![], fault: None }), entered, f);
+    let ContextMode::Eager(EagerState { machine, fault, .. }) = context.mode else {
         unreachable!("the mode does not change")
     };
     match (fault, context.mistake, panic) {
         (Some(fault), ..) => Err(fault),
-        (None, Some(m), _) => Err(machine.fault_at(m.diag.code, m.loc, m.diag.to_string())),
+        (None, Some(m), _) => Err(machine.fault_without_help(m.diag.code, m.loc, m.diag.to_string())),
         (None, None, Some(panic)) => resume_unwind(panic),
         (None, None, None) => Ok(machine),
     }
@@ -106,16 +107,23 @@ pub(crate) fn eager(machine: Machine, entered: Loc, f: impl FnOnce()) -> Result<
 
 /// Runs the body `f` in a new context; returns the context and the body's panic, if any. After the body's first error
 /// tiles have no shape, so later panics may be consequences of it.
-fn run(mode: ContextMode, entered: Loc, f: impl FnOnce()) -> (Context, Option<Box<dyn Any + Send>>) {
-    let outer_tracing = TRACING.replace(matches!(mode, ContextMode::Trace(_)));
-    let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
-    let outer = CURRENT.replace(Some(Context { generation, mode, open: vec![0], regions: 0, mistake: None, entered }));
+fn run_in_context(mode: ContextMode, entered: Loc, f: impl FnOnce()) -> (KernelContext, Option<Box<dyn Any + Send>>) {
+    let outer_tracing = IS_TRACING.replace(matches!(mode, ContextMode::Trace(_)));
+    let generation = NEXT_GENERATION.fetch_add(1, Ordering::Relaxed);
+    let outer = CURRENT_CONTEXT.replace(Some(KernelContext {
+        generation,
+        mode,
+        open: vec![0],
+        regions: 0,
+        mistake: None,
+        entered,
+    }));
     let panic = catch_unwind(AssertUnwindSafe(f)).err();
-    TRACING.set(outer_tracing);
-    (CURRENT.replace(outer).expect("kernels inside of this one put it back"), panic)
+    IS_TRACING.set(outer_tracing);
+    (CURRENT_CONTEXT.replace(outer).expect("kernels inside of this one put it back"), panic)
 }
 
-impl Context {
+impl KernelContext {
     fn handle(&self, value: Value) -> Handle {
         Handle { value, generation: self.generation, region: *self.open.last().expect("the body is open") }
     }
@@ -124,40 +132,40 @@ impl Context {
         self.open.push(self.regions);
     }
     /// Returns true if the handle's value is of this kernel and its region is open.
-    fn holds(&self, h: &Handle) -> bool {
+    fn can_use(&self, h: &Handle) -> bool {
         h.generation == self.generation && self.open.contains(&h.region)
     }
     /// Records an error of the body, unless an earlier one is recorded.
-    fn blame(&mut self, diag: Diag, loc: Loc) {
+    fn record_error(&mut self, diag: Diag, loc: Loc) {
         self.mistake.get_or_insert(Mistake { diag, loc });
     }
     /// Returns the values of handles; `None` if one is poisoned, or of another kernel call or a closed region, which is
     /// an error.
     fn resolve(&mut self, args: &[Handle], loc: Loc) -> Option<Vec<Value>> {
-        if let Some(stale) = args.iter().find(|a| a.value != POISON && !self.holds(a)) {
+        if let Some(stale) = args.iter().find(|a| a.value != POISON && !self.can_use(a)) {
             if stale.generation == self.generation {
                 let message = "a tile is used outside of the branch or the turn of a loop that computed it".to_string();
                 let help = "compute it before the `if` or loop, or assign it to a `let mut` variable declared there";
-                self.blame(Diag::new("stale-handle", At::Op, message, help), loc);
+                self.record_error(Diag::new("stale-handle", At::Op, message, help), loc);
             } else {
-                self.stale("tile", loc);
+                self.report_stale("tile", loc);
             }
             return None;
         }
         args.iter().all(|a| a.value != POISON).then(|| args.iter().map(|a| a.value).collect())
     }
     /// Reports the use of a value or block of another kernel call.
-    fn stale(&mut self, what: &str, loc: Loc) {
+    fn report_stale(&mut self, what: &str, loc: Loc) {
         let message = format!("a {what} of another kernel call is used in the one made at {}", self.entered);
         let help = format!("{what}s live only while their kernel runs; return arrays");
-        self.blame(Diag::new("stale-handle", At::Op, message, help), loc);
+        self.record_error(Diag::new("stale-handle", At::Op, message, help), loc);
     }
     fn emit(&mut self, op: Op, args: &[Handle], loc: Loc) -> Option<Value> {
         let args = self.resolve(args, loc)?;
         match &mut self.mode {
-            ContextMode::Eager(eager) => eager.accumulated(&op, &args, loc),
+            ContextMode::Eager(eager) => eager.emit_accumulating(&op, &args, loc),
             ContextMode::Trace(builder) => builder.append(op, &args, loc).unwrap_or_else(|diag| {
-                self.blame(diag, loc);
+                self.record_error(diag, loc);
                 None
             }),
         }
@@ -169,7 +177,7 @@ impl Context {
         }
     }
     fn ty(&self, h: Handle) -> Option<Type> {
-        if h.value == POISON || !self.holds(&h) {
+        if h.value == POISON || !self.can_use(&h) {
             return None;
         }
         Some(match &self.mode {
@@ -179,10 +187,10 @@ impl Context {
     }
 }
 
-impl Eager {
+impl EagerState {
     /// Computes an operation and returns its result, if any. A fold that accumulates in a wider type is computed
     /// between two casts, as in [`Builder::append`].
-    fn accumulated(&mut self, op: &Op, args: &[Value], loc: Loc) -> Option<Value> {
+    fn emit_accumulating(&mut self, op: &Op, args: &[Value], loc: Loc) -> Option<Value> {
         let (Op::Structural(fold), &[x]) = (op, args) else { return self.emit(op, args, loc) };
         let own = self.values[x.index()].ty.dtype;
         let Some(to) = fold.accumulator(&[own]) else { return self.emit(op, args, loc) };
@@ -200,12 +208,12 @@ impl Eager {
         let data: Vec<&Datum> = args.iter().map(|v| &self.values[v.index()]).collect();
         let types: Vec<&Type> = data.iter().map(|d| &d.ty).collect();
         let step = pallas_ir::infer(self.machine.kernel(), op, &types)
-            .map_err(|d| self.machine.fault_at(d.code, loc, d.to_string()))
+            .map_err(|d| self.machine.fault_without_help(d.code, loc, d.to_string()))
             .and_then(|ty| walk::step(&mut self.machine, op, &data, ty, loc));
-        self.sound(step)?.map(|d| self.push(d))
+        self.ok_or_record_fault(step)?.map(|d| self.push(d))
     }
     /// Returns what an interpreter's step gave; `None` if it failed, which records the fault if it is the first.
-    fn sound<T>(&mut self, step: Result<T, Fault>) -> Option<T> {
+    fn ok_or_record_fault<T>(&mut self, step: Result<T, Fault>) -> Option<T> {
         match step {
             Ok(result) => Some(result),
             Err(fault) => {
@@ -221,12 +229,12 @@ impl Eager {
 }
 
 /// Runs `f` on the current context; outside of a kernel the result is `None`.
-fn with<R>(f: impl FnOnce(&mut Context) -> R) -> Option<R> {
-    CURRENT.with_borrow_mut(|c| c.as_mut().map(f))
+fn with_context<R>(f: impl FnOnce(&mut KernelContext) -> R) -> Option<R> {
+    CURRENT_CONTEXT.with_borrow_mut(|c| c.as_mut().map(f))
 }
 
 /// The handle of an operation that failed, or was used outside of a kernel.
-pub(crate) const NOTHING: Handle = Handle { value: POISON, generation: 0, region: 0 };
+pub(crate) const POISONED_HANDLE: Handle = Handle { value: POISON, generation: 0, region: 0 };
 
 /// Appends (trace) or computes (eager) an operation and returns the handle of its result.
 ///
@@ -234,7 +242,7 @@ pub(crate) const NOTHING: Handle = Handle { value: POISON, generation: 0, region
 #[track_caller]
 pub(crate) fn emit(op: Op, args: &[Handle]) -> Handle {
     let loc = Loc::caller();
-    let emitted = with(|c| c.emit(op, args, loc).map_or(NOTHING, |v| c.handle(v)));
+    let emitted = with_context(|c| c.emit(op, args, loc).map_or(POISONED_HANDLE, |v| c.handle(v)));
     emitted.unwrap_or_else(|| {
         panic!("{loc}: a tile operation outside of a kernel: tiles exist only while `#[kernel]` code runs")
     })
@@ -242,26 +250,26 @@ pub(crate) fn emit(op: Op, args: &[Handle]) -> Handle {
 
 /// Appends (trace) or computes (eager) an operation that has no result, such as a store.
 #[track_caller]
-pub(crate) fn effect(op: Op, args: &[Handle]) {
+pub(crate) fn emit_effect(op: Op, args: &[Handle]) {
     let loc = Loc::caller();
-    with(|c| c.emit(op, args, loc));
+    with_context(|c| c.emit(op, args, loc));
 }
 
 /// Records an error of the body at the caller's line, and returns a poisoned handle.
 #[track_caller]
-pub(crate) fn blame(diag: Diag) -> Handle {
-    blame_at(diag, Loc::caller())
+pub(crate) fn record_error(diag: Diag) -> Handle {
+    record_error_at(diag, Loc::caller())
 }
 
 /// Records an error of the body at `loc`, and returns a poisoned handle.
-pub(crate) fn blame_at(diag: Diag, loc: Loc) -> Handle {
-    with(|c| c.blame(diag, loc));
-    NOTHING
+pub(crate) fn record_error_at(diag: Diag, loc: Loc) -> Handle {
+    with_context(|c| c.record_error(diag, loc));
+    POISONED_HANDLE
 }
 
 /// Emits a constant, whose element type is that of the literal.
 #[track_caller]
-pub(crate) fn constant(x: Literal) -> Handle {
+pub(crate) fn emit_constant(x: Literal) -> Handle {
     emit(Op::Const(x), &[])
 }
 
@@ -270,25 +278,25 @@ pub(crate) fn constant(x: Literal) -> Handle {
 #[track_caller]
 pub(crate) fn type_of(h: Handle) -> Option<Type> {
     let loc = Loc::caller();
-    with(|c| c.resolve(&[h], loc).and_then(|_| c.ty(h))).flatten()
+    with_context(|c| c.resolve(&[h], loc).and_then(|_| c.ty(h))).flatten()
 }
 /// Returns a value's type for its `Debug` text; `None`, without an error, for a handle of another kernel call.
-pub(crate) fn shown_type(h: Handle) -> Option<Type> {
-    with(|c| c.ty(h)).flatten()
+pub(crate) fn type_for_debug(h: Handle) -> Option<Type> {
+    with_context(|c| c.ty(h)).flatten()
 }
 
 /// Id of the running kernel call, which its refs record; 0 outside of kernels.
-pub(crate) fn generation() -> u32 {
-    with(|c| c.generation).unwrap_or(0)
+pub(crate) fn current_generation() -> u32 {
+    with_context(|c| c.generation).unwrap_or(0)
 }
 /// Returns true if `generation` (of a ref) is that of the running kernel call; if not, records an error of the body.
 #[track_caller]
-pub(crate) fn owns(generation: u32) -> bool {
+pub(crate) fn check_generation(generation: u32) -> bool {
     let loc = Loc::caller();
-    with(|c| {
+    with_context(|c| {
         let own = generation == c.generation;
         if !own {
-            c.stale("block", loc);
+            c.report_stale("block", loc);
         }
         own
     })
@@ -297,7 +305,7 @@ pub(crate) fn owns(generation: u32) -> bool {
 
 /// Number of instructions traced so far, which [`named`] takes as `before`; 0 in eager mode.
 pub fn so_far() -> usize {
-    with(|c| match &c.mode {
+    with_context(|c| match &c.mode {
         ContextMode::Trace(builder) => builder.kernel().insts.len(),
         ContextMode::Eager(_) => 0,
     })
@@ -308,7 +316,7 @@ pub fn so_far() -> usize {
 ///
 /// `let sum = x.sum(1);` becomes `let sum = named("sum", so_far(), x.sum(1));`, whatever the type of the value is.
 pub fn named<T>(name: &str, before: usize, value: T) -> T {
-    with(|c| {
+    with_context(|c| {
         let ContextMode::Trace(builder) = &mut c.mode else { return };
         let kernel = builder.kernel_mut();
         if kernel.insts.len() > before
@@ -321,55 +329,55 @@ pub fn named<T>(name: &str, before: usize, value: T) -> T {
 }
 
 /// Applies `f` to the running kernel, to read its declarations; `None` outside of kernels.
-pub(crate) fn declared<R>(f: impl FnOnce(&Kernel) -> R) -> Option<R> {
-    with(|c| f(c.kernel()))
+pub(crate) fn with_kernel<R>(f: impl FnOnce(&Kernel) -> R) -> Option<R> {
+    with_context(|c| f(c.kernel()))
 }
 
 /// Returns the value of an integer or boolean scalar in eager mode, and 0 after a failure. `what` names it in messages.
 #[track_caller]
-pub(crate) fn decide(h: Handle, what: &str) -> i64 {
+pub(crate) fn read_eager_integer(h: Handle, what: &str) -> i64 {
     let loc = Loc::caller();
-    let value = with(|c| {
+    let value = with_context(|c| {
         let value = c.resolve(&[h], loc)?[0];
         let ContextMode::Eager(eager) = &mut c.mode else { return None };
-        let decided = eager.machine.integer(&eager.values[value.index()], what, loc);
-        eager.sound(decided)
+        let decided = eager.machine.checked_integer(&eager.values[value.index()], what, loc);
+        eager.ok_or_record_fault(decided)
     });
     value.flatten().unwrap_or(0)
 }
 
 /// Records a fault if an eager `while` at `loc` has begun more iterations (`turns`) than the limit.
-pub(crate) fn count_turns(turns: u64, loc: Loc) {
-    with(|c| {
+pub(crate) fn check_iteration_limit(turns: u64, loc: Loc) {
+    with_context(|c| {
         if let ContextMode::Eager(eager) = &mut c.mode {
-            let turn = eager.machine.turn(turns, loc);
-            eager.sound(turn);
+            let turn = eager.machine.check_iteration_limit(turns, loc);
+            eager.ok_or_record_fault(turn);
         }
     });
 }
 
 /// Returns false if eager execution has failed, so that its loops stop; true while tracing.
-pub(crate) fn healthy() -> bool {
-    with(|c| match &c.mode {
+pub(crate) fn can_continue() -> bool {
+    with_context(|c| match &c.mode {
         ContextMode::Eager(eager) => eager.fault.is_none() && c.mistake.is_none(),
         ContextMode::Trace(_) => true,
     })
     .unwrap_or(false)
 }
 
-/// The state of eager execution at the start of a region, to which [`close`] returns: numbers of open regions and
+/// The state of eager execution at the start of a region, to which [`close_eager_region`] returns: numbers of open regions and
 /// values.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mark {
+pub(crate) struct RegionMark {
     regions: usize,
     values: usize,
 }
 
-/// Opens a region of eager execution; [`close`] ends it.
-pub(crate) fn open() -> Mark {
-    with(|c| {
-        let ContextMode::Eager(eager) = &c.mode else { return Mark::default() };
-        let mark = Mark { regions: c.open.len(), values: eager.values.len() };
+/// Opens a region of eager execution; [`close_eager_region`] ends it.
+pub(crate) fn open_eager_region() -> RegionMark {
+    with_context(|c| {
+        let ContextMode::Eager(eager) = &c.mode else { return RegionMark::default() };
+        let mark = RegionMark { regions: c.open.len(), values: eager.values.len() };
         c.open_region();
         mark
     })
@@ -379,12 +387,12 @@ pub(crate) fn open() -> Mark {
 /// Closes the region of eager execution opened at `mark`, and those nested in it. Their values are freed, except
 /// `keep`, which get new handles: in the enclosing region or, if `again`, in the next iteration's region, which is
 /// opened.
-pub(crate) fn close(mark: Mark, keep: &mut [Handle], again: bool) {
-    with(|c| {
+pub(crate) fn close_eager_region(mark: RegionMark, keep: &mut [Handle], again: bool) {
+    with_context(|c| {
         let kept: Vec<Option<Datum>> = keep
             .iter()
             .map(|h| match &c.mode {
-                ContextMode::Eager(eager) if h.value != POISON && c.holds(h) && h.value.index() >= mark.values => {
+                ContextMode::Eager(eager) if h.value != POISON && c.can_use(h) && h.value.index() >= mark.values => {
                     Some(eager.values[h.value.index()].clone())
                 }
                 _ => None,
@@ -406,8 +414,8 @@ pub(crate) fn close(mark: Mark, keep: &mut [Handle], again: bool) {
 }
 
 /// Returns the types of the values `of`. A handle that can't be used here is an error of the region at `loc`.
-pub(crate) fn types(of: &[Handle], loc: Loc) -> Vec<Type> {
-    with(|c| {
+pub(crate) fn types_of(of: &[Handle], loc: Loc) -> Vec<Type> {
+    with_context(|c| {
         c.resolve(of, loc);
         // After an error a value may have no type; any type lets the trace continue.
         of.iter().map(|&h| c.ty(h).unwrap_or(Type::scalar(DType::I32))).collect()
@@ -417,14 +425,14 @@ pub(crate) fn types(of: &[Handle], loc: Loc) -> Vec<Type> {
 
 /// Opens a region of the trace and returns its parameters: an i32 if `index`, then one for each of `types`, named as
 /// `like`.
-pub(crate) fn begin(index: bool, types: Vec<Type>, like: &[Handle]) -> Vec<Handle> {
-    with(|c| {
+pub(crate) fn begin_traced_region(index: bool, types: Vec<Type>, like: &[Handle]) -> Vec<Handle> {
+    with_context(|c| {
         let ContextMode::Trace(builder) = &mut c.mode else { return vec![] };
         let index: Vec<Type> = index.then(|| Type::scalar(DType::I32)).into_iter().collect();
         let params = builder.begin(&[&index[..], &types].concat());
         // A variable that a loop carries keeps its name.
         for (&param, h) in params[index.len()..].iter().zip(like) {
-            builder.kernel_mut().name_as(param, h.value);
+            builder.kernel_mut().copy_name(param, h.value);
         }
         c.open_region();
         params.into_iter().map(|value| c.handle(value)).collect()
@@ -433,8 +441,8 @@ pub(crate) fn begin(index: bool, types: Vec<Type>, like: &[Handle]) -> Vec<Handl
 }
 
 /// Closes the innermost region of the trace, which yields `yields`, and returns its id. Errors are reported at `loc`.
-pub(crate) fn end(yields: &[Handle], loc: Loc) -> RegionId {
-    with(|c| {
+pub(crate) fn end_traced_region(yields: &[Handle], loc: Loc) -> RegionId {
+    with_context(|c| {
         let yields = c.resolve(yields, loc);
         match &mut c.mode {
             ContextMode::Trace(b) => {
@@ -448,21 +456,21 @@ pub(crate) fn end(yields: &[Handle], loc: Loc) -> RegionId {
 }
 
 /// Appends an instruction with regions (`if`, `for`, `while`) by `f`, and returns the handles of its `results` results.
-pub(crate) fn nest(
+pub(crate) fn append_with_regions(
     args: &[Handle],
     results: usize,
     loc: Loc,
     f: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Diag>,
 ) -> Vec<Handle> {
-    with(|c| {
+    with_context(|c| {
         let args = c.resolve(args, loc);
-        let failed = vec![NOTHING; results];
+        let failed = vec![POISONED_HANDLE; results];
         // After a mistake regions may lack their yields: nothing more is appended.
         let (Some(args), None, ContextMode::Trace(b)) = (args, &c.mistake, &mut c.mode) else { return failed };
         match f(b, &args) {
             Ok(values) => values.into_iter().map(|v| c.handle(v)).collect(),
             Err(diag) => {
-                c.blame(diag, loc);
+                c.record_error(diag, loc);
                 failed
             }
         }

@@ -4,7 +4,7 @@
 //! inferring a decision from a variable that only one decision allows: the error would then be at the condition, not at
 //! the variable.
 use super::context::{self, Handle};
-use super::operand::{Host, Takes, host_constant};
+use super::operand::{Host, Takes, emit_host_constant};
 use super::tile::{Scalar, Tile};
 use pallas_ir::{At, DType, Diag, Elem, Literal, Op, ScalarOp};
 use std::convert::Infallible;
@@ -62,7 +62,7 @@ pub trait Decision: Sized {
     type Pass;
     /// True if the right side of `&&` and `||` is computed for every value of the left side.
     #[doc(hidden)]
-    const BOTH: bool = false;
+    const EVALUATES_BOTH: bool = false;
     #[doc(hidden)]
     #[inline]
     fn pass() -> Option<Self::Pass> {
@@ -81,7 +81,7 @@ impl Decision for AtRunTime {
 }
 impl Decision for Elementwise {
     type Pass = Infallible;
-    const BOTH: bool = true;
+    const EVALUATES_BOTH: bool = true;
 }
 impl Decision for Undecided {
     type Pass = Infallible;
@@ -116,26 +116,26 @@ impl MayDefer for Undecided {}
 /// Values that a staged region can carry from one side or iteration to the next: tiles, scalars, tuples and arrays of them.
 pub trait Carry {
     #[doc(hidden)]
-    fn collect(&self, out: &mut Vec<Handle>);
+    fn collect_handles(&self, out: &mut Vec<Handle>);
     #[doc(hidden)]
-    fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>);
+    fn assign_handles(&mut self, from: &mut dyn Iterator<Item = Handle>);
 }
 macro_rules! handles {
     ($($H:ident)*) => {$(
         impl Truth for $H<bool> {
             #[track_caller]
             fn value(&self) -> bool {
-                context::decide(self.handle, "a condition") != 0
+                context::read_eager_integer(self.handle, "a condition") != 0
             }
             fn handle(&self) -> Option<Handle> {
                 Some(self.handle)
             }
         }
         impl<T: Elem> Carry for $H<T> {
-            fn collect(&self, out: &mut Vec<Handle>) {
+            fn collect_handles(&self, out: &mut Vec<Handle>) {
                 out.push(self.handle);
             }
-            fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>) {
+            fn assign_handles(&mut self, from: &mut dyn Iterator<Item = Handle>) {
                 if let Some(handle) = from.next() {
                     self.handle = handle;
                 }
@@ -145,22 +145,22 @@ macro_rules! handles {
 }
 handles! { Tile Scalar }
 impl Carry for () {
-    fn collect(&self, _: &mut Vec<Handle>) {}
-    fn assign(&mut self, _: &mut dyn Iterator<Item = Handle>) {}
+    fn collect_handles(&self, _: &mut Vec<Handle>) {}
+    fn assign_handles(&mut self, _: &mut dyn Iterator<Item = Handle>) {}
 }
 impl<T: Carry, const N: usize> Carry for [T; N] {
-    fn collect(&self, out: &mut Vec<Handle>) {
-        self.iter().for_each(|x| x.collect(out));
+    fn collect_handles(&self, out: &mut Vec<Handle>) {
+        self.iter().for_each(|x| x.collect_handles(out));
     }
-    fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>) {
-        self.iter_mut().for_each(|x| x.assign(from));
+    fn assign_handles(&mut self, from: &mut dyn Iterator<Item = Handle>) {
+        self.iter_mut().for_each(|x| x.assign_handles(from));
     }
 }
 macro_rules! carry_tuple {
     ($($T:ident $t:ident $i:tt),*) => {
         impl<$($T: Carry),*> Carry for ($($T,)*) {
-            fn collect(&self, out: &mut Vec<Handle>) { $(self.$i.collect(out);)* }
-            fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>) { $(self.$i.assign(from);)* }
+            fn collect_handles(&self, out: &mut Vec<Handle>) { $(self.$i.collect_handles(out);)* }
+            fn assign_handles(&mut self, from: &mut dyn Iterator<Item = Handle>) { $(self.$i.assign_handles(from);)* }
         }
     };
 }
@@ -177,7 +177,7 @@ pub trait Changes<When> {
     #[doc(hidden)]
     fn handles(&self, _: &mut Vec<Handle>) {}
     #[doc(hidden)]
-    fn put_back(&mut self, _: &mut dyn Iterator<Item = Handle>) {}
+    fn replace_handles(&mut self, _: &mut dyn Iterator<Item = Handle>) {}
 }
 impl<T> Changes<AtTrace> for T {}
 impl<T> Changes<Elementwise> for T {}
@@ -185,10 +185,10 @@ impl<T> Changes<Undecided> for T {}
 #[diagnostic::do_not_recommend]
 impl<T: Carry> Changes<AtRunTime> for T {
     fn handles(&self, out: &mut Vec<Handle>) {
-        self.collect(out);
+        self.collect_handles(out);
     }
-    fn put_back(&mut self, from: &mut dyn Iterator<Item = Handle>) {
-        self.assign(from);
+    fn replace_handles(&mut self, from: &mut dyn Iterator<Item = Handle>) {
+        self.assign_handles(from);
     }
 }
 
@@ -209,7 +209,7 @@ impl<T: Carry> Gives<AtRunTime> for T {}
 /// Values that a region decided at run time may read: those without interior mutability.
 ///
 /// This trait accepts [`Sync`] types; [`Held::steady`] accepts [`RefUnwindSafe`] types before this trait is considered.
-/// `Rc` is only the latter, `dyn Fn + Sync` only the former, and `Cell` neither.
+/// `Rc` is only the latter, `dyn Fn + Sync` only the former, and `TableCell` neither.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` can change unseen inside a region that is decided at run time",
     label = "used inside the region; its interior mutability can't be staged",
@@ -299,24 +299,26 @@ pub trait Bound {
     fn bound(self) -> Handle;
     /// Returns the integer after this one: the exclusive end of a range `lo..=self`.
     #[doc(hidden)]
-    fn after(self) -> Handle;
+    fn successor(self) -> Handle;
 }
 impl Bound for Scalar<i32> {
     fn bound(self) -> Handle {
         self.handle
     }
     #[track_caller]
-    fn after(self) -> Handle {
-        if !context::tracing() && context::decide(self.handle, "a bound of this `for`") == i64::from(i32::MAX) {
+    fn successor(self) -> Handle {
+        if !context::is_tracing()
+            && context::read_eager_integer(self.handle, "a bound of this `for`") == i64::from(i32::MAX)
+        {
             let message = format!("a staged `for` can't reach {}", i32::MAX);
-            return context::blame(Diag::new(
+            return context::record_error(Diag::new(
                 "range",
                 At::Op,
                 message,
                 "its variable is an i32, and so is the end after it",
             ));
         }
-        let one = context::constant(Literal::int(DType::I32, 1));
+        let one = context::emit_constant(Literal::int(DType::I32, 1));
         context::emit(Op::Scalar(ScalarOp::Add), &[self.handle, one])
     }
 }
@@ -327,13 +329,13 @@ where
 {
     #[track_caller]
     fn bound(self) -> Handle {
-        host_constant::<i32, L>(self)
+        emit_host_constant::<i32, L>(self)
     }
     #[track_caller]
-    fn after(self) -> Handle {
+    fn successor(self) -> Handle {
         match self.literal(DType::I32) {
-            Ok(last) => host_constant::<i32, i64>(last.as_i64() + 1),
-            Err(diag) => context::blame(diag),
+            Ok(last) => emit_host_constant::<i32, i64>(last.as_i64() + 1),
+            Err(diag) => context::record_error(diag),
         }
     }
 }

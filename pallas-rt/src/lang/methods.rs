@@ -1,9 +1,9 @@
 //! Methods of tiles and scalars that change shapes or select parts, and the operations whose files declare a method.
 use super::context;
 use super::make::iota;
-use super::operand::{Axes, Choice, Shape, dims};
+use super::operand::{Axes, Choice, Shape, to_dims};
 use super::refs::{BlockIndex, Span};
-use super::tile::{Scalar, Tile, structural};
+use super::tile::{Scalar, Tile, emit_structural};
 use pallas_ir::dtype::{Bool, Int, Number};
 use pallas_ir::{Elem, ScalarOp, diag, structural as ops};
 
@@ -23,7 +23,7 @@ impl<T: Elem> Tile<T> {
     pub fn expand(self, axis: usize) -> Tile<T> {
         let mut shape = self.shape();
         if axis > shape.len() {
-            return Tile::new(context::blame(diag::new_axis(axis, shape.len())));
+            return Tile::new(context::record_error(diag::new_axis(axis, shape.len())));
         }
         shape.insert(axis, 1);
         self.reshape(shape)
@@ -34,7 +34,7 @@ impl<T: Elem> Tile<T> {
     pub fn squeeze(self, axis: usize) -> Tile<T> {
         let mut shape = self.shape();
         if shape.get(axis) != Some(&1) && context::type_of(self.handle).is_some() {
-            return Tile::new(context::blame(diag::kept_axis(axis, format_args!("{shape:?}"))));
+            return Tile::new(context::record_error(diag::kept_axis(axis, format_args!("{shape:?}"))));
         }
         if axis < shape.len() {
             shape.remove(axis);
@@ -54,7 +54,7 @@ impl<T: Elem> Tile<T> {
     pub fn strided_slice(self, start: impl Shape, size: impl Shape, stride: impl Shape) -> Tile<T> {
         let signed = |shape: Vec<usize>| shape.into_iter().map(|n| n as i64).collect();
         let (start, stride) = (signed(start.sizes()), signed(stride.sizes()));
-        Tile::new(structural(ops::Slice { start, size: dims(&size), stride }, &[self.handle]))
+        Tile::new(emit_structural(ops::Slice { start, size: to_dims(&size), stride }, &[self.handle]))
     }
     /// The part of the tile that an index selects, with the same indices as for a block: `a..b` and `ds(a, n)` keep
     /// elements of an axis, `..` all of it, and a number drops the axis. Positions are known while tracing.
@@ -77,7 +77,7 @@ impl<T: Elem> Tile<T> {
         let Some(ty) = context::type_of(self.handle) else { return self };
         let spans = index.spans();
         if spans.len() > ty.shape.len() {
-            return Tile::new(context::blame(diag::view_rank(spans.len(), ty.shape.len())));
+            return Tile::new(context::record_error(diag::view_rank(spans.len(), ty.shape.len())));
         }
         let (mut start, mut size, mut stride, mut kept) = (vec![], vec![], vec![], vec![]);
         for (axis, &extent) in ty.shape.iter().enumerate() {
@@ -85,7 +85,9 @@ impl<T: Elem> Tile<T> {
                 None | Some(Span::All) => (0, extent, 1),
                 Some(&Span::Fixed(at)) => (at, 1, 1),
                 Some(&Span::Slice(first, count, every)) => (first as i64, count, every as i64),
-                Some(Span::At(_) | Span::From(..)) => return Tile::new(context::blame(diag::tile_position(axis))),
+                Some(Span::At(_) | Span::From(..)) => {
+                    return Tile::new(context::record_error(diag::tile_position(axis)));
+                }
             };
             start.push(first);
             size.push(count);
@@ -95,14 +97,14 @@ impl<T: Elem> Tile<T> {
             }
         }
         let dropped = kept.len() < size.len();
-        let part = Tile::new(structural(ops::Slice { start, size: dims(&size), stride }, &[self.handle]));
+        let part = Tile::new(emit_structural(ops::Slice { start, size: to_dims(&size), stride }, &[self.handle]));
         if dropped { part.reshape(kept) } else { part }
     }
     /// The one element of a tile with one element.
     #[track_caller]
     #[must_use]
     pub fn item(self) -> Scalar<T> {
-        Scalar::new(structural(ops::Reshape { to: vec![] }, &[self.handle]))
+        Scalar::new(emit_structural(ops::Reshape { to: vec![] }, &[self.handle]))
     }
 }
 /// Expands a method that an operation's file declares to a method of [`Tile`].
@@ -118,7 +120,7 @@ macro_rules! tile_method {
             {
                 $(argument! { $Kind $arg self })*
                 let operands = [Some(self.handle) $(, argument! { $Kind $arg })*];
-                Tile::new(structural($op, &operands.into_iter().flatten().collect::<Vec<_>>()))
+                Tile::new(emit_structural($op, &operands.into_iter().flatten().collect::<Vec<_>>()))
             }
         }
     };
@@ -135,9 +137,9 @@ macro_rules! argument {
     (Value) => { impl Choice<T> };
     (Axes $arg:ident $tile:expr) => { let $arg = $arg.axes($tile.rank()); };
     (Size $arg:ident $tile:expr) => { let $arg = pallas_ir::Dim::from($arg as i64); };
-    (Sizes $arg:ident $tile:expr) => { let $arg = dims(&$arg); };
+    (Sizes $arg:ident $tile:expr) => { let $arg = to_dims(&$arg); };
     (Index $arg:ident $tile:expr) => { let $arg = $arg.handle; };
-    (Value $arg:ident $tile:expr) => { let $arg = $arg.choice(); };
+    (Value $arg:ident $tile:expr) => { let $arg = $arg.choice_handle(); };
     ($Kind:ident $arg:ident $tile:expr) => {};
     (Index $arg:ident) => { Some($arg) };
     (Value $arg:ident) => { Some($arg) };
@@ -168,6 +170,6 @@ impl<T: Elem> Scalar<T> {
     #[track_caller]
     #[must_use]
     pub fn broadcast(self, shape: impl Shape) -> Tile<T> {
-        Tile::new(structural(ops::Broadcast::to(dims(&shape)), &[self.handle]))
+        Tile::new(emit_structural(ops::Broadcast::to(to_dims(&shape)), &[self.handle]))
     }
 }

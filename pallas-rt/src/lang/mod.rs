@@ -8,7 +8,7 @@ pub mod cmp;
 pub(crate) mod context;
 pub mod decide;
 #[cfg(test)]
-mod loops;
+mod for_tests;
 pub mod make;
 mod methods;
 pub mod operand;
@@ -16,13 +16,13 @@ pub mod operators;
 #[cfg(test)]
 pub(crate) mod random;
 pub mod refs;
-mod repeat;
 #[cfg(test)]
-mod rows;
+mod scalar_row_tests;
 #[cfg(test)]
-mod sizes;
+mod size_overflow_tests;
 #[cfg(test)]
-mod slices;
+mod slice_tests;
 pub mod stage;
+mod staged_while;
 pub mod threefry;
 pub mod tile;

@@ -17,7 +17,7 @@ pub trait Staged: Copy {
     /// The same kind of value, a tile or a scalar, with elements of type `U`.
     type Of<U: Elem>: Staged<Elem = U>;
     #[doc(hidden)]
-    fn staged(self) -> Handle;
+    fn staged_handle(self) -> Handle;
     #[doc(hidden)]
     fn from_handle(handle: Handle) -> Self;
 }
@@ -26,7 +26,7 @@ macro_rules! handles {
         impl<T: Elem> Staged for $H<T> {
             type Elem = T;
             type Of<U: Elem> = $H<U>;
-            fn staged(self) -> Handle {
+            fn staged_handle(self) -> Handle {
                 self.handle
             }
             fn from_handle(handle: Handle) -> Self {
@@ -37,7 +37,7 @@ macro_rules! handles {
         /// says only that.
         #[diagnostic::do_not_recommend]
         impl<T, U: Elem> HostOperand<T> for $H<U> {
-            fn element(self) -> Handle {
+            fn element_handle(self) -> Handle {
                 self.handle
             }
         }
@@ -69,13 +69,13 @@ macro_rules! host {
     )+)*};
 }
 host! {
-    i8 u8 i16 u16 i32 u32 i64 u64 isize usize, |x, dtype| integer(x as i128, dtype);
+    i8 u8 i16 u16 i32 u32 i64 u64 isize usize, |x, dtype| integer_literal(x as i128, dtype);
     f32 half::f16 half::bf16, |x, dtype| Ok(Literal::new(dtype, x.into()));
     f64, |x, dtype| Ok(Literal::new(dtype, x));
     bool, |x, _| Ok(Literal::bool(x));
 }
 
-fn integer(x: i128, dtype: DType) -> Result<Literal, Diag> {
+fn integer_literal(x: i128, dtype: DType) -> Result<Literal, Diag> {
     let literal = Literal::int(dtype, x as i64);
     let value = if dtype == DType::U64 { i128::from(literal.bits) } else { i128::from(literal.as_i64()) };
     if value == x || dtype.is_float() {
@@ -111,22 +111,22 @@ takes_integers! { i8 u8 i16 u16 i32 u32 i64 u64 }
 )]
 pub trait HostOperand<T>: Copy {
     #[doc(hidden)]
-    fn element(self) -> Handle;
+    fn element_handle(self) -> Handle;
 }
 #[diagnostic::do_not_recommend]
 impl<T: Elem + Takes<L>, L: Host> HostOperand<T> for L {
     #[track_caller]
-    fn element(self) -> Handle {
-        host_constant::<T, L>(self)
+    fn element_handle(self) -> Handle {
+        emit_host_constant::<T, L>(self)
     }
 }
 
 /// Emits a constant of element type `T` from a host number; a number out of range is an error of the body.
 #[track_caller]
-pub(crate) fn host_constant<T: Elem, L: Host>(x: L) -> Handle {
+pub(crate) fn emit_host_constant<T: Elem, L: Host>(x: L) -> Handle {
     match x.literal(T::DTYPE) {
-        Ok(literal) => context::constant(literal),
-        Err(diag) => context::blame(diag),
+        Ok(literal) => context::emit_constant(literal),
+        Err(diag) => context::record_error(diag),
     }
 }
 
@@ -142,17 +142,17 @@ pub trait Choice<T: Elem>: Copy {
     type Beside<V: Staged, U: Elem>: Staged<Elem = U>;
     #[doc(hidden)]
     #[track_caller]
-    fn choice(self) -> Handle;
+    fn choice_handle(self) -> Handle;
 }
 impl<T: Elem> Choice<T> for Tile<T> {
     type Beside<V: Staged, U: Elem> = Tile<U>;
-    fn choice(self) -> Handle {
+    fn choice_handle(self) -> Handle {
         self.handle
     }
 }
 impl<T: Elem> Choice<T> for Scalar<T> {
     type Beside<V: Staged, U: Elem> = V::Of<U>;
-    fn choice(self) -> Handle {
+    fn choice_handle(self) -> Handle {
         self.handle
     }
 }
@@ -160,8 +160,8 @@ impl<T: Elem> Choice<T> for Scalar<T> {
 impl<T: Elem + Takes<L>, L: Host> Choice<T> for L {
     type Beside<V: Staged, U: Elem> = V::Of<U>;
     #[track_caller]
-    fn choice(self) -> Handle {
-        host_constant::<T, L>(self)
+    fn choice_handle(self) -> Handle {
+        emit_host_constant::<T, L>(self)
     }
 }
 
@@ -191,7 +191,7 @@ impl Shape for Vec<usize> {
 }
 
 /// Converts a shape to the sizes that structural operations have as attributes.
-pub(crate) fn dims(shape: &impl Shape) -> Vec<Dim> {
+pub(crate) fn to_dims(shape: &impl Shape) -> Vec<Dim> {
     shape.sizes().into_iter().map(Dim::from).collect()
 }
 

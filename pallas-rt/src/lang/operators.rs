@@ -4,14 +4,14 @@
 //! element's own literals, since Rust does not allow a blanket impl for the left side. In a kernel's body sizes may
 //! also be left operands.
 use super::context::{self, Handle};
-use super::operand::{Choice, Host, HostOperand, Staged, host_constant};
+use super::operand::{Choice, Host, HostOperand, Staged, emit_host_constant};
 use super::tile::{Scalar, Tile};
 use pallas_ir::dtype::{Bits, Float, Int, Number, Real, Signed, Single};
 use pallas_ir::{Op, ScalarOp};
 
 /// Emits a scalar operation element by element. `S` is the type of its result: a tile if any operand is one.
 #[track_caller]
-pub(crate) fn elementwise<S: Staged>(op: ScalarOp, args: &[Handle]) -> S {
+pub(crate) fn emit_elementwise<S: Staged>(op: ScalarOp, args: &[Handle]) -> S {
     S::from_handle(context::emit(Op::Scalar(op), args))
 }
 
@@ -32,7 +32,7 @@ macro_rules! binary {
             $(#[$doc])+
             #[track_caller]
             fn $name(self, other: $R<T>) -> $Out<T> {
-                elementwise(ScalarOp::$Op, &[self.handle, other.handle])
+                emit_elementwise(ScalarOp::$Op, &[self.handle, other.handle])
             }
         }
     };
@@ -41,7 +41,7 @@ macro_rules! binary {
             type Output = $H<T>;
             #[track_caller]
             fn $name(self, other: N) -> $H<T> {
-                elementwise(ScalarOp::$Op, &[self.handle, other.element()])
+                emit_elementwise(ScalarOp::$Op, &[self.handle, other.element_handle()])
             }
         }
         $(binary! { @left $Op $name $Trait $H [] $Left, $Left })*
@@ -56,7 +56,7 @@ macro_rules! binary {
             type Output = $H<$T>;
             #[track_caller]
             fn $name(self, other: $H<$T>) -> $H<$T> {
-                elementwise(ScalarOp::$Op, &[host_constant::<$T, _>(self.to_owned()), other.handle])
+                emit_elementwise(ScalarOp::$Op, &[emit_host_constant::<$T, _>(self.to_owned()), other.handle])
             }
         }
     };
@@ -101,7 +101,7 @@ macro_rules! unary {
             $(#[$doc])+
             #[track_caller]
             fn $name(self) -> $H<T> {
-                elementwise(ScalarOp::$Op, &[self.handle])
+                emit_elementwise(ScalarOp::$Op, &[self.handle])
             }
         }
     };
@@ -124,7 +124,7 @@ macro_rules! method {
             #[track_caller]
             #[must_use]
             pub fn $name(self $(, $a: impl Choice<T>)*) -> Tile<$Out> {
-                elementwise(ScalarOp::$Op, &[self.handle $(, $a.choice())*])
+                emit_elementwise(ScalarOp::$Op, &[self.handle $(, $a.choice_handle())*])
             }
         }
         impl<T: $Class> Scalar<T> {
@@ -132,7 +132,7 @@ macro_rules! method {
             #[track_caller]
             #[must_use]
             pub fn $name<$($A: Choice<T>),*>(self $(, $a: $A)*) -> $OfScalar {
-                elementwise(ScalarOp::$Op, &[self.handle $(, $a.choice())*])
+                emit_elementwise(ScalarOp::$Op, &[self.handle $(, $a.choice_handle())*])
             }
         }
     };

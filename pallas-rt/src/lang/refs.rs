@@ -73,38 +73,38 @@ impl Start for Scalar<i32> {
 pub trait AxisIndex {
     #[doc(hidden)]
     #[track_caller]
-    fn axis(self) -> Span;
+    fn axis_span(self) -> Span;
 }
 impl AxisIndex for usize {
-    fn axis(self) -> Span {
-        Span::Fixed(host(self))
+    fn axis_span(self) -> Span {
+        Span::Fixed(size_to_i64(self))
     }
 }
 impl AxisIndex for i32 {
-    fn axis(self) -> Span {
+    fn axis_span(self) -> Span {
         Span::Fixed(self.into())
     }
 }
 impl AxisIndex for Scalar<i32> {
-    fn axis(self) -> Span {
+    fn axis_span(self) -> Span {
         Span::At(self.handle)
     }
 }
 impl AxisIndex for Span {
-    fn axis(self) -> Span {
+    fn axis_span(self) -> Span {
         self
     }
 }
 impl AxisIndex for std::ops::RangeFull {
-    fn axis(self) -> Span {
+    fn axis_span(self) -> Span {
         Span::All
     }
 }
 impl AxisIndex for std::ops::Range<usize> {
     #[track_caller]
-    fn axis(self) -> Span {
+    fn axis_span(self) -> Span {
         if self.end < self.start {
-            context::blame(diag::view_reversed(self.start, self.end));
+            context::record_error(diag::view_reversed(self.start, self.end));
         }
         Span::Slice(self.start, self.end.saturating_sub(self.start), 1)
     }
@@ -123,7 +123,7 @@ pub trait BlockIndex {
 impl<A: AxisIndex> BlockIndex for A {
     #[track_caller]
     fn spans(self) -> Vec<Span> {
-        vec![self.axis()]
+        vec![self.axis_span()]
     }
 }
 macro_rules! tuple_index {
@@ -131,7 +131,7 @@ macro_rules! tuple_index {
         impl<$($A: AxisIndex),*> BlockIndex for ($($A,)*) {
             #[track_caller]
             fn spans(self) -> Vec<Span> {
-                vec![$(self.$i.axis()),*]
+                vec![$(self.$i.axis_span()),*]
             }
         }
     };
@@ -151,16 +151,16 @@ impl<T, A> std::fmt::Debug for Window<T, A> {
 
 impl<T: Elem, A> Window<T, A> {
     #[track_caller]
-    fn whole(operand: OperandId, generation: u32) -> Self {
-        let own = context::owns(generation);
-        let shape = context::declared(|k| if own { k.operand(operand).block_shape() } else { vec![] });
+    fn whole_block(operand: OperandId, generation: u32) -> Self {
+        let own = context::check_generation(generation);
+        let shape = context::with_kernel(|k| if own { k.operand(operand).block_shape() } else { vec![] });
         let view = View::whole(&shape.unwrap_or_default());
         Window { operand, generation, view, starts: vec![], element: PhantomData }
     }
     /// Emits an access of the operand; returns a poisoned handle if the operand is not of the running kernel call.
     #[track_caller]
-    fn access(&self, op: Op, args: &[Handle]) -> Handle {
-        if context::owns(self.generation) { context::emit(op, args) } else { context::NOTHING }
+    fn emit_access(&self, op: Op, args: &[Handle]) -> Handle {
+        if context::check_generation(self.generation) { context::emit(op, args) } else { context::POISONED_HANDLE }
     }
     /// Extents of the view.
     pub fn shape(&self) -> Vec<usize> {
@@ -173,7 +173,7 @@ impl<T: Elem, A> Window<T, A> {
         let mut spans = index.spans();
         let kept: Vec<usize> = (0..self.view.axes.len()).filter(|&a| self.view.axes[a].kept).collect();
         if spans.len() > kept.len() {
-            context::blame(diag::view_rank(spans.len(), kept.len()));
+            context::record_error(diag::view_rank(spans.len(), kept.len()));
             spans.truncate(kept.len());
         }
         let mut starts = self.starts.iter().copied();
@@ -181,7 +181,7 @@ impl<T: Elem, A> Window<T, A> {
         for (a, axis) in self.view.axes.iter().enumerate() {
             let own = axis.dynamic.then(|| starts.next().expect("one start per dynamic axis"));
             let span = kept.iter().position(|&k| k == a).and_then(|k| spans.get(k)).copied().unwrap_or(Span::All);
-            let (axis, start) = narrow(*axis, own, span);
+            let (axis, start) = narrow_axis(*axis, own, span);
             out.view.axes[a] = axis;
             out.starts.extend(start);
         }
@@ -190,21 +190,23 @@ impl<T: Elem, A> Window<T, A> {
     /// Loads the elements of the view.
     #[track_caller]
     pub fn load(&self) -> Tile<T> {
-        Tile::new(self.access(Op::Load { from: self.operand, view: self.view.clone(), masked: false }, &self.starts))
+        Tile::new(
+            self.emit_access(Op::Load { from: self.operand, view: self.view.clone(), masked: false }, &self.starts),
+        )
     }
     /// Loads the elements where the mask is true, and `other` elsewhere; masked elements are not read. They may be
     /// outside of the block, if a window with a run-time start extends beyond it.
     #[track_caller]
     pub fn load_masked(&self, mask: Tile<bool>, other: impl Choice<T>) -> Tile<T> {
-        let other = other.choice();
+        let other = other.choice_handle();
         let mut args = self.starts.clone();
         args.extend([mask.handle, other]);
-        Tile::new(self.access(Op::Load { from: self.operand, view: self.view.clone(), masked: true }, &args))
+        Tile::new(self.emit_access(Op::Load { from: self.operand, view: self.view.clone(), masked: true }, &args))
     }
     /// A mask of the positions along an axis that are inside of the array; other axes have extent 1.
     #[track_caller]
     pub fn valid(&self, axis: usize) -> Tile<bool> {
-        Tile::new(self.access(Op::Valid { of: self.operand, view: self.view.clone(), axis }, &self.starts))
+        Tile::new(self.emit_access(Op::Valid { of: self.operand, view: self.view.clone(), axis }, &self.starts))
     }
 }
 
@@ -212,21 +214,21 @@ impl<T: Elem> Window<T, Writable> {
     /// Writes the tile to the view; elements outside of the array are dropped.
     #[track_caller]
     pub fn store(&self, tile: Tile<T>) {
-        self.write(tile.handle, None);
+        self.emit_store(tile.handle, None);
     }
     /// Writes the elements where the mask is true; the others may be outside of the block, as in
     /// [`Window::load_masked`].
     #[track_caller]
     pub fn store_masked(&self, tile: Tile<T>, mask: Tile<bool>) {
-        self.write(tile.handle, Some(mask.handle));
+        self.emit_store(tile.handle, Some(mask.handle));
     }
     /// Writes `x` to every element of the view.
     #[track_caller]
     pub fn fill(&self, x: impl Choice<T>) {
         let to = self.shape().into_iter().map(pallas_ir::Dim::from).collect();
         let op = structural::Broadcast::to(to);
-        let tile = context::emit(Op::Structural(op.into()), &[x.choice()]);
-        self.write(tile, None);
+        let tile = context::emit(Op::Structural(op.into()), &[x.choice_handle()]);
+        self.emit_store(tile, None);
     }
     /// Writes the tile to the view and returns what was there.
     #[track_caller]
@@ -237,41 +239,44 @@ impl<T: Elem> Window<T, Writable> {
     }
     /// Emits a store of `value`, masked if there is a mask.
     #[track_caller]
-    fn write(&self, value: Handle, mask: Option<Handle>) {
+    fn emit_store(&self, value: Handle, mask: Option<Handle>) {
         let mut args = vec![value];
         args.extend(&self.starts);
         args.extend(mask);
-        if context::owns(self.generation) {
-            context::effect(Op::Store { to: self.operand, view: self.view.clone(), masked: mask.is_some() }, &args);
+        if context::check_generation(self.generation) {
+            context::emit_effect(
+                Op::Store { to: self.operand, view: self.view.clone(), masked: mask.is_some() },
+                &args,
+            );
         }
     }
 }
 
 /// Converts a host size to the IR's integer type; a size beyond its range becomes the largest integer.
-fn host(n: usize) -> i64 {
+fn size_to_i64(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 /// Narrows an axis of a view, whose run-time start is `start`, to `span`; returns the new axis and its run-time start.
 #[track_caller]
-fn narrow(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, Option<Handle>) {
+fn narrow_axis(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, Option<Handle>) {
     let (offset, dynamic, size, stride, kept) = match span {
         Span::All => return (axis, start),
         Span::Fixed(i) => (i, None, 1, 1, false),
-        Span::Slice(i, size, stride) => (host(i), None, size, stride, true),
+        Span::Slice(i, size, stride) => (size_to_i64(i), None, size, stride, true),
         Span::At(h) => (0, Some(h), 1, 1, false),
         Span::From(h, size, stride) => (0, Some(h), size, stride, true),
     };
-    let end = offset.saturating_add(host(size.saturating_sub(1).saturating_mul(stride))).saturating_add(1);
-    if dynamic.is_none() && (size > 0 && (offset < 0 || end > host(axis.size)) || stride == 0) {
-        context::blame(diag::view_bounds(offset, end, axis.size));
+    let end = offset.saturating_add(size_to_i64(size.saturating_sub(1).saturating_mul(stride))).saturating_add(1);
+    if dynamic.is_none() && (size > 0 && (offset < 0 || end > size_to_i64(axis.size)) || stride == 0) {
+        context::record_error(diag::view_bounds(offset, end, axis.size));
     }
     // The inner start counts in steps of the outer stride.
     let scaled = dynamic.map(|h| {
         if axis.stride == 1 {
             return h;
         }
-        let by = context::constant(Literal::int(DType::I32, axis.stride));
+        let by = context::emit_constant(Literal::int(DType::I32, axis.stride));
         context::emit(Op::Scalar(pallas_ir::ScalarOp::Mul), &[h, by])
     });
     let start = match (start, scaled) {
@@ -279,7 +284,7 @@ fn narrow(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, Optio
         (a, b) => a.or(b),
     };
     let offset = axis.offset.saturating_add(offset.saturating_mul(axis.stride));
-    let stride = axis.stride.saturating_mul(host(stride));
+    let stride = axis.stride.saturating_mul(size_to_i64(stride));
     let view = ViewAxis { offset, dynamic: start.is_some(), size, stride, kept };
     (view, start)
 }
@@ -302,7 +307,7 @@ macro_rules! refs {
         impl<T: Elem> $Ref<T> {
             #[doc(hidden)]
             pub fn slot(slot: usize) -> Self {
-                $Ref { operand: OperandId(slot as u32), generation: context::generation(), element: PhantomData }
+                $Ref { operand: OperandId(slot as u32), generation: context::current_generation(), element: PhantomData }
             }
         }
     )*};
@@ -322,7 +327,7 @@ macro_rules! readable {
         impl<T: Elem> $Ref<T> {
             #[track_caller]
             fn window(self) -> Window<T, $Access> {
-                Window::whole(self.operand, self.generation)
+                Window::whole_block(self.operand, self.generation)
             }
             /// The block's extents, without squeezed dimensions.
             #[track_caller]
@@ -391,8 +396,8 @@ impl<T: Elem> Prefetch<T> {
     #[track_caller]
     pub fn at(self, index: impl ElementIndex) -> Scalar<T> {
         let index = index.handles();
-        if !context::owns(self.generation) {
-            return Scalar::new(context::NOTHING);
+        if !context::check_generation(self.generation) {
+            return Scalar::new(context::POISONED_HANDLE);
         }
         Scalar::new(context::emit(Op::Prefetch(self.operand), &index))
     }
@@ -407,7 +412,7 @@ pub trait ElementIndex {
 impl<A: Choice<i32>> ElementIndex for A {
     #[track_caller]
     fn handles(self) -> Vec<Handle> {
-        vec![self.choice()]
+        vec![self.choice_handle()]
     }
 }
 macro_rules! element_index {
@@ -415,7 +420,7 @@ macro_rules! element_index {
         impl<$($A: Choice<i32>),*> ElementIndex for ($($A,)*) {
             #[track_caller]
             fn handles(self) -> Vec<Handle> {
-                vec![$(self.$i.choice()),*]
+                vec![$(self.$i.choice_handle()),*]
             }
         }
     };
@@ -423,6 +428,6 @@ macro_rules! element_index {
 tuples! { element_index }
 
 /// Emits the value of a scalar parameter of the kernel.
-pub(crate) fn parameter(operand: OperandId) -> Handle {
+pub(crate) fn emit_parameter(operand: OperandId) -> Handle {
     context::emit(Op::Param(operand), &[])
 }

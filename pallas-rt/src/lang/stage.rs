@@ -6,24 +6,24 @@
 //! also for the borrow checker, and the user's code is plain Rust. For a run-time [`Scalar<bool>`] the pass exists
 //! while tracing, both sides run once, and the variables that they change are carried through the region.
 use super::cmp::Left;
-use super::context::{self, Handle, Mark};
+use super::context::{self, Handle, RegionMark};
 use super::decide::{AtRunTime, Bound, Changes, Condition, Decision, DecisionKey, Gives, Slot};
-pub use super::repeat::While;
+pub use super::staged_while::While;
 use super::tile::Scalar;
 use pallas_ir::{DType, Literal, Loc, RegionId};
 use std::marker::PhantomData;
 use std::ops::ControlFlow::{self, Break, Continue};
 
 /// Returns the handles of all values in the variables that a region changes.
-pub(super) fn read<When>(slots: &[Slot<'_, When>]) -> Vec<Handle> {
+pub(super) fn read_slots<When>(slots: &[Slot<'_, When>]) -> Vec<Handle> {
     let mut out = vec![];
     slots.iter().for_each(|s| Changes::<When>::handles(&**s, &mut out));
     out
 }
 /// Gives the variables that a region changes new handles.
-pub(super) fn write<When>(slots: &mut [Slot<'_, When>], handles: &[Handle]) {
+pub(super) fn write_slots<When>(slots: &mut [Slot<'_, When>], handles: &[Handle]) {
     let mut from = handles.iter().copied();
-    slots.iter_mut().for_each(|s| Changes::<When>::put_back(&mut **s, &mut from));
+    slots.iter_mut().for_each(|s| Changes::<When>::replace_handles(&mut **s, &mut from));
 }
 
 /// State of a staged `if`; the expansion of `#[kernel]` calls its methods.
@@ -34,7 +34,7 @@ pub struct If<When> {
     before: Vec<Handle>,
     value: Vec<Handle>,
     then: Option<RegionId>,
-    mark: Mark,
+    mark: RegionMark,
     loc: Loc,
     when: PhantomData<When>,
 }
@@ -44,8 +44,8 @@ pub struct If<When> {
 #[inline]
 pub fn condition<When: Decision, C: Condition<When>>(c: C) -> If<When> {
     let condition = c.handle();
-    let side = condition.is_some() && context::tracing() || c.value();
-    If::of(condition, side, Loc::caller())
+    let side = condition.is_some() && context::is_tracing() || c.value();
+    If::new(condition, side, Loc::caller())
 }
 /// Opens the region of the right side of `&&` (its first side) or `||` (its second), which runs if the left side does
 /// not decide.
@@ -53,16 +53,25 @@ pub fn condition<When: Decision, C: Condition<When>>(c: C) -> If<When> {
 #[inline]
 pub fn short_circuit<When: Decision, L: Left>(left: &L, and: bool) -> If<When> {
     let side = match When::pass() {
-        Some(_) if context::tracing() => true,
-        None if When::BOTH => and,
+        Some(_) if context::is_tracing() => true,
+        None if When::EVALUATES_BOTH => and,
         _ => left.value(),
     };
-    If::of(left.handle(), side, Loc::caller())
+    If::new(left.handle(), side, Loc::caller())
 }
 
 impl<When: Decision> If<When> {
-    fn of(condition: Option<Handle>, side: bool, loc: Loc) -> Self {
-        If { condition, side, before: vec![], value: vec![], then: None, mark: Mark::default(), loc, when: PhantomData }
+    fn new(condition: Option<Handle>, side: bool, loc: Loc) -> Self {
+        If {
+            condition,
+            side,
+            before: vec![],
+            value: vec![],
+            then: None,
+            mark: RegionMark::default(),
+            loc,
+            when: PhantomData,
+        }
     }
     /// Returns the decision of the `if`, for the functions that take it.
     pub fn key(&self) -> DecisionKey<When> {
@@ -80,15 +89,15 @@ impl<When: Decision> If<When> {
     }
     /// Opens the region of the first side.
     pub fn begin(&mut self, slots: &mut [Slot<'_, When>]) {
-        self.before = read(slots);
-        self.mark = context::open();
-        context::begin(false, vec![], &[]);
+        self.before = read_slots(slots);
+        self.mark = context::open_eager_region();
+        context::begin_traced_region(false, vec![], &[]);
     }
     /// Ends a side: `Break` with the value of the `if`, or `Continue` if the other side has to be recorded.
     #[inline]
     pub fn leave<V: Gives<When>>(&mut self, value: V) -> ControlFlow<V, When::Pass> {
         match When::pass() {
-            Some(pass) if self.then.is_none() && context::tracing() => {
+            Some(pass) if self.then.is_none() && context::is_tracing() => {
                 Changes::<When>::handles(&value, &mut self.value);
                 Continue(pass)
             }
@@ -98,33 +107,35 @@ impl<When: Decision> If<When> {
     /// Closes the first side and opens the second, with the variables' values from before the first.
     pub fn swap(&mut self, slots: &mut [Slot<'_, When>]) {
         let mut yields = std::mem::take(&mut self.value);
-        yields.extend(read(slots));
-        self.then = Some(context::end(&yields, self.loc));
-        context::begin(false, vec![], &[]);
+        yields.extend(read_slots(slots));
+        self.then = Some(context::end_traced_region(&yields, self.loc));
+        context::begin_traced_region(false, vec![], &[]);
         self.side = false;
-        write(slots, &self.before);
+        write_slots(slots, &self.before);
     }
     /// Closes the last side; its value and variables become the region's results. Returns the value.
     pub fn finish<V: Gives<When>>(&mut self, mut value: V, slots: &mut [Slot<'_, When>]) -> V {
         let mut yields = vec![];
         Changes::<When>::handles(&value, &mut yields);
         let own = yields.len();
-        yields.extend(read(slots));
+        yields.extend(read_slots(slots));
         let results = match self.then.take() {
             Some(then) => {
                 let (condition, loc) = (self.condition.expect("a run-time condition has a handle"), self.loc);
-                let other = context::end(&yields, loc);
-                context::nest(&[condition], yields.len(), loc, |b, args| b.emit_if(args[0], then, other, loc))
+                let other = context::end_traced_region(&yields, loc);
+                context::append_with_regions(&[condition], yields.len(), loc, |b, args| {
+                    b.emit_if(args[0], then, other, loc)
+                })
             }
             // Eager execution ran one side only.
             None => {
-                context::close(self.mark, &mut yields, false);
+                context::close_eager_region(self.mark, &mut yields, false);
                 yields
             }
         };
         let (mine, rest) = results.split_at(own.min(results.len()));
-        Changes::<When>::put_back(&mut value, &mut mine.iter().copied());
-        write(slots, rest);
+        Changes::<When>::replace_handles(&mut value, &mut mine.iter().copied());
+        write_slots(slots, rest);
         value
     }
 }
@@ -141,13 +152,13 @@ pub struct Range {
 #[track_caller]
 pub fn range(lo: impl Bound, hi: impl Bound) -> Range {
     let (lo, hi) = (lo.bound(), hi.bound());
-    Range { lo, hi, step: context::constant(Literal::int(DType::I32, 1)), reverse: false }
+    Range { lo, hi, step: context::emit_constant(Literal::int(DType::I32, 1)), reverse: false }
 }
 /// The range `lo..=last` of a staged `for`.
 #[track_caller]
 pub fn range_inclusive(lo: impl Bound, last: impl Bound) -> Range {
-    let (lo, hi) = (lo.bound(), last.after());
-    Range { lo, hi, step: context::constant(Literal::int(DType::I32, 1)), reverse: false }
+    let (lo, hi) = (lo.bound(), last.successor());
+    Range { lo, hi, step: context::emit_constant(Literal::int(DType::I32, 1)), reverse: false }
 }
 impl Range {
     /// The range with only every `step`-th index.
@@ -172,7 +183,7 @@ pub struct For {
     /// In eager mode: the first index, the step, and the number of iterations.
     count: (i64, i64, i64),
     init: Vec<Handle>,
-    mark: Mark,
+    mark: RegionMark,
     loc: Loc,
 }
 impl For {
@@ -180,19 +191,19 @@ impl For {
     #[track_caller]
     pub fn new(range: Range) -> For {
         let mut count = (0, 1, 0);
-        if !context::tracing() {
+        if !context::is_tracing() {
             // Not through a closure, for which `track_caller` has no effect: a fault must be at the user's line.
             let what = "a bound of this `for`";
-            let (lo, hi) = (context::decide(range.lo, what), context::decide(range.hi, what));
-            let step = context::decide(range.step, what);
+            let (lo, hi) = (context::read_eager_integer(range.lo, what), context::read_eager_integer(range.hi, what));
+            let step = context::read_eager_integer(range.step, what);
             match pallas_codegen::interp::walk::trip_count(lo, hi, step) {
                 Ok(trips) => count = (lo, step, trips),
                 Err(message) => {
-                    context::blame(pallas_ir::Diag::new("step", pallas_ir::At::Op, message, ""));
+                    context::record_error(pallas_ir::Diag::new("step", pallas_ir::At::Op, message, ""));
                 }
             }
         }
-        For { range, at: -1, count, init: vec![], mark: Mark::default(), loc: Loc::caller() }
+        For { range, at: -1, count, init: vec![], mark: RegionMark::default(), loc: Loc::caller() }
     }
     /// Returns the decision of the loop, for the functions that take it.
     pub fn key(&self) -> DecisionKey<AtRunTime> {
@@ -201,47 +212,47 @@ impl For {
     /// Begins the next iteration and returns its index; `None` after the last. While tracing there is one iteration.
     pub fn next(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         self.at += 1;
-        if context::tracing() { self.record(slots) } else { self.iterate(slots) }
+        if context::is_tracing() { self.record_iteration(slots) } else { self.begin_eager_iteration(slots) }
     }
     /// Records the body at the first call, and appends the loop at the second.
-    fn record(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
+    fn record_iteration(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         if self.at == 0 {
-            self.init = read(slots);
-            let params = context::begin(true, context::types(&self.init, self.loc), &self.init);
+            self.init = read_slots(slots);
+            let params = context::begin_traced_region(true, context::types_of(&self.init, self.loc), &self.init);
             let (&index, carried) = params.split_first()?;
-            write(slots, carried);
+            write_slots(slots, carried);
             return Some(Scalar::new(index));
         }
-        let body = context::end(&read(slots), self.loc);
+        let body = context::end_traced_region(&read_slots(slots), self.loc);
         let Range { lo, hi, step, reverse } = self.range;
         let args: Vec<Handle> = [lo, hi, step].into_iter().chain(self.init.iter().copied()).collect();
         let loc = self.loc;
-        let results = context::nest(&args, self.init.len(), loc, |b, args| {
+        let results = context::append_with_regions(&args, self.init.len(), loc, |b, args| {
             b.emit_for([args[0], args[1], args[2]], reverse, &args[3..], body, loc)
         });
-        write(slots, &results);
+        write_slots(slots, &results);
         None
     }
     /// Begins the next iteration in eager mode.
-    fn iterate(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
+    fn begin_eager_iteration(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         let (lo, step, trips) = self.count;
-        let more = self.at < trips && context::healthy();
-        turn(&mut self.mark, self.at == 0, more, slots);
+        let more = self.at < trips && context::can_continue();
+        advance_eager_loop(&mut self.mark, self.at == 0, more, slots);
         if !more {
             return None;
         }
         let k = if self.range.reverse { trips - 1 - self.at } else { self.at };
-        Some(Scalar::new(context::constant(Literal::int(DType::I32, lo + k * step))))
+        Some(Scalar::new(context::emit_constant(Literal::int(DType::I32, lo + k * step))))
     }
 }
 
 /// In eager mode, ends an iteration of a loop (unless `first`), and opens the next one if there are `more`.
-pub(super) fn turn<When>(mark: &mut Mark, first: bool, more: bool, slots: &mut [Slot<'_, When>]) {
+pub(super) fn advance_eager_loop<When>(mark: &mut RegionMark, first: bool, more: bool, slots: &mut [Slot<'_, When>]) {
     if !first {
-        let mut carried = read(slots);
-        context::close(*mark, &mut carried, more);
-        write(slots, &carried);
+        let mut carried = read_slots(slots);
+        context::close_eager_region(*mark, &mut carried, more);
+        write_slots(slots, &carried);
     } else if more {
-        *mark = context::open();
+        *mark = context::open_eager_region();
     }
 }

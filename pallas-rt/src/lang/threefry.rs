@@ -25,10 +25,10 @@ use std::convert::Infallible;
 /// Bits by which the words are rotated: a row for four rounds, both rows alternately.
 const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 /// Constant in the third word of the key, which keeps a key of zeros from having only zeros.
-const PARITY: u32 = 0x1bd1_1bda;
+const KEY_PARITY: u32 = 0x1bd1_1bda;
 
-/// Arithmetic on words of 32 bits: [`rounds`] is written once, for tiles and for equations of a graph.
-pub(crate) trait Words {
+/// Arithmetic on words of 32 bits: [`threefry_rounds`] is written once, for tiles and for equations of a graph.
+pub(crate) trait WordArithmetic {
     /// A word, or many of them.
     type Word: Copy;
     /// The reason why an operation can't be appended.
@@ -40,20 +40,20 @@ pub(crate) trait Words {
     /// Appends the exclusive or.
     fn xor(&mut self, a: Self::Word, b: Self::Word) -> Result<Self::Word, Self::Error>;
     /// The word rotated to the left by 1 to 31 bits.
-    fn rotated(&mut self, x: Self::Word, by: u32) -> Result<Self::Word, Self::Error>;
+    fn rotate_left(&mut self, x: Self::Word, by: u32) -> Result<Self::Word, Self::Error>;
 }
 
 /// The 20 rounds of Threefry-2x32.
 ///
 /// # Errors
 /// The first error of an operation.
-pub(crate) fn rounds<W: Words>(
+pub(crate) fn threefry_rounds<W: WordArithmetic>(
     words: &mut W,
     key: [W::Word; 2],
     counter: [W::Word; 2],
 ) -> Result<[W::Word; 2], W::Error> {
     let mixed = words.xor(key[0], key[1])?;
-    let parity = words.constant(PARITY)?;
+    let parity = words.constant(KEY_PARITY)?;
     let keys = [key[0], key[1], words.xor(mixed, parity)?];
     let [mut x, mut y] = counter;
     x = words.add(x, keys[0])?;
@@ -61,7 +61,7 @@ pub(crate) fn rounds<W: Words>(
     for group in 0..5 {
         for by in ROTATIONS[group % 2] {
             x = words.add(x, y)?;
-            y = words.rotated(y, by)?;
+            y = words.rotate_left(y, by)?;
             y = words.xor(y, x)?;
         }
         x = words.add(x, keys[(group + 1) % 3])?;
@@ -72,10 +72,10 @@ pub(crate) fn rounds<W: Words>(
     Ok([x, y])
 }
 
-/// [`Words`] that are tiles. A scalar is a tile that fits every shape.
-struct OfTiles;
+/// [`WordArithmetic`] that are tiles. A scalar is a tile that fits every shape.
+struct TileWords;
 
-impl Words for OfTiles {
+impl WordArithmetic for TileWords {
     type Word = Tile<u32>;
     type Error = Infallible;
     fn constant(&mut self, x: u32) -> Result<Tile<u32>, Infallible> {
@@ -87,7 +87,7 @@ impl Words for OfTiles {
     fn xor(&mut self, a: Tile<u32>, b: Tile<u32>) -> Result<Tile<u32>, Infallible> {
         Ok(a ^ b)
     }
-    fn rotated(&mut self, x: Tile<u32>, by: u32) -> Result<Tile<u32>, Infallible> {
+    fn rotate_left(&mut self, x: Tile<u32>, by: u32) -> Result<Tile<u32>, Infallible> {
         Ok((x << by) | (x >> (32 - by)))
     }
 }
@@ -98,7 +98,7 @@ impl Words for OfTiles {
 #[track_caller]
 #[must_use]
 pub fn threefry2x32(key: [Scalar<u32>; 2], counter: [Tile<u32>; 2]) -> [Tile<u32>; 2] {
-    let Ok(words) = rounds(&mut OfTiles, key.map(|word| Tile::new(word.handle)), counter);
+    let Ok(words) = threefry_rounds(&mut TileWords, key.map(|word| Tile::new(word.handle)), counter);
     words
 }
 

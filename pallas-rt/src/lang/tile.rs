@@ -33,7 +33,7 @@ macro_rules! handles {
         }
         impl<T: Elem> std::fmt::Debug for $H<T> {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                match context::shown_type(self.handle) {
+                match context::type_for_debug(self.handle) {
                     Some(ty) => write!(f, concat!(stringify!($H), " {}"), ty),
                     None => f.write_str(concat!(stringify!($H), " of another kernel")),
                 }
@@ -47,13 +47,13 @@ macro_rules! handles {
                 if T::DTYPE == U::DTYPE {
                     return $H::new(self.handle);
                 }
-                $H::new(structural(ops::Cast { to: U::DTYPE }, &[self.handle]))
+                $H::new(emit_structural(ops::Cast { to: U::DTYPE }, &[self.handle]))
             }
             /// The elements' bits as type `U`, which has the same size.
             #[track_caller]
             #[must_use]
             pub fn bitcast<U: Elem>(self) -> $H<U> {
-                $H::new(structural(ops::Bitcast { to: U::DTYPE }, &[self.handle]))
+                $H::new(emit_structural(ops::Bitcast { to: U::DTYPE }, &[self.handle]))
             }
             /// The natural logarithm: `log` by its name in Rust's standard library.
             #[track_caller]
@@ -65,7 +65,7 @@ macro_rules! handles {
             #[track_caller]
             #[must_use]
             pub fn powi(self, exponent: i32) -> $H<T> where T: Number {
-                $H::new(structural(ops::Powi { exponent }, &[self.handle]))
+                $H::new(emit_structural(ops::Powi { exponent }, &[self.handle]))
             }
         }
     )*};
@@ -74,7 +74,7 @@ handles! { Tile Scalar }
 
 /// Emits a structural operation, and returns the handle of its result.
 #[track_caller]
-pub(crate) fn structural(op: impl Into<StructuralOp>, args: &[Handle]) -> Handle {
+pub(crate) fn emit_structural(op: impl Into<StructuralOp>, args: &[Handle]) -> Handle {
     context::emit(Op::Structural(op.into()), args)
 }
 

@@ -1,27 +1,30 @@
 //! From a call's arrays to the sizes of dimensions, and every check that needs numbers.
-use super::spec::{Argument, BlockDim, Kind, Operand, Site, Spec};
-use crate::exec::Arrays;
+use super::spec::{Argument, BlockDim, KernelSpec, Kind, Site, SpecOperand};
+use crate::exec::OperandArrays;
 use crate::{Array, Error, Result};
-use pallas_device::{ByOperand, Geometry, inputs};
+use pallas_device::{ByOperand, LaunchGeometry, inputs};
 use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, MAX_RANK, SizeError};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
 
 /// For each dimension's name, its size, and the operand or parameter that gave it, for messages.
-type Names = BTreeMap<String, (i64, String)>;
+type BoundNames = BTreeMap<String, (i64, String)>;
 
 /// The sizes determined by the spec and the shapes of a call's arrays.
-pub(super) struct Sizes {
+pub(super) struct CallSizes {
     /// Sizes of dimensions by name.
     pub sizes: BTreeMap<String, i64>,
     /// Names of dimensions that size a block or a scratch buffer.
     pub statics: Vec<String>,
     /// The sizes in the order of the kernel's dimensions, shapes of operands, and extents of the grid.
-    pub geometry: Geometry,
+    pub geometry: LaunchGeometry,
 }
 
 /// Returns the arguments of a call by operand: values of parameters, and arrays, each with true if it is donated.
-pub(super) fn by_operand(kernel: &Kernel, arguments: Vec<Argument>) -> (ByOperand<Option<Literal>>, Arrays) {
+pub(super) fn arguments_by_operand(
+    kernel: &Kernel,
+    arguments: Vec<Argument>,
+) -> (ByOperand<Option<Literal>>, OperandArrays) {
     let count = kernel.operands.len();
     let (mut params, mut arrays) = (smallvec![None; count], vec![None; count]);
     for (i, argument) in inputs(kernel).zip(arguments) {
@@ -36,11 +39,11 @@ pub(super) fn by_operand(kernel: &Kernel, arguments: Vec<Argument>) -> (ByOperan
 /// Largest grid axis, and largest dimension: indices and positions are i32.
 const MAX_EXTENT: i64 = i32::MAX as i64;
 /// Help of errors about positions that do not fit an i32.
-const BEYOND: &str =
+const POSITION_RANGE_HELP: &str =
     "positions end at 2^31 - 1, with the last block and its padding: reshape the array to more dimensions, or cut it";
 
 /// Returns an error of a call.
-fn fault<T>(code: &'static str, message: String, help: &str) -> Result<T, Diag> {
+fn call_error<T>(code: &'static str, message: String, help: &str) -> Result<T, Diag> {
     Err(Diag::new(code, At::Op, message, help))
 }
 
@@ -48,22 +51,22 @@ fn fault<T>(code: &'static str, message: String, help: &str) -> Result<T, Diag> 
 ///
 /// # Errors
 /// Arguments that do not fit the spec, and inconsistent sizes.
-pub(super) fn bind(site: &Site<'_>, spec: &Spec, arguments: &[Argument]) -> Result<Sizes> {
+pub(super) fn bind_sizes(site: &Site<'_>, spec: &KernelSpec, arguments: &[Argument]) -> Result<CallSizes> {
     let mut arguments = arguments.iter();
-    let takes = |operand: &Operand| matches!(operand.kind, Kind::Input | Kind::Prefetch | Kind::Param);
-    let argument = |operand: &Operand| takes(operand).then(|| arguments.next()).flatten();
+    let takes = |operand: &SpecOperand| matches!(operand.kind, Kind::Input | Kind::Prefetch | Kind::Param);
+    let argument = |operand: &SpecOperand| takes(operand).then(|| arguments.next()).flatten();
     let arguments: Vec<Option<&Argument>> = spec.operands.iter().map(argument).collect();
     for (operand, argument) in spec.operands.iter().zip(&arguments) {
         if let Some(Argument::Param(Err(diag))) = argument {
             return Err(Error::kernel(site.name, site.at, format!("parameter `{}`", operand.name), diag.clone()));
         }
     }
-    sizes(site, spec, &arguments).map_err(|diag| Error::kernel(site.name, site.at, "", diag))
+    determine_sizes(site, spec, &arguments).map_err(|diag| Error::kernel(site.name, site.at, "", diag))
 }
 
-/// Determines the sizes; unlike those of [`bind`], errors lack the kernel's name and line.
-fn sizes(site: &Site<'_>, spec: &Spec, arguments: &[Option<&Argument>]) -> Result<Sizes, Diag> {
-    let mut names: Names = BTreeMap::new();
+/// Determines the sizes; unlike those of [`bind_sizes`], errors lack the kernel's name and line.
+fn determine_sizes(site: &Site<'_>, spec: &KernelSpec, arguments: &[Option<&Argument>]) -> Result<CallSizes, Diag> {
+    let mut names: BoundNames = BTreeMap::new();
     for (name, n) in site.given {
         names.insert((*name).to_string(), (*n, format!("parameter `{name}`")));
     }
@@ -82,16 +85,17 @@ fn sizes(site: &Site<'_>, spec: &Spec, arguments: &[Option<&Argument>]) -> Resul
         };
         let what = if operand.kind == Kind::Param { "a scalar" } else { "an array" };
         let message = format!("`{}` is {what} of {}, found {found}", operand.name, operand.dtype);
-        return fault("argument", message, "pass `&Array`, an `Array`, or the scalar");
+        return call_error("argument", message, "pass `&Array`, an `Array`, or the scalar");
     }
     let sizes: BTreeMap<String, i64> = names.iter().map(|(n, (x, _))| (n.clone(), *x)).collect();
-    let values = Values(sizes.iter().map(|(n, x)| (n.as_str(), *x)).collect());
+    let values = SizeValues(sizes.iter().map(|(n, x)| (n.as_str(), *x)).collect());
     let operands = spec.operands.iter().zip(arguments);
-    let shapes: Vec<_> = operands.map(|(o, argument)| values.shape(o, *argument)).collect::<Result<_, Diag>>()?;
+    let shapes: Vec<_> =
+        operands.map(|(o, argument)| values.operand_shape(o, *argument)).collect::<Result<_, Diag>>()?;
     for (a, b) in &spec.assume {
-        let (x, y) = (values.number(a, "`assume`")?, values.number(b, "`assume`")?);
+        let (x, y) = (values.evaluate_dim(a, "`assume`")?, values.evaluate_dim(b, "`assume`")?);
         if x != y {
-            return fault(
+            return call_error(
                 "assume",
                 format!("the kernel assumes {a} == {b}, found {x} and {y}"),
                 "choose sizes that agree",
@@ -101,7 +105,7 @@ fn sizes(site: &Site<'_>, spec: &Spec, arguments: &[Option<&Argument>]) -> Resul
     for (operand, shape) in spec.operands.iter().zip(&shapes) {
         if let Some(depth) = operand.buffered.filter(|depth| !(1..=3).contains(depth)) {
             let message = format!("`{}` is buffered {depth} times", operand.name);
-            return fault("buffered", message, "1: fetched when it is needed; 2, 3: one or two steps ahead");
+            return call_error("buffered", message, "1: fetched when it is needed; 2, 3: one or two steps ahead");
         }
         values.check_blocks(operand, shape)?;
         check_number(operand, "fill", operand.fill)?;
@@ -109,25 +113,26 @@ fn sizes(site: &Site<'_>, spec: &Spec, arguments: &[Option<&Argument>]) -> Resul
     }
     let mut grid = vec![];
     for (axis, extent) in spec.grid.iter().enumerate() {
-        let n = values.number(extent, "the grid")?;
+        let n = values.evaluate_dim(extent, "the grid")?;
         if !(0..=MAX_EXTENT).contains(&n) {
-            return fault("grid", format!("grid axis {axis} is {extent} = {n}"), "an extent is 0 to 2^31 - 1");
+            return call_error("grid", format!("grid axis {axis} is {extent} = {n}"), "an extent is 0 to 2^31 - 1");
         }
         grid.push(n);
     }
     if let Some((name, (n, by))) = names.iter().find(|(_, (n, _))| *n > MAX_EXTENT) {
-        return fault("extent", format!("dimension {name} is {n} in {by}"), BEYOND);
+        return call_error("extent", format!("dimension {name} is {n} in {by}"), POSITION_RANGE_HELP);
     }
     check_aliases(spec, &shapes)?;
     let statics = static_names(spec);
     // Tracing declares dimensions in the order of their names.
-    let geometry = Geometry::new(sizes.values().copied().collect(), grid, spec.semantics.iter().copied(), shapes)?;
-    Ok(Sizes { sizes, statics, geometry })
+    let geometry =
+        LaunchGeometry::new(sizes.values().copied().collect(), grid, spec.semantics.iter().copied(), shapes)?;
+    Ok(CallSizes { sizes, statics, geometry })
 }
 
 /// Refuses a finite `number` (the operand's `fill` or `empty`, which `option` names) that its integer type cannot hold.
 /// Infinities stand for an integer's lowest and highest value, and floats are rounded.
-fn check_number(operand: &Operand, option: &str, number: Option<f64>) -> Result<(), Diag> {
+fn check_number(operand: &SpecOperand, option: &str, number: Option<f64>) -> Result<(), Diag> {
     let dtype = operand.dtype;
     let Some(x) = number.filter(|x| !x.is_infinite() && !dtype.is_float()) else { return Ok(()) };
     let literal = Literal::new(dtype, x);
@@ -136,21 +141,21 @@ fn check_number(operand: &Operand, option: &str, number: Option<f64>) -> Result<
         return Ok(());
     }
     let message = format!("`{option} = {x}` of `{}`: there is no such {dtype}", operand.name);
-    fault("literal", message, "write a number that its elements can be; infinities are the lowest and the highest")
+    call_error("literal", message, "write a number that its elements can be; infinities are the lowest and the highest")
 }
 
 /// Checks an array against its operand's declaration, and binds the names of its dimensions to their sizes.
-fn bind_array(operand: &Operand, array: &Array, names: &mut Names) -> Result<(), Diag> {
+fn bind_array(operand: &SpecOperand, array: &Array, names: &mut BoundNames) -> Result<(), Diag> {
     if array.dtype() != operand.dtype {
         let message = format!("`{}` holds {}, found an array of {}", operand.name, operand.dtype, array.dtype());
-        return fault("dtype", message, "convert the array, or choose the kernel's element type");
+        return call_error("dtype", message, "convert the array, or choose the kernel's element type");
     }
     let Some(dims) = &operand.dims else { return Ok(()) };
     if dims.len() != array.rank() {
         let (name, own, shape) = (operand.name, pallas_ir::diag::shape(dims), array.shape());
         let message =
             format!("`{name}` has rank {} {own}, found an array of rank {} {shape:?}", dims.len(), shape.len());
-        return fault("rank", message, "reshape the array");
+        return call_error("rank", message, "reshape the array");
     }
     for (dim, &n) in dims.iter().zip(array.shape()) {
         let Some(name) = dim.as_name() else { continue };
@@ -158,34 +163,38 @@ fn bind_array(operand: &Operand, array: &Array, names: &mut Names) -> Result<(),
         let (bound, by) = names.entry(name.clone()).or_insert_with(|| (n, format!("`{}`", operand.name)));
         if *bound != n {
             let message = format!("dimension {name} is {bound} in {by} and {n} in `{}`", operand.name);
-            return fault("dimension", message, &format!("all operands that name {name} agree in it"));
+            return call_error("dimension", message, &format!("all operands that name {name} agree in it"));
         }
     }
     Ok(())
 }
 
 /// Sizes of dimensions by name, from which other sizes are computed.
-struct Values<'a>(Vec<(&'a str, i64)>);
+struct SizeValues<'a>(Vec<(&'a str, i64)>);
 
-impl Values<'_> {
+impl SizeValues<'_> {
     /// Evaluates `dim`, which is a size of `what`; errors name that.
-    fn number(&self, dim: &Dim, what: &str) -> Result<i64, Diag> {
+    fn evaluate_dim(&self, dim: &Dim, what: &str) -> Result<i64, Diag> {
         match dim.evaluate(&self.0) {
             Ok(n) => return Ok(n),
             Err(SizeError::Unbound(_)) => {}
             Err(e) => {
                 let message = format!("{what} has the size {dim}, which can't be computed: {e}");
-                return fault("size", message, "sizes are computed in 64 bits; a divisor is at least 1");
+                return call_error("size", message, "sizes are computed in 64 bits; a divisor is at least 1");
             }
         }
         let unbound = |name: &String| !self.0.iter().any(|(bound, _)| bound == name);
         let unbound: Vec<String> = dim.names().into_iter().filter(unbound).collect();
         let message = format!("dimension `{}` of {what} is bound by no operand", unbound.join("`, `"));
-        fault("unbound", message, &format!("give it at the call: a parameter `#[dim] {}: usize`", unbound.join("`, `")))
+        call_error(
+            "unbound",
+            message,
+            &format!("give it at the call: a parameter `#[dim] {}: usize`", unbound.join("`, `")),
+        )
     }
 
     /// Returns the shape of an operand's array; it must agree with the array of `argument`, if that is one.
-    fn shape(&self, operand: &Operand, argument: Option<&Argument>) -> Result<Vec<usize>, Diag> {
+    fn operand_shape(&self, operand: &SpecOperand, argument: Option<&Argument>) -> Result<Vec<usize>, Diag> {
         let array = match argument {
             Some(Argument::Array(array, _)) => Some(array.shape()),
             Some(Argument::Param(_)) | None => None,
@@ -193,14 +202,14 @@ impl Values<'_> {
         let Some(dims) = &operand.dims else { return Ok(array.unwrap_or_default().to_vec()) };
         let mut shape = vec![];
         for (axis, dim) in dims.iter().enumerate() {
-            let n = self.number(dim, &format!("`{}`", operand.name))?;
+            let n = self.evaluate_dim(dim, &format!("`{}`", operand.name))?;
             // `M + 1 = 5`, or only the number.
             let value = if dim.as_number().is_some() { n.to_string() } else { format!("{dim} = {n}") };
             let own = format!("dimension {axis} of `{}` is {value}", operand.name);
             if let Some(found) = array.map(|shape| shape[axis] as i64).filter(|found| *found != n) {
-                return fault("dimension", format!("{own}, found {found}"), "check the array's shape");
+                return call_error("dimension", format!("{own}, found {found}"), "check the array's shape");
             }
-            let Ok(n) = usize::try_from(n) else { return fault("dimension", own, "sizes are at least 0") };
+            let Ok(n) = usize::try_from(n) else { return call_error("dimension", own, "sizes are at least 0") };
             shape.push(n);
         }
         Ok(shape)
@@ -208,41 +217,41 @@ impl Values<'_> {
 
     /// Checks that blocks have at least one element (if the array has any), and that positions, including padding, are
     /// i32.
-    fn check_blocks(&self, operand: &Operand, shape: &[usize]) -> Result<(), Diag> {
+    fn check_blocks(&self, operand: &SpecOperand, shape: &[usize]) -> Result<(), Diag> {
         let name = operand.name;
         if shape.len() > MAX_RANK {
             let message = format!("`{name}` has rank {}", shape.len());
-            return fault("rank", message, "operands have at most 8 dimensions: merge some by `reshape`");
+            return call_error("rank", message, "operands have at most 8 dimensions: merge some by `reshape`");
         }
         let whole = operand.block.is_none() && operand.kind != Kind::Prefetch;
         if whole && !pallas_ir::Type::new(operand.dtype, shape).is_indexable() {
             let message = format!("`{name}` is one block of {shape:?}, more than 2^31 - 1 elements");
-            return fault("block-size", message, "cut it into smaller blocks");
+            return call_error("block-size", message, "cut it into smaller blocks");
         }
         if let Some((axis, n)) = shape.iter().enumerate().find(|(_, n)| **n > MAX_EXTENT as usize) {
-            return fault("extent", format!("dimension {axis} of `{name}` has {n} elements"), BEYOND);
+            return call_error("extent", format!("dimension {axis} of `{name}` has {n} elements"), POSITION_RANGE_HELP);
         }
         let what = format!("the block of `{name}`");
         let mut elements = Some(1i64);
         for (axis, block) in operand.block.iter().flatten().enumerate() {
             let sizes = block.sizes();
             let Some((&size, pads)) = sizes.split_first() else { continue };
-            let n = self.number(size, &what)?;
+            let n = self.evaluate_dim(size, &what)?;
             // A block that is a whole, empty dimension is legal: no element is ever touched.
             let whole = operand.dims.as_ref().is_some_and(|dims| dims[axis] == *size);
             if n < 0 || (n == 0 && !whole) {
                 let message = format!("{what} has {size} = {n} elements along dimension {axis}");
-                return fault("block-size", message, "a block has at least one element");
+                return call_error("block-size", message, "a block has at least one element");
             }
             elements = elements.and_then(|product| product.checked_mul(n));
             // All blocks are counted whole, including those that overhang the array.
             let step = n.max(1);
             let mut end = i64::try_from(shape[axis]).ok().and_then(|n| n.checked_add(step - 1)).map(|n| n - n % step);
             for &pad in pads {
-                let padding = self.number(pad, &what)?;
+                let padding = self.evaluate_dim(pad, &what)?;
                 if !(0..=MAX_EXTENT).contains(&padding) {
                     let message = format!("{what} has padding {pad} = {padding} along dimension {axis}");
-                    return fault("block-size", message, "padding is 0 to 2^31 - 1");
+                    return call_error("block-size", message, "padding is 0 to 2^31 - 1");
                 }
                 end = end.and_then(|n| n.checked_add(padding));
             }
@@ -252,11 +261,11 @@ impl Values<'_> {
                     "dimension {axis} of `{name}` has {extent} elements, beyond the positions that its blocks of \
                      {n} can have"
                 );
-                return fault("extent", message, BEYOND);
+                return call_error("extent", message, POSITION_RANGE_HELP);
             }
         }
         if elements.is_none_or(|n| n > MAX_EXTENT) {
-            return fault("block-size", format!("{what} has more than 2^31 - 1 elements"), "use smaller blocks");
+            return call_error("block-size", format!("{what} has more than 2^31 - 1 elements"), "use smaller blocks");
         }
         Ok(())
     }
@@ -264,7 +273,7 @@ impl Values<'_> {
 
 /// Checks that an output that takes over an input's memory has its element type and shape, and is the only one to do
 /// so.
-fn check_aliases(spec: &Spec, shapes: &[Vec<usize>]) -> Result<(), Diag> {
+fn check_aliases(spec: &KernelSpec, shapes: &[Vec<usize>]) -> Result<(), Diag> {
     let mut taken: Vec<(&str, &str)> = vec![];
     for (operand, shape) in spec.operands.iter().zip(shapes) {
         let Some(from) = operand.alias else { continue };
@@ -275,11 +284,11 @@ fn check_aliases(spec: &Spec, shapes: &[Vec<usize>]) -> Result<(), Diag> {
                 "`{}` is {} {shape:?}, `{from}`, which it aliases, {dtype} {found:?}",
                 operand.name, operand.dtype
             );
-            return fault("alias", message, "an alias has the element type and shape of its input");
+            return call_error("alias", message, "an alias has the element type and shape of its input");
         }
         if let Some((_, other)) = taken.iter().find(|(input, _)| *input == from) {
             let message = format!("`{other}` and `{}` both take over the memory of `{from}`", operand.name);
-            return fault("alias", message, "an input's memory serves one output");
+            return call_error("alias", message, "an input's memory serves one output");
         }
         taken.push((from, operand.name));
     }
@@ -287,7 +296,7 @@ fn check_aliases(spec: &Spec, shapes: &[Vec<usize>]) -> Result<(), Diag> {
 }
 
 /// Returns the names of dimensions that must be numbers while tracing, since they size a block.
-fn static_names(spec: &Spec) -> Vec<String> {
+fn static_names(spec: &KernelSpec) -> Vec<String> {
     let mut names = vec![];
     for operand in &spec.operands {
         names.extend(operand.block.iter().flatten().flat_map(BlockDim::sizes).flat_map(Dim::names));

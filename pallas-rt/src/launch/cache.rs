@@ -1,9 +1,9 @@
 //! Cache of compiled kernels; the key is everything that their trace depends on.
 //!
 //! Array extents that size no block are no part of the key: one entry serves every sequence length.
-use super::bind::Sizes;
-use super::key::{FixedKey, Key};
-use super::spec::{Site, Spec};
+use super::bind::CallSizes;
+use super::fixed_values::{FixedKey, StoredFixed};
+use super::spec::{KernelSpec, Site};
 use crate::Result;
 use crate::exec::Compiled;
 use pallas_device::{CACHE_HITS, Lru, TRACES, startup};
@@ -16,13 +16,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Key of a compiled kernel: calls with equal keys have equal traces.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Call {
+pub(super) struct CallKey {
     name: &'static str,
     at: Loc,
     /// The type of the kernel's body, which has all generic arguments.
     instance: TypeId,
     /// `None`: some `#[fixed]` value can't be compared, so the trace itself is the key.
-    fixed: Option<Vec<Key>>,
+    fixed: Option<Vec<StoredFixed>>,
     sizes: Vec<(String, i64)>,
     operands: Vec<(String, Vec<usize>)>,
     trace: String,
@@ -30,27 +30,33 @@ pub(super) struct Call {
 
 /// Number of kernels traced in a row that differ in the value of one `#[fixed]` argument only, after which the user is
 /// warned.
-const CHANGES: u32 = 16;
+const CHANGES_BEFORE_WARNING: u32 = 16;
 
 /// The last trace of one kernel, and which of its `#[fixed]` arguments keeps changing.
-struct Traced {
-    last: Call,
+struct LastTrace {
+    last: CallKey,
     /// The only argument whose value has changed, and the number of changes in a row.
     changing: Option<(usize, u32)>,
     warned: bool,
 }
 
-static LAST_TRACED: LazyLock<Mutex<HashMap<TypeId, Traced>>> = LazyLock::new(Mutex::default);
+static LAST_TRACES: LazyLock<Mutex<HashMap<TypeId, LastTrace>>> = LazyLock::new(Mutex::default);
 
 /// Returns a warning, at most once for each kernel, that the value of a `#[fixed]` argument changes from call to call.
 /// `fixed` has names and types of these arguments, `uncomparable` the index of one that can't be compared.
-fn changing(call: &Call, fixed: &[(&'static str, &'static str)], uncomparable: Option<usize>) -> Option<String> {
-    let mut all = LAST_TRACED.lock();
-    let new = || Traced { last: call.clone(), changing: None, warned: false };
+fn changing_fixed_warning(
+    call: &CallKey,
+    fixed: &[(&'static str, &'static str)],
+    uncomparable: Option<usize>,
+) -> Option<String> {
+    let mut all = LAST_TRACES.lock();
+    let new = || LastTrace { last: call.clone(), changing: None, warned: false };
     let traced = all.entry(call.instance).or_insert_with(new);
     let last = std::mem::replace(&mut traced.last, call.clone());
-    let same = Call { fixed: call.fixed.clone(), ..last.clone() } == *call;
-    let differing = |(a, b): (&Vec<Key>, &Vec<Key>)| -> Vec<usize> { (0..a.len()).filter(|&i| a[i] != b[i]).collect() };
+    let same = CallKey { fixed: call.fixed.clone(), ..last.clone() } == *call;
+    let differing = |(a, b): (&Vec<StoredFixed>, &Vec<StoredFixed>)| -> Vec<usize> {
+        (0..a.len()).filter(|&i| a[i] != b[i]).collect()
+    };
     let changed = match (uncomparable, last.fixed.as_ref().zip(call.fixed.as_ref()).map(differing).as_deref()) {
         (Some(i), _) | (None, Some(&[i])) if same => i,
         _ => {
@@ -60,7 +66,7 @@ fn changing(call: &Call, fixed: &[(&'static str, &'static str)], uncomparable: O
     };
     let count = traced.changing.filter(|(i, _)| *i == changed).map_or(1, |(_, n)| n + 1);
     traced.changing = Some((changed, count));
-    if count < CHANGES || std::mem::replace(&mut traced.warned, true) {
+    if count < CHANGES_BEFORE_WARNING || std::mem::replace(&mut traced.warned, true) {
         return None;
     }
     let (name, ty) = fixed[changed];
@@ -78,16 +84,16 @@ fn changing(call: &Call, fixed: &[(&'static str, &'static str)], uncomparable: O
         }
     };
     Some(format!(
-        "{}: kernel `{}` was compiled {CHANGES} times in a row, each time for another value of `{name}`, which is \
+        "{}: kernel `{}` was compiled {CHANGES_BEFORE_WARNING} times in a row, each time for another value of `{name}`, which is \
          `#[fixed]`; help: {help}",
         call.at, call.name
     ))
 }
 
-impl Call {
-    pub(super) fn new(site: &Site<'_>, spec: &Spec, sizes: &Sizes, instance: TypeId) -> Call {
+impl CallKey {
+    pub(super) fn new(site: &Site<'_>, spec: &KernelSpec, sizes: &CallSizes, instance: TypeId) -> CallKey {
         let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
-        let fixed = site.fixed.iter().map(FixedKey::kept).collect();
+        let fixed = site.fixed.iter().map(FixedKey::to_stored).collect();
         // Blocks and dims may mention const generics and outer constants; an operand without dims has its array's shape.
         let shape = |i: usize| if spec.operands[i].dims.is_none() { sizes.geometry.shapes[i].clone() } else { vec![] };
         let describe = |i: usize| {
@@ -97,43 +103,43 @@ impl Call {
         };
         let operands = (0..spec.operands.len()).map(|i| (describe(i), shape(i))).collect();
         let trace = format!("{:?}", spec.grid);
-        Call { name: site.name, at: site.at, instance, fixed, sizes: statics, operands, trace }
+        CallKey { name: site.name, at: site.at, instance, fixed, sizes: statics, operands, trace }
     }
 }
 
-static CACHE: LazyLock<Lru<Call, Compiled>> = LazyLock::new(|| Lru::new(Compiled::bytes));
+static KERNEL_CACHE: LazyLock<Lru<CallKey, Compiled>> = LazyLock::new(|| Lru::new(Compiled::estimated_bytes));
 
 /// Returns the compiled kernel of a call, which is traced if it is not in the cache.
-pub(super) fn compiled(site: &Site<'_>, call: &Call, trace: impl Fn() -> Result<Kernel>) -> Result<Compiled> {
+pub(super) fn find_or_compile(site: &Site<'_>, call: &CallKey, trace: impl Fn() -> Result<Kernel>) -> Result<Compiled> {
     if call.fixed.is_some()
-        && let Some(found) = CACHE.get(call)
+        && let Some(found) = KERNEL_CACHE.get(call)
     {
         CACHE_HITS.fetch_add(1, Relaxed);
         return Ok(found);
     }
-    startup::first_use_by(|| format!("kernel `{}` ({})", call.name, call.at))?;
+    startup::fix_on_described_use(|| format!("kernel `{}` ({})", call.name, call.at))?;
     TRACES.fetch_add(1, Relaxed);
     let kernel = trace()?;
     // Where values can't be compared, equal traces are equal kernels.
     let key = match call.fixed {
         Some(_) => call.clone(),
-        None => Call { trace: format!("{kernel:?}"), ..call.clone() },
+        None => CallKey { trace: format!("{kernel:?}"), ..call.clone() },
     };
-    if let Some(found) = CACHE.get(&key) {
+    if let Some(found) = KERNEL_CACHE.get(&key) {
         return Ok(found);
     }
     if !site.fixed.is_empty() {
         let fixed: Vec<_> = site.fixed.iter().map(|fixed| (fixed.name, fixed.ty)).collect();
-        let uncomparable = site.fixed.iter().position(|fixed| fixed.kept().is_none());
-        changing(call, &fixed, uncomparable).into_iter().for_each(|warning| log::warn!("{warning}"));
+        let uncomparable = site.fixed.iter().position(|fixed| fixed.to_stored().is_none());
+        changing_fixed_warning(call, &fixed, uncomparable).into_iter().for_each(|warning| log::warn!("{warning}"));
     }
-    Ok(CACHE.insert(key, Compiled::of_trace(kernel)))
+    Ok(KERNEL_CACHE.insert(key, Compiled::from_trace(kernel)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pallas_device::Source;
+    use pallas_device::KernelSource;
     use pallas_rt::prelude::*;
 
     #[kernel(grid = (cdiv(N, 8)))]
@@ -152,7 +158,7 @@ mod tests {
             let [traced, _] = &crate::launch::compiled(|| times(&x, factor)).expect("it is compiled")[0];
             Kernel::clone(traced)
         };
-        let identity = |kernel: Kernel| Source::new(kernel, crate::exec::SIZES).identity().clone();
+        let identity = |kernel: Kernel| KernelSource::new(kernel, crate::exec::CPU_THRESHOLDS).disk_key().clone();
         let mut moved = traced(2.0);
         moved.locs.iter_mut().for_each(|loc| loc.line += 1);
         assert_eq!(identity(traced(2.0)), identity(traced(2.0)));
@@ -163,8 +169,9 @@ mod tests {
     #[test]
     fn a_fixed_value_that_changes_with_every_call_is_told_once() {
         let call = |fixed: f32, size: i64| {
-            let key = crate::launch::key::ByText::fixed_key(&&crate::launch::key::Fixed(&fixed)).kept();
-            Call {
+            let key = crate::launch::fixed_values::ByText::fixed_key(&&crate::launch::fixed_values::Fixed(&fixed))
+                .to_stored();
+            CallKey {
                 name: "k",
                 at: Loc { file: "k.rs", line: 1, column: 1 },
                 instance: TypeId::of::<fn(u8, u16)>(),
@@ -174,8 +181,8 @@ mod tests {
                 trace: String::new(),
             }
         };
-        let told = |calls: &mut dyn Iterator<Item = Call>| -> Vec<String> {
-            calls.filter_map(|call| changing(&call, &[("factor", "u64")], None)).collect()
+        let told = |calls: &mut dyn Iterator<Item = CallKey>| -> Vec<String> {
+            calls.filter_map(|call| changing_fixed_warning(&call, &[("factor", "u64")], None)).collect()
         };
         assert_eq!(told(&mut (0..100).map(|i| call(i as f32, i / 8))), [""; 0], "sizes change too");
         let warnings = told(&mut (0..100).map(|i| call(i as f32 + 0.5, 8)));

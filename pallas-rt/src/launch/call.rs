@@ -1,8 +1,8 @@
 //! A call of a kernel: from its arguments to its outputs.
-use super::scope::{self, Purpose, Scope};
-use super::spec::{Argument, Body, Declared, Frame, Kind, Maps, Site};
-use super::{bind, cache, compare, into, nans, run, trace, warm};
-use crate::exec::Call;
+use super::scope::{self, CallPurpose, CallScope};
+use super::spec::{Argument, Declared, Frame, IndexMaps, KernelBody, Kind, Site};
+use super::{bind, cache, compare, into, nans, run, trace, warm_call};
+use crate::exec::LaunchArguments;
 use crate::lang::context;
 use crate::{Array, Client, Error, Result};
 use pallas_device::outputs;
@@ -20,16 +20,16 @@ pub fn launch<F: Fn(&Frame), const N: usize, const OUTPUTS: usize>(
     site: Site<'_>,
     arguments: [Argument; N],
     spec: &Declared,
-    maps: Maps<'_>,
+    maps: IndexMaps<'_>,
     body: &F,
 ) -> Result<[Array; OUTPUTS]> {
     // The body's type has every generic argument around it, those of the kernel's `impl` block too.
-    all(instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>()))
+    into_fixed_array(launch_instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>()))
 }
 
 /// Converts the outputs to an array of known length. Not a part of [`launch`], so that it is compiled once for each
 /// length instead of each kernel.
-fn all<const OUTPUTS: usize>(outputs: Result<Vec<Array>>) -> Result<[Array; OUTPUTS]> {
+fn into_fixed_array<const OUTPUTS: usize>(outputs: Result<Vec<Array>>) -> Result<[Array; OUTPUTS]> {
     outputs.map(|outputs| outputs.try_into().expect("the macro counts the outputs"))
 }
 
@@ -40,12 +40,12 @@ pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
 
 /// Runs the call, or appends it to the function that is being traced, if an argument is a value of that function. The
 /// error of a poisoned array is returned unchanged: this call is not its cause.
-fn instance(
+fn launch_instance(
     site: &Site<'_>,
     arguments: Vec<Argument>,
     spec: &Declared,
-    maps: Maps<'_>,
-    body: &dyn Body,
+    maps: IndexMaps<'_>,
+    body: &dyn KernelBody,
     instance: TypeId,
 ) -> Result<Vec<Array>> {
     for argument in &arguments {
@@ -55,24 +55,24 @@ fn instance(
             array.check_argument(site.name, site.called)?;
         }
     }
-    called_at(site.called, of_arrays(site, arguments, spec, maps, body, instance))
+    called_at(site.called, launch_unpoisoned(site, arguments, spec, maps, body, instance))
 }
 
 /// Runs, traces or records a call, none of whose arrays carries an error.
-fn of_arrays(
+fn launch_unpoisoned(
     site: &Site<'_>,
     arguments: Vec<Argument>,
     spec: &Declared,
-    maps: Maps<'_>,
-    body: &dyn Body,
+    maps: IndexMaps<'_>,
+    body: &dyn KernelBody,
     instance: TypeId,
 ) -> Result<Vec<Array>> {
-    if let Some(outer) = context::inside() {
+    if let Some(outer) = context::running_call_loc() {
         let message = format!("kernel `{}` is called inside of the kernel made at {outer}", site.name);
         let help = "call a helper function over tiles instead; kernels are called with arrays";
         return Err(Error::kernel(site.name, site.at, "", Diag::new("nested-kernel", At::Op, message, help)));
     }
-    let scope = scope::current();
+    let scope = scope::current_scope();
     let arrays = arguments.iter().filter_map(|argument| match argument {
         Argument::Array(array, _) => Some(array),
         Argument::Param(_) => None,
@@ -82,28 +82,29 @@ fn of_arrays(
         format!("`{}` of kernel `{}`", operand.map_or("", |o| o.name), site.name)
     };
     let client = client_of(arrays, what, &scope)?;
-    let (sizes, compiled) = match warm::recall(site, &arguments, instance) {
+    let (sizes, compiled) = match warm_call::recall(site, &arguments, instance) {
         Some(known) => known,
         None => {
-            let spec = spec.spec(site.outer);
-            let sizes = Arc::new(bind::bind(site, &spec, &arguments)?);
-            let call = cache::Call::new(site, &spec, &sizes, instance);
-            let compiled = cache::compiled(site, &call, || trace::trace(site, &spec, &sizes, maps, body))?;
+            let spec = spec.build_spec(site.outer);
+            let sizes = Arc::new(bind::bind_sizes(site, &spec, &arguments)?);
+            let call = cache::CallKey::new(site, &spec, &sizes, instance);
+            let compiled =
+                cache::find_or_compile(site, &call, || trace::trace_kernel(site, &spec, &sizes, maps, body))?;
             let positions = compiled.check_positions(&sizes.geometry);
             positions.map_err(|diag| Error::kernel(site.name, site.at, "", diag))?;
-            warm::remember(site, instance, &sizes, &compiled);
+            warm_call::remember(site, instance, &sizes, &compiled);
             (sizes, compiled)
         }
     };
     let (kernel, geometry) = (compiled.traced(), &sizes.geometry);
     // A call in a function that is being traced is looked at when that function runs.
     let is_traced = |argument: &Argument| matches!(argument, Argument::Array(array, _) if array.is_traced());
-    if let (Purpose::Look(notes), false) = (&scope.purpose, arguments.iter().any(is_traced)) {
-        notes.borrow_mut().add(&compiled, &sizes, &client, site.called);
+    if let (CallPurpose::Record(notes), false) = (&scope.purpose, arguments.iter().any(is_traced)) {
+        notes.borrow_mut().record(&compiled, &sizes, &client, site.called);
         let unwritten = |i: usize| client.zeros(&geometry.shapes[i], kernel.operands[i].dtype);
         return outputs(kernel).map(unwritten).collect();
     }
-    let (params, arrays) = bind::by_operand(kernel, arguments);
+    let (params, arrays) = bind::arguments_by_operand(kernel, arguments);
     #[cfg(feature = "graph")]
     if arrays.iter().flatten().any(|(array, _)| array.is_traced()) {
         let arrays: Vec<Array> = arrays.into_iter().flatten().map(|(array, _)| array).collect();
@@ -111,18 +112,19 @@ fn of_arrays(
         return crate::jit::kernel_call(&compiled, geometry, params, &arrays, site.called);
     }
     // The interpreter alone runs the body.
-    let frame = LazyCell::new(|| trace::frame(&sizes));
+    let frame = LazyCell::new(|| trace::new_frame(&sizes));
     let run_body = || body.run(&frame);
-    let mut call = Call { geometry, at: site.at, called: site.called, params: &params, arrays, lent: vec![] };
-    let Purpose::Check(agreed) = &scope.purpose else {
-        call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
-        let run = if crate::nans::is_on() { nans::execute } else { run::execute };
+    let mut call =
+        LaunchArguments { geometry, at: site.at, called: site.called, params: &params, arrays, lent: vec![] };
+    let CallPurpose::Check(agreed) = &scope.purpose else {
+        call.lent = into::take_lent(&scope.lent, &compiled, &client, geometry)?;
+        let run = if crate::nans::is_nan_check_on() { nans::execute_finding_nans } else { run::execute };
         return run(&client, &compiled, call, &run_body);
     };
-    let reference = run::interpret(&Client::interpreter(), kernel, run::copied(&call)?, &run_body, false)?;
-    call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
+    let reference = run::interpret(&Client::interpreter(), kernel, run::copy_to_interpreter(&call)?, &run_body, false)?;
+    call.lent = into::take_lent(&scope.lent, &compiled, &client, geometry)?;
     let outputs = run::execute(&client, &compiled, call, &run_body)?;
-    compare::compare(kernel, &reference, &outputs)?;
+    compare::compare_outputs(kernel, &reference, &outputs)?;
     agreed.set(agreed.get() + 1);
     Ok(outputs)
 }
@@ -132,7 +134,7 @@ fn of_arrays(
 pub(super) fn client_of<'a>(
     arrays: impl Iterator<Item = &'a Array>,
     what: impl Fn(usize) -> String,
-    scope: &Scope,
+    scope: &CallScope,
 ) -> Result<Client> {
     let mut client = scope.client.clone();
     for (at, array) in arrays.enumerate() {

@@ -7,20 +7,20 @@ use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, Loc, Op, OperandId, Value
 
 /// Largest difference of 32- and 64-bit floats that counts as agreement, in units of their precision, unless a fold has
 /// more terms.
-const TOLERANCE: f64 = 1024.0;
+const TOLERANCE_ULPS: f64 = 1024.0;
 
 /// Accepted distance of elements, in units of their type's precision.
-struct Bound {
-    /// For 32- and 64-bit floats: the number of additions of the longest fold, at least [`TOLERANCE`].
+struct ErrorBound {
+    /// For 32- and 64-bit floats: the number of additions of the longest fold, at least [`TOLERANCE_ULPS`].
     wide: f64,
     /// For 16-bit floats: one for each time that a value is rounded to them, and two for the last one. A sum is rounded
     /// once, whatever its length.
     narrow: f64,
 }
 
-impl Bound {
-    fn of(kernel: &Kernel) -> Bound {
-        let mut bound = Bound { wide: TOLERANCE, narrow: 2.0 };
+impl ErrorBound {
+    fn from_kernel(kernel: &Kernel) -> ErrorBound {
+        let mut bound = ErrorBound { wide: TOLERANCE_ULPS, narrow: 2.0 };
         kernel.walk(kernel.body, &mut |_, inst| {
             let narrow = |v: &&Value| matches!(kernel.ty(**v).dtype, DType::F16 | DType::Bf16);
             let moves = matches!(&inst.op, Op::Load { .. } | Op::Const(_) | Op::Param(_));
@@ -33,7 +33,7 @@ impl Bound {
                 Access::Fold { axes, .. } => along(&axes),
                 Access::Scan { axis, .. } => along(&[axis]),
                 Access::Contract { contract, .. } => along(&contract.iter().map(|pair| pair.0).collect::<Vec<_>>()),
-                Access::Nest(nest) => nest.terms(),
+                Access::Nest(nest) => nest.folded_count(),
                 Access::Map(_)
                 | Access::Flat
                 | Access::Arg { .. }
@@ -47,7 +47,7 @@ impl Bound {
             };
             bound.wide = bound.wide.max(additions as f64);
         });
-        Bound { narrow: bound.narrow.min(TOLERANCE), ..bound }
+        ErrorBound { narrow: bound.narrow.min(TOLERANCE_ULPS), ..bound }
     }
 }
 
@@ -55,19 +55,21 @@ impl Bound {
 ///
 /// # Errors
 /// The first element that differs, with its block and the line of the last store to its array.
-pub(super) fn compare(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -> Result<()> {
-    let bound = Bound::of(kernel);
+pub(super) fn compare_outputs(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -> Result<()> {
+    let bound = ErrorBound::from_kernel(kernel);
     let names = pallas_device::outputs(kernel).map(|i| (i, &kernel.operands[i]));
     for (((index, operand), want), got) in names.zip(reference).zip(outputs) {
         let (shape, want) = (want.shape(), Data::from_bytes(operand.dtype, &want.to_bytes()?));
         let got = Data::from_bytes(operand.dtype, &got.to_bytes()?);
         let values = (0..want.len()).map(|i| (want.get(i), got.get(i)));
-        let Some((i, (a, b))) = values.enumerate().find(|(_, (a, b))| !agree(*a, *b, &bound)) else { continue };
+        let Some((i, (a, b))) = values.enumerate().find(|(_, (a, b))| !is_within_bound(*a, *b, &bound)) else {
+            continue;
+        };
         let element = pallas_codegen::interp::datum::unflatten(i, shape);
         let block: Vec<usize> = element.iter().zip(&operand.block).map(|(i, b)| i / b.size().max(1)).collect();
         let message =
             format!("element {element:?} of `{}` (block {block:?}) is {b}, the interpreter has {a}", operand.name);
-        let help = if runs_again(kernel) {
+        let help = if repeats_body(kernel) {
             "the kernel amplifies rounding there; or its Rust code counts by itself: the interpreter runs the body at each \
              turn and in each program, a device what was traced once, so use `scalar(0)` in place of a number that changes; \
              or an execution is wrong: then report it"
@@ -76,13 +78,13 @@ pub(super) fn compare(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -
              wrong: then report it"
         };
         let diag = Diag::new("check", At::Op, message, help);
-        return Err(Error::kernel(&kernel.name, last_store(kernel, OperandId(index as u32)), "", diag));
+        return Err(Error::kernel(&kernel.name, last_store_loc(kernel, OperandId(index as u32)), "", diag));
     }
     Ok(())
 }
 
 /// Returns true if two elements of one type are equal, or floats that differ by rounding.
-fn agree(a: Literal, b: Literal, bound: &Bound) -> bool {
+fn is_within_bound(a: Literal, b: Literal, bound: &ErrorBound) -> bool {
     let far = match a.dtype {
         DType::F64 => bound.wide * f64::EPSILON,
         DType::F16 => bound.narrow * 2f64.powi(-10),
@@ -103,12 +105,12 @@ fn agree(a: Literal, b: Literal, bound: &Bound) -> bool {
 }
 
 /// Returns true if the body runs more than once in a call, or a part of it does.
-fn runs_again(kernel: &Kernel) -> bool {
+fn repeats_body(kernel: &Kernel) -> bool {
     !kernel.grid.is_empty() || kernel.insts.iter().any(|inst| matches!(inst.op, Op::For { .. } | Op::While))
 }
 
 /// Returns the line of the last store to an output.
-fn last_store(kernel: &Kernel, output: OperandId) -> Loc {
+fn last_store_loc(kernel: &Kernel, output: OperandId) -> Loc {
     let mut stores = kernel.insts.iter().zip(&kernel.locs).rev();
     let last = stores.find(|(inst, _)| matches!(&inst.op, Op::Store { to, .. } if *to == output));
     last.map_or(Loc::NONE, |(_, loc)| *loc)
@@ -120,8 +122,8 @@ mod tests {
 
     #[test]
     fn integers_agree_if_they_are_equal_and_floats_up_to_rounding() {
-        let bound = Bound { wide: TOLERANCE, narrow: 3.0 };
-        let agree = |a, b| agree(a, b, &bound);
+        let bound = ErrorBound { wide: TOLERANCE_ULPS, narrow: 3.0 };
+        let agree = |a, b| is_within_bound(a, b, &bound);
         let agreed = |dtype, a: f64, b: f64| agree(Literal::new(dtype, a), Literal::new(dtype, b));
         assert!(!agreed(DType::I32, 1e7, 1e7 + 1.0), "a large integer is exact");
         assert!(agreed(DType::I32, 1e7, 1e7));

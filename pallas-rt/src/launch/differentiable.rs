@@ -1,11 +1,11 @@
 //! Functions that call kernels and state their gradient.
 use crate::array::Array;
 #[cfg(feature = "graph")]
-use crate::jit::{Stated, StatedBackward};
+use crate::jit::{BackwardTrace, GradientTrace};
 use pallas_device::error::Result;
 use pallas_ir::Loc;
 #[cfg(not(feature = "graph"))]
-use std::convert::{Infallible as Stated, Infallible as StatedBackward};
+use std::convert::{Infallible as GradientTrace, Infallible as BackwardTrace};
 
 /// A call of a function of arrays that states its reverse-mode derivative. Library functions need it so that `grad`
 /// passes through the kernels that they call; `custom_vjp` does the same for functions of trees. Forward mode
@@ -48,7 +48,7 @@ use std::convert::{Infallible as Stated, Infallible as StatedBackward};
 /// ```
 pub struct Differentiable {
     /// The call in the function that is being traced; `None` if none is.
-    stated: Option<Stated>,
+    stated: Option<GradientTrace>,
     at: Loc,
 }
 
@@ -69,7 +69,7 @@ pub enum Ended<const N: usize> {
 
 /// A [`Differentiable`] call whose gradient is being computed.
 pub struct Backward<const N: usize> {
-    stated: Box<StatedBackward>,
+    stated: Box<BackwardTrace>,
     at: Loc,
 }
 
@@ -85,8 +85,8 @@ impl Differentiable {
         let args = args.map(Array::clone);
         #[cfg(feature = "graph")]
         if args.iter().any(Array::is_traced) {
-            let (stated, inside) = Stated::begin(args.to_vec())?;
-            return Ok((Differentiable { stated: Some(stated), at }, array(inside)));
+            let (stated, inside) = GradientTrace::begin(args.to_vec())?;
+            return Ok((Differentiable { stated: Some(stated), at }, into_fixed_array(inside)));
         }
         Ok((Differentiable { stated: None, at }, args))
     }
@@ -143,7 +143,7 @@ impl Differentiable {
                 // What is declared of an argument is a demand on the function's kernels, not on those of its gradient.
                 let residuals = residuals.iter().map(super::may_gather).collect();
                 let call = Backward { stated: Box::new(stated), at: self.at };
-                Ok(Ended::Backward { call, residuals, cotangents: array(cotangents) })
+                Ok(Ended::Backward { call, residuals, cotangents: into_fixed_array(cotangents) })
             }
             #[cfg(not(feature = "graph"))]
             Some(never) => match (never, residuals, self.at) {},
@@ -159,13 +159,13 @@ impl<const N: usize> Backward<N> {
     /// Cotangents of other types; the error of a poisoned one.
     pub fn end(self, cotangents: &[Array]) -> Result<[Array; N]> {
         #[cfg(feature = "graph")]
-        return self.stated.end(cotangents, self.at).map(array);
+        return self.stated.end(cotangents, self.at).map(into_fixed_array);
         #[cfg(not(feature = "graph"))]
         match (*self.stated, self.at, cotangents) {}
     }
 }
 
 #[cfg(feature = "graph")]
-fn array<const N: usize>(arrays: Vec<Array>) -> [Array; N] {
+fn into_fixed_array<const N: usize>(arrays: Vec<Array>) -> [Array; N] {
     arrays.try_into().expect("as many as before")
 }

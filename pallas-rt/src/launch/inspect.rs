@@ -1,13 +1,13 @@
 //! Looking at kernels without running them, and running them twice: `explain`, `cost`, `check`.
 //!
 //! Each runs a closure in its own scope, so it also works for a function that calls several kernels.
-use super::explain::{Explained, Explanation};
-use super::notes::{Note, Notes};
-use super::scope::{Purpose, purposed};
+use super::explain::{ExplainedKernel, Explanation};
+use super::recorded_calls::{RecordedCall, RecordedCalls};
+use super::scope::{CallPurpose, run_with_purpose};
 use crate::Result;
 use crate::exec::{Cost, estimate};
 #[cfg(feature = "graph")]
-use crate::jit::{Seen, Watch, watching};
+use crate::jit::{ProgramWatch, WatchedKernel, with_watch};
 #[cfg(test)]
 use pallas_ir::Kernel;
 use std::cell::{Cell, RefCell};
@@ -32,20 +32,20 @@ impl fmt::Display for Checked {
 }
 
 /// Returns the kernel calls that `f` makes, none of which runs.
-fn looked<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<Note>> {
-    let notes = Rc::<RefCell<Notes>>::default();
-    let purpose = Purpose::Look(notes.clone());
+fn record_calls<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<RecordedCall>> {
+    let notes = Rc::<RefCell<RecordedCalls>>::default();
+    let purpose = CallPurpose::Record(notes.clone());
     #[cfg(feature = "graph")]
     {
         let seen = notes.clone();
-        let look = Watch::Look(Box::new(move |seen_kernel| {
-            let Seen { compiled, geometry, client, called, times } = seen_kernel;
-            seen.borrow_mut().calls.push(Note { compiled, geometry, client, called, tuning: None, times });
+        let look = ProgramWatch::Inspect(Box::new(move |seen_kernel| {
+            let WatchedKernel { compiled, geometry, client, called, times } = seen_kernel;
+            seen.borrow_mut().calls.push(RecordedCall { compiled, geometry, client, called, tuning: None, times });
         }));
-        watching(Some(look), || purposed(purpose, f))?;
+        with_watch(Some(look), || run_with_purpose(purpose, f))?;
     }
     #[cfg(not(feature = "graph"))]
-    purposed(purpose, f)?;
+    run_with_purpose(purpose, f)?;
     Ok(notes.take().calls)
 }
 
@@ -55,12 +55,12 @@ fn looked<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<Note>> {
 /// # Errors
 /// The error of `f`.
 pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
-    Ok(Explanation { kernels: looked(f)?.into_iter().map(Explained::new).collect() })
+    Ok(Explanation { kernels: record_calls(f)?.into_iter().map(ExplainedKernel::new).collect() })
 }
 
 /// Returns the tile IR of every kernel that `f` calls, as traced, without running them.
-pub(super) fn traced(f: impl FnOnce() -> Result<()>) -> Result<String> {
-    Ok(looked(f)?.iter().map(|note| note.compiled.traced().to_string()).collect())
+pub(super) fn traced_text(f: impl FnOnce() -> Result<()>) -> Result<String> {
+    Ok(record_calls(f)?.iter().map(|note| note.compiled.traced().to_string()).collect())
 }
 
 /// Returns the largest number of bytes that a launch of a kernel takes besides its arrays, of the kernels that `f`
@@ -69,7 +69,7 @@ pub(super) fn traced(f: impl FnOnce() -> Result<()>) -> Result<String> {
 /// # Errors
 /// The error of `f`, or the reason for which a kernel cannot run on the device at all.
 pub(super) fn memory_needed(f: impl FnOnce() -> Result<()>) -> Result<u64> {
-    looked(f)?.iter().try_fold(0, |most, note| {
+    record_calls(f)?.iter().try_fold(0, |most, note| {
         let needed = note.compiled.memory_needed(&note.client, &note.geometry);
         needed.map(|bytes| bytes.max(most)).map_err(|error| error.called_at(note.called))
     })
@@ -78,7 +78,7 @@ pub(super) fn memory_needed(f: impl FnOnce() -> Result<()>) -> Result<u64> {
 /// Returns every kernel that `f` calls, as traced and as lowered.
 #[cfg(test)]
 pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kernel>; 2]>> {
-    Ok(looked(f)?.iter().map(|note| [note.compiled.traced().clone(), note.compiled.lowered().clone()]).collect())
+    Ok(record_calls(f)?.iter().map(|note| [note.compiled.traced().clone(), note.compiled.lowered().clone()]).collect())
 }
 
 /// The estimated work of every kernel that `f` calls, summed. In a function of [`jit`](crate::jit()) the kernels of a
@@ -89,7 +89,7 @@ pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kern
 /// The error of `f`.
 pub fn cost<R>(f: impl FnOnce() -> Result<R>) -> Result<Cost> {
     let mut sum = Cost::default();
-    for note in looked(f)? {
+    for note in record_calls(f)? {
         sum.add_times(note.times, estimate(note.compiled.traced(), &note.geometry));
     }
     Ok(sum)
@@ -103,18 +103,18 @@ pub fn cost<R>(f: impl FnOnce() -> Result<R>) -> Result<Cost> {
 /// that wrote it; what `f` returns.
 pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
     let agreed = Rc::<Cell<usize>>::default();
-    let purpose = Purpose::Check(agreed.clone());
+    let purpose = CallPurpose::Check(agreed.clone());
     #[cfg(feature = "graph")]
     {
         let agrees = agreed.clone();
-        let check = Watch::Check(Box::new(move |kernel, reference, outputs| {
-            super::compare::compare(kernel, reference, outputs)?;
+        let check = ProgramWatch::Check(Box::new(move |kernel, reference, outputs| {
+            super::compare::compare_outputs(kernel, reference, outputs)?;
             agrees.set(agrees.get() + 1);
             Ok(())
         }));
-        watching(Some(check), || purposed(purpose, f))?;
+        with_watch(Some(check), || run_with_purpose(purpose, f))?;
     }
     #[cfg(not(feature = "graph"))]
-    purposed(purpose, f)?;
+    run_with_purpose(purpose, f)?;
     Ok(Checked { kernels: agreed.get() })
 }

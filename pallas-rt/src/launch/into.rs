@@ -3,9 +3,9 @@
 //! While the closure runs, the first launch on this thread whose outputs fit takes over the arrays' memory. A result that
 //! lies elsewhere in the end (the closure called several kernels, or an interpreter computed it) is copied.
 use super::scope;
-use crate::exec::{Compiled, owned};
+use crate::exec::{Compiled, exclusive_output_buffer};
 use crate::{Array, Client, DeviceKind, Error, Result};
-use pallas_device::{Geometry, outputs};
+use pallas_device::{LaunchGeometry, outputs};
 use pallas_ir::OperandKind;
 use std::cell::RefCell;
 
@@ -77,24 +77,24 @@ pub fn into<'a, R: Results>(
     for output in &outputs {
         output.buffer()?;
     }
-    if scope::current().purpose.intercepts() {
+    if scope::current_scope().purpose.is_recording() {
         return f().map(drop);
     }
     for (i, output) in outputs.iter_mut().enumerate() {
-        owned(i, output)?;
+        exclusive_output_buffer(i, output)?;
     }
     let lent = outputs.iter().map(|output| Array::clone(output)).collect();
-    let results = scope::lending(lent, f)?.arrays();
-    settle(&mut outputs, results)
+    let results = scope::run_with_lent(lent, f)?.arrays();
+    copy_results(&mut outputs, results)
 }
 
 /// Takes the lent arrays, in the shapes of the outputs, if a launch of this kernel can write its outputs there; else
 /// none.
-pub(super) fn take(
+pub(super) fn take_lent(
     lent: &RefCell<Vec<Array>>,
     compiled: &Compiled,
     client: &Client,
-    geometry: &Geometry,
+    geometry: &LaunchGeometry,
 ) -> Result<Vec<Array>> {
     let mut lent = lent.borrow_mut();
     // The interpreter's results are copied at the end.
@@ -106,7 +106,7 @@ pub(super) fn take(
         // An output that aliases an input takes over its memory.
         matches!(operands[i].kind, OperandKind::Output { alias: None, .. })
             && (array.dtype(), array.client()) == (operands[i].dtype, client)
-            && merged(array.shape(), &geometry.shapes[i])
+            && is_axis_merge(array.shape(), &geometry.shapes[i])
     };
     let outputs = outputs(compiled.traced());
     if lent.len() != outputs.clone().count() || !lent.iter().zip(outputs.clone()).all(fits) {
@@ -118,7 +118,7 @@ pub(super) fn take(
 
 /// Returns true if one shape is the other with adjacent axes merged or axes of extent 1 dropped, as `[2, 3, 4]` and
 /// `[6, 4]`.
-fn merged(a: &[usize], b: &[usize]) -> bool {
+fn is_axis_merge(a: &[usize], b: &[usize]) -> bool {
     let borders = |shape: &[usize]| -> Vec<usize> {
         let mut borders = vec![1];
         borders.extend(shape.iter().scan(1usize, |n, &extent| {
@@ -133,7 +133,7 @@ fn merged(a: &[usize], b: &[usize]) -> bool {
 }
 
 /// Copies each result to its output, unless it is already there.
-fn settle(outputs: &mut [&mut Array], results: Vec<Array>) -> Result<()> {
+fn copy_results(outputs: &mut [&mut Array], results: Vec<Array>) -> Result<()> {
     if outputs.len() != results.len() {
         let message = format!("{} outputs for {} results", outputs.len(), results.len());
         return Err(Error::Output { index: outputs.len().min(results.len()), message });
@@ -153,7 +153,7 @@ fn settle(outputs: &mut [&mut Array], results: Vec<Array>) -> Result<()> {
     }
     for (i, (output, result)) in outputs.iter_mut().zip(results).enumerate() {
         if !result.shares_memory(output) {
-            owned(i, output)?.copy_from(result.buffer()?)?;
+            exclusive_output_buffer(i, output)?.copy_from(result.buffer()?)?;
         }
     }
     Ok(())
@@ -161,11 +161,11 @@ fn settle(outputs: &mut [&mut Array], results: Vec<Array>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::merged;
+    use super::is_axis_merge;
 
     #[test]
     fn shapes_that_lie_alike_in_memory() {
-        let check = |a: &[usize], b: &[usize], expected| assert_eq!(merged(a, b), expected, "{a:?} {b:?}");
+        let check = |a: &[usize], b: &[usize], expected| assert_eq!(is_axis_merge(a, b), expected, "{a:?} {b:?}");
         check(&[2, 3, 4], &[6, 4], true);
         check(&[5, 7], &[1, 5, 7], true);
         check(&[6], &[2, 3], true);

@@ -12,7 +12,7 @@ use crate::array::Array;
 /// ```
 pub fn launch_parts() -> usize {
     #[cfg(feature = "graph")]
-    return crate::jit::parts_on_mesh();
+    return crate::jit::traced_axis_size();
     #[cfg(not(feature = "graph"))]
     1
 }
@@ -33,7 +33,7 @@ pub fn launch_parts() -> usize {
 pub fn may_gather(x: &Array) -> Array {
     #[cfg(feature = "graph")]
     if launch_parts() > 1 {
-        return crate::jit::propagation_barrier(x, crate::sharding::Flow::Both);
+        return crate::jit::propagation_barrier(x, crate::sharding::PropagationDirection::Both);
     }
     x.clone()
 }

@@ -76,29 +76,29 @@
 mod bind;
 mod cache;
 mod call;
+mod candidate_timing;
 mod compare;
 mod differentiable;
-mod early;
 mod explain;
+pub(crate) mod fixed_values;
 mod inspect;
 mod into;
-pub(crate) mod key;
 mod meshes;
 mod nans;
-mod notes;
-mod recent;
+mod recent_calls;
+mod recorded_calls;
 mod run;
 mod scope;
 pub mod spec;
-mod timing;
 mod trace;
 pub(crate) mod tune;
-pub(crate) mod tuning;
-mod warm;
+pub(crate) mod tuning_outcome;
+mod uninitialized_reads;
+mod warm_call;
 
 pub use call::{called_at, launch};
 pub use differentiable::{Backward, Differentiable, Ended};
-pub use explain::{Explained, Explanation};
+pub use explain::{ExplainedKernel, Explanation};
 #[cfg(test)]
 pub(crate) use inspect::compiled;
 pub use inspect::{Checked, check, cost, explain};

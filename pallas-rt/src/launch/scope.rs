@@ -3,15 +3,15 @@
 //!
 //! `explain`, `cost`, `check`, `into`, `on` and the tuner set the scope of a thread while they run a closure. A call
 //! reads it once, at its start, and passes it on; no module below `launch` reads it.
-use super::notes::Notes;
+use super::recorded_calls::RecordedCalls;
 use crate::{Array, Client};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// The scope of a kernel's call.
 #[derive(Clone, Default)]
-pub(super) struct Scope {
-    pub purpose: Purpose,
+pub(super) struct CallScope {
+    pub purpose: CallPurpose,
     /// Arrays of the caller of `into`, for the outputs of the first call whose outputs they fit.
     pub lent: Rc<RefCell<Vec<Array>>>,
     /// The client that the innermost [`on`] chose, for calls without arrays.
@@ -20,55 +20,55 @@ pub(super) struct Scope {
 
 /// The purpose of a call.
 #[derive(Clone, Default)]
-pub(super) enum Purpose {
+pub(super) enum CallPurpose {
     /// Kernels run for their results.
     #[default]
     Run,
     /// Kernels run, and their results are compared with the interpreter's; counts the calls that agreed.
     Check(Rc<Cell<usize>>),
     /// Kernels do not run: their calls are recorded, to be described.
-    Look(Rc<RefCell<Notes>>),
+    Record(Rc<RefCell<RecordedCalls>>),
 }
 
-impl Purpose {
+impl CallPurpose {
     /// Returns true if calls are recorded instead of run.
-    pub(super) fn intercepts(&self) -> bool {
-        matches!(self, Purpose::Look(_))
+    pub(super) fn is_recording(&self) -> bool {
+        matches!(self, CallPurpose::Record(_))
     }
 }
 
 thread_local! {
-    static CURRENT: RefCell<Rc<Scope>> = RefCell::default();
+    static CURRENT_SCOPE: RefCell<Rc<CallScope>> = RefCell::default();
 }
 
 /// Returns the current scope of this thread.
-pub(super) fn current() -> Rc<Scope> {
-    CURRENT.with_borrow(Rc::clone)
+pub(super) fn current_scope() -> Rc<CallScope> {
+    CURRENT_SCOPE.with_borrow(Rc::clone)
 }
 
 /// Runs `f` in a scope. The outer scope is restored afterwards, also after a panic.
-fn within<R>(scope: Scope, f: impl FnOnce() -> R) -> R {
-    struct Restore(Rc<Scope>);
-    impl Drop for Restore {
+fn run_in_scope<R>(scope: CallScope, f: impl FnOnce() -> R) -> R {
+    struct RestoreScope(Rc<CallScope>);
+    impl Drop for RestoreScope {
         fn drop(&mut self) {
-            CURRENT.with_borrow_mut(|current| std::mem::swap(current, &mut self.0));
+            CURRENT_SCOPE.with_borrow_mut(|current| std::mem::swap(current, &mut self.0));
         }
     }
-    let _outer = Restore(CURRENT.replace(Rc::new(scope)));
+    let _outer = RestoreScope(CURRENT_SCOPE.replace(Rc::new(scope)));
     f()
 }
 
 /// Runs `f`, whose kernel calls have this purpose. Lent arrays are only for calls that run.
-pub(super) fn purposed<R>(purpose: Purpose, f: impl FnOnce() -> R) -> R {
-    let outer = Scope::clone(&current());
+pub(super) fn run_with_purpose<R>(purpose: CallPurpose, f: impl FnOnce() -> R) -> R {
+    let outer = CallScope::clone(&current_scope());
     // A check compares the results of the calls, which may be in lent arrays.
-    let lent = if matches!(purpose, Purpose::Check(_)) { outer.lent } else { Rc::default() };
-    within(Scope { purpose, lent, client: outer.client }, f)
+    let lent = if matches!(purpose, CallPurpose::Check(_)) { outer.lent } else { Rc::default() };
+    run_in_scope(CallScope { purpose, lent, client: outer.client }, f)
 }
 
 /// Runs `f` with arrays lent for the outputs of the first call that they fit.
-pub(super) fn lending<R>(lent: Vec<Array>, f: impl FnOnce() -> R) -> R {
-    within(Scope { lent: Rc::new(RefCell::new(lent)), ..Scope::clone(&current()) }, f)
+pub(super) fn run_with_lent<R>(lent: Vec<Array>, f: impl FnOnce() -> R) -> R {
+    run_in_scope(CallScope { lent: Rc::new(RefCell::new(lent)), ..CallScope::clone(&current_scope()) }, f)
 }
 
 /// Runs `f` and returns its result; every kernel that it calls on this thread runs on `client`.
@@ -92,7 +92,7 @@ pub(super) fn lending<R>(lent: Vec<Array>, f: impl FnOnce() -> R) -> R {
 /// # Ok::<(), Error>(())
 /// ```
 pub fn on<R>(client: &Client, f: impl FnOnce() -> R) -> R {
-    within(Scope { client: Some(client.clone()), ..Scope::clone(&current()) }, f)
+    run_in_scope(CallScope { client: Some(client.clone()), ..CallScope::clone(&current_scope()) }, f)
 }
 
 /// Returns true if kernels of this thread are called for their results alone, not inside of `explain`, `cost`, `check` or
@@ -103,8 +103,8 @@ pub fn on<R>(client: &Client, f: impl FnOnce() -> R) -> R {
 /// assert!(calls_run());
 /// ```
 pub fn calls_run() -> bool {
-    let scope = current();
-    matches!(scope.purpose, Purpose::Run) && scope.lent.borrow().is_empty()
+    let scope = current_scope();
+    matches!(scope.purpose, CallPurpose::Run) && scope.lent.borrow().is_empty()
 }
 
 #[cfg(test)]
@@ -113,8 +113,9 @@ mod tests {
 
     #[test]
     fn a_panic_ends_its_scope() {
-        let caught = std::panic::catch_unwind(|| purposed(Purpose::Look(Rc::default()), || panic!("on purpose")));
+        let caught =
+            std::panic::catch_unwind(|| run_with_purpose(CallPurpose::Record(Rc::default()), || panic!("on purpose")));
         assert!(caught.is_err());
-        assert!(!current().purpose.intercepts(), "the outer scope is back");
+        assert!(!current_scope().purpose.is_recording(), "the outer scope is back");
     }
 }

@@ -1,5 +1,5 @@
 //! The description of a kernel by the expansion of `#[kernel]`: data, and closures for index maps and body.
-use super::key::FixedKey;
+use super::fixed_values::FixedKey;
 use crate::Array;
 use crate::lang::context::{self, Handle};
 use crate::lang::make::IntoScalar;
@@ -10,7 +10,7 @@ use pallas_ir::{Allow, DType, Diag, Dim, Elem, Literal, Loc, Op, OperandId, Sema
 use std::cell::RefCell;
 
 /// A kernel at one call, by what distinguishes it from others. With the type of the body, which has the generics, and
-/// the arrays, it determines the [`Spec`] and the trace. Made for every call, so it only borrows.
+/// the arrays, it determines the [`KernelSpec`] and the trace. Made for every call, so it only borrows.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
     /// The function's name.
@@ -42,7 +42,7 @@ pub struct Declared {
     pub operands: &'static [DeclaredOperand],
 }
 
-/// A parameter of the kernel, as an expansion writes it; [`Operand`] documents the fields.
+/// A parameter of the kernel, as an expansion writes it; [`SpecOperand`] documents the fields.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "`Operand` has the same fields")]
 pub struct DeclaredOperand {
@@ -85,8 +85,8 @@ pub enum Size {
 
 impl Size {
     /// Converts the size to a [`Dim`], with the values of the outer constants.
-    fn dim(&self, outer: &[u64]) -> Dim {
-        let of = |two: &[Size; 2], f: fn(&Dim, &Dim) -> Dim| f(&two[0].dim(outer), &two[1].dim(outer));
+    fn to_dim(&self, outer: &[u64]) -> Dim {
+        let of = |two: &[Size; 2], f: fn(&Dim, &Dim) -> Dim| f(&two[0].to_dim(outer), &two[1].to_dim(outer));
         match self {
             Size::Number(n) => Dim::from(*n),
             Size::Name(name) => Dim::name(name),
@@ -103,24 +103,24 @@ impl Size {
 
 impl Declared {
     /// Builds the kernel's spec with the values of the outer constants.
-    pub(super) fn spec(&self, outer: &[u64]) -> Spec {
-        let all = |sizes: &[Size]| sizes.iter().map(|size| size.dim(outer)).collect();
-        let operand = |o: &DeclaredOperand| Operand {
+    pub(super) fn build_spec(&self, outer: &[u64]) -> KernelSpec {
+        let all = |sizes: &[Size]| sizes.iter().map(|size| size.to_dim(outer)).collect();
+        let operand = |o: &DeclaredOperand| SpecOperand {
             name: o.name,
             kind: o.kind,
             dtype: o.dtype,
             dims: o.dims.map(all),
-            block: o.block.map(|block| block.iter().map(|b| b.map(|size| size.dim(outer))).collect()),
+            block: o.block.map(|block| block.iter().map(|b| b.map(|size| size.to_dim(outer))).collect()),
             fill: o.fill.map(|at| f64::from_bits(outer[at])),
             buffered: o.buffered.map(|at| outer[at] as u32),
             empty: o.empty.map(|at| f64::from_bits(outer[at])),
             alias: o.alias,
         };
-        Spec {
+        KernelSpec {
             grid: all(self.grid),
             semantics: self.semantics,
             allow: self.allow,
-            assume: self.assume.iter().map(|(a, b)| (a.dim(outer), b.dim(outer))).collect(),
+            assume: self.assume.iter().map(|(a, b)| (a.to_dim(outer), b.to_dim(outer))).collect(),
             operands: self.operands.iter().map(operand).collect(),
         }
     }
@@ -129,7 +129,7 @@ impl Declared {
 /// A kernel as declared, with the values of its const generics and outer constants. Built if no equal call was made
 /// before.
 #[derive(Debug)]
-pub(super) struct Spec {
+pub(super) struct KernelSpec {
     /// Extents of the grid over dimension names.
     pub grid: Vec<Dim>,
     /// Parallel or sequential, for each grid axis.
@@ -139,7 +139,7 @@ pub(super) struct Spec {
     /// Pairs of sizes that the kernel declares to be equal.
     pub assume: Vec<(Dim, Dim)>,
     /// Parameters of the kernel, in order.
-    pub operands: Vec<Operand>,
+    pub operands: Vec<SpecOperand>,
 }
 
 /// The kind of a kernel's parameter.
@@ -159,7 +159,7 @@ pub enum Kind {
 
 /// A parameter of the kernel.
 #[derive(Debug)]
-pub(super) struct Operand {
+pub(super) struct SpecOperand {
     /// The parameter's name.
     pub name: &'static str,
     /// The parameter's kind.
@@ -322,9 +322,9 @@ impl Frame {
     #[track_caller]
     pub fn dim(&self, name: &str) -> Scalar<i32> {
         if let Some((_, n)) = self.sizes.iter().find(|(s, _)| s == name) {
-            return Scalar::new(context::constant(Literal::int(DType::I32, *n)));
+            return Scalar::new(context::emit_constant(Literal::int(DType::I32, *n)));
         }
-        let dim = context::declared(|k| k.dims.iter().position(|d| d.name == name)).flatten();
+        let dim = context::with_kernel(|k| k.dims.iter().position(|d| d.name == name)).flatten();
         let dim = dim.expect("the macro declares every dimension it mentions");
         Scalar::new(context::emit(Op::Extent(pallas_ir::DimId(dim as u32)), &[]))
     }
@@ -352,7 +352,7 @@ impl Frame {
     /// The scalar parameter with the operand index `slot`.
     #[track_caller]
     pub fn param<T: Elem>(&self, slot: usize) -> Scalar<T> {
-        Scalar::new(refs::parameter(OperandId(slot as u32)))
+        Scalar::new(refs::emit_parameter(OperandId(slot as u32)))
     }
 }
 
@@ -376,13 +376,13 @@ pub trait MapEntry {
 impl<T: Choice<i32>> MapEntry for T {
     #[track_caller]
     fn entry(self) -> Handle {
-        self.choice()
+        self.choice_handle()
     }
 }
 impl<T: Choice<i32>> MapEntry for ElementOffset<T> {
     #[track_caller]
     fn entry(self) -> Handle {
-        self.0.choice()
+        self.0.choice_handle()
     }
 }
 /// The result of an index map: a tuple, or one entry.
@@ -423,14 +423,14 @@ impl<F: Fn(&Frame) -> Vec<Handle>> Map for F {
     }
 }
 /// Index maps, each with the index of its operand.
-pub(crate) type Maps<'a> = &'a [(usize, &'a dyn Map)];
+pub(crate) type IndexMaps<'a> = &'a [(usize, &'a dyn Map)];
 
 /// A kernel's body, as the expansion gives it.
-pub(crate) trait Body {
+pub(crate) trait KernelBody {
     /// Runs the body once.
     fn run(&self, frame: &Frame);
 }
-impl<F: Fn(&Frame)> Body for F {
+impl<F: Fn(&Frame)> KernelBody for F {
     fn run(&self, frame: &Frame) {
         self(frame)
     }

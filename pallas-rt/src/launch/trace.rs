@@ -1,14 +1,20 @@
 //! Makes tile IR from a spec, sizes, and the user's closures.
-use super::bind::Sizes;
-use super::early;
-use super::spec::{BlockDim, Body, Frame, Kind, Map, Maps, Site, Spec};
+use super::bind::CallSizes;
+use super::spec::{BlockDim, Frame, IndexMaps, KernelBody, KernelSpec, Kind, Map, Site};
+use super::uninitialized_reads;
 use crate::lang::context::{self, Mistake};
 use crate::{Error, Result};
 use pallas_ir::{At, Axis, Builder, DType, Diag, Dim, Kernel, Literal, Loc, OperandId, OperandKind, RegionId, Type};
 use std::cell::RefCell;
 
 /// Traces a kernel: runs its index maps and its body once, and records their operations.
-pub(super) fn trace(site: &Site<'_>, spec: &Spec, sizes: &Sizes, maps: Maps<'_>, body: &dyn Body) -> Result<Kernel> {
+pub(super) fn trace_kernel(
+    site: &Site<'_>,
+    spec: &KernelSpec,
+    sizes: &CallSizes,
+    maps: IndexMaps<'_>,
+    body: &dyn KernelBody,
+) -> Result<Kernel> {
     let mut builder = Builder::new(site.name);
     let statics: Vec<(&str, i64)> = sizes.statics.iter().map(|n| (n.as_str(), sizes.sizes[n])).collect();
     for name in sizes.sizes.keys() {
@@ -18,30 +24,31 @@ pub(super) fn trace(site: &Site<'_>, spec: &Spec, sizes: &Sizes, maps: Maps<'_>,
     builder.kernel_mut().grid = spec.grid.iter().zip(spec.semantics).map(axis).collect();
     builder.kernel_mut().allow = spec.allow;
     for slot in 0..spec.operands.len() {
-        let operand = declare(spec, sizes, slot, &statics);
+        let operand = to_ir_operand(spec, sizes, slot, &statics);
         builder.operand(operand);
     }
     let failed = |m: Mistake| Error::kernel(site.name, m.loc, "", m.diag);
     for &(slot, map) in maps {
-        builder = index_map(site.at, spec, builder, slot, map, frame(sizes)).map_err(failed)?;
+        builder = trace_index_map(site.at, spec, builder, slot, map, new_frame(sizes)).map_err(failed)?;
     }
-    let frame = frame(sizes);
+    let frame = new_frame(sizes);
     builder = context::trace(builder, site.at, || body.run(&frame)).map_err(failed)?;
     let kernel = builder.finish();
-    early::check(&kernel, spec, sizes).map_err(|(loc, diag)| Error::kernel(site.name, loc, "", diag))?;
+    uninitialized_reads::check_early_reads(&kernel, spec, sizes)
+        .map_err(|(loc, diag)| Error::kernel(site.name, loc, "", diag))?;
     Ok(kernel)
 }
 
 /// Returns the frame that index maps and body get.
-pub(super) fn frame(sizes: &Sizes) -> Frame {
+pub(super) fn new_frame(sizes: &CallSizes) -> Frame {
     let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
     Frame { sizes: statics, programs: RefCell::new(vec![]) }
 }
 
 /// Traces the index map of the operand with the index `slot`, which becomes a region of the kernel.
-fn index_map(
+fn trace_index_map(
     at: Loc,
-    spec: &Spec,
+    spec: &KernelSpec,
     mut builder: Builder,
     slot: usize,
     map: &dyn Map,
@@ -50,7 +57,7 @@ fn index_map(
     let rank = builder.kernel().operands[slot].dims.len();
     let mut region = RegionId(0);
     builder = context::trace(builder, at, || {
-        let ids = context::begin(false, vec![Type::scalar(DType::I32); spec.grid.len()], &[]);
+        let ids = context::begin_traced_region(false, vec![Type::scalar(DType::I32); spec.grid.len()], &[]);
         *frame.programs.borrow_mut() = ids;
         let index = map.indices(&frame);
         if index.len() != rank {
@@ -59,16 +66,19 @@ fn index_map(
                 spec.operands[slot].name,
                 index.len()
             );
-            context::blame_at(Diag::new("index-map", At::Operand(slot), message, "one per dimension of the array"), at);
+            context::record_error_at(
+                Diag::new("index-map", At::Operand(slot), message, "one per dimension of the array"),
+                at,
+            );
         }
-        region = context::end(&index, at);
+        region = context::end_traced_region(&index, at);
     })?;
     builder.kernel_mut().operands[slot].map = Some(region);
     Ok(builder)
 }
 
 /// Converts an operand of the spec to one of tile IR, with the sizes that are known while tracing as numbers.
-fn declare(spec: &Spec, sizes: &Sizes, slot: usize, statics: &[(&str, i64)]) -> pallas_ir::Operand {
+fn to_ir_operand(spec: &KernelSpec, sizes: &CallSizes, slot: usize, statics: &[(&str, i64)]) -> pallas_ir::Operand {
     let operand = &spec.operands[slot];
     let shape = &sizes.geometry.shapes[slot];
     let number = |d: &Dim| d.bind(statics).as_number().expect("block sizes are static") as usize;

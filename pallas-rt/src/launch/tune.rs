@@ -5,11 +5,11 @@
 //! the arrays' shapes and types, device and driver. A changed kernel has another name on disk, so an old entry is never
 //! found.
 use super::call::{called_at, client_of};
-use super::key::{FixedKey, Key};
-use super::recent::Recent;
-use super::scope::{self, Purpose};
-use super::tuning::{Candidate, Candidates, Outcome, Tuning};
-use super::{inspect, timing};
+use super::fixed_values::{FixedKey, StoredFixed};
+use super::recent_calls::RecentCalls;
+use super::scope::{self, CallPurpose};
+use super::tuning_outcome::{Candidate, Candidates, Outcome, Tuning};
+use super::{candidate_timing, inspect};
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_device::disk;
 use pallas_ir::{At, DType, Diag, Loc};
@@ -19,17 +19,17 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-const TIMED: &str = "the fastest, timed by this process";
-const STORED: &str = "the fastest, timed earlier";
-const ROOM: &str = "the fastest that memory has room for";
-const OFF: &str = "the first that fits: PALLAS_TUNE=off";
-const INTERPRETED: &str = "the first that fits: the interpreter is not timed";
+const WHY_TIMED: &str = "the fastest, timed by this process";
+const WHY_STORED: &str = "the fastest, timed earlier";
+const WHY_MEMORY: &str = "the fastest that memory has room for";
+const WHY_OFF: &str = "the first that fits: PALLAS_TUNE=off";
+const WHY_INTERPRETED: &str = "the first that fits: the interpreter is not timed";
 /// Reason for the choice while no call has been timed.
-const NOT_YET: &str = "the first that fits: nothing was timed for this call yet";
+const WHY_NOT_TIMED_YET: &str = "the first that fits: nothing was timed for this call yet";
 
 /// The outcome of tuning, as it is on disk.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredTuning {
     kernel: String,
     chosen: usize,
     /// For each candidate its outcome and the bytes of memory that it takes.
@@ -42,17 +42,17 @@ struct TunedCall {
     name: &'static str,
     at: Loc,
     instance: TypeId,
-    fixed: Vec<Key>,
+    fixed: Vec<StoredFixed>,
     given: Vec<i64>,
     shapes: Vec<(DType, Vec<usize>)>,
     device: (DeviceKind, usize),
 }
 
 type TuningEntry = Arc<Mutex<Option<Arc<Tuning>>>>;
-static TUNED: LazyLock<Mutex<HashMap<TunedCall, TuningEntry>>> = LazyLock::new(Mutex::default);
+static TUNINGS_BY_CALL: LazyLock<Mutex<HashMap<TunedCall, TuningEntry>>> = LazyLock::new(Mutex::default);
 thread_local! {
-    /// The last tuned calls of this thread, which are not looked up in [`TUNED`].
-    static RECENT: Recent<(TunedCall, Arc<Tuning>)> = Recent::default();
+    /// The last tuned calls of this thread, which are not looked up in [`TUNINGS_BY_CALL`].
+    static RECENT_TUNINGS: RecentCalls<(TunedCall, Arc<Tuning>)> = RecentCalls::default();
 }
 
 /// Returns the index of the candidate that is fastest for this call; `run` launches the candidate with an index. The
@@ -62,123 +62,128 @@ thread_local! {
 /// No candidate runs; device trouble; [`Error::Traced`] for a traced array; the error of a poisoned one.
 pub fn tune<F: Fn(usize) -> Result<()>>(candidates: Candidates<'_>, run: &F) -> Result<usize> {
     // The type of the closure has every generic argument around it.
-    choose(&candidates, run, typeid::of::<F>())
+    choose_candidate(&candidates, run, typeid::of::<F>())
 }
 
 /// Chooses a candidate; an error has the line of the call.
-fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
+fn choose_candidate(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
     for array in candidates.arrays {
         array.check_argument(candidates.name, candidates.called)?;
     }
-    called_at(candidates.called, chosen(candidates, run, instance))
+    called_at(candidates.called, choose_by_memory(candidates, run, instance))
 }
 
 /// Chooses the fastest candidate for which there is memory now, and notes the choice if the call is only recorded.
-fn chosen(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
+fn choose_by_memory(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
     let client = client_of(
         candidates.arrays.iter().copied(),
         |_| format!("an operand of kernel `{}`", candidates.name),
-        &scope::current(),
+        &scope::current_scope(),
     )?;
-    let same = |(call, tuning): &(TunedCall, Arc<Tuning>)| call.is(candidates, &client).then(|| tuning.clone());
-    let tuning = match RECENT.with(|recent| recent.find(instance, same)) {
+    let same =
+        |(call, tuning): &(TunedCall, Arc<Tuning>)| call.matches_call(candidates, &client).then(|| tuning.clone());
+    let tuning = match RECENT_TUNINGS.with(|recent| recent.find(instance, same)) {
         Some(tuning) => tuning,
-        None => known(candidates, &client, run, instance)?,
+        None => find_or_decide(candidates, &client, run, instance)?,
     };
     // Memory may have become scarce since.
-    let tuning = match tuning.within(&client) {
+    let tuning = match tuning.fastest_fitting(&client) {
         Some(chosen) if chosen == tuning.chosen => tuning,
-        Some(chosen) => Arc::new(Tuning { chosen, why: ROOM, ..Tuning::clone(&tuning) }),
+        Some(chosen) => Arc::new(Tuning { chosen, why: WHY_MEMORY, ..Tuning::clone(&tuning) }),
         None if tuning.candidates[tuning.chosen].outcome == Outcome::Untimed => {
-            Arc::new(decide(candidates, &client, run)?)
+            Arc::new(decide_tuning(candidates, &client, run)?)
         }
         // The call itself says how much it lacks.
         None => tuning,
     };
     let chosen = tuning.chosen;
-    if let Purpose::Look(notes) = &scope::current().purpose {
+    if let CallPurpose::Record(notes) = &scope::current_scope().purpose {
         notes.borrow_mut().tuning = Some(tuning);
     }
     Ok(chosen)
 }
 
 /// Returns the tuning for calls like this one, which the first of them decides.
-fn known(
+fn find_or_decide(
     candidates: &Candidates<'_>,
     client: &Client,
     run: &dyn Fn(usize) -> Result<()>,
     instance: TypeId,
 ) -> Result<Arc<Tuning>> {
     // Some `#[fixed]` value can't be compared: the candidates' traces decide, each time.
-    let Some(call) = call(candidates, client, instance) else { return decide(candidates, client, run).map(Arc::new) };
-    let entry = TUNED.lock().entry(call.clone()).or_default().clone();
+    let Some(call) = call_identity(candidates, client, instance) else {
+        return decide_tuning(candidates, client, run).map(Arc::new);
+    };
+    let entry = TUNINGS_BY_CALL.lock().entry(call.clone()).or_default().clone();
     // Held while timing: who makes the same call meanwhile waits for its outcome.
     let mut known = entry.lock();
     let tuning = match &*known {
         Some(tuning) => tuning.clone(),
-        None => Arc::new(decide(candidates, client, run)?),
+        None => Arc::new(decide_tuning(candidates, client, run)?),
     };
-    if tuning.why != NOT_YET {
+    if tuning.why != WHY_NOT_TIMED_YET {
         *known = Some(tuning.clone());
-        RECENT.with(|recent| recent.keep(instance, (call, tuning.clone())));
+        RECENT_TUNINGS.with(|recent| recent.remember(instance, (call, tuning.clone())));
     }
     Ok(tuning)
 }
 
-fn shapes(candidates: &Candidates<'_>) -> Vec<(DType, Vec<usize>)> {
+fn array_types(candidates: &Candidates<'_>) -> Vec<(DType, Vec<usize>)> {
     candidates.arrays.iter().map(|array| (array.dtype(), array.shape().to_vec())).collect()
 }
 
 /// Returns the identity of a call; `None` if one of its `#[fixed]` values can't be compared.
-fn call(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Option<TunedCall> {
+fn call_identity(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Option<TunedCall> {
     let device = client.device();
     Some(TunedCall {
         name: candidates.name,
         at: candidates.at,
         instance,
-        fixed: candidates.fixed.iter().map(FixedKey::kept).collect::<Option<_>>()?,
+        fixed: candidates.fixed.iter().map(FixedKey::to_stored).collect::<Option<_>>()?,
         given: candidates.given.to_vec(),
-        shapes: shapes(candidates),
+        shapes: array_types(candidates),
         device: (device.kind, device.index),
     })
 }
 
 impl TunedCall {
     /// Returns true if a call of the same kernel has the same values, array types and device.
-    fn is(&self, candidates: &Candidates<'_>, client: &Client) -> bool {
+    fn matches_call(&self, candidates: &Candidates<'_>, client: &Client) -> bool {
         let device = client.device();
         let alike = |(array, (dtype, shape)): (&&Array, &(DType, Vec<usize>))| {
             array.dtype() == *dtype && array.shape() == &shape[..]
         };
         self.device == (device.kind, device.index)
             && self.given == candidates.given
-            && candidates.fixed.iter().zip(&self.fixed).all(|(key, kept)| key.is(kept))
+            && candidates.fixed.iter().zip(&self.fixed).all(|(key, kept)| key.matches_stored(kept))
             && candidates.arrays.iter().zip(&self.shapes).all(alike)
     }
 }
 
 /// Decides which candidate runs: by the times on disk, else by timing all. Where nothing may be timed it is the first
 /// that fits.
-fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> Result<()>) -> Result<Tuning> {
+fn decide_tuning(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> Result<()>) -> Result<Tuning> {
     let count = candidates.values.len();
-    let traced: Vec<Result<String>> = (0..count).map(|i| inspect::traced(|| run(i))).collect();
+    let traced: Vec<Result<String>> = (0..count).map(|i| inspect::traced_text(|| run(i))).collect();
     let candidate = |(&values, traced): (&&'static [u64], &Result<String>)| {
         let outcome = traced.as_ref().err().map_or(Outcome::Untimed, |e| Outcome::Skipped(e.to_string()));
         Candidate { values, outcome, room: 0 }
     };
     let each = candidates.values.iter().zip(&traced).map(candidate).collect();
     let mut failures: Vec<Error> = traced.iter().filter_map(|traced| traced.clone().err()).collect();
-    let Some(chosen) = traced.iter().position(Result::is_ok) else { return Err(refused(candidates, failures)) };
-    let mut tuning = Tuning { names: candidates.names, candidates: each, chosen, why: NOT_YET };
+    let Some(chosen) = traced.iter().position(Result::is_ok) else {
+        return Err(no_candidate_error(candidates, failures));
+    };
+    let mut tuning = Tuning { names: candidates.names, candidates: each, chosen, why: WHY_NOT_TIMED_YET };
     let untimed = match client.kind() == DeviceKind::Interpreter {
-        true => Some(INTERPRETED),
-        false => (measure()? == Measure::Off).then_some(OFF),
+        true => Some(WHY_INTERPRETED),
+        false => (tune_mode_from_env()? == TuneMode::Off).then_some(WHY_OFF),
     };
     if let Some(why) = untimed {
         for i in (0..count).filter(|&i| traced[i].is_ok()) {
             // The memory that the candidate takes, if that much is available.
             let needed = inspect::memory_needed(|| run(i));
-            match needed.and_then(|room| client.check_room(candidates.name, room).map(|()| room)) {
+            match needed.and_then(|room| client.check_memory_fits(candidates.name, room).map(|()| room)) {
                 Ok(room) => {
                     tuning.candidates[i].room = room;
                     return Ok(Tuning { chosen: i, why, ..tuning });
@@ -189,27 +194,29 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
                 }
             }
         }
-        return Err(refused(candidates, failures));
+        return Err(no_candidate_error(candidates, failures));
     }
-    let key = entry(candidates, client, &traced);
-    let whole = |stored: Stored| {
+    let key = disk_key(candidates, client, &traced);
+    let whole = |stored: StoredTuning| {
         let runs = matches!(stored.found.get(stored.chosen), Some((Outcome::Time(_), _)));
         (runs && stored.found.len() == count).then_some(stored)
     };
-    let again = measure()? == Measure::Again;
-    if let Some(Stored { chosen, found, .. }) = (!again).then(|| disk::load(&key, whole)).flatten() {
+    let again = tune_mode_from_env()? == TuneMode::Retime;
+    if let Some(StoredTuning { chosen, found, .. }) = (!again).then(|| disk::load(&key, whole)).flatten() {
         for (candidate, (outcome, room)) in tuning.candidates.iter_mut().zip(found) {
             (candidate.outcome, candidate.room) = (outcome, room);
         }
-        return Ok(Tuning { chosen, why: STORED, ..tuning });
+        return Ok(Tuning { chosen, why: WHY_STORED, ..tuning });
     }
-    if scope::current().purpose.intercepts() {
+    if scope::current_scope().purpose.is_recording() {
         return Ok(tuning);
     }
     // Arrays on loan are for the call itself, and a check is of the call itself.
-    let time = || timing::time(candidates, client, &mut tuning.candidates, run);
-    failures.extend(scope::purposed(Purpose::Run, time)?);
-    let Some((_, chosen)) = tuning.timed().min() else { return Err(refused(candidates, failures)) };
+    let time = || candidate_timing::time_candidates(candidates, client, &mut tuning.candidates, run);
+    failures.extend(scope::run_with_purpose(CallPurpose::Run, time)?);
+    let Some((_, chosen)) = tuning.timed_candidates().min() else {
+        return Err(no_candidate_error(candidates, failures));
+    };
     for (i, candidate) in tuning.candidates.iter_mut().enumerate() {
         if let Outcome::Time(_) = candidate.outcome {
             candidate.room = inspect::memory_needed(|| run(i))?;
@@ -217,40 +224,40 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
     }
     disk::save(&key, || {
         let found = tuning.candidates.iter().map(|candidate| (candidate.outcome.clone(), candidate.room)).collect();
-        Stored { kernel: candidates.name.into(), chosen, found }
+        StoredTuning { kernel: candidates.name.into(), chosen, found }
     });
-    Ok(Tuning { chosen, why: TIMED, ..tuning })
+    Ok(Tuning { chosen, why: WHY_TIMED, ..tuning })
 }
 
 /// The times that decide which candidate runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Measure {
+enum TuneMode {
     /// Times on disk, else new ones.
     On,
     /// No times: the first candidate that fits runs.
     Off,
     /// New times of this process, which replace those on disk.
-    Again,
+    Retime,
 }
 
 /// Returns the setting of `PALLAS_TUNE` in the environment.
-fn measure() -> Result<Measure> {
+fn tune_mode_from_env() -> Result<TuneMode> {
     const VARIABLE: &str = "PALLAS_TUNE";
     match std::env::var(VARIABLE).as_deref() {
-        Err(_) | Ok("on") => Ok(Measure::On),
-        Ok("off") => Ok(Measure::Off),
-        Ok("again") => Ok(Measure::Again),
+        Err(_) | Ok("on") => Ok(TuneMode::On),
+        Ok("off") => Ok(TuneMode::Off),
+        Ok("again") => Ok(TuneMode::Retime),
         Ok(other) => Err(Error::Environment { variable: VARIABLE, value: other.into(), allowed: "on, off, again" }),
     }
 }
 
 /// Returns the name of the outcome on disk, from all that determines it.
-fn entry(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]) -> disk::Key {
+fn disk_key(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]) -> disk::Key {
     let device = client.device();
     let (own, shapes) =
-        (format!("{:?} {:?}", candidates.names, candidates.values), format!("{:?}", shapes(candidates)));
+        (format!("{:?} {:?}", candidates.names, candidates.values), format!("{:?}", array_types(candidates)));
     // A software adapter and the CPU backend are as fast as the processor.
-    let machine = format!("{device} {:?} {} {}", device.target, processor(), rayon_core::current_num_threads());
+    let machine = format!("{device} {:?} {} {}", device.target, processor_name(), rayon_core::current_num_threads());
     let mut parts = vec![own, shapes, machine];
     parts.extend(traced.iter().map(|t| t.clone().unwrap_or_else(|e| format!("error: {e}"))));
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -258,14 +265,14 @@ fn entry(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]
 }
 
 /// Returns the processor's name, or the architecture's if the system does not give it.
-fn processor() -> String {
+fn processor_name() -> String {
     let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = about.lines().find(|line| line.starts_with("model name"));
     line.and_then(|line| line.split(": ").nth(1)).unwrap_or(std::env::consts::ARCH).to_string()
 }
 
 /// Returns the error if no candidate runs: their common reason, or the reason of each.
-fn refused(candidates: &Candidates<'_>, errors: Vec<Error>) -> Error {
+fn no_candidate_error(candidates: &Candidates<'_>, errors: Vec<Error>) -> Error {
     let one = errors.iter().all(|e| e.code() == errors[0].code());
     if let (true, Some(first)) = (one, errors.first()) {
         return first.clone();
@@ -278,7 +285,7 @@ fn refused(candidates: &Candidates<'_>, errors: Vec<Error>) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::TUNED;
+    use super::TUNINGS_BY_CALL;
     use pallas_rt::prelude::*;
     use std::sync::mpsc::channel;
     use std::time::Duration;
@@ -309,7 +316,7 @@ mod tests {
             done.send(()).expect("it is waited for");
         });
         seen.recv().expect("the first calls are right");
-        let locked = TUNED.lock();
+        let locked = TUNINGS_BY_CALL.lock();
         go.send(()).expect("it waits");
         let alone = seen.recv_timeout(Duration::from_secs(20));
         drop(locked);

@@ -1,6 +1,9 @@
 //! Factors of positive definite matrices.
-use super::triangular::{LOWER, forward, upper, with_right_side};
-use super::{BLOCK, Unary, block, columns, flattened, half, or_bad, rows, square, unflattened};
+use super::triangular::{SOLVE_LOWER, forward_substitute, solve_batched, solve_upper};
+use super::{
+    BLOCK_COLUMNS, CompiledUnary, check_square_matrix, column_indices, first_half_columns, flatten_batch, or_poisoned,
+    row_indices, submatrix, unflatten_batch,
+};
 use crate::array::Array;
 use crate::{custom_jvp, fori_loop, jit, keep, ops};
 use pallas_device::error::Result;
@@ -24,11 +27,11 @@ use std::sync::LazyLock;
 pub fn cholesky(a: &Array) -> Array {
     let at = Loc::caller();
     let made = || {
-        square("cholesky", a, at)?;
-        let (flat, batch) = flattened(a)?;
-        Ok(unflattened(&FACTOR(&((&flat + flat.t()) * 0.5))?, &batch))
+        check_square_matrix("cholesky", a, at)?;
+        let (flat, batch) = flatten_batch(a)?;
+        Ok(unflatten_batch(&FACTOR(&((&flat + flat.t()) * 0.5))?, &batch))
     };
-    or_bad(made(), a)
+    or_poisoned(made(), a)
 }
 
 /// The solution `x` of `a x = b` by the factor that [`cholesky()`] gives, which is passed instead of the matrix;
@@ -36,17 +39,17 @@ pub fn cholesky(a: &Array) -> Array {
 #[track_caller]
 #[must_use]
 pub fn cho_solve(factor: &Array, b: &Array) -> Array {
-    let made = with_right_side("cho_solve", factor, b, Loc::caller(), |l, b| {
+    let made = solve_batched("cho_solve", factor, b, Loc::caller(), |l, b| {
         let l = l.tril(0);
-        upper(&l.t(), &LOWER(&l, b)?)
+        solve_upper(&l.t(), &SOLVE_LOWER(&l, b)?)
     });
-    or_bad(made, b)
+    or_poisoned(made, b)
 }
 
 /// Computes the lower factors of symmetric matrices, `[batch, n, n]`.
 ///
 /// Derivative: I. Murray, "Differentiation of the Cholesky decomposition" (2016), equation 8.
-static FACTOR: LazyLock<Unary> = LazyLock::new(|| {
+static FACTOR: LazyLock<CompiledUnary> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array| {
             let l = factor(a)?;
@@ -55,8 +58,8 @@ static FACTOR: LazyLock<Unary> = LazyLock::new(|| {
         },
         |(a,): &(Array,), (da,): &(Array,)| {
             let l = FACTOR(a)?;
-            let half = LOWER(&l, da)?;
-            let inner = LOWER(&l, &half.t())?.t();
+            let half = SOLVE_LOWER(&l, da)?;
+            let inner = SOLVE_LOWER(&l, &half.t())?.t();
             let n = l.shape()[1];
             let weights = ops::tri(n, n, 0, l.dtype()) - ops::identity(n, l.dtype()) * 0.5;
             let dl = l.matmul(&(inner * weights));
@@ -69,13 +72,13 @@ static FACTOR: LazyLock<Unary> = LazyLock::new(|| {
 /// Factors matrices by blocks: the left half of the columns, then the right half of what remains.
 fn factor(a: &Array) -> Result<Array> {
     let n = a.shape()[1];
-    if n <= BLOCK {
-        return by_columns(a);
+    if n <= BLOCK_COLUMNS {
+        return factor_by_columns(a);
     }
-    let h = half(n);
-    let first = factor(&block(a, 0..h, 0..h))?;
-    let below = forward(&first, &block(a, h..n, 0..h).t(), false)?.t();
-    let second = factor(&(block(a, h..n, h..n) - below.matmul(&below.t())))?;
+    let h = first_half_columns(n);
+    let first = factor(&submatrix(a, 0..h, 0..h))?;
+    let below = forward_substitute(&first, &submatrix(a, h..n, 0..h).t(), false)?.t();
+    let second = factor(&(submatrix(a, h..n, h..n) - below.matmul(&below.t())))?;
     let above = ops::zeros(&[a.shape()[0], h, n - h], a.dtype());
     let left = ops::concatenate(&[first, below], 1);
     Ok(ops::concatenate(&[left, ops::concatenate(&[above, second], 1)], 2))
@@ -83,14 +86,14 @@ fn factor(a: &Array) -> Result<Array> {
 
 /// Factors small matrices a column at a time: each column is divided by the root of its diagonal element, and its outer
 /// product is subtracted from the columns right of it.
-fn by_columns(a: &Array) -> Result<Array> {
+fn factor_by_columns(a: &Array) -> Result<Array> {
     let n = a.shape()[1];
     if a.shape().contains(&0) {
         return Ok(a.clone());
     }
     let all = fori_loop(0..n as i64, a, |j: &Array, a: &Array| {
         let column = a.dynamic_slice_in_dim(j, 1, 2);
-        let (r, c) = (rows(n), columns(n));
+        let (r, c) = (row_indices(n), column_indices(n));
         let scaled = &column / column.dynamic_slice_in_dim(j, 1, 1).sqrt();
         let own = ops::select(&r.ge(j), &scaled, 0.0);
         let rest = ops::select(&c.gt(j), a - &own * own.t(), a);

@@ -1,6 +1,8 @@
 //! Eigenvalues of symmetric matrices.
 use super::jacobi::orthogonalized;
-use super::{Unary, chosen_columns, flattened, identity_like, pair_or_bad, square, unflattened};
+use super::{
+    CompiledUnary, check_square_matrix, chosen_columns, flatten_batch, identity_like, pair_or_poisoned, unflatten_batch,
+};
 use crate::array::Array;
 use crate::{custom_jvp, jit, keep};
 use pallas_device::error::Result;
@@ -26,12 +28,12 @@ use std::sync::LazyLock;
 pub fn eigh(a: &Array) -> (Array, Array) {
     let at = Loc::caller();
     let made = || {
-        square("eigh", a, at)?;
-        let (flat, batch) = flattened(a)?;
+        check_square_matrix("eigh", a, at)?;
+        let (flat, batch) = flatten_batch(a)?;
         let (values, vectors) = EIGH(&((&flat + flat.t()) * 0.5))?;
-        Ok((unflattened(&values, &batch), unflattened(&vectors, &batch)))
+        Ok((unflatten_batch(&values, &batch), unflatten_batch(&vectors, &batch)))
     };
-    pair_or_bad(made(), a)
+    pair_or_poisoned(made(), a)
 }
 
 /// The eigenvalues of symmetric matrices in ascending order; `jnp.linalg.eigvalsh`. See [`eigh()`].
@@ -43,8 +45,8 @@ pub fn eigvalsh(a: &Array) -> Array {
 
 /// Computes eigenvalues and eigenvectors of `[batch, n, n]`. Derivative: J. Magnus, "On differentiating eigenvalues and
 /// eigenvectors" (1985).
-static EIGH: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
-    jit(custom_jvp(factors, |(a,): &(Array,), (da,): &(Array,)| {
+static EIGH: LazyLock<CompiledUnary<(Array, Array)>> = LazyLock::new(|| {
+    jit(custom_jvp(compute_eigenpairs, |(a,): &(Array,), (da,): &(Array,)| {
         let (values, vectors) = EIGH(a)?;
         let inner = vectors.t().matmul(&da.matmul(&vectors));
         let eye = identity_like(a, a.shape()[1]);
@@ -58,7 +60,7 @@ static EIGH: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
 
 /// Computes eigenvalues and eigenvectors. A multiple of the identity is added that leaves no negative eigenvalue; the
 /// orthogonal matrix that then makes the columns orthogonal has the eigenvectors.
-fn factors(a: &Array) -> Result<(Array, Array)> {
+fn compute_eigenpairs(a: &Array) -> Result<(Array, Array)> {
     let n = a.shape()[1];
     if a.shape().contains(&0) {
         return Ok((a.diagonal(0, 1, 2), a.clone()));

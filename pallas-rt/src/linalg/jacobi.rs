@@ -8,7 +8,7 @@ use pallas_device::error::Result;
 use pallas_ir::DType;
 
 /// Maximum number of sweeps over all pairs; they converge quadratically after a few.
-const SWEEPS: i32 = 40;
+const MAX_SWEEPS: i32 = 40;
 
 /// Multiplies `[batch, m, n]` by an orthogonal matrix that makes its columns orthogonal; returns the product and that
 /// matrix, `[batch, n, n]`. Columns are in no order.
@@ -27,12 +27,12 @@ pub(super) fn orthogonalized(a: &Array) -> Result<(Array, Array)> {
     let off = ops::full(&[], 1.0, a.dtype());
     let (_, _, pairs) = while_loop(
         &(sweep, off, pairs),
-        |(sweep, off, _): &(Array, Array, Array)| off.gt(small).logical_and(sweep.lt(SWEEPS)),
+        |(sweep, off, _): &(Array, Array, Array)| off.gt(small).logical_and(sweep.lt(MAX_SWEEPS)),
         |(sweep, _, pairs): &(Array, Array, Array)| {
             let start = (ops::zeros(&[], pairs.dtype()), pairs.clone());
             let rounds = (2 * half - 1) as i64;
             let (off, pairs) = fori_loop(0..rounds, &start, move |_: &Array, (off, pairs): &(Array, Array)| {
-                let (angle, pairs) = round(pairs, m);
+                let (angle, pairs) = rotate_pairs(pairs, m);
                 (off.maximum(angle), pairs)
             })?;
             Ok::<_, crate::Error>((sweep + 1, off, pairs))
@@ -48,7 +48,7 @@ pub(super) fn orthogonalized(a: &Array) -> Result<(Array, Array)> {
 
 /// Rotates all pairs of lines, `[batch, 2, half, length]`, so that their first `m` elements are orthogonal. Returns the
 /// largest cosine between the lines of a pair before, and new pairs of lines that were not yet together in this sweep.
-fn round(pairs: &Array, m: usize) -> (Array, Array) {
+fn rotate_pairs(pairs: &Array, m: usize) -> (Array, Array) {
     let half = pairs.shape()[2] as i64;
     let line = |i: i64| pairs.index((.., i));
     let (p, q) = (line(0), line(1));

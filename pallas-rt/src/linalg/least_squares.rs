@@ -1,5 +1,5 @@
 //! Systems without a solution or with many: least squares by singular values.
-use super::{Unary, flattened, matrix, or_bad, svd, svdvals, unflattened};
+use super::{CompiledUnary, check_matrix, flatten_batch, or_poisoned, svd, svdvals, unflatten_batch};
 use crate::array::Array;
 use crate::{custom_jvp, jit, keep, ops};
 use pallas_device::error::{Error, Result};
@@ -7,7 +7,7 @@ use pallas_ir::{At, DType, Diag, Loc};
 use std::sync::LazyLock;
 
 /// The distance from 1 to the next larger number of an element type.
-fn epsilon(dtype: DType) -> f64 {
+fn machine_epsilon(dtype: DType) -> f64 {
     if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) }
 }
 
@@ -28,16 +28,16 @@ fn epsilon(dtype: DType) -> f64 {
 pub fn pinv(a: &Array) -> Array {
     let at = Loc::caller();
     let made = || {
-        matrix("pinv", a, at)?;
-        let (flat, batch) = flattened(a)?;
-        Ok(unflattened(&PINV(&flat)?, &batch))
+        check_matrix("pinv", a, at)?;
+        let (flat, batch) = flatten_batch(a)?;
+        Ok(unflatten_batch(&PINV(&flat)?, &batch))
     };
-    or_bad(made(), a)
+    or_poisoned(made(), a)
 }
 
 /// Computes the pseudo-inverses of `[batch, m, n]`. Derivative: G. Golub and V. Pereyra, "The differentiation of
 /// pseudo-inverses and nonlinear least squares problems whose variables separate" (1973).
-static PINV: LazyLock<Unary> = LazyLock::new(|| {
+static PINV: LazyLock<CompiledUnary> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array| {
             let (m, n) = (a.shape()[1], a.shape()[2]);
@@ -45,7 +45,7 @@ static PINV: LazyLock<Unary> = LazyLock::new(|| {
                 return Ok(ops::zeros(&[a.shape()[0], n, m], a.dtype()));
             }
             let (u, s, vt) = svd(a);
-            let limit = s.max(keep(1)) * (10.0 * m.max(n) as f64 * epsilon(a.dtype()));
+            let limit = s.max(keep(1)) * (10.0 * m.max(n) as f64 * machine_epsilon(a.dtype()));
             let is_kept = s.gt(&limit);
             let inverse = ops::select(&is_kept, 1.0 / ops::select(&is_kept, &s, 1.0), 0.0);
             Ok::<_, Error>((vt.t() * inverse.expand_dims(1)).matmul(&u.t()))
@@ -72,7 +72,7 @@ static PINV: LazyLock<Unary> = LazyLock::new(|| {
 pub fn lstsq(a: &Array, b: &Array) -> Array {
     let at = Loc::caller();
     let made = || {
-        let [rows, _] = matrix("lstsq", a, at)?;
+        let [rows, _] = check_matrix("lstsq", a, at)?;
         b.check()?;
         if a.shape().len() != 2 || !(1..=2).contains(&b.shape().len()) || b.shape()[0] != rows || a.dtype() != b.dtype()
         {
@@ -82,7 +82,7 @@ pub fn lstsq(a: &Array, b: &Array) -> Array {
         }
         Ok(if b.shape().len() == 1 { pinv(a).matvec(b) } else { pinv(a).matmul(b) })
     };
-    or_bad(made(), b)
+    or_poisoned(made(), b)
 }
 
 /// The number of singular values of matrices that are not negligible, i32; `jnp.linalg.matrix_rank`. Values below
@@ -94,13 +94,13 @@ pub fn lstsq(a: &Array, b: &Array) -> Array {
 pub fn matrix_rank(a: &Array) -> Array {
     let at = Loc::caller();
     let made = || -> Result<Array> {
-        let [m, n] = matrix("matrix_rank", a, at)?;
+        let [m, n] = check_matrix("matrix_rank", a, at)?;
         let s = svdvals(a);
         if m.min(n) == 0 {
             return Ok(s.cast(DType::I32).sum(-1));
         }
-        let limit = s.max(keep(-1)) * (m.max(n) as f64 * epsilon(a.dtype()));
+        let limit = s.max(keep(-1)) * (m.max(n) as f64 * machine_epsilon(a.dtype()));
         Ok(s.gt(&limit).cast(DType::I32).sum(-1))
     };
-    or_bad(made(), a)
+    or_poisoned(made(), a)
 }

@@ -1,8 +1,8 @@
 //! Elimination with partial pivoting: solutions, inverses, determinants.
-use super::triangular::{flipped, forward, with_right_side};
+use super::triangular::{flip_both_axes, forward_substitute, solve_batched};
 use super::{
-    BLOCK, Binary, Unary, block, chosen_rows, columns, flattened, half, identity_like, or_bad, pair_or_bad, rows,
-    square, unflattened,
+    BLOCK_COLUMNS, CompiledBinary, CompiledUnary, check_square_matrix, chosen_rows, column_indices, first_half_columns,
+    flatten_batch, identity_like, or_poisoned, pair_or_poisoned, row_indices, submatrix, unflatten_batch,
 };
 use crate::array::Array;
 use crate::{custom_jvp, fori_loop, jit, keep, ops};
@@ -27,7 +27,7 @@ use std::sync::LazyLock;
 #[track_caller]
 #[must_use]
 pub fn solve(a: &Array, b: &Array) -> Array {
-    or_bad(with_right_side("solve", a, b, Loc::caller(), |a, b| SOLVE(a, b)), b)
+    or_poisoned(solve_batched("solve", a, b, Loc::caller(), |a, b| SOLVE(a, b)), b)
 }
 
 /// The inverse of square matrices; `jnp.linalg.inv`. To solve equations, [`solve()`] is cheaper and more accurate.
@@ -38,11 +38,11 @@ pub fn solve(a: &Array, b: &Array) -> Array {
 pub fn inv(a: &Array) -> Array {
     let at = Loc::caller();
     let made = || {
-        let n = square("inv", a, at)?;
-        let (flat, batch) = flattened(a)?;
-        Ok(unflattened(&SOLVE(&flat, &identity_like(a, n).broadcast_to(flat.shape()))?, &batch))
+        let n = check_square_matrix("inv", a, at)?;
+        let (flat, batch) = flatten_batch(a)?;
+        Ok(unflatten_batch(&SOLVE(&flat, &identity_like(a, n).broadcast_to(flat.shape()))?, &batch))
     };
-    or_bad(made(), a)
+    or_poisoned(made(), a)
 }
 
 /// The sign and the logarithm of the magnitude of the determinant of square matrices; `jnp.linalg.slogdet`. A singular
@@ -62,12 +62,12 @@ pub fn inv(a: &Array) -> Array {
 pub fn slogdet(a: &Array) -> (Array, Array) {
     let at = Loc::caller();
     let made = || {
-        square("slogdet", a, at)?;
-        let (flat, batch) = flattened(a)?;
+        check_square_matrix("slogdet", a, at)?;
+        let (flat, batch) = flatten_batch(a)?;
         let (sign, log) = SLOGDET(&flat)?;
         Ok((sign.reshape(&batch), log.reshape(&batch)))
     };
-    pair_or_bad(made(), a)
+    pair_or_poisoned(made(), a)
 }
 
 /// The determinant of square matrices; `jnp.linalg.det`.
@@ -78,20 +78,20 @@ pub fn slogdet(a: &Array) -> (Array, Array) {
 pub fn det(a: &Array) -> Array {
     let at = Loc::caller();
     let made = || {
-        square("det", a, at)?;
-        let (flat, batch) = flattened(a)?;
+        check_square_matrix("det", a, at)?;
+        let (flat, batch) = flatten_batch(a)?;
         Ok(DET(&flat)?.reshape(&batch))
     };
-    or_bad(made(), a)
+    or_poisoned(made(), a)
 }
 
 /// Solves `a x = b` for `[batch, n, n]` and `[batch, n, columns]`. A tangent is a solution with the same matrix.
-static SOLVE: LazyLock<Binary> = LazyLock::new(|| {
+static SOLVE: LazyLock<CompiledBinary> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array, b: &Array| {
-            let (packed, order) = factors(a)?;
-            let y = forward(&packed, &chosen_rows(b, &order), true)?;
-            let x = forward(&flipped(&packed.triu(0)), &y.flip(1), false)?;
+            let (packed, order) = factor_lu(a)?;
+            let y = forward_substitute(&packed, &chosen_rows(b, &order), true)?;
+            let x = forward_substitute(&flip_both_axes(&packed.triu(0)), &y.flip(1), false)?;
             Ok::<_, Error>(x.flip(1))
         },
         |(a, b): &(Array, Array), (da, db): &(Array, Array)| {
@@ -104,10 +104,10 @@ static SOLVE: LazyLock<Binary> = LazyLock::new(|| {
 });
 
 /// Computes signs and logarithms of the determinants of `[batch, n, n]`.
-static SLOGDET: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
+static SLOGDET: LazyLock<CompiledUnary<(Array, Array)>> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array| {
-            let (diagonal, parity) = pivots(a)?;
+            let (diagonal, parity) = pivots_and_parity(a)?;
             let sign = diagonal.sign().prod(-1) * parity;
             Ok::<_, Error>((sign, diagonal.abs().log().sum(-1)))
         },
@@ -121,10 +121,10 @@ static SLOGDET: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
 });
 
 /// Computes the determinants of `[batch, n, n]`.
-static DET: LazyLock<Unary> = LazyLock::new(|| {
+static DET: LazyLock<CompiledUnary> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array| {
-            let (diagonal, parity) = pivots(a)?;
+            let (diagonal, parity) = pivots_and_parity(a)?;
             Ok::<_, Error>(diagonal.prod(-1) * parity)
         },
         |(a,): &(Array,), (da,): &(Array,)| {
@@ -137,12 +137,12 @@ static DET: LazyLock<Unary> = LazyLock::new(|| {
 });
 
 /// Returns the pivots of each matrix, and 1 or -1 for an even or odd permutation of its rows.
-fn pivots(a: &Array) -> Result<(Array, Array)> {
+fn pivots_and_parity(a: &Array) -> Result<(Array, Array)> {
     let n = a.shape()[1];
-    let (packed, order) = factors(a)?;
+    let (packed, order) = factor_lu(a)?;
     // A permutation is odd if an odd number of pairs is out of order.
     let (row, column) = (order.expand_dims(2), order.expand_dims(1));
-    let is_out_of_order = row.lt(&column).logical_and(rows(n).gt(columns(n)));
+    let is_out_of_order = row.lt(&column).logical_and(row_indices(n).gt(column_indices(n)));
     let pairs = is_out_of_order.cast(DType::I32).sum([1, 2]);
     let parity = (pairs & 1) * -2 + 1;
     Ok((packed.diagonal(0, 1, 2), parity.cast(a.dtype())))
@@ -151,22 +151,22 @@ fn pivots(a: &Array) -> Result<(Array, Array)> {
 /// Factors `[batch, m, n]` by blocks: the left half of the columns, then the right half of what remains. Returns both
 /// triangular factors in one matrix, without the ones on the diagonal of the lower factor, and the order of the rows to
 /// which they belong.
-pub(super) fn factors(a: &Array) -> Result<(Array, Array)> {
+pub(super) fn factor_lu(a: &Array) -> Result<(Array, Array)> {
     let (m, n) = (a.shape()[1], a.shape()[2]);
-    if n <= BLOCK {
-        return by_columns(a);
+    if n <= BLOCK_COLUMNS {
+        return eliminate_by_columns(a);
     }
-    let h = half(n).min(m);
-    let (left, order) = factors(&block(a, 0..m, 0..h))?;
-    let right = chosen_rows(&block(a, 0..m, h..n), &order);
-    let upper = forward(&block(&left, 0..h, 0..h), &block(&right, 0..h, 0..n - h), true)?;
+    let h = first_half_columns(n).min(m);
+    let (left, order) = factor_lu(&submatrix(a, 0..m, 0..h))?;
+    let right = chosen_rows(&submatrix(a, 0..m, h..n), &order);
+    let upper = forward_substitute(&submatrix(&left, 0..h, 0..h), &submatrix(&right, 0..h, 0..n - h), true)?;
     if h == m {
         return Ok((ops::concatenate(&[left, upper], 2), order));
     }
-    let rest = block(&right, h..m, 0..n - h) - block(&left, h..m, 0..h).matmul(&upper);
-    let (rest, later) = factors(&rest)?;
-    let below = chosen_rows(&block(&left, h..m, 0..h), &later);
-    let left = ops::concatenate(&[block(&left, 0..h, 0..h), below], 1);
+    let rest = submatrix(&right, h..m, 0..n - h) - submatrix(&left, h..m, 0..h).matmul(&upper);
+    let (rest, later) = factor_lu(&rest)?;
+    let below = chosen_rows(&submatrix(&left, h..m, 0..h), &later);
+    let left = ops::concatenate(&[submatrix(&left, 0..h, 0..h), below], 1);
     let tail = order.index((.., h as i64..)).take_along_axis(&later, 1);
     let order = ops::concatenate(&[order.index((.., ..h as i64)), tail], 1);
     Ok((ops::concatenate(&[left, ops::concatenate(&[upper, rest], 1)], 2), order))
@@ -174,14 +174,14 @@ pub(super) fn factors(a: &Array) -> Result<(Array, Array)> {
 
 /// Factors small matrices a column at a time: the largest element at or below the diagonal moves to it, and multiples
 /// of its row are subtracted from the rows below.
-fn by_columns(a: &Array) -> Result<(Array, Array)> {
+fn eliminate_by_columns(a: &Array) -> Result<(Array, Array)> {
     let (batch, m, n) = (a.shape()[0], a.shape()[1], a.shape()[2]);
     let order = ops::arange(0, m as i32, 1, DType::I32).broadcast_to(&[batch, m]);
     if a.shape().contains(&0) {
         return Ok((a.clone(), order));
     }
     fori_loop(0..m.min(n) as i64, &(a.clone(), order), |j: &Array, (a, order): &(Array, Array)| {
-        let (r, c) = (rows(m), columns(n));
+        let (r, c) = (row_indices(m), column_indices(n));
         let size = ops::select(&r.ge(j), a.dynamic_slice_in_dim(j, 1, 2).abs(), -1.0);
         let p = size.argmax(1).expand_dims(1);
         let (is_here, is_there) = (r.eq(j), r.eq(&p));

@@ -48,24 +48,24 @@ use pallas_ir::{At, DType, Diag, Loc};
 
 /// Number of columns up to which these are eliminated one after the other; larger matrices are split into blocks, so
 /// that most of the work is products of matrices.
-const BLOCK: usize = 32;
+const BLOCK_COLUMNS: usize = 32;
 
 /// A compiled function of one array.
-type Unary<R = Array> = Box<dyn Fn(&Array) -> Result<R> + Send + Sync>;
+type CompiledUnary<R = Array> = Box<dyn Fn(&Array) -> Result<R> + Send + Sync>;
 /// A compiled function of two arrays.
-type Binary = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
+type CompiledBinary = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
 
 /// Returns the array, or one with the type of `like` that holds the error.
-fn or_bad(made: Result<Array>, like: &Array) -> Array {
-    made.unwrap_or_else(|error| Array::bad(error, like.client().clone(), like.dtype(), like.shape()))
+fn or_poisoned(made: Result<Array>, like: &Array) -> Array {
+    made.unwrap_or_else(|error| Array::new_poisoned(error, like.client().clone(), like.dtype(), like.shape()))
 }
 
 /// Returns both arrays, or two with the type of `like` that hold the error.
-fn pair_or_bad(made: Result<(Array, Array)>, like: &Array) -> (Array, Array) {
+fn pair_or_poisoned(made: Result<(Array, Array)>, like: &Array) -> (Array, Array) {
     made.unwrap_or_else(|error| {
         let message = error.to_string();
         let second = Error::Traced { message };
-        (or_bad(Err(error), like), or_bad(Err(second), like))
+        (or_poisoned(Err(error), like), or_poisoned(Err(second), like))
     })
 }
 
@@ -73,7 +73,7 @@ fn pair_or_bad(made: Result<(Array, Array)>, like: &Array) -> (Array, Array) {
 ///
 /// # Errors
 /// As described; the error that the array holds.
-fn matrix(name: &'static str, x: &Array, at: Loc) -> Result<[usize; 2]> {
+fn check_matrix(name: &'static str, x: &Array, at: Loc) -> Result<[usize; 2]> {
     x.check()?;
     let wrong = |help: &str| {
         let message = format!("`{name}` of {}{:?}", x.dtype(), x.shape());
@@ -92,8 +92,8 @@ fn matrix(name: &'static str, x: &Array, at: Loc) -> Result<[usize; 2]> {
 ///
 /// # Errors
 /// As described.
-fn square(name: &'static str, x: &Array, at: Loc) -> Result<usize> {
-    let [rows, columns] = matrix(name, x, at)?;
+fn check_square_matrix(name: &'static str, x: &Array, at: Loc) -> Result<usize> {
+    let [rows, columns] = check_matrix(name, x, at)?;
     if rows != columns {
         let message = format!("`{name}` of matrices of {rows} rows and {columns} columns");
         return Err(Error::operation(at, Diag::new("linalg", At::Op, message, "square matrices")));
@@ -102,34 +102,34 @@ fn square(name: &'static str, x: &Array, at: Loc) -> Result<usize> {
 }
 
 /// Merges the axes before a matrix into one axis of a batch; returns the array, and the extents of those axes.
-fn flattened(x: &Array) -> Result<(Array, Vec<usize>)> {
+fn flatten_batch(x: &Array) -> Result<(Array, Vec<usize>)> {
     let (batch, matrix) = x.shape().split_at(x.shape().len() - 2);
     let flat = x.reshape(&[&[batch.iter().product()], matrix].concat());
     Ok((flat, batch.to_vec()))
 }
 
 /// Splits the first axis of an array into the axes of a batch.
-fn unflattened(x: &Array, batch: &[usize]) -> Array {
+fn unflatten_batch(x: &Array, batch: &[usize]) -> Array {
     x.reshape(&[batch, &x.shape()[1..]].concat())
 }
 
 /// Row indices of a matrix with `n` rows as a column, i32.
-fn rows(n: usize) -> Array {
+fn row_indices(n: usize) -> Array {
     ops::arange(0, n as i32, 1, DType::I32).expand_dims(1)
 }
 
 /// Column indices of a matrix with `n` columns as a row, i32.
-fn columns(n: usize) -> Array {
+fn column_indices(n: usize) -> Array {
     ops::arange(0, n as i32, 1, DType::I32).expand_dims(0)
 }
 
-/// Number of columns in the first half of `n`, a multiple of [`BLOCK`].
-fn half(n: usize) -> usize {
-    (n / 2).next_multiple_of(BLOCK)
+/// Number of columns in the first half of `n`, a multiple of [`BLOCK_COLUMNS`].
+fn first_half_columns(n: usize) -> usize {
+    (n / 2).next_multiple_of(BLOCK_COLUMNS)
 }
 
 /// Returns a range of rows and columns of each matrix of a batch.
-fn block(x: &Array, rows: std::ops::Range<usize>, columns: std::ops::Range<usize>) -> Array {
+fn submatrix(x: &Array, rows: std::ops::Range<usize>, columns: std::ops::Range<usize>) -> Array {
     x.index((.., rows.start as i64..rows.end as i64, columns.start as i64..columns.end as i64))
 }
 

@@ -1,5 +1,5 @@
 //! Norms and powers of matrices.
-use super::{inv, matrix, or_bad, square, svdvals};
+use super::{check_matrix, check_square_matrix, inv, or_poisoned, svdvals};
 use crate::array::Array;
 use crate::ops;
 use pallas_device::error::{Error, Result};
@@ -42,7 +42,7 @@ pub enum MatrixNorm {
 pub fn matrix_norm(a: &Array, norm: MatrixNorm) -> Array {
     let at = Loc::caller();
     let made = || {
-        matrix("matrix_norm", a, at)?;
+        check_matrix("matrix_norm", a, at)?;
         Ok(match norm {
             MatrixNorm::Frobenius => a.norm([-2, -1]),
             MatrixNorm::Nuclear => svdvals(a).sum(-1),
@@ -54,7 +54,7 @@ pub fn matrix_norm(a: &Array, norm: MatrixNorm) -> Array {
             MatrixNorm::MinusInfinity => a.abs().sum(-1).min(-1),
         })
     };
-    or_bad(made(), a)
+    or_poisoned(made(), a)
 }
 
 /// The largest singular value of each matrix divided by the smallest one; `jnp.linalg.cond`.
@@ -65,11 +65,11 @@ pub fn matrix_norm(a: &Array, norm: MatrixNorm) -> Array {
 pub fn cond(a: &Array) -> Array {
     let at = Loc::caller();
     let made = || {
-        matrix("cond", a, at)?;
+        check_matrix("cond", a, at)?;
         let s = svdvals(a);
         Ok(s.max(-1) / s.min(-1))
     };
-    or_bad(made(), a)
+    or_poisoned(made(), a)
 }
 
 /// The product of `power` copies of a square matrix, or of its inverse for a negative power; `jnp.linalg.matrix_power`.
@@ -80,7 +80,7 @@ pub fn cond(a: &Array) -> Array {
 pub fn matrix_power(a: &Array, power: i32) -> Array {
     let at = Loc::caller();
     let made = || {
-        let n = square("matrix_power", a, at)?;
+        let n = check_square_matrix("matrix_power", a, at)?;
         let mut base = if power < 0 { inv(a) } else { a.clone() };
         let mut rest = power.unsigned_abs();
         if rest == 0 {
@@ -98,7 +98,7 @@ pub fn matrix_power(a: &Array, power: i32) -> Array {
             }
         }
     };
-    or_bad(made(), a)
+    or_poisoned(made(), a)
 }
 
 /// The product of two matrices or more, in the order that takes the fewest multiplications; the first and the last may
@@ -131,11 +131,11 @@ pub fn multi_dot<A: Borrow<Array>>(arrays: &[A]) -> Array {
         }
         let last = arrays[count - 1].shape();
         extents.push(if last.len() == 1 { 1 } else { last[1] });
-        Ok(product(&arrays, &cheapest(&extents), 0, count - 1))
+        Ok(multiply_in_order(&arrays, &optimal_split_points(&extents), 0, count - 1))
     };
     match arrays.first() {
-        Some(first) => or_bad(made(), first),
-        None => Array::bad(
+        Some(first) => or_poisoned(made(), first),
+        None => Array::new_poisoned(
             Error::operation(at, Diag::new("linalg", At::Op, "`multi_dot` of no array".into(), "two matrices or more")),
             crate::Client::cpu(),
             pallas_ir::DType::F32,
@@ -146,7 +146,7 @@ pub fn multi_dot<A: Borrow<Array>>(arrays: &[A]) -> Array {
 
 /// Returns the cheapest order of a product of matrices: for its first and last index, the last index of its left
 /// factor. `extents` are the numbers of rows, then that of the last matrix's columns.
-fn cheapest(extents: &[usize]) -> Vec<Vec<usize>> {
+fn optimal_split_points(extents: &[usize]) -> Vec<Vec<usize>> {
     let n = extents.len() - 1;
     let (mut cost, mut cut) = (vec![vec![0u128; n]; n], vec![vec![0; n]; n]);
     for length in 1..n {
@@ -164,11 +164,11 @@ fn cheapest(extents: &[usize]) -> Vec<Vec<usize>> {
     cut
 }
 
-/// Multiplies the arrays from `first` to `last` in the order that `cut` has; see [`cheapest`].
-fn product(arrays: &[&Array], cut: &[Vec<usize>], first: usize, last: usize) -> Array {
+/// Multiplies the arrays from `first` to `last` in the order that `cut` has; see [`optimal_split_points`].
+fn multiply_in_order(arrays: &[&Array], cut: &[Vec<usize>], first: usize, last: usize) -> Array {
     if first == last {
         return arrays[first].clone();
     }
     let k = cut[first][last];
-    product(arrays, cut, first, k).matmul(&product(arrays, cut, k + 1, last))
+    multiply_in_order(arrays, cut, first, k).matmul(&multiply_in_order(arrays, cut, k + 1, last))
 }

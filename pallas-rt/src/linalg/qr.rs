@@ -1,6 +1,9 @@
 //! Orthogonal factors.
-use super::triangular::LOWER;
-use super::{Unary, columns, flattened, identity_like, matrix, pair_or_bad, rows, unflattened};
+use super::triangular::SOLVE_LOWER;
+use super::{
+    CompiledUnary, check_matrix, column_indices, flatten_batch, identity_like, pair_or_poisoned, row_indices,
+    unflatten_batch,
+};
 use crate::array::Array;
 use crate::{Scan, custom_jvp, fori_loop, jit, keep, ops};
 use pallas_device::error::Result;
@@ -24,7 +27,7 @@ use std::sync::LazyLock;
 #[track_caller]
 #[must_use]
 pub fn qr(a: &Array) -> (Array, Array) {
-    of_batch("qr", a, Loc::caller(), |m, n| if m < n { &*COMPLETE } else { &*REDUCED })
+    factor_batch("qr", a, Loc::caller(), |m, n| if m < n { &*COMPLETE_QR } else { &*REDUCED_QR })
 }
 
 /// The factors of [`qr()`] with all columns of `q` and all rows of `r`, so that `q` is square; `jnp.linalg.qr` with the
@@ -32,44 +35,44 @@ pub fn qr(a: &Array) -> (Array, Array) {
 #[track_caller]
 #[must_use]
 pub fn qr_complete(a: &Array) -> (Array, Array) {
-    of_batch("qr_complete", a, Loc::caller(), |m, n| if m == n { &*REDUCED } else { &*COMPLETE })
+    factor_batch("qr_complete", a, Loc::caller(), |m, n| if m == n { &*REDUCED_QR } else { &*COMPLETE_QR })
 }
 
 /// Factors all matrices of `a`, by the function that `f` returns for their numbers of rows and columns.
-fn of_batch(
+fn factor_batch(
     name: &'static str,
     a: &Array,
     at: Loc,
-    f: impl Fn(usize, usize) -> &'static Unary<(Array, Array)>,
+    f: impl Fn(usize, usize) -> &'static CompiledUnary<(Array, Array)>,
 ) -> (Array, Array) {
     let made = || {
-        let [m, n] = matrix(name, a, at)?;
-        let (flat, batch) = flattened(a)?;
+        let [m, n] = check_matrix(name, a, at)?;
+        let (flat, batch) = flatten_batch(a)?;
         let (q, r) = f(m, n)(&flat)?;
-        Ok((unflattened(&q, &batch), unflattened(&r, &batch)))
+        Ok((unflatten_batch(&q, &batch), unflatten_batch(&r, &batch)))
     };
-    pair_or_bad(made(), a)
+    pair_or_poisoned(made(), a)
 }
 
 /// Factors matrices that have at least as many rows as columns.
-static REDUCED: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
+static REDUCED_QR: LazyLock<CompiledUnary<(Array, Array)>> = LazyLock::new(|| {
     jit(custom_jvp(
-        |a: &Array| reflected(a, a.shape()[2]),
-        |(a,): &(Array,), (da,): &(Array,)| tangent(REDUCED(a)?, da),
+        |a: &Array| householder_qr(a, a.shape()[2]),
+        |(a,): &(Array,), (da,): &(Array,)| qr_tangent(REDUCED_QR(a)?, da),
     ))
     .into_fn()
 });
 /// Factors matrices that have fewer rows than columns, or with all columns of `q`: derivatives go through the
 /// reflections.
-static COMPLETE: LazyLock<Unary<(Array, Array)>> =
-    LazyLock::new(|| jit(|a: &Array| reflected(a, a.shape()[1])).into_fn());
+static COMPLETE_QR: LazyLock<CompiledUnary<(Array, Array)>> =
+    LazyLock::new(|| jit(|a: &Array| householder_qr(a, a.shape()[1])).into_fn());
 
 /// Returns factors and their tangents, for the matrices' tangent `da`; S. Walter and L. Lehmann, "Algorithmic
 /// differentiation of linear algebra functions" (2010).
 #[allow(clippy::type_complexity, reason = "two pairs, as a rule returns them")]
-fn tangent((q, r): (Array, Array), da: &Array) -> Result<((Array, Array), (Array, Array))> {
+fn qr_tangent((q, r): (Array, Array), da: &Array) -> Result<((Array, Array), (Array, Array))> {
     // da r⁻¹, by the transposed equation.
-    let right = LOWER(&r.t(), &da.t())?.t();
+    let right = SOLVE_LOWER(&r.t(), &da.t())?.t();
     let inner = q.t().matmul(&right);
     let below = inner.tril(-1);
     let turn = &below - below.t();
@@ -80,7 +83,7 @@ fn tangent((q, r): (Array, Array), da: &Array) -> Result<((Array, Array), (Array
 
 /// Factors `[batch, m, n]` by Householder reflections: returns the first `width` columns of the orthogonal factor, and
 /// as many rows of the triangular one.
-pub(super) fn reflected(a: &Array, width: usize) -> Result<(Array, Array)> {
+pub(super) fn householder_qr(a: &Array, width: usize) -> Result<(Array, Array)> {
     let (batch, m, n) = (a.shape()[0], a.shape()[1], a.shape()[2]);
     let steps = m.min(n);
     let start = identity_like(a, m).index((.., ..width as i64)).broadcast_to(&[batch, m, width]);
@@ -89,7 +92,7 @@ pub(super) fn reflected(a: &Array, width: usize) -> Result<(Array, Array)> {
     }
     let numbers = ops::arange(0, steps as i32, 1, DType::I32);
     let (r, (vectors, scales)) = Scan::new().run(a, &numbers, |a: &Array, j: &Array| {
-        let (row, column) = (rows(m), columns(n));
+        let (row, column) = (row_indices(m), column_indices(n));
         let x = ops::select(&row.ge(j), a.dynamic_slice_in_dim(j, 1, 2), 0.0);
         let first = x.dynamic_slice_in_dim(j, 1, 1);
         let tail = ops::select(&row.gt(j), &x, 0.0);

@@ -1,7 +1,7 @@
 //! Singular value decompositions.
 use super::jacobi::orthogonalized;
-use super::qr::reflected;
-use super::{Unary, chosen_columns, flattened, identity_like, matrix, or_bad, unflattened};
+use super::qr::householder_qr;
+use super::{CompiledUnary, check_matrix, chosen_columns, flatten_batch, identity_like, or_poisoned, unflatten_batch};
 use crate::array::Array;
 use crate::{custom_jvp, jit, keep, ops};
 use pallas_device::error::{Error, Result};
@@ -9,7 +9,7 @@ use pallas_ir::Loc;
 use std::sync::LazyLock;
 
 /// The factors of a matrix: left singular vectors as columns, singular values, right singular vectors as rows.
-type Factors = (Array, Array, Array);
+type SvdFactors = (Array, Array, Array);
 
 /// The matrices `u`, whose columns are orthonormal, and `vt`, whose rows are, and the singular values `s` in descending
 /// order, with `u * s` times `vt` = `a`; `jnp.linalg.svd` with `full_matrices=False`. Of a matrix of m rows and n
@@ -30,7 +30,7 @@ type Factors = (Array, Array, Array);
 #[track_caller]
 #[must_use]
 pub fn svd(a: &Array) -> (Array, Array, Array) {
-    of_batch("svd", a, Loc::caller(), false)
+    factor_batch("svd", a, Loc::caller(), false)
 }
 
 /// The factors of [`svd()`] with square matrices `u` and `vt`; `jnp.linalg.svd` as it is called without options. In
@@ -38,7 +38,7 @@ pub fn svd(a: &Array) -> (Array, Array, Array) {
 #[track_caller]
 #[must_use]
 pub fn svd_complete(a: &Array) -> (Array, Array, Array) {
-    of_batch("svd_complete", a, Loc::caller(), true)
+    factor_batch("svd_complete", a, Loc::caller(), true)
 }
 
 /// The singular values of matrices in descending order; `jnp.linalg.svdvals`.
@@ -47,58 +47,62 @@ pub fn svd_complete(a: &Array) -> (Array, Array, Array) {
 #[track_caller]
 #[must_use]
 pub fn svdvals(a: &Array) -> Array {
-    of_batch("svdvals", a, Loc::caller(), false).1
+    factor_batch("svdvals", a, Loc::caller(), false).1
 }
 
 /// Factors all matrices of `a`; if `complete`, with square matrices `u` and `vt`.
-fn of_batch(name: &'static str, a: &Array, at: Loc, complete: bool) -> Factors {
+fn factor_batch(name: &'static str, a: &Array, at: Loc, complete: bool) -> SvdFactors {
     let made = || {
-        let [m, n] = matrix(name, a, at)?;
-        let f = if complete && m != n { &*COMPLETE } else { &*REDUCED };
-        let (flat, batch) = flattened(a)?;
+        let [m, n] = check_matrix(name, a, at)?;
+        let f = if complete && m != n { &*COMPLETE_SVD } else { &*REDUCED_SVD };
+        let (flat, batch) = flatten_batch(a)?;
         let (u, s, vt) = f(&flat)?;
-        Ok((unflattened(&u, &batch), unflattened(&s, &batch), unflattened(&vt, &batch)))
+        Ok((unflatten_batch(&u, &batch), unflatten_batch(&s, &batch), unflatten_batch(&vt, &batch)))
     };
     made().unwrap_or_else(|error: Error| {
-        let again = || or_bad(Err(Error::Traced { message: error.to_string() }), a);
+        let again = || or_poisoned(Err(Error::Traced { message: error.to_string() }), a);
         (again(), again(), again())
     })
 }
 
 /// Computes the factors of `[batch, m, n]` as [`svd()`] returns them.
-static REDUCED: LazyLock<Unary<Factors>> = LazyLock::new(|| {
-    jit(custom_jvp(|a: &Array| factors(a, false), |(a,): &(Array,), (da,): &(Array,)| tangent(REDUCED(a)?, da)))
-        .into_fn()
+static REDUCED_SVD: LazyLock<CompiledUnary<SvdFactors>> = LazyLock::new(|| {
+    jit(custom_jvp(
+        |a: &Array| compute_svd(a, false),
+        |(a,): &(Array,), (da,): &(Array,)| svd_tangent(REDUCED_SVD(a)?, da),
+    ))
+    .into_fn()
 });
 /// Computes the factors of matrices that are not square as [`svd_complete()`] returns them.
-static COMPLETE: LazyLock<Unary<Factors>> = LazyLock::new(|| jit(|a: &Array| factors(a, true)).into_fn());
+static COMPLETE_SVD: LazyLock<CompiledUnary<SvdFactors>> =
+    LazyLock::new(|| jit(|a: &Array| compute_svd(a, true)).into_fn());
 
 /// Computes the factors of `[batch, m, n]`; if `complete`, with square matrices of vectors.
-fn factors(a: &Array, complete: bool) -> Result<Factors> {
+fn compute_svd(a: &Array, complete: bool) -> Result<SvdFactors> {
     let (m, n) = (a.shape()[1], a.shape()[2]);
     if m < n {
-        let (v, s, ut) = factors(&a.t(), complete)?;
+        let (v, s, ut) = compute_svd(&a.t(), complete)?;
         return Ok((ut.t(), s, v.t()));
     }
     // Columns are rotated in pairs: of a tall matrix those of its triangular factor.
-    let (q, r) = if m > n { reflected(a, m)? } else { (identity_like(a, m), a.clone()) };
+    let (q, r) = if m > n { householder_qr(a, m)? } else { (identity_like(a, m), a.clone()) };
     let (product, v) = orthogonalized(&r.index((.., ..n as i64, ..)))?;
-    let size = norms(&product);
+    let size = column_norms(&product);
     let order = size.argsort_descending(1);
     let (product, v) = (chosen_columns(&product, &order), chosen_columns(&v, &order));
     let s = size.take_along_axis(&order, 1);
     // Columns of length 0 have no direction: an orthogonal factor of the product has one for each.
     let columns = &product / ops::select(&s.gt(0.0), &s, 1.0).expand_dims(1);
-    let (u, signs) = reflected(&columns, n)?;
+    let (u, signs) = householder_qr(&columns, n)?;
     let signs = ops::select(&signs.diagonal(0, 1, 2).lt(0.0), -1.0, s.ones_like());
     let u = u * signs.expand_dims(1);
-    let u = u.pad(&[(0, 0), (0, m - n), (0, m - n)], 0.0) + rest_of_identity(a, n);
+    let u = u.pad(&[(0, 0), (0, m - n), (0, m - n)], 0.0) + identity_tail(a, n);
     let u = q.matmul(&u).index((.., .., ..if complete { m } else { n } as i64));
     Ok((u, s, v.t()))
 }
 
 /// A square matrix of the size of `a` with ones on the diagonal after the first `n` positions, and zeros elsewhere.
-fn rest_of_identity(a: &Array, n: usize) -> Array {
+fn identity_tail(a: &Array, n: usize) -> Array {
     let m = a.shape()[1];
     let is_after = ops::arange(0, m as i32, 1, pallas_ir::DType::I32).ge(n as i32);
     identity_like(a, m) * is_after.cast(a.dtype())
@@ -106,7 +110,7 @@ fn rest_of_identity(a: &Array, n: usize) -> Array {
 
 /// Returns the lengths of columns. Elements are divided by the largest one, so that squares neither overflow nor
 /// vanish.
-fn norms(x: &Array) -> Array {
+fn column_norms(x: &Array) -> Array {
     if x.shape().contains(&0) {
         return x.sum(1);
     }
@@ -118,7 +122,7 @@ fn norms(x: &Array) -> Array {
 /// Returns factors and their tangents, for the matrices' tangent `da`; J. Townsend, "Differentiating the singular value
 /// decomposition" (2016).
 #[allow(clippy::type_complexity, reason = "two triples, as a rule returns them")]
-fn tangent((u, s, vt): Factors, da: &Array) -> Result<(Factors, Factors)> {
+fn svd_tangent((u, s, vt): SvdFactors, da: &Array) -> Result<(SvdFactors, SvdFactors)> {
     let (m, n, k) = (da.shape()[1], da.shape()[2], s.shape()[1]);
     let (ut, v) = (u.t(), vt.t());
     let inner = ut.matmul(&da.matmul(&v));

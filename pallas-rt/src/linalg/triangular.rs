@@ -1,5 +1,8 @@
 //! Systems of equations with a triangular matrix.
-use super::{BLOCK, Binary, block, flattened, half, or_bad, rows, square, unflattened};
+use super::{
+    BLOCK_COLUMNS, CompiledBinary, check_square_matrix, first_half_columns, flatten_batch, or_poisoned, row_indices,
+    submatrix, unflatten_batch,
+};
 use crate::array::Array;
 use crate::{custom_jvp, fori_loop, jit, ops};
 use pallas_device::error::{Error, Result};
@@ -35,14 +38,14 @@ pub enum Triangle {
 #[must_use]
 pub fn triangular_solve(a: &Array, b: &Array, triangle: Triangle) -> Array {
     let at = Loc::caller();
-    let made = with_right_side("triangular_solve", a, b, at, |a, b| match triangle {
-        Triangle::Lower => LOWER(&a.tril(0), b),
+    let made = solve_batched("triangular_solve", a, b, at, |a, b| match triangle {
+        Triangle::Lower => SOLVE_LOWER(&a.tril(0), b),
         Triangle::Upper => {
-            let turned = LOWER(&flipped(&a.triu(0)), &b.flip(1))?;
+            let turned = SOLVE_LOWER(&flip_both_axes(&a.triu(0)), &b.flip(1))?;
             Ok(turned.flip(1))
         }
     });
-    or_bad(made, b)
+    or_poisoned(made, b)
 }
 
 /// Calls `solve` with a batch of square matrices and the matrices of their right sides, and returns the result in the
@@ -50,7 +53,7 @@ pub fn triangular_solve(a: &Array, b: &Array, triangle: Triangle) -> Array {
 ///
 /// # Errors
 /// Shapes or element types that do not go together; the function's own.
-pub(super) fn with_right_side(
+pub(super) fn solve_batched(
     name: &'static str,
     a: &Array,
     b: &Array,
@@ -58,7 +61,7 @@ pub(super) fn with_right_side(
     solve: impl FnOnce(&Array, &Array) -> Result<Array>,
 ) -> Result<Array> {
     b.check()?;
-    let n = square(name, a, at)?;
+    let n = check_square_matrix(name, a, at)?;
     let wrong = |help: &str| {
         let message =
             format!("`{name}` of {}{:?} and the right side {}{:?}", a.dtype(), a.shape(), b.dtype(), b.shape());
@@ -77,11 +80,11 @@ pub(super) fn with_right_side(
     let batch = ops::broadcast_shape(&[own, others])?;
     let wide = |x: &Array| {
         let matrix = &x.shape()[x.shape().len() - 2..];
-        flattened(&x.broadcast_to(&[&batch[..], matrix].concat()))
+        flatten_batch(&x.broadcast_to(&[&batch[..], matrix].concat()))
     };
     let (a, _) = wide(a)?;
     let (column, _) = wide(&column)?;
-    let x = unflattened(&solve(&a, &column)?, &batch);
+    let x = unflatten_batch(&solve(&a, &column)?, &batch);
     let mut shape = x.shape().to_vec();
     if is_vector {
         shape.pop();
@@ -90,46 +93,46 @@ pub(super) fn with_right_side(
 }
 
 /// Each matrix with its rows and columns in reverse order: the lower triangle becomes the upper one.
-pub(super) fn flipped(x: &Array) -> Array {
+pub(super) fn flip_both_axes(x: &Array) -> Array {
     x.flip([1, 2])
 }
 
 /// Solves `l x = b` for lower triangular matrices `[batch, n, n]`, whose other elements are zeros, and `[batch, n,
 /// columns]`.
-pub(super) static LOWER: LazyLock<Binary> = LazyLock::new(|| {
+pub(super) static SOLVE_LOWER: LazyLock<CompiledBinary> = LazyLock::new(|| {
     jit(custom_jvp(
-        |l: &Array, b: &Array| forward(l, b, false),
+        |l: &Array, b: &Array| forward_substitute(l, b, false),
         |(l, b): &(Array, Array), (dl, db): &(Array, Array)| {
-            let x = LOWER(l, b)?;
-            let dx = LOWER(l, &(db - dl.tril(0).matmul(&x)))?;
+            let x = SOLVE_LOWER(l, b)?;
+            let dx = SOLVE_LOWER(l, &(db - dl.tril(0).matmul(&x)))?;
             Ok((x, dx))
         },
     ))
     .into_fn()
 });
 
-/// Solves `u x = b` for upper triangular matrices; shapes are those of [`LOWER`].
-pub(super) fn upper(u: &Array, b: &Array) -> Result<Array> {
-    Ok(LOWER(&flipped(u), &b.flip(1))?.flip(1))
+/// Solves `u x = b` for upper triangular matrices; shapes are those of [`SOLVE_LOWER`].
+pub(super) fn solve_upper(u: &Array, b: &Array) -> Result<Array> {
+    Ok(SOLVE_LOWER(&flip_both_axes(u), &b.flip(1))?.flip(1))
 }
 
 /// Solves `l x = b` by forward substitution: blocks of unknowns are computed one after the other, and subtracted from
 /// the equations after them as a product of matrices. If `unit`, the diagonal is read as ones.
-pub(super) fn forward(l: &Array, b: &Array, unit: bool) -> Result<Array> {
+pub(super) fn forward_substitute(l: &Array, b: &Array, unit: bool) -> Result<Array> {
     let n = l.shape()[1];
     let columns = b.shape()[2];
-    if n <= BLOCK {
-        return by_rows(l, b, unit);
+    if n <= BLOCK_COLUMNS {
+        return substitute_by_rows(l, b, unit);
     }
-    let h = half(n);
-    let first = forward(&block(l, 0..h, 0..h), &block(b, 0..h, 0..columns), unit)?;
-    let rest = block(b, h..n, 0..columns) - block(l, h..n, 0..h).matmul(&first);
-    let second = forward(&block(l, h..n, h..n), &rest, unit)?;
+    let h = first_half_columns(n);
+    let first = forward_substitute(&submatrix(l, 0..h, 0..h), &submatrix(b, 0..h, 0..columns), unit)?;
+    let rest = submatrix(b, h..n, 0..columns) - submatrix(l, h..n, 0..h).matmul(&first);
+    let second = forward_substitute(&submatrix(l, h..n, h..n), &rest, unit)?;
     Ok(ops::concatenate(&[first, second], 1))
 }
 
-/// Solves small systems by forward substitution, a row at a time; see [`forward`].
-fn by_rows(l: &Array, b: &Array, unit: bool) -> Result<Array> {
+/// Solves small systems by forward substitution, a row at a time; see [`forward_substitute`].
+fn substitute_by_rows(l: &Array, b: &Array, unit: bool) -> Result<Array> {
     let n = l.shape()[1];
     if b.shape().contains(&0) {
         return Ok(b.clone());
@@ -138,7 +141,7 @@ fn by_rows(l: &Array, b: &Array, unit: bool) -> Result<Array> {
         let column = l.dynamic_slice_in_dim(j, 1, 2);
         let row = x.dynamic_slice_in_dim(j, 1, 1);
         let row = if unit { row } else { row / column.dynamic_slice_in_dim(j, 1, 1) };
-        let r = rows(n);
+        let r = row_indices(n);
         let later = ops::select(&r.gt(j), x - column * &row, x);
         ops::select(&r.eq(j), &row, &later)
     })

@@ -45,7 +45,7 @@ pub(crate) fn seconds_text(seconds: f64) -> String {
 
 /// Aligns cells in columns: each row is a line, with two spaces before each cell, and columns as wide as their widest
 /// cell.
-pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+pub(crate) fn align_columns(rows: &[Vec<String>]) -> String {
     let count = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count).map(width).collect();

@@ -3,16 +3,16 @@ use super::escaped;
 use std::fmt::{Display, Write};
 
 /// Width of a character of monospaced text, as a fraction of the font's size.
-const ADVANCE: f64 = 0.61;
+const CHARACTER_WIDTH_RATIO: f64 = 0.61;
 
 /// Number of monospaced characters of this font size that fit in a width.
-pub(crate) fn fits(width: f64, font: f64) -> usize {
-    (width / (font * ADVANCE)).max(0.0) as usize
+pub(crate) fn max_characters(width: f64, font: f64) -> usize {
+    (width / (font * CHARACTER_WIDTH_RATIO)).max(0.0) as usize
 }
 
 /// The width of monospaced text of this font size.
 pub(crate) fn width(text: &str, font: f64) -> f64 {
-    text.chars().count() as f64 * font * ADVANCE
+    text.chars().count() as f64 * font * CHARACTER_WIDTH_RATIO
 }
 
 /// The text, cut so that it ends with `…` if it has more than `most` characters.
@@ -25,12 +25,12 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
 }
 
 /// The largest width and height with this ratio of width to height that fit in a box.
-pub(crate) fn fitted(aspect: f64, [wide, high]: [f64; 2]) -> [f64; 2] {
+pub(crate) fn fit_in_box(aspect: f64, [wide, high]: [f64; 2]) -> [f64; 2] {
     if aspect > wide / high { [wide, wide / aspect] } else { [high * aspect, high] }
 }
 
 /// A light colour for the member with this number of a list; neighbours differ by the golden angle.
-pub(crate) fn color(number: usize) -> String {
+pub(crate) fn list_item_color(number: usize) -> String {
     format!("hsl({:.0}, 60%, 82%)", (number as f64 * 137.508 + 205.0) % 360.0)
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Svg {
 
 impl Svg {
     /// Adds elements as they are.
-    pub(crate) fn raw(&mut self, element: impl Display) {
+    pub(crate) fn push_element(&mut self, element: impl Display) {
         writeln!(self.body, "{element}").expect("a string");
     }
 
@@ -58,7 +58,7 @@ impl Svg {
     pub(crate) fn rect(&mut self, [x, y, w, h]: [f64; 4], attributes: &str, tip: &str) {
         let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(tip)) };
         let (w, h) = (w.max(0.0), h.max(0.0));
-        self.raw(format!(
+        self.push_element(format!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" {attributes}>{tip}</rect>"
         ));
     }
@@ -70,18 +70,18 @@ impl Svg {
             Anchor::Middle => " text-anchor=\"middle\"",
             Anchor::End => " text-anchor=\"end\"",
         };
-        self.raw(format!("<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor} {attributes}>{}</text>", escaped(text)));
+        self.push_element(format!("<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor} {attributes}>{}</text>", escaped(text)));
     }
 
     /// Adds a path, in SVG's syntax, with attributes of its own and the text of its tooltip.
     pub(crate) fn path(&mut self, path: &str, attributes: &str, tip: &str) {
         let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(tip)) };
-        self.raw(format!("<path d=\"{path}\" {attributes}>{tip}</path>"));
+        self.push_element(format!("<path d=\"{path}\" {attributes}>{tip}</path>"));
     }
 
     /// Adds another picture's elements, moved to a position.
     pub(crate) fn group(&mut self, [x, y]: [f64; 2], inner: Svg) {
-        self.raw(format!("<g transform=\"translate({x:.1} {y:.1})\">\n{}</g>", inner.body));
+        self.push_element(format!("<g transform=\"translate({x:.1} {y:.1})\">\n{}</g>", inner.body));
     }
 
     /// Finishes the picture: a document of this size on white, with a title for screen readers.
@@ -106,6 +106,6 @@ mod tests {
         assert_eq!(shortened("abcdef", 6), "abcdef");
         assert_eq!(shortened("abcdef", 4), "abc…");
         assert_eq!(shortened("äöü", 0), "");
-        assert_eq!(fits(width("twelve chars", 12.0), 12.0), 12);
+        assert_eq!(max_characters(width("twelve chars", 12.0), 12.0), 12);
     }
 }

@@ -1,7 +1,7 @@
 //! Activation functions; `jax.nn`.
 use super::Axes;
-use super::axes::axis_of;
-use super::elementwise::{Meets, meet};
+use super::axes::canonicalize_axis;
+use super::elementwise_broadcast::{GraphOperand, push_elementwise};
 use super::formula::{FormulaKind, evaluate, formulas};
 use super::index::{Item, index};
 use super::reduce::{mean, variance};
@@ -80,7 +80,7 @@ impl Array {
     pub fn glu(&self, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let ty = graph.ty(v[0]).clone();
-            let axis = axis_of(axis, ty.shape.len())?;
+            let axis = canonicalize_axis(axis, ty.shape.len())?;
             let n = ty.shape[axis] as i64;
             if n % 2 != 0 {
                 let message = format!("glu along axis {axis} of {ty}");
@@ -92,7 +92,9 @@ impl Array {
                 index(graph, v[0], &items)
             };
             let (a, b) = (half((..n / 2).into())?, half((n / 2..).into())?);
-            evaluate(graph, FormulaKind::Float, [Meets::Var(a), Meets::Var(b)], |[a, b], _| a * b.logistic())
+            evaluate(graph, FormulaKind::Float, [GraphOperand::Var(a), GraphOperand::Var(b)], |[a, b], _| {
+                a * b.logistic()
+            })
         })
     }
 
@@ -104,10 +106,14 @@ impl Array {
         let axes = super::keep(axes);
         apply(&[self], Loc::caller(), |graph, v| {
             let (centre, spread) = (mean(graph, v[0], &axes)?, variance(graph, v[0], &axes)?);
-            let centred = meet(graph, ScalarOp::Sub, &[Meets::Var(v[0]), Meets::Var(centre)])?;
-            evaluate(graph, FormulaKind::Float, [Meets::Var(centred), Meets::Var(spread)], |[x, var], _| {
-                x * (var + epsilon).rsqrt()
-            })
+            let centred =
+                push_elementwise(graph, ScalarOp::Sub, &[GraphOperand::Var(v[0]), GraphOperand::Var(centre)])?;
+            evaluate(
+                graph,
+                FormulaKind::Float,
+                [GraphOperand::Var(centred), GraphOperand::Var(spread)],
+                |[x, var], _| x * (var + epsilon).rsqrt(),
+            )
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Arrays with axes or elements in another order, repeated, or padded.
 use super::Axes;
-use super::axes::axis_of;
-use super::elementwise::{Operand, on_operands, placed};
+use super::axes::canonicalize_axis;
+use super::elementwise_broadcast::{Operand, apply_to_operands, cast_and_broadcast};
 use super::index::{Item, index};
 use super::shape::{reshape, transpose};
 use crate::array::Array;
@@ -23,7 +23,7 @@ fn swap(graph: &mut Graph, v: Var, a: usize, b: usize) -> Result<Var, Diag> {
 }
 
 /// Appends the array with an axis moved to another position, while the others stay in order.
-pub(super) fn moved(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result<Var, Diag> {
+pub(super) fn move_axis(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result<Var, Diag> {
     let mut axes: Vec<usize> = (0..graph.ty(v).shape.len()).collect();
     let axis = axes.remove(from);
     axes.insert(to, axis);
@@ -31,7 +31,7 @@ pub(super) fn moved(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result
 }
 
 /// Appends `count` copies along an axis: of each element if `is_each` is true, else of the whole axis.
-fn copies(graph: &mut Graph, v: Var, axis: usize, count: usize, is_each: bool) -> Result<Var, Diag> {
+fn repeat_along_axis(graph: &mut Graph, v: Var, axis: usize, count: usize, is_each: bool) -> Result<Var, Diag> {
     let shape = graph.ty(v).shape.clone();
     let (mut apart, mut merged) = (shape.clone(), shape);
     apart.insert(axis + usize::from(is_each), 1);
@@ -49,7 +49,7 @@ impl Array {
     pub fn flip(&self, axes: impl Into<Axes>) -> Array {
         let axes = axes.into();
         apply(&[self], Loc::caller(), |graph, v| {
-            let axes = axes.of(graph.ty(v[0]).shape.len())?;
+            let axes = axes.resolve(graph.ty(v[0]).shape.len())?;
             flip(graph, v[0], axes)
         })
     }
@@ -74,7 +74,7 @@ impl Array {
     pub fn roll(&self, shift: i64, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let shape = &graph.ty(v[0]).shape;
-            let axis = axis_of(axis, shape.len())?;
+            let axis = canonicalize_axis(axis, shape.len())?;
             let shift = shift.rem_euclid(shape[axis].max(1) as i64);
             graph.push(StructuralOp::from(Roll { shift, axis }), v)
         })
@@ -86,7 +86,7 @@ impl Array {
     pub fn rot90(&self, quarters: i64, axes: [isize; 2]) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let rank = graph.ty(v[0]).shape.len();
-            let (a, b) = (axis_of(axes[0], rank)?, axis_of(axes[1], rank)?);
+            let (a, b) = (canonicalize_axis(axes[0], rank)?, canonicalize_axis(axes[1], rank)?);
             if a == b {
                 let message = format!("a plane of axis {a} alone");
                 return Err(Diag::new("axis", At::Op, message, "two axes that differ"));
@@ -112,7 +112,7 @@ impl Array {
     pub fn swapaxes(&self, a: isize, b: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let rank = graph.ty(v[0]).shape.len();
-            let (a, b) = (axis_of(a, rank)?, axis_of(b, rank)?);
+            let (a, b) = (canonicalize_axis(a, rank)?, canonicalize_axis(b, rank)?);
             swap(graph, v[0], a, b)
         })
     }
@@ -123,8 +123,8 @@ impl Array {
     pub fn moveaxis(&self, from: isize, to: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let rank = graph.ty(v[0]).shape.len();
-            let (from, to) = (axis_of(from, rank)?, axis_of(to, rank)?);
-            moved(graph, v[0], from, to)
+            let (from, to) = (canonicalize_axis(from, rank)?, canonicalize_axis(to, rank)?);
+            move_axis(graph, v[0], from, to)
         })
     }
 
@@ -135,7 +135,7 @@ impl Array {
         let axes = axes.into();
         apply(&[self], Loc::caller(), |graph, v| {
             let ty = graph.ty(v[0]).clone();
-            let mut dropped = axes.of(ty.shape.len())?;
+            let mut dropped = axes.resolve(ty.shape.len())?;
             if axes.is_all() {
                 dropped.retain(|&axis| ty.shape[axis] == 1);
             }
@@ -161,8 +161,8 @@ impl Array {
     #[must_use]
     pub fn repeat(&self, count: usize, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
-            copies(graph, v[0], axis, count, true)
+            let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
+            repeat_along_axis(graph, v[0], axis, count, true)
         })
     }
 
@@ -176,7 +176,7 @@ impl Array {
             let shape = [vec![1; rank - own.len()], own].concat();
             let mut tiled = reshape(graph, v[0], &shape)?;
             for (i, &count) in counts.iter().enumerate().filter(|(_, count)| **count != 1) {
-                tiled = copies(graph, tiled, rank - counts.len() + i, count, false)?;
+                tiled = repeat_along_axis(graph, tiled, rank - counts.len() + i, count, false)?;
             }
             Ok(tiled)
         })
@@ -187,7 +187,7 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn pad(&self, widths: &[(usize, usize)], value: impl Into<Operand>) -> Array {
-        on_operands(&[self.into(), value.into()], Loc::caller(), |graph, operands| {
+        apply_to_operands(&[self.into(), value.into()], Loc::caller(), |graph, operands| {
             let v = operands[0].var().expect("the first operand is an array");
             let ty = graph.ty(v).clone();
             let rank = ty.shape.len();
@@ -196,7 +196,7 @@ impl Array {
                 let message = format!("a pad of {ty} by {} pairs", widths.len());
                 return Err(Diag::new("pad", At::Op, message, "one pair, or one for each axis"));
             }
-            let value = placed(graph, 1, operands[1], ty.dtype, &[])?;
+            let value = cast_and_broadcast(graph, 1, operands[1], ty.dtype, &[])?;
             let (low, high) = widths.iter().map(|&(low, high)| (Dim::from(low), Dim::from(high))).unzip();
             graph.push(StructuralOp::from(Pad { low, high }), &[v, value])
         })
@@ -210,7 +210,7 @@ pub(super) fn ravel(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
 }
 
 /// Appends the elements at one position along an axis, which is dropped.
-pub(super) fn position(graph: &mut Graph, v: Var, axis: usize, at: i64) -> Result<Var, Diag> {
+pub(super) fn index_position(graph: &mut Graph, v: Var, axis: usize, at: i64) -> Result<Var, Diag> {
     let mut items = vec![Item::from(..); axis];
     items.push(Item::At(at));
     index(graph, v, &items)

@@ -1,5 +1,5 @@
 //! Attention as plain operations.
-use super::contract::{contract, contract_wide};
+use super::tensordot::{contract, contract_to_accumulator};
 use super::{arange, select};
 use crate::array::Array;
 use crate::jit::apply;
@@ -7,7 +7,7 @@ use pallas_device::error::{Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
 
 /// The value of masked scores before the softmax: finite, so that a query without keys has a mean instead of NaN.
-const MASKED: f64 = -0.7 * f32::MAX as f64;
+const MASKED_SCORE: f64 = -0.7 * f32::MAX as f64;
 
 /// `softmax(q kᵀ / √h) v` for each head; `jax.nn.dot_product_attention`. [`Attention`] has masks and other options.
 ///
@@ -121,30 +121,30 @@ impl Attention {
     #[must_use]
     pub fn run_with_logsumexp(&self, query: &Array, key: &Array, value: &Array) -> (Array, Array) {
         let at = Loc::caller();
-        self.computed([query, key, value], at).unwrap_or_else(|error| {
-            let bad = |error| Array::bad(error, query.client().clone(), query.dtype(), query.shape());
+        self.compute([query, key, value], at).unwrap_or_else(|error| {
+            let bad = |error| Array::new_poisoned(error, query.client().clone(), query.dtype(), query.shape());
             (bad(error.clone()), bad(error))
         })
     }
 
     /// Computes the attention of query, key and value, and `logsumexp` of the scores.
-    fn computed(&self, all: [&Array; 3], at: Loc) -> Result<(Array, Array)> {
+    fn compute(&self, all: [&Array; 3], at: Loc) -> Result<(Array, Array)> {
         let [query, key, value] = all;
-        let form = Extents::of(all, at)?;
-        let Extents { batch, queries, keys, heads, shared, width, .. } = form;
+        let form = AttentionExtents::from_operands(all, at)?;
+        let AttentionExtents { batch, queries, keys, heads, shared, width, .. } = form;
         let query_ = query.reshape(&[batch, queries, shared, heads / shared, width]);
         let key_ = key.reshape(&[batch, keys, shared, width]);
         // Scores are `[batch, key heads, queries, heads that share one, keys]`.
         let scores = apply(&[&query_, &key_], at, |graph, v| {
-            contract_wide(graph, v[0], v[1], vec![(0, 0), (2, 2)], vec![(4, 3)])
+            contract_to_accumulator(graph, v[0], v[1], vec![(0, 0), (2, 2)], vec![(4, 3)])
         });
         let mut scores = scores * self.scale.unwrap_or(1.0 / (width as f64).sqrt());
         let dtype = scores.dtype();
         if let Some(bias) = &self.bias {
-            scores = (scores + form.spread("bias", bias, at)?).cast(dtype);
+            scores = (scores + form.expand_to_scores("bias", bias, at)?).cast(dtype);
         }
-        if let Some(seen) = self.seen(&form, at)? {
-            scores = select(&seen, scores, MASKED);
+        if let Some(seen) = self.combined_mask(&form, at)? {
+            scores = select(&seen, scores, MASKED_SCORE);
         }
         let shares = scores.softmax(-1).cast(value.dtype());
         let value_ = value.reshape(&[batch, keys, shared, width]);
@@ -152,7 +152,7 @@ impl Attention {
             apply(&[&shares, &value_], at, |graph, v| contract(graph, v[0], v[1], vec![(0, 0), (1, 2)], vec![(4, 1)]));
         let mut made = made.transpose(&[0, 2, 1, 3, 4]).reshape(query.shape());
         if let Some(lengths) = &self.query_lengths {
-            let is_there = below(lengths, queries).reshape(&[batch, queries, 1, 1]);
+            let is_there = length_mask(lengths, queries).reshape(&[batch, queries, 1, 1]);
             let is_there = if query.rank() == 3 { is_there.squeeze(0) } else { is_there };
             made = made * is_there.cast(query.dtype());
         }
@@ -161,14 +161,14 @@ impl Attention {
     }
 
     /// Returns an array that is true where a query looks at a key, in the axes of scores; `None` if each looks at all.
-    fn seen(&self, form: &Extents, at: Loc) -> Result<Option<Array>> {
-        let &Extents { batch, queries, keys, .. } = form;
+    fn combined_mask(&self, form: &AttentionExtents, at: Loc) -> Result<Option<Array>> {
+        let &AttentionExtents { batch, queries, keys, .. } = form;
         let mut all = vec![];
         if let Some(mask) = &self.mask {
             if mask.dtype() != DType::Bool {
-                return Err(wrong(at, format!("a mask of {}", mask.dtype()), "bool; numbers are a `bias`"));
+                return Err(attention_error(at, format!("a mask of {}", mask.dtype()), "bool; numbers are a `bias`"));
             }
-            all.push(form.spread("mask", mask, at)?);
+            all.push(form.expand_to_scores("mask", mask, at)?);
         }
         let row = arange(0, queries as i32, 1, DType::I32).reshape(&[queries, 1, 1]);
         let column = arange(0, keys as i32, 1, DType::I32);
@@ -187,9 +187,9 @@ impl Attention {
                 if lengths.shape() != [batch] || lengths.dtype() != DType::I32 {
                     let message =
                         format!("lengths of {} {:?} for a batch of {batch}", lengths.dtype(), lengths.shape());
-                    return Err(wrong(at, message, "i32, one for each sequence"));
+                    return Err(attention_error(at, message, "i32, one for each sequence"));
                 }
-                all.push(below(lengths, count).reshape(&shape));
+                all.push(length_mask(lengths, count).reshape(&shape));
             }
         }
         Ok(all.into_iter().reduce(|a, b| a & b))
@@ -197,16 +197,16 @@ impl Attention {
 }
 
 /// Returns an array that is true for positions below each length: `[batch, count]`.
-fn below(lengths: &Array, count: usize) -> Array {
+fn length_mask(lengths: &Array, count: usize) -> Array {
     arange(0, count as i32, 1, DType::I32).lt(lengths.expand_dims(1))
 }
 
-fn wrong(at: Loc, message: String, help: &str) -> Error {
+fn attention_error(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("attention", At::Op, message, help))
 }
 
 /// Extents of the operands of an attention.
-struct Extents {
+struct AttentionExtents {
     batch: usize,
     queries: usize,
     keys: usize,
@@ -217,9 +217,9 @@ struct Extents {
     width: usize,
 }
 
-impl Extents {
+impl AttentionExtents {
     /// Returns the extents of query, key and value; refuses shapes and types that do not fit each other.
-    fn of([query, key, value]: [&Array; 3], at: Loc) -> Result<Extents> {
+    fn from_operands([query, key, value]: [&Array; 3], at: Loc) -> Result<AttentionExtents> {
         for x in [query, key, value] {
             x.check()?;
         }
@@ -229,7 +229,7 @@ impl Extents {
         };
         let dtype = query.dtype();
         if !dtype.is_float() || key.dtype() != dtype || value.dtype() != dtype {
-            return Err(wrong(at, text(), "one floating-point type"));
+            return Err(attention_error(at, text(), "one floating-point type"));
         }
         let four = |x: &Array| match *x.shape() {
             [a, b, c] => Some([1, a, b, c]),
@@ -240,26 +240,26 @@ impl Extents {
         let (Some([batch, queries, heads, width]), Some([keys_batch, keys, shared, keys_width])) =
             (four(query), four(key))
         else {
-            return Err(wrong(at, text(), help));
+            return Err(attention_error(at, text(), help));
         };
         if [batch, width] != [keys_batch, keys_width] || key.shape() != value.shape() || query.rank() != key.rank() {
-            return Err(wrong(at, text(), help));
+            return Err(attention_error(at, text(), help));
         }
         if shared == 0 || heads % shared != 0 {
-            return Err(wrong(at, text(), "as many heads as key heads, or a multiple of them"));
+            return Err(attention_error(at, text(), "as many heads as key heads, or a multiple of them"));
         }
-        Ok(Extents { batch, queries, keys, heads, shared, width })
+        Ok(AttentionExtents { batch, queries, keys, heads, shared, width })
     }
 
     /// Returns a bias or mask in the axes of scores; `name` is for messages.
-    fn spread(&self, name: &str, x: &Array, at: Loc) -> Result<Array> {
+    fn expand_to_scores(&self, name: &str, x: &Array, at: Loc) -> Result<Array> {
         x.check()?;
         let full = [self.batch, self.heads, self.queries, self.keys];
         let mut shape = vec![1; 4usize.saturating_sub(x.rank())];
         shape.extend(x.shape());
         if shape.len() != 4 || shape.iter().zip(full).any(|(&own, n)| own != 1 && own != n) {
             let message = format!("a {name} {:?} for scores {full:?}", x.shape());
-            return Err(wrong(at, message, "axes that broadcast to [batch, heads, queries, keys]"));
+            return Err(attention_error(at, message, "axes that broadcast to [batch, heads, queries, keys]"));
         }
         let [batch, heads, queries, keys] = shape[..] else { unreachable!("four axes") };
         let [shared, group] = if heads == 1 { [1, 1] } else { [self.shared, self.heads / self.shared] };

@@ -1,6 +1,6 @@
 //! Axes as arguments.
-use super::elementwise::cast;
-pub(super) use crate::array::axis_of;
+use super::elementwise_broadcast::cast;
+pub(super) use crate::array::canonicalize_axis;
 use crate::jit::AssociativeScan;
 use pallas_graph::{Graph, Var};
 use pallas_ir::{At, DType, Diag};
@@ -49,17 +49,17 @@ pub fn accumulate(axes: impl Into<Axes>, dtype: DType) -> Axes {
 
 impl Axes {
     /// Casts the operand to the type in which the reduction is computed.
-    pub(super) fn of_type(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+    pub(super) fn cast_operand(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
         self.dtype.map_or(Ok(v), |dtype| cast(graph, v, dtype))
     }
 
     /// Returns true if the type in which the reduction is computed was asked for.
-    pub(super) fn is_typed(&self) -> bool {
+    pub(super) fn has_dtype(&self) -> bool {
         self.dtype.is_some()
     }
 
     /// Returns true if the axes stay with extent 1.
-    pub(super) fn kept(&self) -> bool {
+    pub(super) fn keeps_axes(&self) -> bool {
         self.kept
     }
 
@@ -72,9 +72,9 @@ impl Axes {
     ///
     /// # Errors
     /// An axis that does not exist, or is given twice.
-    pub(super) fn of(&self, rank: usize) -> Result<Vec<usize>, Diag> {
+    pub(super) fn resolve(&self, rank: usize) -> Result<Vec<usize>, Diag> {
         let Some(which) = &self.which else { return Ok((0..rank).collect()) };
-        let mut found = which.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<Vec<_>, _>>()?;
+        let mut found = which.iter().map(|&axis| canonicalize_axis(axis, rank)).collect::<Result<Vec<_>, _>>()?;
         found.sort_unstable();
         match found.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => {
@@ -111,7 +111,7 @@ impl From<&[isize]> for Axes {
 
 /// An axis along which elements are accumulated, and the direction: `1`, `-1` for the last axis; see [`reverse`].
 #[derive(Clone, Copy, Debug)]
-pub struct Along {
+pub struct ScanAxis {
     axis: isize,
     reversed: bool,
 }
@@ -125,21 +125,21 @@ pub struct Along {
 /// assert_eq!(x.cumsum(reverse(0)).to_vec::<f32>()?, [6.0, 5.0, 3.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
-pub fn reverse(axis: isize) -> Along {
-    Along { axis, reversed: true }
+pub fn reverse(axis: isize) -> ScanAxis {
+    ScanAxis { axis, reversed: true }
 }
 
-impl Along {
+impl ScanAxis {
     /// Returns the number of the axis in an array of this rank.
     ///
     /// # Errors
     /// An axis that does not exist.
-    pub(super) fn of(self, rank: usize) -> Result<usize, Diag> {
-        axis_of(self.axis, rank)
+    pub(super) fn resolve_axis(self, rank: usize) -> Result<usize, Diag> {
+        canonicalize_axis(self.axis, rank)
     }
 
     /// Returns the options of an associative scan along the axis.
-    pub(super) fn scan(self) -> AssociativeScan {
+    pub(super) fn to_associative_scan(self) -> AssociativeScan {
         AssociativeScan::new().axis(self.axis).reverse(self.reversed)
     }
 
@@ -149,8 +149,8 @@ impl Along {
     }
 }
 
-impl From<isize> for Along {
-    fn from(axis: isize) -> Along {
-        Along { axis, reversed: false }
+impl From<isize> for ScanAxis {
+    fn from(axis: isize) -> ScanAxis {
+        ScanAxis { axis, reversed: false }
     }
 }

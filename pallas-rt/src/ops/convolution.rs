@@ -1,8 +1,8 @@
 //! Convolutions; `jax.lax.conv_general_dilated` and what follows from it.
 use super::arrange::flip;
-use super::elementwise::cast;
-use super::pool::{Padding, numbers, reach};
-use super::promote::promote_types;
+use super::dtype_promotion::promote_types;
+use super::elementwise_broadcast::cast;
+use super::pool::{Padding, dilated_extent, per_axis_numbers};
 use super::shape::{reshape, transpose};
 use crate::array::Array;
 use crate::jit::apply;
@@ -47,7 +47,7 @@ impl Default for Convolution<'_> {
 
 /// The positions at which a convolution of two arrays of one axis is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Overlap {
+pub enum ConvolveMode {
     /// All positions at which the operands overlap.
     Full,
     /// As many positions as the longer operand has elements, from the middle.
@@ -57,7 +57,7 @@ pub enum Overlap {
 }
 
 /// Returns the axes of the left side, the right side and the result: batch or output features, features, spatial axes.
-fn axes(names: [&str; 3], rank: usize) -> Result<[Vec<usize>; 3], Diag> {
+fn parse_dimension_numbers(names: [&str; 3], rank: usize) -> Result<[Vec<usize>; 3], Diag> {
     let firsts = [['N', 'C'], ['O', 'I'], ['N', 'C']];
     let wrong = |text: &str, i: usize| {
         let message = format!("dimension numbers `{text}` for {rank} axes");
@@ -95,15 +95,15 @@ fn convolution(graph: &mut Graph, lhs: Var, rhs: Var, options: &Convolution<'_>)
         let help = "both have a batch or output feature axis, a feature axis and the same spatial axes";
         return Err(Diag::new("conv-rank", At::Operand(1), message, help));
     }
-    let [of_lhs, of_rhs, out] = axes(options.dimension_numbers, shapes[0].len())?;
+    let [of_lhs, of_rhs, out] = parse_dimension_numbers(options.dimension_numbers, shapes[0].len())?;
     let count = of_lhs.len() - 2;
-    let strides = numbers(name, "strides", options.window_strides, count)?;
-    let dilation = numbers(name, "lhs dilations", options.lhs_dilation, count)?;
-    let spacing = numbers(name, "rhs dilations", options.rhs_dilation, count)?;
+    let strides = per_axis_numbers(name, "strides", options.window_strides, count)?;
+    let dilation = per_axis_numbers(name, "lhs dilations", options.lhs_dilation, count)?;
+    let spacing = per_axis_numbers(name, "rhs dilations", options.rhs_dilation, count)?;
     let extents: Vec<usize> = of_lhs[2..].iter().map(|&axis| shapes[0][axis]).collect();
     let size = of_rhs[2..].iter().map(|&axis| shapes[1][axis] as i64);
-    let reaches: Vec<i64> = size.zip(&spacing).map(|(n, &d)| reach(n, d)).collect();
-    let padding = options.padding.pairs(name, &extents, &reaches, &strides)?;
+    let reaches: Vec<i64> = size.zip(&spacing).map(|(n, &d)| dilated_extent(n, d)).collect();
+    let padding = options.padding.resolve_pairs(name, &extents, &reaches, &strides)?;
     let window = |i: usize| WindowDim {
         stride: strides[i],
         low: padding[i].0,
@@ -189,11 +189,11 @@ pub fn conv_transpose(
             let message = format!("{name} of {} by {}", graph.ty(v[0]), graph.ty(rhs));
             return Err(Diag::new("conv-rank", At::Operand(1), message, "both have the same number of axes"));
         }
-        let [_, of_rhs, _] = axes(names, rank)?;
-        let strides = numbers(name, "strides", strides, rank - 2)?;
-        let spacing = numbers(name, "rhs dilations", options.rhs_dilation, rank - 2)?;
+        let [_, of_rhs, _] = parse_dimension_numbers(names, rank)?;
+        let strides = per_axis_numbers(name, "strides", strides, rank - 2)?;
+        let spacing = per_axis_numbers(name, "rhs dilations", options.rhs_dilation, rank - 2)?;
         let pair = |i: usize| {
-            let (size, stride) = (reach(shape[of_rhs[2 + i]] as i64, spacing[i]), strides[i]);
+            let (size, stride) = (dilated_extent(shape[of_rhs[2 + i]] as i64, spacing[i]), strides[i]);
             let (before, all) = match &padding {
                 Padding::Same if stride > size - 1 => (size - 1, size + stride - 2),
                 Padding::Same => ((size + stride - 1) / 2, size + stride - 2),
@@ -231,7 +231,7 @@ pub fn conv_transpose(
 
 /// Appends the sums of products of an array of one axis and another one that is moved along it, and reversed first if
 /// `reverse` is true.
-fn line(graph: &mut Graph, name: &str, x: Var, y: Var, mode: Overlap, reverse: bool) -> Result<Var, Diag> {
+fn convolve_1d(graph: &mut Graph, name: &str, x: Var, y: Var, mode: ConvolveMode, reverse: bool) -> Result<Var, Diag> {
     let shapes = [x, y].map(|v| graph.ty(v).shape.clone());
     let [[n], [m]] = [&shapes[0][..], &shapes[1][..]] else {
         let message = format!("{name} of {} and {}", graph.ty(x), graph.ty(y));
@@ -252,9 +252,9 @@ fn line(graph: &mut Graph, name: &str, x: Var, y: Var, mode: Overlap, reverse: b
     }
     let half = m as i64 / 2;
     let pair = match mode {
-        Overlap::Valid => (0, 0),
-        Overlap::Same => (half, m as i64 - half - 1),
-        Overlap::Full => (m as i64 - 1, m as i64 - 1),
+        ConvolveMode::Valid => (0, 0),
+        ConvolveMode::Same => (half, m as i64 - half - 1),
+        ConvolveMode::Full => (m as i64 - 1, m as i64 - 1),
     };
     let (long, short) = (reshape(graph, long, &[1, 1, n])?, reshape(graph, short, &[1, 1, m])?);
     let options = Convolution { padding: [pair].into(), ..Convolution::default() };
@@ -268,14 +268,14 @@ impl Array {
     /// Convolution of two arrays of one axis; `jnp.convolve`. Integers are computed as f32.
     #[track_caller]
     #[must_use]
-    pub fn convolve(&self, other: &Array, mode: Overlap) -> Array {
-        apply(&[self, other], Loc::caller(), |graph, v| line(graph, "convolve", v[0], v[1], mode, true))
+    pub fn convolve(&self, other: &Array, mode: ConvolveMode) -> Array {
+        apply(&[self, other], Loc::caller(), |graph, v| convolve_1d(graph, "convolve", v[0], v[1], mode, true))
     }
 
     /// Sums of products of one array and another one moved along it; `jnp.correlate`. Integers are computed as f32.
     #[track_caller]
     #[must_use]
-    pub fn correlate(&self, other: &Array, mode: Overlap) -> Array {
-        apply(&[self, other], Loc::caller(), |graph, v| line(graph, "correlate", v[0], v[1], mode, false))
+    pub fn correlate(&self, other: &Array, mode: ConvolveMode) -> Array {
+        apply(&[self, other], Loc::caller(), |graph, v| convolve_1d(graph, "correlate", v[0], v[1], mode, false))
     }
 }

@@ -1,18 +1,20 @@
 //! New arrays. In a function that is being traced they are operations of that function, and take no memory of their
 //! own; elsewhere they are on the client of `Client::from_env`.
-use super::elementwise::{Meets, Operand, broadcast_shapes, cast, meet, on_operands, placed};
+use super::elementwise_broadcast::{
+    GraphOperand, Operand, apply_to_operands, broadcast_shapes, cast, cast_and_broadcast, push_elementwise,
+};
 use super::formula::{FormulaKind, evaluate};
 use super::shape::reshape;
 use crate::array::{Array, Client};
-use crate::jit::{apply, division, innermost_client};
-use pallas_graph::mesh::Constraint;
+use crate::jit::{apply, innermost_client, mesh_sharding};
+use pallas_graph::mesh::ShardingConstraint;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Iota;
 use pallas_ir::{At, DType, Diag, Dim, Elem, Loc, ScalarOp, StructuralOp};
 use std::borrow::Borrow;
 
 /// Appends coordinates along an axis, rounded if the element type does not hold them.
-pub(super) fn positions(graph: &mut Graph, shape: &[usize], axis: usize, dtype: DType) -> Result<Var, Diag> {
+pub(super) fn push_coordinates(graph: &mut Graph, shape: &[usize], axis: usize, dtype: DType) -> Result<Var, Diag> {
     // Whole numbers up to this one are exact; blocks add theirs to a first one in the type itself.
     let exact = match dtype {
         DType::Bf16 => 1 << 8,
@@ -27,8 +29,8 @@ pub(super) fn positions(graph: &mut Graph, shape: &[usize], axis: usize, dtype: 
 }
 
 /// Appends coordinates along one axis, of a type that a formula of floats takes: f32, or f64 for f64.
-fn steps(graph: &mut Graph, count: usize, dtype: DType) -> Result<Var, Diag> {
-    positions(graph, &[count], 0, if dtype == DType::F64 { DType::F64 } else { DType::F32 })
+fn float_coordinates(graph: &mut Graph, count: usize, dtype: DType) -> Result<Var, Diag> {
+    push_coordinates(graph, &[count], 0, if dtype == DType::F64 { DType::F64 } else { DType::F32 })
 }
 
 /// Numbers in nested arrays of Rust, the argument of [`array`](fn@array). They are f32, i32 or bool, so that rustc infers the type of literals.
@@ -84,14 +86,16 @@ pub fn array<T: Nested>(numbers: T) -> Array {
     let (mut all, shape) = (vec![], T::shape());
     numbers.collect(&mut all);
     let made = innermost_client().map_or_else(Client::from_env, Ok).and_then(|client| client.array(&all, &shape));
-    made.unwrap_or_else(|error| Array::bad(error, Client::cpu(), T::Number::DTYPE, &shape))
+    made.unwrap_or_else(|error| Array::new_poisoned(error, Client::cpu(), T::Number::DTYPE, &shape))
 }
 
 /// An array with `value`, converted to an element type, as every element.
 #[track_caller]
 #[must_use]
 pub fn full(shape: &[usize], value: impl Into<Operand>, dtype: DType) -> Array {
-    on_operands(&[value.into()], Loc::caller(), |graph, operands| placed(graph, 0, operands[0], dtype, shape))
+    apply_to_operands(&[value.into()], Loc::caller(), |graph, operands| {
+        cast_and_broadcast(graph, 0, operands[0], dtype, shape)
+    })
 }
 
 /// An array of zeros, or of `false`.
@@ -135,28 +139,28 @@ pub fn arange(start: impl Into<f64>, stop: impl Into<f64>, step: impl Into<f64>,
         }
         let count = count.max(0.0) as usize;
         if dtype.is_float() {
-            let at = steps(graph, count, dtype)?;
-            let numbers = evaluate(graph, FormulaKind::Any, [Meets::Var(at)], |[x], _| x * step + start)?;
+            let at = float_coordinates(graph, count, dtype)?;
+            let numbers = evaluate(graph, FormulaKind::Any, [GraphOperand::Var(at)], |[x], _| x * step + start)?;
             return cast(graph, numbers, dtype);
         }
         if [start, step].iter().any(|x| x.fract() != 0.0) {
             let message = format!("arange from {start} by {step} of {dtype}");
             return Err(Diag::new("arange", At::Op, message, "whole numbers, or a float type"));
         }
-        let at = positions(graph, &[count], 0, dtype)?;
+        let at = push_coordinates(graph, &[count], 0, dtype)?;
         // Integers wrap, so a step backwards is right for unsigned ones too.
         let number = |graph: &mut Graph, x: f64| graph.literal(pallas_ir::Literal::int(dtype, x as i64));
         let (step, start) = (number(graph, step), number(graph, start));
-        let scaled = meet(graph, ScalarOp::Mul, &[Meets::Var(at), Meets::Var(step)])?;
-        meet(graph, ScalarOp::Add, &[Meets::Var(scaled), Meets::Var(start)])
+        let scaled = push_elementwise(graph, ScalarOp::Mul, &[GraphOperand::Var(at), GraphOperand::Var(step)])?;
+        push_elementwise(graph, ScalarOp::Add, &[GraphOperand::Var(scaled), GraphOperand::Var(start)])
     })
 }
 
 /// Appends `count` numbers from `start` to `stop`, both included.
-fn spaced(graph: &mut Graph, start: f64, stop: f64, count: usize, dtype: DType) -> Result<Var, Diag> {
-    let at = steps(graph, count, dtype)?;
+fn push_linspace(graph: &mut Graph, start: f64, stop: f64, count: usize, dtype: DType) -> Result<Var, Diag> {
+    let at = float_coordinates(graph, count, dtype)?;
     let last = count.saturating_sub(1) as f64;
-    evaluate(graph, FormulaKind::Float, [Meets::Var(at)], |[i], _| {
+    evaluate(graph, FormulaKind::Float, [GraphOperand::Var(at)], |[i], _| {
         let part = i / last.max(1.0);
         let between = (part.like(1.0) - part) * start + part * stop;
         // The end itself, not what rounding leaves of it.
@@ -170,11 +174,11 @@ fn spaced(graph: &mut Graph, start: f64, stop: f64, count: usize, dtype: DType) 
 pub fn linspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, dtype: DType) -> Array {
     let (start, stop) = (start.into(), stop.into());
     apply(&[], Loc::caller(), |graph, _| {
-        let numbers = spaced(graph, start, stop, count, dtype)?;
+        let numbers = push_linspace(graph, start, stop, count, dtype)?;
         if dtype.is_float() {
             return cast(graph, numbers, dtype);
         }
-        let down = meet(graph, ScalarOp::Floor, &[Meets::Var(numbers)])?;
+        let down = push_elementwise(graph, ScalarOp::Floor, &[GraphOperand::Var(numbers)])?;
         cast(graph, down, dtype)
     })
 }
@@ -185,8 +189,8 @@ pub fn linspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, dtype
 pub fn logspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, base: f64, dtype: DType) -> Array {
     let (start, stop) = (start.into(), stop.into());
     apply(&[], Loc::caller(), |graph, _| {
-        let exponents = spaced(graph, start, stop, count, dtype)?;
-        let powers = evaluate(graph, FormulaKind::Float, [Meets::Var(exponents)], |[x], _| x.like(base).pow(x))?;
+        let exponents = push_linspace(graph, start, stop, count, dtype)?;
+        let powers = evaluate(graph, FormulaKind::Float, [GraphOperand::Var(exponents)], |[x], _| x.like(base).pow(x))?;
         cast(graph, powers, dtype)
     })
 }
@@ -202,8 +206,8 @@ pub fn geomspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, dtyp
             let message = format!("geomspace from {start} to {stop}");
             return Err(Diag::new("geomspace", At::Op, message, "two numbers of one sign, neither of them 0"));
         }
-        let exponents = spaced(graph, 0.0, (stop / start).ln(), count, dtype)?;
-        let numbers = evaluate(graph, FormulaKind::Float, [Meets::Var(exponents)], |[x], _| x.exp() * start)?;
+        let exponents = push_linspace(graph, 0.0, (stop / start).ln(), count, dtype)?;
+        let numbers = evaluate(graph, FormulaKind::Float, [GraphOperand::Var(exponents)], |[x], _| x.exp() * start)?;
         cast(graph, numbers, dtype)
     })
 }
@@ -251,7 +255,7 @@ pub fn indices(shape: &[usize], dtype: DType) -> Array {
     apply(&[], Loc::caller(), |graph, _| {
         let mut all = vec![];
         for axis in 0..shape.len() {
-            let own = positions(graph, shape, axis, dtype)?;
+            let own = push_coordinates(graph, shape, axis, dtype)?;
             all.push(reshape(graph, own, &[&[1], shape].concat())?);
         }
         super::join::concatenated(graph, &all, 0)
@@ -266,9 +270,9 @@ macro_rules! windows {
         #[must_use]
         pub fn $name(count: usize) -> Array {
             apply(&[], Loc::caller(), |graph, _| {
-                let at = steps(graph, count, DType::F32)?;
+                let at = float_coordinates(graph, count, DType::F32)?;
                 let $last = count.saturating_sub(1) as f64;
-                evaluate(graph, FormulaKind::Float, [Meets::Var(at)], |[$i], _| if count == 1 { $i + 1.0 } else { $value })
+                evaluate(graph, FormulaKind::Float, [GraphOperand::Var(at)], |[$i], _| if count == 1 { $i + 1.0 } else { $value })
             })
         }
     )*};
@@ -315,14 +319,14 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn full_like(&self, value: impl Into<Operand>) -> Array {
-        let division = division(self);
-        on_operands(&[self.into(), value.into()], Loc::caller(), |graph, operands| {
+        let division = mesh_sharding(self);
+        apply_to_operands(&[self.into(), value.into()], Loc::caller(), |graph, operands| {
             let v = operands[0].var().expect("the first operand is an array");
             let ty = graph.ty(v).clone();
-            let all = placed(graph, 1, operands[1], ty.dtype, &ty.shape)?;
+            let all = cast_and_broadcast(graph, 1, operands[1], ty.dtype, &ty.shape)?;
             // Nothing that the elements are computed from is sharded.
             match division {
-                Some(placed) => graph.push(Constraint(placed), &[all]),
+                Some(placed) => graph.push(ShardingConstraint(placed), &[all]),
                 None => Ok(all),
             }
         })

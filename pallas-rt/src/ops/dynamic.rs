@@ -1,18 +1,18 @@
 //! Windows of arrays at run-time positions.
-use super::axes::axis_of;
-use super::elementwise::{Meets, Operand, cast, meet, on_operands};
+use super::axes::canonicalize_axis;
+use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cast, push_elementwise};
 use super::shape::reshape;
 use crate::array::Array;
 use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Var};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
 
 /// Appends a position along an axis of `n` elements as an i32 scalar; a negative one counts from the end.
-fn start(graph: &mut Graph, i: usize, given: Meets, n: usize) -> Result<Var, Diag> {
+fn normalize_start(graph: &mut Graph, i: usize, given: GraphOperand, n: usize) -> Result<Var, Diag> {
     let from_end = |at: i64| if at < 0 { at + n as i64 } else { at };
     let v = match given {
-        Meets::Int(at) => return Ok(graph.literal(Literal::int(DType::I32, from_end(at).clamp(0, n as i64)))),
-        Meets::Var(v) => v,
-        Meets::Float(_) | Meets::Bool(_) => {
+        GraphOperand::Int(at) => return Ok(graph.literal(Literal::int(DType::I32, from_end(at).clamp(0, n as i64)))),
+        GraphOperand::Var(v) => v,
+        GraphOperand::Float(_) | GraphOperand::Bool(_) => {
             return Err(Diag::new(
                 "index",
                 At::Operand(i),
@@ -27,43 +27,43 @@ fn start(graph: &mut Graph, i: usize, given: Meets, n: usize) -> Result<Var, Dia
         return Err(Diag::new("index", At::Operand(i), message, "positions are scalars of integers"));
     }
     let at = cast(graph, v, DType::I32)?;
-    let is_negative = meet(graph, ScalarOp::Lt, &[Meets::Var(at), Meets::Int(0)])?;
-    let moved = meet(graph, ScalarOp::Add, &[Meets::Var(at), Meets::Int(n as i64)])?;
+    let is_negative = push_elementwise(graph, ScalarOp::Lt, &[GraphOperand::Var(at), GraphOperand::Int(0)])?;
+    let moved = push_elementwise(graph, ScalarOp::Add, &[GraphOperand::Var(at), GraphOperand::Int(n as i64)])?;
     graph.push(ScalarOp::Select, &[is_negative, moved, at])
 }
 
 /// Appends the positions `given` along all axes of `x`, which are the operands from number `first` on.
-fn starts(graph: &mut Graph, x: Var, given: &[Meets], first: usize) -> Result<Vec<Var>, Diag> {
+fn normalize_starts(graph: &mut Graph, x: Var, given: &[GraphOperand], first: usize) -> Result<Vec<Var>, Diag> {
     let shape = graph.ty(x).shape.clone();
     if given.len() != shape.len() {
         let message = format!("{} positions of a window of {}", given.len(), graph.ty(x));
         return Err(Diag::new("arity", At::Op, message, "one position for each axis"));
     }
-    given.iter().zip(&shape).enumerate().map(|(i, (&at, &n))| start(graph, first + i, at, n)).collect()
+    given.iter().zip(&shape).enumerate().map(|(i, (&at, &n))| normalize_start(graph, first + i, at, n)).collect()
 }
 
 /// Returns the number of an axis, and the positions of a window that begins at `at` along it and at 0 along the others.
-fn along(rank: usize, axis: isize, at: Meets) -> Result<(usize, Vec<Meets>), Diag> {
-    let axis = axis_of(axis, rank)?;
-    Ok((axis, (0..rank).map(|i| if i == axis { at } else { Meets::Int(0) }).collect()))
+fn starts_along_axis(rank: usize, axis: isize, at: GraphOperand) -> Result<(usize, Vec<GraphOperand>), Diag> {
+    let axis = canonicalize_axis(axis, rank)?;
+    Ok((axis, (0..rank).map(|i| if i == axis { at } else { GraphOperand::Int(0) }).collect()))
 }
 
 /// Appends the window of `x` of this size at these positions.
-fn slice(graph: &mut Graph, x: Var, at: &[Meets], size: &[usize]) -> Result<Var, Diag> {
-    let starts = starts(graph, x, at, 1)?;
+fn push_dynamic_slice(graph: &mut Graph, x: Var, at: &[GraphOperand], size: &[usize]) -> Result<Var, Diag> {
+    let starts = normalize_starts(graph, x, at, 1)?;
     graph.push(DynamicSlice { size: size.to_vec() }, &[&[x], &starts[..]].concat())
 }
 
 /// Appends `x` with the window at these positions replaced.
-fn update(graph: &mut Graph, x: Var, window: Var, at: &[Meets]) -> Result<Var, Diag> {
-    let starts = starts(graph, x, at, 2)?;
+fn push_dynamic_update(graph: &mut Graph, x: Var, window: Var, at: &[GraphOperand]) -> Result<Var, Diag> {
+    let starts = normalize_starts(graph, x, at, 2)?;
     let dtype = graph.ty(x).dtype;
     let window = cast(graph, window, dtype)?;
     graph.push(DynamicUpdateSlice, &[&[x, window], &starts[..]].concat())
 }
 
 /// Returns the variable of an operand that is an array.
-fn var(operand: Meets) -> Var {
+fn expect_var(operand: GraphOperand) -> Var {
     operand.var().expect("the operand was made of an array")
 }
 
@@ -86,7 +86,9 @@ impl Array {
     #[must_use]
     pub fn dynamic_slice<P: Into<Operand>>(&self, starts: impl IntoIterator<Item = P>, size: &[usize]) -> Array {
         let operands: Vec<Operand> = std::iter::once(self.into()).chain(starts.into_iter().map(Into::into)).collect();
-        on_operands(&operands, Loc::caller(), |graph, operands| slice(graph, var(operands[0]), &operands[1..], size))
+        apply_to_operands(&operands, Loc::caller(), |graph, operands| {
+            push_dynamic_slice(graph, expect_var(operands[0]), &operands[1..], size)
+        })
     }
 
     /// The window of `size` elements along one axis, whole along the others; `jax.lax.dynamic_slice_in_dim`. See
@@ -94,12 +96,12 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn dynamic_slice_in_dim(&self, start: impl Into<Operand>, size: usize, axis: isize) -> Array {
-        on_operands(&[self.into(), start.into()], Loc::caller(), |graph, operands| {
-            let x = var(operands[0]);
+        apply_to_operands(&[self.into(), start.into()], Loc::caller(), |graph, operands| {
+            let x = expect_var(operands[0]);
             let mut shape = graph.ty(x).shape.clone();
-            let (axis, at) = along(shape.len(), axis, operands[1])?;
+            let (axis, at) = starts_along_axis(shape.len(), axis, operands[1])?;
             shape[axis] = size;
-            slice(graph, x, &at, &shape)
+            push_dynamic_slice(graph, x, &at, &shape)
         })
     }
 
@@ -108,12 +110,12 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn dynamic_index_in_dim(&self, index: impl Into<Operand>, axis: isize) -> Array {
-        on_operands(&[self.into(), index.into()], Loc::caller(), |graph, operands| {
-            let x = var(operands[0]);
+        apply_to_operands(&[self.into(), index.into()], Loc::caller(), |graph, operands| {
+            let x = expect_var(operands[0]);
             let mut shape = graph.ty(x).shape.clone();
-            let (axis, at) = along(shape.len(), axis, operands[1])?;
+            let (axis, at) = starts_along_axis(shape.len(), axis, operands[1])?;
             shape[axis] = 1;
-            let row = slice(graph, x, &at, &shape)?;
+            let row = push_dynamic_slice(graph, x, &at, &shape)?;
             shape.remove(axis);
             reshape(graph, row, &shape)
         })
@@ -135,8 +137,8 @@ impl Array {
     pub fn dynamic_update_slice<P: Into<Operand>>(&self, window: &Array, starts: impl IntoIterator<Item = P>) -> Array {
         let arrays = [Operand::from(self), window.into()];
         let operands: Vec<Operand> = arrays.into_iter().chain(starts.into_iter().map(Into::into)).collect();
-        on_operands(&operands, Loc::caller(), |graph, operands| {
-            update(graph, var(operands[0]), var(operands[1]), &operands[2..])
+        apply_to_operands(&operands, Loc::caller(), |graph, operands| {
+            push_dynamic_update(graph, expect_var(operands[0]), expect_var(operands[1]), &operands[2..])
         })
     }
 
@@ -145,10 +147,10 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn dynamic_update_slice_in_dim(&self, window: &Array, start: impl Into<Operand>, axis: isize) -> Array {
-        on_operands(&[self.into(), window.into(), start.into()], Loc::caller(), |graph, operands| {
-            let x = var(operands[0]);
-            let (_, at) = along(graph.ty(x).shape.len(), axis, operands[2])?;
-            update(graph, x, var(operands[1]), &at)
+        apply_to_operands(&[self.into(), window.into(), start.into()], Loc::caller(), |graph, operands| {
+            let x = expect_var(operands[0]);
+            let (_, at) = starts_along_axis(graph.ty(x).shape.len(), axis, operands[2])?;
+            push_dynamic_update(graph, x, expect_var(operands[1]), &at)
         })
     }
 
@@ -157,9 +159,9 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn dynamic_update_index_in_dim(&self, elements: &Array, index: impl Into<Operand>, axis: isize) -> Array {
-        on_operands(&[self.into(), elements.into(), index.into()], Loc::caller(), |graph, operands| {
-            let (x, elements) = (var(operands[0]), var(operands[1]));
-            let (axis, at) = along(graph.ty(x).shape.len(), axis, operands[2])?;
+        apply_to_operands(&[self.into(), elements.into(), index.into()], Loc::caller(), |graph, operands| {
+            let (x, elements) = (expect_var(operands[0]), expect_var(operands[1]));
+            let (axis, at) = starts_along_axis(graph.ty(x).shape.len(), axis, operands[2])?;
             let mut shape = graph.ty(elements).shape.clone();
             if axis > shape.len() {
                 let message = format!("elements {} of {} along axis {axis}", graph.ty(elements), graph.ty(x));
@@ -167,7 +169,7 @@ impl Array {
             }
             shape.insert(axis, 1);
             let window = reshape(graph, elements, &shape)?;
-            update(graph, x, window, &at)
+            push_dynamic_update(graph, x, window, &at)
         })
     }
 }

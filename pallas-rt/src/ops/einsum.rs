@@ -1,8 +1,8 @@
 //! Sums of products named by letters.
-use super::contract::contract;
-use super::elementwise::{Meets, meet};
-use super::reduce::total;
+use super::elementwise_broadcast::{GraphOperand, push_elementwise};
+use super::reduce::reduce_widened;
 use super::shape::{reshape, transpose};
+use super::tensordot::contract;
 use super::triangle::diagonal;
 use crate::array::Array;
 use crate::jit::apply;
@@ -11,10 +11,10 @@ use pallas_ir::{At, Diag, Loc, ScalarOp};
 use std::borrow::Borrow;
 
 /// Largest number of arrays for which every order of their products is tried; JAX's number is 4.
-const EXHAUSTIVE: usize = 5;
+const MAX_EXHAUSTIVE_ARRAYS: usize = 5;
 
 /// A value and the letters of its axes.
-struct Labelled {
+struct LabelledOperand {
     value: Var,
     letters: Vec<char>,
 }
@@ -46,43 +46,43 @@ pub fn einsum<A: Borrow<Array>>(subscripts: &str, arrays: &[A]) -> Array {
     let arrays: Vec<&Array> = arrays.iter().map(Borrow::borrow).collect();
     apply(&arrays, Loc::caller(), |graph, vars| {
         let shapes: Vec<Vec<usize>> = vars.iter().map(|&v| graph.ty(v).shape.clone()).collect();
-        let form = Form::parse(subscripts, &shapes)?;
+        let form = Subscripts::parse(subscripts, &shapes)?;
         let mut operands = vec![];
         for (letters, &value) in form.terms.iter().zip(vars) {
-            let x = diagonals(graph, Labelled { value, letters: letters.clone() })?;
+            let x = take_diagonals(graph, LabelledOperand { value, letters: letters.clone() })?;
             operands.push(form.without_singletons(graph, x)?);
         }
         evaluate(graph, operands, &form)
     })
 }
 
-fn wrong(i: usize, message: String, help: &str) -> Diag {
+fn einsum_diag(i: usize, message: String, help: &str) -> Diag {
     Diag::new("einsum", At::Operand(i), message, help)
 }
 
 /// The letters of each operand and of the result, and the extent of each letter.
-struct Form {
+struct Subscripts {
     terms: Vec<Vec<char>>,
     result: Vec<char>,
     extents: Vec<(char, usize)>,
 }
 
 /// Returns the letter of an axis of `...`, by its distance from the last one: a character that users do not write.
-fn of_ellipsis(distance: usize) -> char {
+fn ellipsis_letter(distance: usize) -> char {
     char::from_u32(0xe000 + distance as u32).expect("a character for private use")
 }
 
 /// Returns the letters of a term, in which `...` stands for `axes` axes; `None` if it has other dots.
-fn spelled(term: &str, axes: usize) -> Option<Vec<char>> {
+fn term_letters(term: &str, axes: usize) -> Option<Vec<char>> {
     let (before, after) = term.split_once("...").unwrap_or((term, ""));
     let hidden = if before.len() == term.len() { 0 } else { axes };
-    let letters = before.chars().chain((0..hidden).rev().map(of_ellipsis)).chain(after.chars());
+    let letters = before.chars().chain((0..hidden).rev().map(ellipsis_letter)).chain(after.chars());
     (!before.contains('.') && !after.contains('.')).then(|| letters.collect())
 }
 
-impl Form {
+impl Subscripts {
     /// Parses subscripts for arrays of these shapes.
-    fn parse(subscripts: &str, shapes: &[Vec<usize>]) -> Result<Form, Diag> {
+    fn parse(subscripts: &str, shapes: &[Vec<usize>]) -> Result<Subscripts, Diag> {
         let text: String = subscripts.chars().filter(|c| !c.is_whitespace()).collect();
         let (left, right) = match text.split_once("->") {
             Some((left, right)) => (left, Some(right)),
@@ -91,45 +91,45 @@ impl Form {
         let other = |text: &str| text.chars().find(|c| !c.is_alphabetic() && !",.".contains(*c));
         if let Some(other) = other(left).or_else(|| right.and_then(other)) {
             let message = format!("`{other}` in the subscripts \"{subscripts}\"");
-            return Err(wrong(0, message, "letters, commas, `...` and one arrow"));
+            return Err(einsum_diag(0, message, "letters, commas, `...` and one arrow"));
         }
         let texts: Vec<&str> = left.split(',').collect();
         if texts.len() != shapes.len() || shapes.is_empty() {
             let message = format!("subscripts \"{subscripts}\" of {} arrays", shapes.len());
-            return Err(wrong(0, message, "one group of letters for each array"));
+            return Err(einsum_diag(0, message, "one group of letters for each array"));
         }
         let (mut terms, mut widest) = (vec![], 0);
         for (i, (term, shape)) in texts.iter().zip(shapes).enumerate() {
             let hidden = shape.len().saturating_sub(term.chars().filter(|&c| c != '.').count());
-            let Some(letters) = spelled(term, hidden) else {
-                return Err(wrong(i, format!("dots in the subscripts \"{term}\""), "`...` once for each array"));
+            let Some(letters) = term_letters(term, hidden) else {
+                return Err(einsum_diag(i, format!("dots in the subscripts \"{term}\""), "`...` once for each array"));
             };
             if letters.len() != shape.len() {
                 let message = format!("subscripts \"{term}\" of an array of {} axes", shape.len());
-                return Err(wrong(i, message, "one letter for each axis; `...` stands for those that have none"));
+                return Err(einsum_diag(i, message, "one letter for each axis; `...` stands for those that have none"));
             }
             widest = widest.max(if term.contains('.') { hidden } else { 0 });
             terms.push(letters);
         }
         let extents = extents(&terms, shapes)?;
         let result = match right {
-            Some(right) => spelled(right, widest)
-                .ok_or_else(|| wrong(0, format!("dots in the result \"{right}\""), "`...` once"))?,
+            Some(right) => term_letters(right, widest)
+                .ok_or_else(|| einsum_diag(0, format!("dots in the result \"{right}\""), "`...` once"))?,
             None => {
                 let count = |letter: char| terms.iter().flatten().filter(|&&c| c == letter).count();
                 let is_once = |&c: &char| c.is_alphabetic() && count(c) == 1;
                 let mut once: Vec<char> = extents.iter().map(|(c, _)| *c).filter(is_once).collect();
                 once.sort_unstable();
-                (0..widest).rev().map(of_ellipsis).chain(once).collect()
+                (0..widest).rev().map(ellipsis_letter).chain(once).collect()
             }
         };
         for (k, letter) in result.iter().enumerate() {
             if result[..k].contains(letter) || !extents.iter().any(|(known, _)| known == letter) {
                 let message = format!("`{letter}` of the result of \"{subscripts}\"");
-                return Err(wrong(0, message, "each letter once, from an array"));
+                return Err(einsum_diag(0, message, "each letter once, from an array"));
             }
         }
-        Ok(Form { terms, result, extents })
+        Ok(Subscripts { terms, result, extents })
     }
 
     fn extent(&self, letter: char) -> usize {
@@ -137,7 +137,7 @@ impl Form {
     }
 
     /// Returns the operand without axes of one element whose letter has more elsewhere: these broadcast.
-    fn without_singletons(&self, graph: &mut Graph, x: Labelled) -> Result<Labelled, Diag> {
+    fn without_singletons(&self, graph: &mut Graph, x: LabelledOperand) -> Result<LabelledOperand, Diag> {
         let shape = graph.ty(x.value).shape.clone();
         let stays = |i: &usize| shape[*i] == self.extent(x.letters[*i]);
         let kept: Vec<usize> = (0..shape.len()).filter(stays).collect();
@@ -145,11 +145,11 @@ impl Form {
             return Ok(x);
         }
         let value = reshape(graph, x.value, &kept.iter().map(|&i| shape[i]).collect::<Vec<_>>())?;
-        Ok(Labelled { value, letters: kept.iter().map(|&i| x.letters[i]).collect() })
+        Ok(LabelledOperand { value, letters: kept.iter().map(|&i| x.letters[i]).collect() })
     }
 
     /// Returns the number of products of elements in the cheapest order, and the indices of its first pair.
-    fn cheapest(&self, terms: &[Vec<char>]) -> (f64, [usize; 2]) {
+    fn cheapest_order(&self, terms: &[Vec<char>]) -> (f64, [usize; 2]) {
         let mut best = (f64::INFINITY, [0, 1]);
         for j in 1..terms.len() {
             for i in 0..j {
@@ -158,10 +158,10 @@ impl Form {
                 let mut all = first.clone();
                 all.extend(second.iter().filter(|c| !first.contains(c)));
                 let mut cost: f64 = all.iter().map(|&c| self.extent(c) as f64).product();
-                if (3..=EXHAUSTIVE).contains(&terms.len()) {
+                if (3..=MAX_EXHAUSTIVE_ARRAYS).contains(&terms.len()) {
                     all.retain(|c| self.result.contains(c) || rest.iter().any(|term| term.contains(c)));
                     rest.insert(i, all);
-                    cost += self.cheapest(&rest).0;
+                    cost += self.cheapest_order(&rest).0;
                 }
                 // Of equal orders the one from left to right.
                 if cost < best.0 {
@@ -191,7 +191,7 @@ fn extents(terms: &[Vec<char>], shapes: &[Vec<usize>]) -> Result<Vec<(char, usiz
                 let name = if letter.is_alphabetic() { letter.to_string() } else { "...".into() };
                 let message = format!("`{name}` names axes of {} and {n} elements", own.unwrap_or(*known));
                 let help = if own.is_some() { "equal extents on a diagonal" } else { "equal extents, or 1" };
-                return Err(wrong(i, message, help));
+                return Err(einsum_diag(i, message, help));
             }
             if *known == 1 {
                 *known = n;
@@ -202,7 +202,7 @@ fn extents(terms: &[Vec<char>], shapes: &[Vec<usize>]) -> Result<Vec<(char, usiz
 }
 
 /// Appends the diagonals of axes that have the same letter.
-fn diagonals(graph: &mut Graph, mut x: Labelled) -> Result<Labelled, Diag> {
+fn take_diagonals(graph: &mut Graph, mut x: LabelledOperand) -> Result<LabelledOperand, Diag> {
     let twice = |letters: &[char]| {
         (0..letters.len()).find_map(|j| letters[..j].iter().position(|&c| c == letters[j]).map(|i| (i, j)))
     };
@@ -216,16 +216,16 @@ fn diagonals(graph: &mut Graph, mut x: Labelled) -> Result<Labelled, Diag> {
 }
 
 /// Appends the products of operands, two at a time; sums over a letter as soon as nothing needs it.
-fn evaluate(graph: &mut Graph, mut operands: Vec<Labelled>, form: &Form) -> Result<Var, Diag> {
+fn evaluate(graph: &mut Graph, mut operands: Vec<LabelledOperand>, form: &Subscripts) -> Result<Var, Diag> {
     while operands.len() > 1 {
         let terms: Vec<Vec<char>> = operands.iter().map(|x| x.letters.clone()).collect();
-        let [i, j] = if terms.len() == 2 { [0, 1] } else { form.cheapest(&terms).1 };
+        let [i, j] = if terms.len() == 2 { [0, 1] } else { form.cheapest_order(&terms).1 };
         let (b, a) = (operands.remove(j), operands.remove(i));
         let later: Vec<char> =
             operands.iter().flat_map(|x| x.letters.clone()).chain(form.result.iter().copied()).collect();
         operands.insert(i, multiplied(graph, a, b, &later)?);
     }
-    let mut done = summed(graph, operands.remove(0), |letter| form.result.contains(&letter))?;
+    let mut done = sum_unneeded(graph, operands.remove(0), |letter| form.result.contains(&letter))?;
     let place = |letter: &char| done.letters.iter().position(|c| c == letter).expect("a letter of the result");
     let axes: Vec<usize> = form.result.iter().map(place).collect();
     if !axes.is_sorted() {
@@ -235,21 +235,30 @@ fn evaluate(graph: &mut Graph, mut operands: Vec<Labelled>, form: &Form) -> Resu
 }
 
 /// Appends the sum over axes whose letters nothing needs.
-fn summed(graph: &mut Graph, x: Labelled, is_needed: impl Fn(char) -> bool) -> Result<Labelled, Diag> {
+fn sum_unneeded(
+    graph: &mut Graph,
+    x: LabelledOperand,
+    is_needed: impl Fn(char) -> bool,
+) -> Result<LabelledOperand, Diag> {
     let axes: Vec<isize> = (0..x.letters.len()).filter(|&i| !is_needed(x.letters[i])).map(|i| i as isize).collect();
     if axes.is_empty() {
         return Ok(x);
     }
     let dtype = graph.ty(x.value).dtype;
-    let sum = total(graph, ScalarOp::Add, x.value, &axes[..].into())?;
-    let value = super::elementwise::cast(graph, sum, dtype)?;
-    Ok(Labelled { value, letters: x.letters.into_iter().filter(|&c| is_needed(c)).collect() })
+    let sum = reduce_widened(graph, ScalarOp::Add, x.value, &axes[..].into())?;
+    let value = super::elementwise_broadcast::cast(graph, sum, dtype)?;
+    Ok(LabelledOperand { value, letters: x.letters.into_iter().filter(|&c| is_needed(c)).collect() })
 }
 
 /// Appends the product of two operands, summed over letters that are not among `later`.
-fn multiplied(graph: &mut Graph, a: Labelled, b: Labelled, later: &[char]) -> Result<Labelled, Diag> {
-    let a = summed(graph, a, |c| later.contains(&c) || b.letters.contains(&c))?;
-    let b = summed(graph, b, |c| later.contains(&c) || a.letters.contains(&c))?;
+fn multiplied(
+    graph: &mut Graph,
+    a: LabelledOperand,
+    b: LabelledOperand,
+    later: &[char],
+) -> Result<LabelledOperand, Diag> {
+    let a = sum_unneeded(graph, a, |c| later.contains(&c) || b.letters.contains(&c))?;
+    let b = sum_unneeded(graph, b, |c| later.contains(&c) || a.letters.contains(&c))?;
     let (mut batch, mut pairs, mut letters) = (vec![], vec![], vec![]);
     for (i, letter) in a.letters.iter().enumerate() {
         match b.letters.iter().position(|c| c == letter) {
@@ -261,13 +270,13 @@ fn multiplied(graph: &mut Graph, a: Labelled, b: Labelled, later: &[char]) -> Re
             None => {}
         }
     }
-    let own = |x: &Labelled, other: &Labelled| {
+    let own = |x: &LabelledOperand, other: &LabelledOperand| {
         x.letters.iter().copied().filter(|c| !other.letters.contains(c)).collect::<Vec<_>>()
     };
     letters.extend(own(&a, &b));
     letters.extend(own(&b, &a));
     if !pairs.is_empty() {
-        return Ok(Labelled { value: contract(graph, a.value, b.value, batch, pairs)?, letters });
+        return Ok(LabelledOperand { value: contract(graph, a.value, b.value, batch, pairs)?, letters });
     }
     // Nothing is summed: an elementwise product.
     let mut factors = vec![];
@@ -276,7 +285,7 @@ fn multiplied(graph: &mut Graph, a: Labelled, b: Labelled, later: &[char]) -> Re
         let value = if order.is_sorted() { x.value } else { transpose(graph, x.value, order)? };
         let extent = |c: &char| x.letters.iter().position(|own| own == c).map_or(1, |i| graph.ty(x.value).shape[i]);
         let shape: Vec<usize> = letters.iter().map(extent).collect();
-        factors.push(Meets::Var(super::shape::reshape(graph, value, &shape)?));
+        factors.push(GraphOperand::Var(super::shape::reshape(graph, value, &shape)?));
     }
-    Ok(Labelled { value: meet(graph, ScalarOp::Mul, &factors)?, letters })
+    Ok(LabelledOperand { value: push_elementwise(graph, ScalarOp::Mul, &factors)?, letters })
 }

@@ -1,12 +1,12 @@
 //! The inverse of the error function.
-use super::elementwise::Meets;
+use super::elementwise_broadcast::GraphOperand;
 use super::formula::{FormulaKind, evaluate};
 use pallas_graph::{Graph, Var};
 use pallas_ir::{DType, Diag, E};
 
 /// A polynomial for `w` below `end`: coefficients from the highest power, of `w - middle` in the first piece, of
 /// `√w - middle` in the others.
-struct Piece {
+struct PolynomialPiece {
     end: f64,
     middle: f64,
     coefficients: &'static [f64],
@@ -15,8 +15,8 @@ struct Piece {
 /// Appends `erf⁻¹(x) = x·p(w)` with `w = -ln(1 - x²)` of f32 or f64, by polynomials for pieces of `w` (M. Giles,
 /// "Approximating the erfinv function", GPU Computing Gems 2, 2011), as XLA does, to the bit.
 pub(crate) fn erf_inv(graph: &mut Graph, x: Var) -> Result<Var, Diag> {
-    evaluate(graph, FormulaKind::Any, [Meets::Var(x)], |[x], dtype| {
-        let pieces: &[Piece] = if dtype == DType::F64 { &DOUBLE } else { &SINGLE };
+    evaluate(graph, FormulaKind::Any, [GraphOperand::Var(x)], |[x], dtype| {
+        let pieces: &[PolynomialPiece] = if dtype == DType::F64 { &F64_PIECES } else { &F32_PIECES };
         let w = -(x * -x).log1p();
         let root = w.sqrt();
         // From the last piece to the first, each where w is below its end.
@@ -32,8 +32,8 @@ pub(crate) fn erf_inv(graph: &mut Graph, x: Var) -> Result<Var, Diag> {
     })
 }
 
-const SINGLE: [Piece; 2] = [
-    Piece {
+const F32_PIECES: [PolynomialPiece; 2] = [
+    PolynomialPiece {
         end: 5.0,
         middle: 2.5,
         coefficients: &[
@@ -48,7 +48,7 @@ const SINGLE: [Piece; 2] = [
             1.50140941,
         ],
     },
-    Piece {
+    PolynomialPiece {
         end: f64::INFINITY,
         middle: 3.0,
         coefficients: &[
@@ -65,8 +65,8 @@ const SINGLE: [Piece; 2] = [
     },
 ];
 
-const DOUBLE: [Piece; 3] = [
-    Piece {
+const F64_PIECES: [PolynomialPiece; 3] = [
+    PolynomialPiece {
         end: 6.25,
         middle: 3.125,
         coefficients: &[
@@ -95,7 +95,7 @@ const DOUBLE: [Piece; 3] = [
             1.6536545626831027,
         ],
     },
-    Piece {
+    PolynomialPiece {
         end: 16.0,
         middle: 3.25,
         coefficients: &[
@@ -120,7 +120,7 @@ const DOUBLE: [Piece; 3] = [
             3.0838856104922208,
         ],
     },
-    Piece {
+    PolynomialPiece {
         end: f64::INFINITY,
         middle: 5.0,
         coefficients: &[

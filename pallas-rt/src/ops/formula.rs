@@ -1,5 +1,7 @@
 //! Elementwise functions that are formulas of operations.
-use super::elementwise::{Meets, Operand, common_shape, common_type, on_operands, placed};
+use super::elementwise_broadcast::{
+    GraphOperand, Operand, apply_to_operands, cast_and_broadcast, common_shape, common_type,
+};
 use crate::array::Array;
 use pallas_graph::{Graph, Var};
 use pallas_ir::emit::Id;
@@ -24,8 +26,8 @@ pub(super) fn formula<const N: usize>(
     at: Loc,
     f: impl for<'g> Fn([E<'g>; N], DType) -> E<'g>,
 ) -> Array {
-    on_operands(&operands, at, |graph, operands| {
-        let operands: [Meets; N] = std::array::from_fn(|i| operands[i]);
+    apply_to_operands(&operands, at, |graph, operands| {
+        let operands: [GraphOperand; N] = std::array::from_fn(|i| operands[i]);
         evaluate(graph, kind, operands, f)
     })
 }
@@ -34,7 +36,7 @@ pub(super) fn formula<const N: usize>(
 pub(super) fn evaluate<const N: usize>(
     graph: &mut Graph,
     kind: FormulaKind,
-    operands: [Meets; N],
+    operands: [GraphOperand; N],
     f: impl for<'g> Fn([E<'g>; N], DType) -> E<'g>,
 ) -> Result<Var, Diag> {
     let dtype = match (kind, common_type(graph, &operands)) {
@@ -45,7 +47,7 @@ pub(super) fn evaluate<const N: usize>(
     let shape = common_shape(graph, &operands)?;
     let mut vars = [Var(0); N];
     for (i, &operand) in operands.iter().enumerate() {
-        vars[i] = placed(graph, i, operand, dtype, &shape)?;
+        vars[i] = cast_and_broadcast(graph, i, operand, dtype, &shape)?;
     }
     let cell = RefCell::new(std::mem::take(graph));
     let result = f(vars.map(|v| E { to: &cell, id: Id(v.0) }), dtype).id;

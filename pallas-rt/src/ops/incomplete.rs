@@ -2,8 +2,8 @@
 //!
 //! Sums of series and continued fractions, as in XLA and Cephes: each element goes on until it has converged, and keeps
 //! its sum from there on, so no element depends on another.
-use super::promote::promote_types;
-use super::special::Binary;
+use super::dtype_promotion::promote_types;
+use super::special::CompiledBinary;
 use super::{broadcast_arrays, select};
 use crate::array::Array;
 use crate::jit::while_loop;
@@ -13,10 +13,10 @@ use pallas_ir::DType;
 use std::sync::LazyLock;
 
 /// A compiled function of three arrays.
-type Ternary = Box<dyn Fn(&Array, &Array, &Array) -> Result<Array> + Send + Sync>;
+type CompiledTernary = Box<dyn Fn(&Array, &Array, &Array) -> Result<Array> + Send + Sync>;
 
 /// Maximum number of terms of a continued fraction of the gamma function.
-const MOST_TERMS: f64 = 2000.0;
+const MAX_FRACTION_TERMS: f64 = 2000.0;
 
 impl Array {
     /// Regularized lower incomplete gamma function of the array's order at x; `jax.scipy.special.gammainc(self, x)`.
@@ -33,14 +33,14 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn gammainc(&self, x: &Array) -> Array {
-        of_pair(&LOWER, self, x)
+        call_with_pair(&LOWER_GAMMA, self, x)
     }
 
     /// One minus [`gammainc`](Array::gammainc), precise where that is close to 1; `jax.scipy.special.gammaincc(self, x)`.
     #[track_caller]
     #[must_use]
     pub fn gammaincc(&self, x: &Array) -> Array {
-        of_pair(&UPPER, self, x)
+        call_with_pair(&UPPER_GAMMA, self, x)
     }
 
     /// Regularized incomplete beta function of the parameters `self` and `b` at x; `jax.scipy.special.betainc(self, b, x)`.
@@ -58,74 +58,74 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn betainc(&self, b: &Array, x: &Array) -> Array {
-        let [a, b, x] = &meet([self, b, x])[..] else { unreachable!("three arrays") };
-        called(BETA(&wide(a), &wide(b), &wide(x)), x)
+        let [a, b, x] = &promote_and_broadcast([self, b, x])[..] else { unreachable!("three arrays") };
+        cast_or_poisoned(INCOMPLETE_BETA(&widen_floats(a), &widen_floats(b), &widen_floats(x)), x)
     }
 }
 
 /// The derivative of a number of the gamma distribution by the distribution's parameter, where the number's quantile
 /// stays the same; `jax.lax.random_gamma_grad`.
 pub(crate) fn random_gamma_grad(a: &Array, sample: &Array) -> Array {
-    of_pair(&SAMPLE, a, sample)
+    call_with_pair(&SAMPLE_DERIVATIVE, a, sample)
 }
 
 /// Returns the arrays in one shape and floating-point type.
-fn meet<const N: usize>(all: [&Array; N]) -> Vec<Array> {
+fn promote_and_broadcast<const N: usize>(all: [&Array; N]) -> Vec<Array> {
     let dtype = all.iter().map(|x| x.dtype()).reduce(promote_types).unwrap_or(DType::F32);
     let dtype = if dtype.is_float() { dtype } else { DType::F32 };
     broadcast_arrays(&all).iter().map(|x| x.cast(dtype)).collect()
 }
 
 /// Casts 16-bit floats to f32.
-fn wide(x: &Array) -> Array {
+fn widen_floats(x: &Array) -> Array {
     x.cast(x.dtype().accumulator())
 }
 
 /// Returns the result in the type of `like`, or an array that holds the error.
-fn called(made: Result<Array>, like: &Array) -> Array {
-    let bad = |error| Array::bad(error, like.client().clone(), like.dtype(), like.shape());
+fn cast_or_poisoned(made: Result<Array>, like: &Array) -> Array {
+    let bad = |error| Array::new_poisoned(error, like.client().clone(), like.dtype(), like.shape());
     made.map_or_else(bad, |x| x.cast(like.dtype()))
 }
 
 /// Calls a compiled function of two arrays, which get one shape and type first.
-fn of_pair(f: &Binary, a: &Array, x: &Array) -> Array {
-    let [a, x] = &meet([a, x])[..] else { unreachable!("two arrays") };
-    called(f(&wide(a), &wide(x)), x)
+fn call_with_pair(f: &CompiledBinary, a: &Array, x: &Array) -> Array {
+    let [a, x] = &promote_and_broadcast([a, x])[..] else { unreachable!("two arrays") };
+    cast_or_poisoned(f(&widen_floats(a), &widen_floats(x)), x)
 }
 
 /// The density at `x` of the gamma distribution with the parameter `a`.
-fn density(a: &Array, x: &Array) -> Array {
+fn gamma_density(a: &Array, x: &Array) -> Array {
     ((a - 1.0) * x.log() - x - a.lgamma()).exp()
 }
 
 /// Computes [`Array::gammainc`].
-static LOWER: LazyLock<Binary> = LazyLock::new(|| {
-    jit(custom_jvp(lower, |(a, x): &(Array, Array), (da, dx): &(Array, Array)| {
-        Ok::<_, crate::Error>((a.gammainc(x), BY_ORDER(a, x)? * da + density(a, x) * dx))
+static LOWER_GAMMA: LazyLock<CompiledBinary> = LazyLock::new(|| {
+    jit(custom_jvp(lower_gamma, |(a, x): &(Array, Array), (da, dx): &(Array, Array)| {
+        Ok::<_, crate::Error>((a.gammainc(x), GAMMA_ORDER_DERIVATIVE(a, x)? * da + gamma_density(a, x) * dx))
     }))
     .into_fn()
 });
 /// Computes [`Array::gammaincc`].
-static UPPER: LazyLock<Binary> = LazyLock::new(|| {
-    jit(custom_jvp(upper, |(a, x): &(Array, Array), (da, dx): &(Array, Array)| {
-        Ok::<_, crate::Error>((a.gammaincc(x), -(BY_ORDER(a, x)? * da + density(a, x) * dx)))
+static UPPER_GAMMA: LazyLock<CompiledBinary> = LazyLock::new(|| {
+    jit(custom_jvp(upper_gamma, |(a, x): &(Array, Array), (da, dx): &(Array, Array)| {
+        Ok::<_, crate::Error>((a.gammaincc(x), -(GAMMA_ORDER_DERIVATIVE(a, x)? * da + gamma_density(a, x) * dx)))
     }))
     .into_fn()
 });
 /// Computes the derivative of [`Array::gammainc`] by its order.
-static BY_ORDER: LazyLock<Binary> =
-    LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, SumMode::Derivative)).into_fn());
+static GAMMA_ORDER_DERIVATIVE: LazyLock<CompiledBinary> =
+    LazyLock::new(|| jit(|a: &Array, x: &Array| gamma_derivative(a, x, SumMode::Derivative)).into_fn());
 /// Computes [`random_gamma_grad`].
-static SAMPLE: LazyLock<Binary> =
-    LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, SumMode::OfSample)).into_fn());
+static SAMPLE_DERIVATIVE: LazyLock<CompiledBinary> =
+    LazyLock::new(|| jit(|a: &Array, x: &Array| gamma_derivative(a, x, SumMode::SampleDerivative)).into_fn());
 /// Computes [`Array::betainc`].
-static BETA: LazyLock<Ternary> = LazyLock::new(|| {
+static INCOMPLETE_BETA: LazyLock<CompiledTernary> = LazyLock::new(|| {
     jit(|a: &Array, b: &Array, x: &Array| {
         // The rule captures the parameters, so a derivative by them is refused.
         let (a, b) = (a.clone(), b.clone());
         let (a_, b_) = (a.clone(), b.clone());
         custom_jvp(
-            move |x: &Array| beta(&a, &b, x),
+            move |x: &Array| incomplete_beta(&a, &b, x),
             move |(x,): &(Array,), (dx,): &(Array,)| {
                 let slope = (&b_ - 1.0) * (-x).log1p() + (&a_ - 1.0) * x.log() - a_.betaln(&b_);
                 (a_.betainc(&b_, x), slope.exp() * dx)
@@ -142,11 +142,11 @@ enum SumMode {
     /// The derivative by the order.
     Derivative,
     /// The derivative of a sample by the order; see [`random_gamma_grad`].
-    OfSample,
+    SampleDerivative,
 }
 
 /// Returns the distance from 1 to the next larger number, the smallest normal number, and the largest number of a type.
-fn limits(dtype: DType) -> [f64; 3] {
+fn float_limits(dtype: DType) -> [f64; 3] {
     match dtype {
         DType::F64 => [f64::EPSILON, f64::MIN_POSITIVE, f64::MAX],
         _ => [f32::EPSILON.into(), f32::MIN_POSITIVE.into(), f32::MAX.into()],
@@ -158,25 +158,25 @@ fn not(x: &Array) -> Array {
 }
 
 /// Returns the arrays `next` where the condition holds, and `before` elsewhere.
-fn kept(condition: &Array, next: &[Array], before: &[Array]) -> Vec<Array> {
+fn select_each(condition: &Array, next: &[Array], before: &[Array]) -> Vec<Array> {
     next.iter().zip(before).map(|(x, y)| select(condition, x, y)).collect()
 }
 
 /// Returns `x^a e^-x / Γ(a)`, and true where it underflows.
-fn factor(a: &Array, x: &Array) -> (Array, Array) {
+fn gamma_prefactor(a: &Array, x: &Array) -> (Array, Array) {
     let log = a * x.log() - x - a.lgamma();
-    (log.exp(), log.lt(-limits(x.dtype())[2].ln()))
+    (log.exp(), log.lt(-float_limits(x.dtype())[2].ln()))
 }
 
 /// Computes the lower function: by its series where that converges fast, else from the fraction of the upper function.
-fn lower(a: &Array, x: &Array) -> Result<Array> {
+fn lower_gamma(a: &Array, x: &Array) -> Result<Array> {
     let infinity = f64::INFINITY;
     let by_fraction = x.ge(1.0) & x.gt(a);
-    let (ax, underflows) = factor(a, x);
-    let wrong = outside(a, x);
+    let (ax, underflows) = gamma_prefactor(a, x);
+    let wrong = is_outside_domain(a, x);
     let enabled = not(&(x.eq(0.0) | &wrong | underflows | x.eq(infinity) | a.eq(infinity)));
-    let rest = fraction(&ax, x, a, &(&enabled & &by_fraction), SumMode::Value)?;
-    let sum = series(&ax, x, a, &(&enabled & not(&by_fraction)), SumMode::Value)?;
+    let rest = upper_fraction(&ax, x, a, &(&enabled & &by_fraction), SumMode::Value)?;
+    let sum = lower_series(&ax, x, a, &(&enabled & not(&by_fraction)), SumMode::Value)?;
     let mut y = select(&by_fraction, 1.0 - rest, sum);
     for (is, value) in [(a.eq(infinity), 0.0), (x.eq(0.0), 0.0), (x.eq(infinity), 1.0), (wrong, f64::NAN)] {
         y = select(&is, value, y);
@@ -185,14 +185,14 @@ fn lower(a: &Array, x: &Array) -> Result<Array> {
 }
 
 /// Computes the upper function: by its fraction where that converges fast, else from the series of the lower function.
-fn upper(a: &Array, x: &Array) -> Result<Array> {
+fn upper_gamma(a: &Array, x: &Array) -> Result<Array> {
     let infinity = f64::INFINITY;
     let by_series = x.lt(1.0) | x.lt(a);
-    let (ax, underflows) = factor(a, x);
-    let wrong = outside(a, x);
+    let (ax, underflows) = gamma_prefactor(a, x);
+    let wrong = is_outside_domain(a, x);
     let enabled = not(&(&wrong | underflows | x.eq(infinity) | a.eq(0.0) | a.eq(infinity)));
-    let sum = series(&ax, x, a, &(&enabled & &by_series), SumMode::Value)?;
-    let rest = fraction(&ax, x, a, &(&enabled & not(&by_series)), SumMode::Value)?;
+    let sum = lower_series(&ax, x, a, &(&enabled & &by_series), SumMode::Value)?;
+    let rest = upper_fraction(&ax, x, a, &(&enabled & not(&by_series)), SumMode::Value)?;
     let mut y = select(&by_series, 1.0 - sum, rest);
     for (is, value) in [(a.eq(infinity), 1.0), (x.eq(infinity) | a.eq(0.0), 0.0), (wrong, f64::NAN)] {
         y = select(&is, value, y);
@@ -201,27 +201,27 @@ fn upper(a: &Array, x: &Array) -> Result<Array> {
 }
 
 /// Returns true where the lower and the upper function have no value.
-fn outside(a: &Array, x: &Array) -> Array {
+fn is_outside_domain(a: &Array, x: &Array) -> Array {
     let infinity = f64::INFINITY;
     let corners = a.eq(0.0) & x.eq(0.0) | a.eq(infinity) & x.eq(infinity);
     x.lt(0.0) | a.lt(0.0) | corners | a.is_nan() | x.is_nan()
 }
 
 /// Computes the derivative of the lower function by its order, or that of a sample, as `mode` says.
-fn derived(a: &Array, x: &Array, mode: SumMode) -> Result<Array> {
+fn gamma_derivative(a: &Array, x: &Array, mode: SumMode) -> Result<Array> {
     let by_fraction = x.gt(1.0) & x.gt(a);
-    let (ax, underflows) = factor(a, x);
+    let (ax, underflows) = gamma_prefactor(a, x);
     let wrong = x.lt(0.0) | a.le(0.0) | a.is_nan() | x.is_nan();
     let enabled = not(&(x.eq(0.0) | &wrong | underflows));
-    let rest = fraction(&ax, x, a, &(&enabled & &by_fraction), mode)?;
-    let sum = series(&ax, x, a, &(&enabled & not(&by_fraction)), mode)?;
+    let rest = upper_fraction(&ax, x, a, &(&enabled & &by_fraction), mode)?;
+    let sum = lower_series(&ax, x, a, &(&enabled & not(&by_fraction)), mode)?;
     let y = select(&x.eq(0.0), 0.0, select(&by_fraction, -rest, sum));
     Ok(select(&wrong, f64::NAN, y))
 }
 
-/// Sums the power series of the lower function, for elements where `enabled` is true; `ax` is that of [`factor`].
-fn series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> Result<Array> {
-    let [epsilon, ..] = limits(x.dtype());
+/// Sums the power series of the lower function, for elements where `enabled` is true; `ax` is that of [`gamma_prefactor`].
+fn lower_series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> Result<Array> {
+    let [epsilon, ..] = float_limits(x.dtype());
     let (zero, one) = (a.zeros_like(), a.ones_like());
     let first = vec![enabled.clone(), a.clone(), one.clone(), one, zero.clone(), zero];
     let all = while_loop(
@@ -236,7 +236,7 @@ fn series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> R
             let sum = sum + &c;
             let change = if mode == SumMode::Value { &c / &sum } else { (&dc / &dsum).abs() };
             let goes_on = enabled & change.gt(epsilon);
-            [vec![goes_on], kept(enabled, &[r, c, sum, dc, dsum], &state[1..])].concat()
+            [vec![goes_on], select_each(enabled, &[r, c, sum, dc, dsum], &state[1..])].concat()
         },
     )?;
     let (sum, dsum) = (&all[3], &all[5]);
@@ -244,14 +244,14 @@ fn series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> R
     Ok(match mode {
         SumMode::Value => sum * ax / a,
         SumMode::Derivative => ax * (sum * slope() + dsum) / a,
-        SumMode::OfSample => -(dsum + sum * slope()) * x / a,
+        SumMode::SampleDerivative => -(dsum + sum * slope()) * x / a,
     })
 }
 
 /// Computes the continued fraction of the upper function, for elements where `enabled` is true; `ax` is that of
-/// [`factor`].
-fn fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> Result<Array> {
-    let [epsilon, ..] = limits(x.dtype());
+/// [`gamma_prefactor`].
+fn upper_fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> Result<Array> {
+    let [epsilon, ..] = float_limits(x.dtype());
     let (zero, one) = (x.zeros_like(), x.ones_like());
     let y = 1.0 - a;
     let z = x + &y + 1.0;
@@ -276,7 +276,7 @@ fn fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) ->
     ];
     let all = while_loop(
         &first,
-        |state: &Vec<Array>| state[1].lt(MOST_TERMS) & state[0].any(..),
+        |state: &Vec<Array>| state[1].lt(MAX_FRACTION_TERMS) & state[0].any(..),
         |state: &Vec<Array>| {
             let [enabled, n, sum, y, z, p1, q1, p2, q2, dp2, dq2, dp1, dq1, slope] = &state[..] else {
                 unreachable!("fourteen arrays")
@@ -298,7 +298,7 @@ fn fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) ->
             let still = if mode == SumMode::Value { nearer.gt(epsilon) } else { turn.gt(epsilon) };
             let next =
                 [vec![sum, y, z], [&p, &q, p1, q1, dp1, dq1, &dp, &dq].map(scaled).to_vec(), vec![next_slope]].concat();
-            [vec![enabled & still, n], kept(enabled, &next, &state[2..])].concat()
+            [vec![enabled & still, n], select_each(enabled, &next, &state[2..])].concat()
         },
     )?;
     let (sum, dsum) = (&all[2], &all[13]);
@@ -306,13 +306,13 @@ fn fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) ->
     Ok(match mode {
         SumMode::Value => sum * ax,
         SumMode::Derivative => ax * (sum * slope() + dsum),
-        SumMode::OfSample => -((dsum + sum * slope()) * x),
+        SumMode::SampleDerivative => -((dsum + sum * slope()) * x),
     })
 }
 
 /// Computes the incomplete beta function by its continued fraction (DLMF 8.17.22), on the side where that converges
 /// fast.
-fn beta(a: &Array, b: &Array, x: &Array) -> Result<Array> {
+fn incomplete_beta(a: &Array, b: &Array, x: &Array) -> Result<Array> {
     let infinity = f64::INFINITY;
     let a_is_zero = a.eq(0.0) | b.eq(infinity);
     let b_is_zero = b.eq(0.0) | a.eq(infinity);
@@ -326,7 +326,7 @@ fn beta(a: &Array, b: &Array, x: &Array) -> Result<Array> {
     let x = select(&fast, x, 1.0 - x);
     let sum = beta_fraction(&a, &b, &x)?;
     // a Γ(a) is 1 for the smallest a, where Γ(a) is infinite.
-    let [_, smallest, _] = limits(x.dtype());
+    let [_, smallest, _] = float_limits(x.dtype());
     let rest = b.lgamma() - (&a + &b).lgamma();
     let small = ((-&x).log1p() * &b - &rest).exp();
     let large = (x.log() * &a + (-&x).log1p() * &b - (a.lgamma() + &rest)).exp() / &a;
@@ -338,9 +338,9 @@ fn beta(a: &Array, b: &Array, x: &Array) -> Result<Array> {
     Ok(y)
 }
 
-/// Computes the continued fraction of [`beta`] by the algorithm of Lentz, Thompson and Barnett.
+/// Computes the continued fraction of [`incomplete_beta`] by the algorithm of Lentz, Thompson and Barnett.
 fn beta_fraction(a: &Array, b: &Array, x: &Array) -> Result<Array> {
-    let half = limits(x.dtype())[0] / 2.0;
+    let half = float_limits(x.dtype())[0] / 2.0;
     let most = if x.dtype() == DType::F64 { 600 } else { 200 };
     let not_small = |x: Array| select(&x.abs().lt(half), half, &x);
     let first = not_small(x.zeros_like());
@@ -370,7 +370,7 @@ fn beta_fraction(a: &Array, b: &Array, x: &Array) -> Result<Array> {
             let delta = &next_c * &next_d;
             let next_h = h * &delta;
             let far = (delta - 1.0).abs().ge(half);
-            [vec![n + 1, open & far], kept(open, &[next_c, next_d, next_h], &state[2..])].concat()
+            [vec![n + 1, open & far], select_each(open, &[next_c, next_d, next_h], &state[2..])].concat()
         },
     )?;
     Ok(all[4].clone())

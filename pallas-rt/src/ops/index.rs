@@ -1,6 +1,6 @@
 //! Parts of arrays by positions and ranges.
-use super::axes::axis_of;
-use super::places::{self, Mode};
+use super::axes::canonicalize_axis;
+use super::gather_windows::{self, IndexMode};
 use super::shape::reshape;
 use crate::array::Array;
 use crate::jit::apply;
@@ -63,7 +63,7 @@ pub fn by(range: impl Into<Item>, step: i64) -> Item {
 /// ```
 #[must_use]
 pub fn between(start: i64, stop: i64) -> Item {
-    range(Some(start), Some(stop))
+    unit_range(Some(start), Some(stop))
 }
 
 /// Declares the conversions of Rust's literals to items, and to indices of one item.
@@ -81,32 +81,32 @@ macro_rules! items {
         }
     )*};
 }
-fn range(start: Option<i64>, stop: Option<i64>) -> Item {
+fn unit_range(start: Option<i64>, stop: Option<i64>) -> Item {
     Item::Range { start, stop, step: 1 }
 }
 /// Returns the end of a range with this last position; `None`, the end of the axis, for the last position -1.
-fn after(position: i64) -> Option<i64> {
+fn end_after(position: i64) -> Option<i64> {
     (position != -1).then_some(position + 1)
 }
 items! {
-    RangeFull => |_x| range(None, None);
+    RangeFull => |_x| unit_range(None, None);
     i32 => |x| Item::At(x.into());
     i64 => |x| Item::At(x);
     isize => |x| Item::At(x as i64);
     &Array => |x| Item::Array(x.clone());
     Array => |x| Item::Array(x);
     usize => |x| Item::At(x as i64);
-    Range<i32> => |x| range(Some(x.start.into()), Some(x.end.into()));
-    Range<i64> => |x| range(Some(x.start), Some(x.end));
-    Range<usize> => |x| range(Some(x.start as i64), Some(x.end as i64));
-    RangeFrom<i32> => |x| range(Some(x.start.into()), None);
-    RangeFrom<i64> => |x| range(Some(x.start), None);
-    RangeFrom<usize> => |x| range(Some(x.start as i64), None);
-    RangeTo<i32> => |x| range(None, Some(x.end.into()));
-    RangeTo<i64> => |x| range(None, Some(x.end));
-    RangeTo<usize> => |x| range(None, Some(x.end as i64));
-    RangeInclusive<i32> => |x| range(Some((*x.start()).into()), after((*x.end()).into()));
-    RangeToInclusive<i32> => |x| range(None, after(x.end.into()));
+    Range<i32> => |x| unit_range(Some(x.start.into()), Some(x.end.into()));
+    Range<i64> => |x| unit_range(Some(x.start), Some(x.end));
+    Range<usize> => |x| unit_range(Some(x.start as i64), Some(x.end as i64));
+    RangeFrom<i32> => |x| unit_range(Some(x.start.into()), None);
+    RangeFrom<i64> => |x| unit_range(Some(x.start), None);
+    RangeFrom<usize> => |x| unit_range(Some(x.start as i64), None);
+    RangeTo<i32> => |x| unit_range(None, Some(x.end.into()));
+    RangeTo<i64> => |x| unit_range(None, Some(x.end));
+    RangeTo<usize> => |x| unit_range(None, Some(x.end as i64));
+    RangeInclusive<i32> => |x| unit_range(Some((*x.start()).into()), end_after((*x.end()).into()));
+    RangeToInclusive<i32> => |x| unit_range(None, end_after(x.end.into()));
 }
 impl From<Item> for Index {
     fn from(item: Item) -> Index {
@@ -131,7 +131,7 @@ macro_rules! tuples {
 tuples! { A; A B; A B C; A B C D; A B C D F; A B C D F G; A B C D F G H; A B C D F G H I; }
 
 /// Returns the positions that a range takes along an axis of `n`: the first one, their number, and the distance.
-fn taken(start: Option<i64>, stop: Option<i64>, step: i64, n: i64) -> (i64, i64, i64) {
+fn resolve_range(start: Option<i64>, stop: Option<i64>, step: i64, n: i64) -> (i64, i64, i64) {
     // Positions are held within the axis, as in Python: a range that leaves it ends there.
     let [low, high] = if step > 0 { [0, n] } else { [-1, n - 1] };
     let held = |x: i64| (if x < 0 { x.saturating_add(n) } else { x }).clamp(low, high);
@@ -147,14 +147,14 @@ fn taken(start: Option<i64>, stop: Option<i64>, step: i64, n: i64) -> (i64, i64,
 ///
 /// # Errors
 /// Items for more axes than an array of this type has, or several `Rest`.
-pub(super) fn expanded(ty: &Type, items: &[Item]) -> Result<Vec<Item>, Diag> {
+pub(super) fn expand_items(ty: &Type, items: &[Item]) -> Result<Vec<Item>, Diag> {
     let named = items.iter().filter(|item| !matches!(item, Item::Rest | Item::New)).count();
     let rests = items.iter().filter(|item| matches!(item, Item::Rest)).count();
     if named > ty.shape.len() || rests > 1 {
         let message = format!("an index with {named} positions and ranges of {ty}");
         return Err(Diag::new("index", At::Op, message, "at most one for each axis, and `Rest` once"));
     }
-    let rest = || vec![range(None, None); ty.shape.len() - named];
+    let rest = || vec![unit_range(None, None); ty.shape.len() - named];
     let mut all = vec![];
     for item in items {
         match item {
@@ -172,9 +172,9 @@ pub(super) fn expanded(ty: &Type, items: &[Item]) -> Result<Vec<Item>, Diag> {
 ///
 /// # Errors
 /// A position that does not exist; a range with step 0.
-pub(super) fn along(ty: &Type, axis: usize, item: &Item) -> Result<(i64, i64, i64), Diag> {
+pub(super) fn resolve_item(ty: &Type, axis: usize, item: &Item) -> Result<(i64, i64, i64), Diag> {
     match *item {
-        Item::At(position) => match axis_of(position as isize, ty.shape[axis]) {
+        Item::At(position) => match canonicalize_axis(position as isize, ty.shape[axis]) {
             Ok(at) => Ok((at as i64, 1, 1)),
             Err(_) => {
                 let message = format!("position {position} along axis {axis} of {ty}");
@@ -185,7 +185,7 @@ pub(super) fn along(ty: &Type, axis: usize, item: &Item) -> Result<(i64, i64, i6
         Item::Range { step: 0, .. } => {
             Err(Diag::new("index", At::Op, "a range with step 0".into(), "at least 1, or -1 and below"))
         }
-        Item::Range { start, stop, step } => Ok(taken(start, stop, step, ty.shape[axis] as i64)),
+        Item::Range { start, stop, step } => Ok(resolve_range(start, stop, step, ty.shape[axis] as i64)),
         Item::Rest | Item::New | Item::Array(_) => Ok((0, ty.shape[axis] as i64, 1)),
     }
 }
@@ -194,7 +194,7 @@ pub(super) fn along(ty: &Type, axis: usize, item: &Item) -> Result<(i64, i64, i6
 pub(super) fn index(graph: &mut Graph, v: Var, items: &[Item]) -> Result<Var, Diag> {
     let ty = graph.ty(v).clone();
     let shape = ty.shape.clone();
-    let all = expanded(&ty, items)?;
+    let all = expand_items(&ty, items)?;
     let (mut starts, mut sizes, mut strides, mut backwards, mut out) = (vec![], vec![], vec![], vec![], vec![]);
     for item in all {
         if let Item::New = item {
@@ -202,7 +202,7 @@ pub(super) fn index(graph: &mut Graph, v: Var, items: &[Item]) -> Result<Var, Di
             continue;
         }
         let axis = starts.len();
-        let (first, count, step) = along(&ty, axis, &item)?;
+        let (first, count, step) = resolve_item(&ty, axis, &item)?;
         // Backwards: the same elements forwards, then reversed.
         let lowest = if step > 0 || count == 0 { first.max(0) } else { first + (count - 1) * step };
         if step < 0 && count > 1 {
@@ -228,7 +228,7 @@ pub(super) fn index(graph: &mut Graph, v: Var, items: &[Item]) -> Result<Var, Di
 }
 
 /// Returns the arrays among items, in order.
-pub(super) fn arrays(items: &[Item]) -> Vec<Array> {
+pub(super) fn item_arrays(items: &[Item]) -> Vec<Array> {
     let array = |item: &Item| if let Item::Array(x) = item { Some(x.clone()) } else { None };
     items.iter().filter_map(array).collect()
 }
@@ -264,11 +264,11 @@ impl Array {
     #[must_use]
     pub fn index(&self, items: impl Into<Index>) -> Array {
         let Index(items) = items.into();
-        let arrays = arrays(&items);
+        let arrays = item_arrays(&items);
         let operands: Vec<&Array> = std::iter::once(self).chain(&arrays).collect();
         apply(&operands, Loc::caller(), |graph, v| match v {
             [x] => index(graph, *x, &items),
-            _ => places::read(graph, v[0], &items, &v[1..], Mode::Clip, true),
+            _ => gather_windows::push_gather(graph, v[0], &items, &v[1..], IndexMode::Clip, true),
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Arrays joined, and split.
-use super::axes::axis_of;
-use super::elementwise::{broadcast_shapes, cast};
+use super::axes::canonicalize_axis;
+use super::dtype_promotion::promote_types;
+use super::elementwise_broadcast::{broadcast_shapes, cast};
 use super::index::{Item, index};
-use super::promote::promote_types;
-use super::shape::{reshape, with_axis};
+use super::shape::{insert_axis, reshape};
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
@@ -17,7 +17,7 @@ pub(super) fn concatenated(graph: &mut Graph, vars: &[Var], axis: isize) -> Resu
     let Some(dtype) = types.reduce(promote_types) else {
         return Err(Diag::new("arity", At::Op, "no array to put together".into(), "give at least one"));
     };
-    let axis = axis_of(axis, graph.ty(vars[0]).shape.len())?;
+    let axis = canonicalize_axis(axis, graph.ty(vars[0]).shape.len())?;
     let mut parts = vec![];
     for &v in vars {
         parts.push(cast(graph, v, dtype)?);
@@ -26,7 +26,7 @@ pub(super) fn concatenated(graph: &mut Graph, vars: &[Var], axis: isize) -> Resu
 }
 
 /// Makes an array by joining arrays along an axis, after each is reshaped to the shape that `each` returns.
-fn joined<A: Borrow<Array>>(
+fn join_arrays<A: Borrow<Array>>(
     arrays: &[A],
     at: Loc,
     axis: isize,
@@ -55,7 +55,7 @@ fn joined<A: Borrow<Array>>(
 #[track_caller]
 #[must_use]
 pub fn concatenate<A: Borrow<Array>>(arrays: &[A], axis: isize) -> Array {
-    joined(arrays, Loc::caller(), axis, |shape| Ok(shape.to_vec()))
+    join_arrays(arrays, Loc::caller(), axis, |shape| Ok(shape.to_vec()))
 }
 
 /// Arrays of one shape joined along a new axis, at position `axis` of the result.
@@ -63,7 +63,7 @@ pub fn concatenate<A: Borrow<Array>>(arrays: &[A], axis: isize) -> Array {
 #[must_use]
 pub fn stack<A: Borrow<Array>>(arrays: &[A], axis: isize) -> Array {
     let first = arrays.first().map_or(&[][..], |x| x.borrow().shape());
-    joined(arrays, Loc::caller(), axis, |shape| {
+    join_arrays(arrays, Loc::caller(), axis, |shape| {
         if shape != first {
             let message = format!("`stack` of arrays of shapes {first:?} and {shape:?}");
             return Err(Diag::new(
@@ -73,7 +73,7 @@ pub fn stack<A: Borrow<Array>>(arrays: &[A], axis: isize) -> Array {
                 "all have one shape: `concatenate` joins along an axis they have",
             ));
         }
-        with_axis(shape, axis)
+        insert_axis(shape, axis)
     })
 }
 
@@ -82,32 +82,34 @@ pub fn stack<A: Borrow<Array>>(arrays: &[A], axis: isize) -> Array {
 #[must_use]
 pub fn hstack<A: Borrow<Array>>(arrays: &[A]) -> Array {
     let axis = isize::from(arrays.first().is_none_or(|x| x.borrow().rank() > 1));
-    joined(arrays, Loc::caller(), axis, |shape| Ok(at_least(shape, 1)))
+    join_arrays(arrays, Loc::caller(), axis, |shape| Ok(at_least_rank(shape, 1)))
 }
 
 /// Arrays joined along axis 0; an array of one axis is a row.
 #[track_caller]
 #[must_use]
 pub fn vstack<A: Borrow<Array>>(arrays: &[A]) -> Array {
-    joined(arrays, Loc::caller(), 0, |shape| Ok(at_least(shape, 2)))
+    join_arrays(arrays, Loc::caller(), 0, |shape| Ok(at_least_rank(shape, 2)))
 }
 
 /// Arrays joined along axis 2; see [`Array::atleast_3d`].
 #[track_caller]
 #[must_use]
 pub fn dstack<A: Borrow<Array>>(arrays: &[A]) -> Array {
-    joined(arrays, Loc::caller(), 2, |shape| Ok(at_least(shape, 3)))
+    join_arrays(arrays, Loc::caller(), 2, |shape| Ok(at_least_rank(shape, 3)))
 }
 
 /// Arrays joined along axis 1; an array of one axis is a column.
 #[track_caller]
 #[must_use]
 pub fn column_stack<A: Borrow<Array>>(arrays: &[A]) -> Array {
-    joined(arrays, Loc::caller(), 1, |shape| Ok(if shape.len() == 1 { vec![shape[0], 1] } else { at_least(shape, 2) }))
+    join_arrays(arrays, Loc::caller(), 1, |shape| {
+        Ok(if shape.len() == 1 { vec![shape[0], 1] } else { at_least_rank(shape, 2) })
+    })
 }
 
 /// Returns the shape with at least this many axes, up to 3, as NumPy's `atleast_1d` to `atleast_3d` give it.
-fn at_least(shape: &[usize], rank: usize) -> Vec<usize> {
+fn at_least_rank(shape: &[usize], rank: usize) -> Vec<usize> {
     match (rank, shape) {
         (1, []) => vec![1],
         (2, []) => vec![1, 1],
@@ -136,27 +138,27 @@ pub fn broadcast_arrays<A: Borrow<Array>>(arrays: &[A]) -> Vec<Array> {
 
 /// The parts of an axis: a number of equal parts, or the positions at which parts begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Sections(Divided);
+pub struct Sections(SectionKind);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Divided {
+enum SectionKind {
     Equally(usize),
-    At(Vec<usize>),
+    Positions(Vec<usize>),
 }
 
 impl From<usize> for Sections {
     fn from(parts: usize) -> Sections {
-        Sections(Divided::Equally(parts))
+        Sections(SectionKind::Equally(parts))
     }
 }
 impl<const N: usize> From<[usize; N]> for Sections {
     fn from(at: [usize; N]) -> Sections {
-        Sections(Divided::At(at.to_vec()))
+        Sections(SectionKind::Positions(at.to_vec()))
     }
 }
 impl From<&[usize]> for Sections {
     fn from(at: &[usize]) -> Sections {
-        Sections(Divided::At(at.to_vec()))
+        Sections(SectionKind::Positions(at.to_vec()))
     }
 }
 
@@ -165,17 +167,17 @@ impl Sections {
     fn count(&self) -> usize {
         match &self.0 {
             // Of no part at all, one holds the mistake.
-            Divided::Equally(parts) => (*parts).max(1),
-            Divided::At(at) => at.len() + 1,
+            SectionKind::Equally(parts) => (*parts).max(1),
+            SectionKind::Positions(at) => at.len() + 1,
         }
     }
 
     /// Returns the first position of part `i`, and the position after its last one, of an axis of `n` elements.
-    fn part(&self, i: usize, n: usize) -> [usize; 2] {
+    fn part_bounds(&self, i: usize, n: usize) -> [usize; 2] {
         match &self.0 {
             // The first parts have one more.
-            Divided::Equally(parts) => [i, i + 1].map(|i| i * (n / parts) + i.min(n % parts)),
-            Divided::At(at) => {
+            SectionKind::Equally(parts) => [i, i + 1].map(|i| i * (n / parts) + i.min(n % parts)),
+            SectionKind::Positions(at) => {
                 let bound = |i: usize| if i == 0 { 0 } else { at.get(i - 1).map_or(n, |&at| at.min(n)) };
                 [bound(i), bound(i + 1)]
             }
@@ -197,7 +199,7 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn split(&self, sections: impl Into<Sections>, axis: isize) -> Vec<Array> {
-        self.parts(&sections.into(), axis, true, Loc::caller())
+        self.split_into_parts(&sections.into(), axis, true, Loc::caller())
     }
 
     /// Parts along an axis, whose number need not divide it: the first parts have one element more; see
@@ -205,45 +207,45 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn array_split(&self, sections: impl Into<Sections>, axis: isize) -> Vec<Array> {
-        self.parts(&sections.into(), axis, false, Loc::caller())
+        self.split_into_parts(&sections.into(), axis, false, Loc::caller())
     }
 
     /// Parts along axis 1, or along axis 0 if there is one axis; see [`Array::split`].
     #[track_caller]
     #[must_use]
     pub fn hsplit(&self, sections: impl Into<Sections>) -> Vec<Array> {
-        self.parts(&sections.into(), isize::from(self.rank() > 1), true, Loc::caller())
+        self.split_into_parts(&sections.into(), isize::from(self.rank() > 1), true, Loc::caller())
     }
 
     /// Parts along axis 0; see [`Array::split`].
     #[track_caller]
     #[must_use]
     pub fn vsplit(&self, sections: impl Into<Sections>) -> Vec<Array> {
-        self.parts(&sections.into(), 0, true, Loc::caller())
+        self.split_into_parts(&sections.into(), 0, true, Loc::caller())
     }
 
     /// Parts along axis 2; see [`Array::split`].
     #[track_caller]
     #[must_use]
     pub fn dsplit(&self, sections: impl Into<Sections>) -> Vec<Array> {
-        self.parts(&sections.into(), 2, true, Loc::caller())
+        self.split_into_parts(&sections.into(), 2, true, Loc::caller())
     }
 
     /// Makes the parts along an axis; if `is_exact`, a number of parts must divide it.
-    fn parts(&self, sections: &Sections, axis: isize, is_exact: bool, at: Loc) -> Vec<Array> {
+    fn split_into_parts(&self, sections: &Sections, axis: isize, is_exact: bool, at: Loc) -> Vec<Array> {
         let part = |i: usize| {
             apply(&[self], at, |graph, v| {
                 let ty = graph.ty(v[0]).clone();
-                let axis = axis_of(axis, ty.shape.len())?;
+                let axis = canonicalize_axis(axis, ty.shape.len())?;
                 let n = ty.shape[axis];
-                if let Divided::Equally(parts) = sections.0
+                if let SectionKind::Equally(parts) = sections.0
                     && (parts == 0 || is_exact && n % parts != 0)
                 {
                     let message = format!("{parts} equal parts of {n} elements along axis {axis} of {ty}");
                     let help = "a number that divides the axis; `array_split` takes any";
                     return Err(Diag::new("split", At::Op, message, help));
                 }
-                let [from, to] = sections.part(i, n);
+                let [from, to] = sections.part_bounds(i, n);
                 let mut items = vec![Item::from(..); axis];
                 items.push((from..to).into());
                 index(graph, v[0], &items)
@@ -259,13 +261,13 @@ impl Array {
         let at = Loc::caller();
         let part = |i: usize| {
             apply(&[self], at, |graph, v| {
-                let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
+                let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
                 let mut items = vec![Item::from(..); axis];
                 items.push(i.into());
                 index(graph, v[0], &items)
             })
         };
-        let count = axis_of(axis, self.rank()).map_or(1, |axis| self.shape()[axis]);
+        let count = canonicalize_axis(axis, self.rank()).map_or(1, |axis| self.shape()[axis]);
         (0..count).map(part).collect()
     }
 
@@ -281,9 +283,9 @@ impl Array {
     #[must_use]
     pub fn delete(&self, position: isize, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let (axis, at) = place(graph, v[0], position, axis, 0)?;
-            let before = part(graph, v[0], axis, 0..at)?;
-            let after = part(graph, v[0], axis, at + 1..i64::MAX)?;
+            let (axis, at) = normalize_position(graph, v[0], position, axis, 0)?;
+            let before = push_axis_range(graph, v[0], axis, 0..at)?;
+            let after = push_axis_range(graph, v[0], axis, at + 1..i64::MAX)?;
             concatenated(graph, &[before, after], axis as isize)
         })
     }
@@ -294,7 +296,7 @@ impl Array {
     #[must_use]
     pub fn insert(&self, position: isize, elements: &Array, axis: isize) -> Array {
         apply(&[self, elements], Loc::caller(), |graph, v| {
-            let (axis, at) = place(graph, v[0], position, axis, 1)?;
+            let (axis, at) = normalize_position(graph, v[0], position, axis, 1)?;
             let ty = graph.ty(v[0]).clone();
             let mut shape = ty.shape;
             shape.remove(axis);
@@ -302,8 +304,8 @@ impl Array {
             let new = graph.broadcast(new, &shape)?;
             shape.insert(axis, 1);
             let new = reshape(graph, new, &shape)?;
-            let before = part(graph, v[0], axis, 0..at)?;
-            let after = part(graph, v[0], axis, at..i64::MAX)?;
+            let before = push_axis_range(graph, v[0], axis, 0..at)?;
+            let after = push_axis_range(graph, v[0], axis, at..i64::MAX)?;
             concatenated(graph, &[before, new, after], axis as isize)
         })
     }
@@ -312,32 +314,32 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn atleast_1d(&self) -> Array {
-        joined(&[self], Loc::caller(), 0, |shape| Ok(at_least(shape, 1)))
+        join_arrays(&[self], Loc::caller(), 0, |shape| Ok(at_least_rank(shape, 1)))
     }
 
     /// The array with at least two axes: `[n]` becomes `[1, n]`.
     #[track_caller]
     #[must_use]
     pub fn atleast_2d(&self) -> Array {
-        joined(&[self], Loc::caller(), 0, |shape| Ok(at_least(shape, 2)))
+        join_arrays(&[self], Loc::caller(), 0, |shape| Ok(at_least_rank(shape, 2)))
     }
 
     /// The array with at least three axes: `[n]` becomes `[1, n, 1]`, and `[m, n]` becomes `[m, n, 1]`.
     #[track_caller]
     #[must_use]
     pub fn atleast_3d(&self) -> Array {
-        joined(&[self], Loc::caller(), 0, |shape| Ok(at_least(shape, 3)))
+        join_arrays(&[self], Loc::caller(), 0, |shape| Ok(at_least_rank(shape, 3)))
     }
 }
 
 /// Returns the numbers of an axis and of a position along it, both from the front. There are `more` positions than
 /// elements.
-fn place(graph: &Graph, v: Var, position: isize, axis: isize, more: usize) -> Result<(usize, i64), Diag> {
+fn normalize_position(graph: &Graph, v: Var, position: isize, axis: isize, more: usize) -> Result<(usize, i64), Diag> {
     let ty = graph.ty(v);
-    let axis = axis_of(axis, ty.shape.len())?;
+    let axis = canonicalize_axis(axis, ty.shape.len())?;
     // The position after the last one has no negative number.
     let last = if position < 0 { 0 } else { more };
-    let Ok(at) = axis_of(position, ty.shape[axis] + last) else {
+    let Ok(at) = canonicalize_axis(position, ty.shape[axis] + last) else {
         let message = format!("position {position} along axis {axis} of {ty}");
         return Err(Diag::new("index", At::Op, message, "positions count from 0, or from the end as -1, -2 .."));
     };
@@ -345,7 +347,7 @@ fn place(graph: &Graph, v: Var, position: isize, axis: isize, more: usize) -> Re
 }
 
 /// Appends a range of positions along an axis.
-fn part(graph: &mut Graph, v: Var, axis: usize, range: std::ops::Range<i64>) -> Result<Var, Diag> {
+fn push_axis_range(graph: &mut Graph, v: Var, axis: usize, range: std::ops::Range<i64>) -> Result<Var, Diag> {
     let mut items = vec![Item::from(..); axis];
     items.push(range.into());
     index(graph, v, &items)

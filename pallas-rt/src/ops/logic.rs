@@ -1,5 +1,5 @@
 //! Comparisons and logical functions.
-use super::elementwise::{Meets, Operand, cast, on_operands};
+use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cast};
 use super::formula::{FormulaKind, evaluate, formulas};
 use super::reduce::reduce;
 use crate::array::Array;
@@ -16,22 +16,22 @@ formulas! {
     Float is_neg_inf(x) => x.eq(x.like(f64::NEG_INFINITY));
     /// True where `|x - y| <= absolute + relative * |y|`; infinities are close to themselves, NaN to nothing.
     /// `jnp.isclose` has 1e-5 and 1e-8.
-    Float is_close(x, other; relative: f64, absolute: f64) => close(x, other, relative, absolute);
+    Float is_close(x, other; relative: f64, absolute: f64) => close_formula(x, other, relative, absolute);
 }
 
 /// True where two numbers are close; see [`Array::is_close`].
-fn close<'g>(x: E<'g>, y: E<'g>, relative: f64, absolute: f64) -> E<'g> {
+fn close_formula<'g>(x: E<'g>, y: E<'g>, relative: f64, absolute: f64) -> E<'g> {
     let is_near = (x - y).abs().le(y.abs() * relative + absolute);
     (is_near & y.is_finite()) | x.eq(y)
 }
 
 /// Appends an operand cast to truth values.
-pub(super) fn truth(graph: &mut Graph, operand: Meets) -> Result<Meets, Diag> {
+pub(super) fn cast_to_bool(graph: &mut Graph, operand: GraphOperand) -> Result<GraphOperand, Diag> {
     Ok(match operand {
-        Meets::Var(v) => Meets::Var(cast(graph, v, DType::Bool)?),
-        Meets::Bool(x) => Meets::Bool(x),
-        Meets::Int(x) => Meets::Bool(x != 0),
-        Meets::Float(x) => Meets::Bool(x != 0.0),
+        GraphOperand::Var(v) => GraphOperand::Var(cast(graph, v, DType::Bool)?),
+        GraphOperand::Bool(x) => GraphOperand::Bool(x),
+        GraphOperand::Int(x) => GraphOperand::Bool(x != 0),
+        GraphOperand::Float(x) => GraphOperand::Bool(x != 0.0),
     })
 }
 
@@ -42,12 +42,12 @@ macro_rules! logical {
             #[track_caller]
             #[must_use]
             pub fn $name(&self $(, $other: impl Into<Operand>)?) -> Array {
-                on_operands(&[self.into() $(, $other.into())?], Loc::caller(), |graph, operands| {
+                apply_to_operands(&[self.into() $(, $other.into())?], Loc::caller(), |graph, operands| {
                     let mut truths = vec![];
                     for &operand in operands {
-                        truths.push(truth(graph, operand)?);
+                        truths.push(cast_to_bool(graph, operand)?);
                     }
-                    super::elementwise::meet(graph, ScalarOp::$Op, &truths)
+                    super::elementwise_broadcast::push_elementwise(graph, ScalarOp::$Op, &truths)
                 })
             }
         )*}
@@ -65,7 +65,7 @@ logical! {
 }
 
 /// Appends true, as an array of rank 0, if all elements are true.
-fn everywhere(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+fn push_all(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
     reduce(graph, ScalarOp::BitAnd, v, &(..).into())
 }
 
@@ -74,11 +74,11 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn allclose(&self, other: impl Into<Operand>, relative: f64, absolute: f64) -> Array {
-        on_operands(&[self.into(), other.into()], Loc::caller(), |graph, operands| {
+        apply_to_operands(&[self.into(), other.into()], Loc::caller(), |graph, operands| {
             let is_close = evaluate(graph, FormulaKind::Float, [operands[0], operands[1]], |[x, y], _| {
-                close(x, y, relative, absolute)
+                close_formula(x, y, relative, absolute)
             })?;
-            everywhere(graph, is_close)
+            push_all(graph, is_close)
         })
     }
 
@@ -91,8 +91,10 @@ impl Array {
                 return Ok(graph.literal(Literal::new(DType::Bool, 0.0)));
             }
             let is_equal =
-                evaluate(graph, FormulaKind::Any, [Meets::Var(v[0]), Meets::Var(v[1])], |[x, y], _| x.eq(y))?;
-            everywhere(graph, is_equal)
+                evaluate(graph, FormulaKind::Any, [GraphOperand::Var(v[0]), GraphOperand::Var(v[1])], |[x, y], _| {
+                    x.eq(y)
+                })?;
+            push_all(graph, is_equal)
         })
     }
 
@@ -102,12 +104,14 @@ impl Array {
     pub fn array_equiv(&self, other: &Array) -> Array {
         apply(&[self, other], Loc::caller(), |graph, v| {
             let shapes = [graph.ty(v[0]).shape.clone(), graph.ty(v[1]).shape.clone()];
-            if super::elementwise::broadcast_shapes(&shapes).is_err() {
+            if super::elementwise_broadcast::broadcast_shapes(&shapes).is_err() {
                 return Ok(graph.literal(Literal::new(DType::Bool, 0.0)));
             }
             let is_equal =
-                evaluate(graph, FormulaKind::Any, [Meets::Var(v[0]), Meets::Var(v[1])], |[x, y], _| x.eq(y))?;
-            everywhere(graph, is_equal)
+                evaluate(graph, FormulaKind::Any, [GraphOperand::Var(v[0]), GraphOperand::Var(v[1])], |[x, y], _| {
+                    x.eq(y)
+                })?;
+            push_all(graph, is_equal)
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Elements where a mask is true; their number is given, since shapes do not depend on elements.
-use super::at::of_rows;
-use super::axes::axis_of;
-use super::elementwise::{Meets, cast, meet, splat};
+use super::axes::canonicalize_axis;
+use super::elementwise_broadcast::{GraphOperand, cast, push_elementwise, splat};
+use super::gather_windows::{IndexMode, push_gather};
 use super::index::Item;
-use super::places::{Mode, read};
+use super::indexed_update::row_scatter;
 use super::shape::reshape;
 use crate::array::Array;
 use crate::jit::apply;
@@ -12,7 +12,7 @@ use pallas_ir::structural::{Concat, Cumulative, Iota};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
 
 /// Appends the row-major positions of the first `size` elements that are not 0; if there are fewer, then `outside`.
-fn found(graph: &mut Graph, v: Var, size: usize, outside: i64) -> Result<Var, Diag> {
+fn push_true_positions(graph: &mut Graph, v: Var, size: usize, outside: i64) -> Result<Var, Diag> {
     let total = graph.ty(v).elements();
     let is = cast(graph, v, DType::Bool)?;
     let is = reshape(graph, is, &[total])?;
@@ -22,28 +22,37 @@ fn found(graph: &mut Graph, v: Var, size: usize, outside: i64) -> Result<Var, Di
     }
     let ones = cast(graph, is, DType::I32)?;
     let count = graph.push(StructuralOp::from(Cumulative { op: ScalarOp::Add, axis: 0, reverse: false }), &[ones])?;
-    let place = meet(graph, ScalarOp::Sub, &[Meets::Var(count), Meets::Int(1)])?;
-    let place = meet(graph, ScalarOp::Select, &[Meets::Var(is), Meets::Var(place), Meets::Int(-1)])?;
+    let place = push_elementwise(graph, ScalarOp::Sub, &[GraphOperand::Var(count), GraphOperand::Int(1)])?;
+    let place = push_elementwise(
+        graph,
+        ScalarOp::Select,
+        &[GraphOperand::Var(is), GraphOperand::Var(place), GraphOperand::Int(-1)],
+    )?;
     let iota = Iota { shape: vec![Dim::from(total)], axis: 0, dtype: DType::I32 };
     let number = graph.push(StructuralOp::from(iota), &[])?;
-    graph.push(StructuralOp::from(of_rows(None, 0)), &[start, place, number])
+    graph.push(StructuralOp::from(row_scatter(None, 0)), &[start, place, number])
 }
 
 /// Appends the positions along each axis of the first `size` elements that are not 0; if there are fewer, then `fill`.
-fn coordinates(graph: &mut Graph, v: Var, size: usize, fill: i32) -> Result<Vec<Var>, Diag> {
+fn push_true_coordinates(graph: &mut Graph, v: Var, size: usize, fill: i32) -> Result<Vec<Var>, Diag> {
     let ty = graph.ty(v).clone();
     if ty.is_scalar() {
         return Err(Diag::new("rank", At::Operand(0), format!("the positions in {ty}"), "at least 1 axis"));
     }
-    let at = found(graph, v, size, -1)?;
-    let is_own = meet(graph, ScalarOp::Ge, &[Meets::Var(at), Meets::Int(0)])?;
+    let at = push_true_positions(graph, v, size, -1)?;
+    let is_own = push_elementwise(graph, ScalarOp::Ge, &[GraphOperand::Var(at), GraphOperand::Int(0)])?;
     let mut all = vec![];
     for (axis, &n) in ty.shape.iter().enumerate() {
         let step: usize = ty.shape[axis + 1..].iter().product();
         let step = splat(graph, Literal::int(DType::I32, step.max(1) as i64), &[size])?;
         let row = graph.push(ScalarOp::Div, &[at, step])?;
-        let own = meet(graph, ScalarOp::Rem, &[Meets::Var(row), Meets::Int(n.max(1) as i64)])?;
-        all.push(meet(graph, ScalarOp::Select, &[Meets::Var(is_own), Meets::Var(own), Meets::Int(fill.into())])?);
+        let own =
+            push_elementwise(graph, ScalarOp::Rem, &[GraphOperand::Var(row), GraphOperand::Int(n.max(1) as i64)])?;
+        all.push(push_elementwise(
+            graph,
+            ScalarOp::Select,
+            &[GraphOperand::Var(is_own), GraphOperand::Var(own), GraphOperand::Int(fill.into())],
+        )?);
     }
     Ok(all)
 }
@@ -62,8 +71,9 @@ impl Array {
     #[must_use]
     pub fn nonzero(&self, size: usize, fill: i32) -> Vec<Array> {
         let at = Loc::caller();
-        let along =
-            |axis: usize| apply(&[self], at, |graph, v| coordinates(graph, v[0], size, fill).map(|all| all[axis]));
+        let along = |axis: usize| {
+            apply(&[self], at, |graph, v| push_true_coordinates(graph, v[0], size, fill).map(|all| all[axis]))
+        };
         // An array without axes holds the mistake.
         (0..self.rank().max(1)).map(along).collect()
     }
@@ -75,7 +85,7 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let count = graph.ty(v[0]).elements();
             let flat = reshape(graph, v[0], &[count])?;
-            coordinates(graph, flat, size, fill).map(|all| all[0])
+            push_true_coordinates(graph, flat, size, fill).map(|all| all[0])
         })
     }
 
@@ -84,7 +94,7 @@ impl Array {
     #[must_use]
     pub fn argwhere(&self, size: usize, fill: i32) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let mut all = coordinates(graph, v[0], size, fill)?;
+            let mut all = push_true_coordinates(graph, v[0], size, fill)?;
             for part in &mut all {
                 *part = reshape(graph, *part, &[size, 1])?;
             }
@@ -105,12 +115,12 @@ impl Array {
     pub fn compress(&self, condition: &Array, axis: isize, size: usize) -> Array {
         apply(&[self, condition], Loc::caller(), |graph, v| {
             let (ty, of) = (graph.ty(v[0]).clone(), graph.ty(v[1]).clone());
-            let axis = axis_of(axis, ty.shape.len())?;
+            let axis = canonicalize_axis(axis, ty.shape.len())?;
             if of.shape.len() != 1 || of.shape[0] > ty.shape[axis] {
                 let message = format!("a condition of {of} along axis {axis} of {ty}");
                 return Err(Diag::new("mask", At::Operand(1), message, "one axis, not longer than that"));
             }
-            parts(graph, v[0], v[1], axis, size, condition)
+            push_compressed(graph, v[0], v[1], axis, size, condition)
         })
     }
 
@@ -125,7 +135,7 @@ impl Array {
                 return Err(Diag::new("mask", At::Operand(1), message, "both have one shape"));
             }
             let [x, is] = [v[0], v[1]].map(|v| reshape(graph, v, &[ty.elements()]));
-            parts(graph, x?, is?, 0, size, condition)
+            push_compressed(graph, x?, is?, 0, size, condition)
         })
     }
 
@@ -141,22 +151,29 @@ impl Array {
                 return Err(Diag::new("dtype", At::Operand(0), message, "integers along one axis"));
             }
             let x = if ty.dtype == DType::Bool { cast(graph, v[0], DType::I32)? } else { v[0] };
-            let x = super::places::positions(graph, x, length, Mode::Fill, false)?;
-            let x = meet(graph, ScalarOp::Maximum, &[Meets::Var(x), Meets::Int(0)])?;
+            let x = super::gather_windows::normalize_positions(graph, x, length, IndexMode::Fill, false)?;
+            let x = push_elementwise(graph, ScalarOp::Maximum, &[GraphOperand::Var(x), GraphOperand::Int(0)])?;
             let start = splat(graph, Literal::int(DType::I32, 0), &[length])?;
             if length == 0 || ty.elements() == 0 {
                 return Ok(start);
             }
             let ones = splat(graph, Literal::int(DType::I32, 1), &ty.shape)?;
-            graph.push(StructuralOp::from(of_rows(Some(ScalarOp::Add), 0)), &[start, x, ones])
+            graph.push(StructuralOp::from(row_scatter(Some(ScalarOp::Add), 0)), &[start, x, ones])
         })
     }
 }
 
 /// Appends the first `size` parts along an axis where a condition is true, then zeros; `of` is the condition's array.
-fn parts(graph: &mut Graph, x: Var, condition: Var, axis: usize, size: usize, of: &Array) -> Result<Var, Diag> {
-    let at = found(graph, condition, size, -1)?;
+fn push_compressed(
+    graph: &mut Graph,
+    x: Var,
+    condition: Var,
+    axis: usize,
+    size: usize,
+    of: &Array,
+) -> Result<Var, Diag> {
+    let at = push_true_positions(graph, condition, size, -1)?;
     let mut items = vec![Item::from(..); axis];
     items.push(Item::Array(of.clone()));
-    read(graph, x, &items, &[at], Mode::FillWith(0.0), false)
+    push_gather(graph, x, &items, &[at], IndexMode::FillWith(0.0), false)
 }

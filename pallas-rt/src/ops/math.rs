@@ -1,5 +1,5 @@
 //! Elementwise functions of `jax.numpy` that are not operations of the scalar table.
-use super::elementwise::Operand;
+use super::elementwise_broadcast::Operand;
 use super::formula::formulas;
 use crate::array::Array;
 use pallas_ir::structural::Bitcast;
@@ -64,7 +64,7 @@ formulas! {
     /// gives -1; of an unsigned type both give the highest number.
     Number floor_divide(x, divisor) as dtype => {
         let rest = x % divisor;
-        let wraps = is_other_side(rest, divisor);
+        let wraps = has_other_sign(rest, divisor);
         if dtype.is_float() {
             // By zero: an infinity or NaN, as the quotient, where the remainder is NaN.
             let whole = divisor.eq(divisor.zero()).select(x, x - rest) / divisor;
@@ -82,7 +82,7 @@ formulas! {
     /// remainder by an integer 0 is 0.
     Number remainder(x, divisor) as dtype => {
         let rest = x % one_for_zero(divisor, dtype);
-        is_other_side(rest, divisor).select(rest + divisor, rest)
+        has_other_sign(rest, divisor).select(rest + divisor, rest)
     };
     /// Remainder with the sign of the dividend, as of the operator `%`. The remainder by an integer 0 is 0.
     Number fmod(x, divisor) as dtype => x % one_for_zero(divisor, dtype);
@@ -100,7 +100,7 @@ formulas! {
     Number clip(x, low, high) => x.maximum(low).minimum(high);
     /// NaN replaced by 0, infinities by the largest and the lowest finite number.
     Number nan_to_num(x) as dtype => {
-        let Some(most) = largest(dtype) else { return x };
+        let Some(most) = largest_finite(dtype) else { return x };
         let (low, high) = (x.like(-most), x.like(most));
         let finite = x.gt(high).select(high, x.lt(low).select(low, x));
         x.is_nan().select(x.zero(), finite)
@@ -173,12 +173,12 @@ fn log_sum<'g>(x: E<'g>, y: E<'g>, rest: impl FnOnce(E<'g>) -> E<'g>) -> E<'g> {
     let more = x.maximum(y);
     let has_rest = (x - y).eq(x - y);
     let below = has_rest.select(x.minimum(y) - more, x.zero());
-    either_nan(x, y, has_rest.select(more + rest(below), more))
+    propagate_nan(x, y, has_rest.select(more + rest(below), more))
 }
 
 /// Returns `value`, but NaN with slopes of NaN where one of two operands is NaN: there the slopes of the larger and the
 /// smaller one are not NaN.
-fn either_nan<'g>(x: E<'g>, y: E<'g>, value: E<'g>) -> E<'g> {
+fn propagate_nan<'g>(x: E<'g>, y: E<'g>, value: E<'g>) -> E<'g> {
     let is_nan = x.is_nan() | y.is_nan();
     // Other operands are left out of the product, which may overflow.
     let (x, y) = (is_nan.select(x, x.zero()), is_nan.select(y, y.zero()));
@@ -212,7 +212,7 @@ fn one_for_zero<'g>(divisor: E<'g>, dtype: DType) -> E<'g> {
 }
 
 /// Returns true where a remainder is not 0 and its sign is not the divisor's.
-fn is_other_side<'g>(rest: E<'g>, divisor: E<'g>) -> E<'g> {
+fn has_other_sign<'g>(rest: E<'g>, divisor: E<'g>) -> E<'g> {
     rest.ne(rest.zero()) & (rest.lt(rest.zero()) ^ divisor.lt(divisor.zero()))
 }
 
@@ -229,7 +229,7 @@ fn sign_bit(x: E<'_>, dtype: DType) -> E<'_> {
 }
 
 /// Returns the largest finite number of a float type; `None` for other types.
-fn largest(dtype: DType) -> Option<f64> {
+fn largest_finite(dtype: DType) -> Option<f64> {
     match dtype {
         DType::F64 => Some(f64::MAX),
         DType::F32 => Some(f64::from(f32::MAX)),

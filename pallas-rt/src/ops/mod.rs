@@ -11,61 +11,61 @@
 
 mod activation;
 mod arrange;
-mod at;
 mod attention;
 mod axes;
-mod contract;
 mod convolution;
 mod create;
+mod cumulative;
+mod dtype_promotion;
 mod dynamic;
 mod einsum;
-mod elementwise;
+mod elementwise_broadcast;
 mod erf_inv;
 mod formula;
+mod gather_windows;
 mod incomplete;
 mod index;
+mod indexed_update;
 mod integers;
 mod join;
 mod logic;
 mod mask;
 mod math;
+mod matmul;
 mod nn;
-mod places;
 mod pool;
-mod product;
-mod promote;
 mod quantile;
 mod reduce;
-mod running;
 mod search;
 mod sets;
 mod shape;
 mod sort;
 mod special;
 mod take;
+mod tensordot;
 #[cfg(test)]
 mod tests;
 mod triangle;
 
-pub use at::Elements;
 pub use attention::{Attention, dot_product_attention};
-pub use axes::{Along, Axes, accumulate, keep, reverse};
-pub use convolution::{Convolution, Overlap, conv, conv_general_dilated, conv_transpose};
+pub use axes::{Axes, ScanAxis, accumulate, keep, reverse};
+pub use convolution::{Convolution, ConvolveMode, conv, conv_general_dilated, conv_transpose};
 pub use create::{
     Indexing, Nested, arange, array, bartlett, blackman, broadcast_shape, full, geomspace, hamming, hanning, indices,
     linspace, logspace, meshgrid, ones, zeros,
 };
+pub use dtype_promotion::promote_types;
 pub use einsum::einsum;
-pub use elementwise::{Operand, select};
+pub use elementwise_broadcast::{Operand, select};
 pub(crate) use erf_inv::erf_inv;
+pub use gather_windows::IndexMode;
 pub(crate) use incomplete::random_gamma_grad;
 pub use index::{Index, Item, between, by};
+pub use indexed_update::IndexedElements;
 pub use join::{Sections, broadcast_arrays, column_stack, concatenate, dstack, hstack, stack, vstack};
 pub use pallas_ir::ScalarOp;
-pub use places::Mode;
 pub use pool::{Padding, Windows};
-pub use promote::promote_types;
-pub use quantile::Between;
+pub use quantile::QuantileMethod;
 pub use search::Side;
 pub use sort::{lexsort, sort_together};
 pub use take::{choose, select_first};

@@ -1,7 +1,7 @@
 //! Functions of neural networks; `jax.nn`.
-use super::axes::axis_of;
-use super::create::positions;
-use super::elementwise::{Meets, meet};
+use super::axes::canonicalize_axis;
+use super::create::push_coordinates;
+use super::elementwise_broadcast::{GraphOperand, push_elementwise};
 use super::reduce::reduce;
 use super::{Axes, keep};
 use crate::array::Array;
@@ -10,10 +10,10 @@ use pallas_graph::{Graph, StopGradient, Var};
 use pallas_ir::{DType, Diag, Loc, ScalarOp};
 
 /// Appends an array minus its largest elements along axes; derivatives take the largest elements for constants.
-fn shifted(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
+fn subtract_max(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     let most = reduce(graph, ScalarOp::Maximum, v, &keep(axes.clone()))?;
     let most = graph.push(StopGradient, &[most])?;
-    meet(graph, ScalarOp::Sub, &[Meets::Var(v), Meets::Var(most)])
+    push_elementwise(graph, ScalarOp::Sub, &[GraphOperand::Var(v), GraphOperand::Var(most)])
 }
 
 impl Array {
@@ -23,10 +23,10 @@ impl Array {
     pub fn softmax(&self, axes: impl Into<Axes>) -> Array {
         let axes = axes.into();
         apply(&[self], Loc::caller(), |graph, v| {
-            let x = shifted(graph, v[0], &axes)?;
-            let e = meet(graph, ScalarOp::Exp, &[Meets::Var(x)])?;
+            let x = subtract_max(graph, v[0], &axes)?;
+            let e = push_elementwise(graph, ScalarOp::Exp, &[GraphOperand::Var(x)])?;
             let sum = reduce(graph, ScalarOp::Add, e, &keep(axes.clone()))?;
-            meet(graph, ScalarOp::Div, &[Meets::Var(e), Meets::Var(sum)])
+            push_elementwise(graph, ScalarOp::Div, &[GraphOperand::Var(e), GraphOperand::Var(sum)])
         })
     }
 
@@ -36,11 +36,11 @@ impl Array {
     pub fn log_softmax(&self, axes: impl Into<Axes>) -> Array {
         let axes = axes.into();
         apply(&[self], Loc::caller(), |graph, v| {
-            let x = shifted(graph, v[0], &axes)?;
-            let e = meet(graph, ScalarOp::Exp, &[Meets::Var(x)])?;
+            let x = subtract_max(graph, v[0], &axes)?;
+            let e = push_elementwise(graph, ScalarOp::Exp, &[GraphOperand::Var(x)])?;
             let sum = reduce(graph, ScalarOp::Add, e, &keep(axes.clone()))?;
-            let log = meet(graph, ScalarOp::Log, &[Meets::Var(sum)])?;
-            meet(graph, ScalarOp::Sub, &[Meets::Var(x), Meets::Var(log)])
+            let log = push_elementwise(graph, ScalarOp::Log, &[GraphOperand::Var(sum)])?;
+            push_elementwise(graph, ScalarOp::Sub, &[GraphOperand::Var(x), GraphOperand::Var(log)])
         })
     }
 
@@ -60,13 +60,13 @@ impl Array {
             let ty = graph.ty(v[0]).clone();
             let mut shape = ty.shape.clone();
             shape.push(classes);
-            let axis = axis_of(-1, shape.len())?;
+            let axis = canonicalize_axis(-1, shape.len())?;
             // Types of one byte do not hold the number of every class.
             let wide = if ty.dtype.bytes() < 4 && !ty.dtype.is_float() { DType::I32 } else { ty.dtype };
-            let positions = positions(graph, &shape, axis, wide)?;
+            let positions = push_coordinates(graph, &shape, axis, wide)?;
             let own = super::shape::reshape(graph, v[0], &[&ty.shape[..], &[1]].concat())?;
-            let is_it = meet(graph, ScalarOp::Eq, &[Meets::Var(own), Meets::Var(positions)])?;
-            super::elementwise::cast(graph, is_it, dtype)
+            let is_it = push_elementwise(graph, ScalarOp::Eq, &[GraphOperand::Var(own), GraphOperand::Var(positions)])?;
+            super::elementwise_broadcast::cast(graph, is_it, dtype)
         })
     }
 }

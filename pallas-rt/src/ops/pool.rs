@@ -1,6 +1,6 @@
 //! Folds of the elements that a window sees; `jax.lax.reduce_window`, and the pools of `flax.linen`.
-use super::elementwise::{Meets, meet};
-use super::reduce::rounded_once;
+use super::elementwise_broadcast::{GraphOperand, push_elementwise};
+use super::reduce::with_accumulator_type;
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
@@ -30,7 +30,7 @@ impl<const N: usize> From<[(i64, i64); N]> for Padding {
 
 impl Padding {
     /// Returns the pairs for windowed axes of these extents, for windows of these extents (`reach`) and strides.
-    pub(super) fn pairs(
+    pub(super) fn resolve_pairs(
         &self,
         name: &str,
         extents: &[usize],
@@ -58,7 +58,7 @@ impl Padding {
 }
 
 /// Returns one number for each windowed axis: `given`, or 1 if that is empty.
-pub(super) fn numbers(name: &str, what: &str, given: &[usize], count: usize) -> Result<Vec<i64>, Diag> {
+pub(super) fn per_axis_numbers(name: &str, what: &str, given: &[usize], count: usize) -> Result<Vec<i64>, Diag> {
     if given.is_empty() {
         return Ok(vec![1; count]);
     }
@@ -70,7 +70,7 @@ pub(super) fn numbers(name: &str, what: &str, given: &[usize], count: usize) -> 
 }
 
 /// Extent of a window of `size` elements, which are `spacing` apart.
-pub(super) fn reach(size: i64, spacing: i64) -> i64 {
+pub(super) fn dilated_extent(size: i64, spacing: i64) -> i64 {
     size.saturating_sub(1).saturating_mul(spacing).saturating_add(1)
 }
 
@@ -97,16 +97,19 @@ fn reduce_window(graph: &mut Graph, v: Var, op: ScalarOp, windows: &Windows<'_>)
         let message = format!("{name} of {} by a window of {} axes", graph.ty(v), windows.window_dimensions.len());
         return Err(Diag::new("window", At::Op, message, "the window has an extent for each axis"));
     }
-    let list = |what: &str, given: &[usize]| numbers(name, what, given, shape.len());
+    let list = |what: &str, given: &[usize]| per_axis_numbers(name, what, given, shape.len());
     let size = list("extents", windows.window_dimensions)?;
     let strides = list("strides", windows.window_strides)?;
     let dilation = list("base dilations", windows.base_dilation)?;
     let spacing = list("window dilations", windows.window_dilation)?;
     // JAX pads as many places as the dilated operand needs.
-    let dilated: Vec<usize> =
-        shape.iter().zip(&dilation).map(|(&n, &d)| if n == 0 { 0 } else { reach(n as i64, d) as usize }).collect();
-    let reaches: Vec<i64> = size.iter().zip(&spacing).map(|(&n, &d)| reach(n, d)).collect();
-    let padding = windows.padding.pairs(name, &dilated, &reaches, &strides)?;
+    let dilated: Vec<usize> = shape
+        .iter()
+        .zip(&dilation)
+        .map(|(&n, &d)| if n == 0 { 0 } else { dilated_extent(n as i64, d) as usize })
+        .collect();
+    let reaches: Vec<i64> = size.iter().zip(&spacing).map(|(&n, &d)| dilated_extent(n, d)).collect();
+    let padding = windows.padding.resolve_pairs(name, &dilated, &reaches, &strides)?;
     let window = |i: usize| WindowDim {
         stride: strides[i],
         low: padding[i].0,
@@ -134,7 +137,7 @@ fn pool(
     };
     let around = |list: &[usize]| [&vec![1; batches][..], list, &[1]].concat();
     let strides: Vec<usize> =
-        numbers("a pool", "strides", strides, window.len())?.into_iter().map(|n| n as usize).collect();
+        per_axis_numbers("a pool", "strides", strides, window.len())?.into_iter().map(|n| n as usize).collect();
     let padding = match padding {
         Padding::Explicit(pairs) => Padding::Explicit([&vec![(0, 0); batches][..], pairs, &[(0, 0)]].concat()),
         named => named.clone(),
@@ -198,14 +201,14 @@ impl Array {
         let mean = |graph: &mut Graph, v: Var| {
             let sum = pool(graph, v, ScalarOp::Add, window, strides, &padding)?;
             let count = if count_include_pad {
-                Meets::Float(window.iter().product::<usize>() as f64)
+                GraphOperand::Float(window.iter().product::<usize>() as f64)
             } else {
                 let ty = graph.ty(v).clone();
                 let ones = graph.splat(Literal::new(ty.dtype, 1.0), &ty.shape);
-                Meets::Var(pool(graph, ones, ScalarOp::Add, window, strides, &padding)?)
+                GraphOperand::Var(pool(graph, ones, ScalarOp::Add, window, strides, &padding)?)
             };
-            meet(graph, ScalarOp::Div, &[Meets::Var(sum), count])
+            push_elementwise(graph, ScalarOp::Div, &[GraphOperand::Var(sum), count])
         };
-        apply(&[self], Loc::caller(), |graph, v| rounded_once(graph, v[0], mean))
+        apply(&[self], Loc::caller(), |graph, v| with_accumulator_type(graph, v[0], mean))
     }
 }

@@ -1,17 +1,17 @@
 //! Quantiles: elements at fractions of the sorted elements.
 use super::Axes;
-use super::elementwise::{Meets, Operand, cast, meet, on_operands, splat};
+use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cast, push_elementwise, splat};
 use super::formula::{FormulaKind, evaluate};
 use super::reduce::reduce;
 use super::shape::{reshape, transpose};
-use super::sort::{sorted, taken};
+use super::sort::{push_take_along, sorted};
 use crate::array::Array;
 use pallas_graph::{Graph, Var};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
 
 /// The value of a quantile that lies between two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Between {
+pub enum QuantileMethod {
     /// The weighted mean of the two.
     Linear,
     /// The lower one.
@@ -25,9 +25,9 @@ pub enum Between {
 }
 
 /// Options of a quantile.
-struct Quantile<'a> {
+struct QuantileOptions<'a> {
     axes: &'a Axes,
-    between: Between,
+    between: QuantileMethod,
     /// True if NaNs are left out; else they make the result NaN.
     skips_nan: bool,
     /// True if fractions are given in hundredths.
@@ -46,28 +46,28 @@ impl Array {
     /// ```
     #[track_caller]
     #[must_use]
-    pub fn quantile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: Between) -> Array {
+    pub fn quantile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: QuantileMethod) -> Array {
         quantile(self, q.into(), &axes.into(), between, [false, false], Loc::caller())
     }
 
     /// Quantiles of the elements that are not NaN; NaN where all are. See [`quantile`](Array::quantile).
     #[track_caller]
     #[must_use]
-    pub fn nanquantile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: Between) -> Array {
+    pub fn nanquantile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: QuantileMethod) -> Array {
         quantile(self, q.into(), &axes.into(), between, [true, false], Loc::caller())
     }
 
     /// Quantiles at `q` hundredths; see [`quantile`](Array::quantile).
     #[track_caller]
     #[must_use]
-    pub fn percentile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: Between) -> Array {
+    pub fn percentile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: QuantileMethod) -> Array {
         quantile(self, q.into(), &axes.into(), between, [false, true], Loc::caller())
     }
 
     /// Quantiles at `q` hundredths of the elements that are not NaN; see [`nanquantile`](Array::nanquantile).
     #[track_caller]
     #[must_use]
-    pub fn nanpercentile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: Between) -> Array {
+    pub fn nanpercentile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: QuantileMethod) -> Array {
         quantile(self, q.into(), &axes.into(), between, [true, true], Loc::caller())
     }
 
@@ -75,32 +75,39 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn median(&self, axes: impl Into<Axes>) -> Array {
-        quantile(self, Operand::Float(0.5), &axes.into(), Between::Midpoint, [false, false], Loc::caller())
+        quantile(self, Operand::Float(0.5), &axes.into(), QuantileMethod::Midpoint, [false, false], Loc::caller())
     }
 
     /// Median over axes of the elements that are not NaN; NaN where all are.
     #[track_caller]
     #[must_use]
     pub fn nanmedian(&self, axes: impl Into<Axes>) -> Array {
-        quantile(self, Operand::Float(0.5), &axes.into(), Between::Midpoint, [true, false], Loc::caller())
+        quantile(self, Operand::Float(0.5), &axes.into(), QuantileMethod::Midpoint, [true, false], Loc::caller())
     }
 }
 
-fn quantile(x: &Array, q: Operand, axes: &Axes, between: Between, [skips_nan, percent]: [bool; 2], at: Loc) -> Array {
-    let quantile = Quantile { axes, between, skips_nan, percent };
-    on_operands(&[x.into(), q], at, |graph, x| quantile.of(graph, x[0], x[1]))
+fn quantile(
+    x: &Array,
+    q: Operand,
+    axes: &Axes,
+    between: QuantileMethod,
+    [skips_nan, percent]: [bool; 2],
+    at: Loc,
+) -> Array {
+    let quantile = QuantileOptions { axes, between, skips_nan, percent };
+    apply_to_operands(&[x.into(), q], at, |graph, x| quantile.push_quantiles(graph, x[0], x[1]))
 }
 
-impl Quantile<'_> {
+impl QuantileOptions<'_> {
     /// Appends the quantiles of `x` at `q`.
-    fn of(&self, graph: &mut Graph, x: Meets, q: Meets) -> Result<Var, Diag> {
+    fn push_quantiles(&self, graph: &mut Graph, x: GraphOperand, q: GraphOperand) -> Result<Var, Diag> {
         let x = x.var().expect("the first operand is an array");
         let x = if graph.ty(x).dtype.is_float() { x } else { cast(graph, x, DType::F32)? };
         let dtype = graph.ty(x).dtype;
         // Fractions and means are computed in f32 at least.
         let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-        let q = self.fractions(graph, q, wide)?;
-        let (shape, axes) = (graph.ty(x).shape.clone(), self.axes.of(graph.ty(x).shape.len())?);
+        let q = self.push_fractions(graph, q, wide)?;
+        let (shape, axes) = (graph.ty(x).shape.clone(), self.axes.resolve(graph.ty(x).shape.len())?);
         let kept: Vec<usize> = (0..shape.len()).filter(|axis| !axes.contains(axis)).collect();
         let line: usize = axes.iter().map(|&axis| shape[axis]).product();
         let outer: Vec<usize> = kept.iter().map(|&axis| shape[axis]).collect();
@@ -118,49 +125,62 @@ impl Quantile<'_> {
             let is_number = graph.push(ScalarOp::Not, &[is_nan])?;
             let ones = cast(graph, is_number, wide)?;
             // NaN that is skipped has no slope.
-            lines = meet(graph, ScalarOp::Select, &[Meets::Var(is_number), Meets::Var(lines), Meets::Float(f64::NAN)])?;
+            lines = push_elementwise(
+                graph,
+                ScalarOp::Select,
+                &[GraphOperand::Var(is_number), GraphOperand::Var(lines), GraphOperand::Float(f64::NAN)],
+            )?;
             reduce(graph, ScalarOp::Add, ones, &last)?
         } else {
             let any = reduce(graph, ScalarOp::BitOr, is_nan, &last)?;
-            lines = meet(graph, ScalarOp::Select, &[Meets::Var(any), Meets::Float(f64::NAN), Meets::Var(lines)])?;
+            lines = push_elementwise(
+                graph,
+                ScalarOp::Select,
+                &[GraphOperand::Var(any), GraphOperand::Float(f64::NAN), GraphOperand::Var(lines)],
+            )?;
             splat(graph, Literal::new(wide, line as f64), &with(1))?
         };
         let lines = sorted(graph, lines, outer.len())?;
         let place =
-            evaluate(graph, FormulaKind::Any, [Meets::Var(q), Meets::Var(numbers)], |[q, n], _| q * (n - n.like(1.0)))?;
+            evaluate(graph, FormulaKind::Any, [GraphOperand::Var(q), GraphOperand::Var(numbers)], |[q, n], _| {
+                q * (n - n.like(1.0))
+            })?;
         let mut neighbour = |op: ScalarOp| {
             let near = graph.push(op, &[place])?;
-            let held = evaluate(graph, FormulaKind::Any, [Meets::Var(near), Meets::Var(numbers)], |[at, n], _| {
-                at.minimum(n - n.like(1.0)).maximum(n.zero())
-            })?;
+            let held = evaluate(
+                graph,
+                FormulaKind::Any,
+                [GraphOperand::Var(near), GraphOperand::Var(numbers)],
+                |[at, n], _| at.minimum(n - n.like(1.0)).maximum(n.zero()),
+            )?;
             let at = cast(graph, held, DType::I32)?;
-            Ok((near, taken(graph, lines, at, outer.len())?))
+            Ok((near, push_take_along(graph, lines, at, outer.len())?))
         };
         let ((floor, low), (_, high)) = (neighbour(ScalarOp::Floor)?, neighbour(ScalarOp::Ceil)?);
         let weight = graph.push(ScalarOp::Sub, &[place, floor])?;
-        let all = [low, high, weight].map(Meets::Var);
+        let all = [low, high, weight].map(GraphOperand::Var);
         let value = match self.between {
-            Between::Lower => low,
-            Between::Higher => high,
-            Between::Linear => {
+            QuantileMethod::Lower => low,
+            QuantileMethod::Higher => high,
+            QuantileMethod::Linear => {
                 let low = cast(graph, low, wide)?;
                 let high = cast(graph, high, wide)?;
                 evaluate(
                     graph,
                     FormulaKind::Any,
-                    [Meets::Var(low), Meets::Var(high), all[2]],
+                    [GraphOperand::Var(low), GraphOperand::Var(high), all[2]],
                     |[low, high, weight], _| low * (weight.like(1.0) - weight) + high * weight,
                 )?
             }
-            Between::Midpoint => evaluate(graph, FormulaKind::Any, [all[0], all[1]], |[a, b], _| (a + b) * 0.5)?,
-            Between::Nearest => {
-                let is_low = meet(graph, ScalarOp::Le, &[all[2], Meets::Float(0.5)])?;
+            QuantileMethod::Midpoint => evaluate(graph, FormulaKind::Any, [all[0], all[1]], |[a, b], _| (a + b) * 0.5)?,
+            QuantileMethod::Nearest => {
+                let is_low = push_elementwise(graph, ScalarOp::Le, &[all[2], GraphOperand::Float(0.5)])?;
                 graph.push(ScalarOp::Select, &[is_low, low, high])?
             }
         };
         let value = cast(graph, value, dtype)?;
         let mut to = outer.clone();
-        if self.axes.kept() {
+        if self.axes.keeps_axes() {
             to = (0..shape.len()).map(|axis| if axes.contains(&axis) { 1 } else { shape[axis] }).collect();
         }
         let Some(count) = count else { return reshape(graph, value, &to) };
@@ -170,9 +190,9 @@ impl Quantile<'_> {
     }
 
     /// Appends the fractions, from 0 to 1, in a type.
-    fn fractions(&self, graph: &mut Graph, q: Meets, dtype: DType) -> Result<Var, Diag> {
+    fn push_fractions(&self, graph: &mut Graph, q: GraphOperand, dtype: DType) -> Result<Var, Diag> {
         let q = match q {
-            Meets::Var(v) => {
+            GraphOperand::Var(v) => {
                 let ty = graph.ty(v).clone();
                 if ty.shape.len() > 1 || ty.dtype == DType::Bool {
                     let message = format!("quantiles at {ty}");
@@ -180,9 +200,9 @@ impl Quantile<'_> {
                 }
                 cast(graph, v, dtype)?
             }
-            Meets::Float(q) => graph.literal(Literal::new(dtype, q)),
-            Meets::Int(q) => graph.literal(Literal::new(dtype, q as f64)),
-            Meets::Bool(q) => {
+            GraphOperand::Float(q) => graph.literal(Literal::new(dtype, q)),
+            GraphOperand::Int(q) => graph.literal(Literal::new(dtype, q as f64)),
+            GraphOperand::Bool(q) => {
                 let message = format!("quantiles at {q}");
                 return Err(Diag::new("quantile", At::Operand(1), message, "a number, or an array of one axis"));
             }
@@ -190,6 +210,6 @@ impl Quantile<'_> {
         if !self.percent {
             return Ok(q);
         }
-        meet(graph, ScalarOp::Div, &[Meets::Var(q), Meets::Float(100.0)])
+        push_elementwise(graph, ScalarOp::Div, &[GraphOperand::Var(q), GraphOperand::Float(100.0)])
     }
 }

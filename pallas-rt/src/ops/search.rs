@@ -1,13 +1,13 @@
 //! Positions in sorted arrays, and what follows from them: bins and interpolation.
-use super::arrange::{position, ravel};
-use super::create::positions;
-use super::elementwise::{Meets, cast, meet};
+use super::arrange::{index_position, ravel};
+use super::create::push_coordinates;
+use super::dtype_promotion::promote_types;
+use super::elementwise_broadcast::{GraphOperand, cast, push_elementwise};
 use super::formula::{FormulaKind, evaluate};
 use super::join::concatenated;
-use super::promote::promote_types;
-use super::reduce::total;
+use super::reduce::reduce_widened;
 use super::shape::reshape;
-use super::sort::{range, sorted, taken};
+use super::sort::{push_axis_range, push_take_along, sorted};
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
@@ -23,21 +23,21 @@ pub enum Side {
 }
 
 /// Largest number of elements of a table that are all compared; longer tables are searched by halving.
-pub(super) const FEW: usize = 64;
+pub(super) const MAX_COMPARED_ELEMENTS: usize = 64;
 
 /// Appends truth values: true where `a` comes before `b` in a sorted array, whose NaNs are last.
 fn is_before(graph: &mut Graph, a: Var, b: Var) -> Result<Var, Diag> {
-    let less = meet(graph, ScalarOp::Lt, &[Meets::Var(a), Meets::Var(b)])?;
+    let less = push_elementwise(graph, ScalarOp::Lt, &[GraphOperand::Var(a), GraphOperand::Var(b)])?;
     if !graph.ty(a).dtype.is_float() {
         return Ok(less);
     }
     let (a, b) = (graph.push(ScalarOp::Eq, &[a, a])?, graph.push(ScalarOp::Ne, &[b, b])?);
-    let last = meet(graph, ScalarOp::BitAnd, &[Meets::Var(a), Meets::Var(b)])?;
+    let last = push_elementwise(graph, ScalarOp::BitAnd, &[GraphOperand::Var(a), GraphOperand::Var(b)])?;
     graph.push(ScalarOp::BitOr, &[less, last])
 }
 
 /// Appends the positions in a sorted array of one axis at which the elements of `v`, of the same type, belong.
-pub(super) fn search(graph: &mut Graph, table: Var, v: Var, side: Side) -> Result<Var, Diag> {
+pub(super) fn push_search_sorted(graph: &mut Graph, table: Var, v: Var, side: Side) -> Result<Var, Diag> {
     let (n, shape) = (graph.ty(table).elements(), graph.ty(v).shape.clone());
     // An element of the table comes before the place of another one.
     let precedes = |graph: &mut Graph, element: Var, v: Var| match side {
@@ -50,13 +50,13 @@ pub(super) fn search(graph: &mut Graph, table: Var, v: Var, side: Side) -> Resul
     if n == 0 {
         return Ok(graph.splat(Literal::int(DType::I32, 0), &shape));
     }
-    if n <= FEW {
+    if n <= MAX_COMPARED_ELEMENTS {
         let wide = [&shape[..], &[1]].concat();
         let column = reshape(graph, v, &wide)?;
         let all = [&shape[..], &[n]].concat();
         let (table, column) = (graph.broadcast(table, &all)?, graph.broadcast(column, &all)?);
         let before = precedes(graph, table, column)?;
-        return total(graph, ScalarOp::Add, before, &(-1).into());
+        return reduce_widened(graph, ScalarOp::Add, before, &(-1).into());
     }
     let line = ravel(graph, v)?;
     let count = graph.ty(line).elements();
@@ -64,13 +64,14 @@ pub(super) fn search(graph: &mut Graph, table: Var, v: Var, side: Side) -> Resul
     let mut high = graph.splat(Literal::int(DType::I32, n as i64), &[count]);
     for _ in 0..=n.ilog2() {
         let sum = graph.push(ScalarOp::Add, &[low, high])?;
-        let middle = meet(graph, ScalarOp::Shr, &[Meets::Var(sum), Meets::Int(1)])?;
-        let held = meet(graph, ScalarOp::Minimum, &[Meets::Var(middle), Meets::Int(n as i64 - 1)])?;
-        let element = taken(graph, table, held, 0)?;
+        let middle = push_elementwise(graph, ScalarOp::Shr, &[GraphOperand::Var(sum), GraphOperand::Int(1)])?;
+        let held =
+            push_elementwise(graph, ScalarOp::Minimum, &[GraphOperand::Var(middle), GraphOperand::Int(n as i64 - 1)])?;
+        let element = push_take_along(graph, table, held, 0)?;
         let is_open = graph.push(ScalarOp::Lt, &[low, high])?;
         let before = precedes(graph, element, line)?;
         let goes_on = graph.push(ScalarOp::BitAnd, &[is_open, before])?;
-        let after = meet(graph, ScalarOp::Add, &[Meets::Var(middle), Meets::Int(1)])?;
+        let after = push_elementwise(graph, ScalarOp::Add, &[GraphOperand::Var(middle), GraphOperand::Int(1)])?;
         low = graph.push(ScalarOp::Select, &[goes_on, after, low])?;
         high = graph.push(ScalarOp::Select, &[goes_on, high, middle])?;
     }
@@ -78,7 +79,7 @@ pub(super) fn search(graph: &mut Graph, table: Var, v: Var, side: Side) -> Resul
 }
 
 /// Checks that an array has one axis, and returns its extent.
-fn one_axis(graph: &Graph, name: &str, i: usize, v: Var) -> Result<usize, Diag> {
+fn check_one_axis(graph: &Graph, name: &str, i: usize, v: Var) -> Result<usize, Diag> {
     match graph.ty(v).shape[..] {
         [n] => Ok(n),
         _ => {
@@ -89,7 +90,7 @@ fn one_axis(graph: &Graph, name: &str, i: usize, v: Var) -> Result<usize, Diag> 
 }
 
 /// Appends both variables, cast to their common type.
-pub(super) fn promoted(graph: &mut Graph, a: Var, b: Var) -> Result<[Var; 2], Diag> {
+pub(super) fn promote_pair(graph: &mut Graph, a: Var, b: Var) -> Result<[Var; 2], Diag> {
     let dtype = promote_types(graph.ty(a).dtype, graph.ty(b).dtype);
     Ok([cast(graph, a, dtype)?, cast(graph, b, dtype)?])
 }
@@ -109,9 +110,9 @@ impl Array {
     #[must_use]
     pub fn searchsorted(&self, elements: &Array, side: Side) -> Array {
         apply(&[self, elements], Loc::caller(), |graph, v| {
-            one_axis(graph, "searchsorted in a table", 0, v[0])?;
-            let [table, v] = promoted(graph, v[0], v[1])?;
-            search(graph, table, v, side)
+            check_one_axis(graph, "searchsorted in a table", 0, v[0])?;
+            let [table, v] = promote_pair(graph, v[0], v[1])?;
+            push_search_sorted(graph, table, v, side)
         })
     }
 
@@ -121,23 +122,29 @@ impl Array {
     #[must_use]
     pub fn digitize(&self, edges: &Array, right: bool) -> Array {
         apply(&[self, edges], Loc::caller(), |graph, v| {
-            let n = one_axis(graph, "edges", 1, v[1])?;
+            let n = check_one_axis(graph, "edges", 1, v[1])?;
             let side = if right { Side::Left } else { Side::Right };
-            let [v, edges] = promoted(graph, v[0], v[1])?;
-            let up = search(graph, edges, v, side)?;
+            let [v, edges] = promote_pair(graph, v[0], v[1])?;
+            let up = push_search_sorted(graph, edges, v, side)?;
             if n == 0 {
                 return Ok(up);
             }
             let turned = super::arrange::flip(graph, edges, vec![0])?;
-            let down = search(graph, turned, v, side)?;
-            let (first, last) = (position(graph, edges, 0, 0)?, position(graph, edges, 0, -1)?);
+            let down = push_search_sorted(graph, turned, v, side)?;
+            let (first, last) = (index_position(graph, edges, 0, 0)?, index_position(graph, edges, 0, -1)?);
             // NaN is the last of sorted edges.
-            let ascends =
-                evaluate(graph, FormulaKind::Any, [Meets::Var(last), Meets::Var(first)], |[last, first], _| {
-                    last.ge(first) | last.ne(last)
-                })?;
-            let down = meet(graph, ScalarOp::Sub, &[Meets::Int(n as i64), Meets::Var(down)])?;
-            meet(graph, ScalarOp::Select, &[Meets::Var(ascends), Meets::Var(up), Meets::Var(down)])
+            let ascends = evaluate(
+                graph,
+                FormulaKind::Any,
+                [GraphOperand::Var(last), GraphOperand::Var(first)],
+                |[last, first], _| last.ge(first) | last.ne(last),
+            )?;
+            let down = push_elementwise(graph, ScalarOp::Sub, &[GraphOperand::Int(n as i64), GraphOperand::Var(down)])?;
+            push_elementwise(
+                graph,
+                ScalarOp::Select,
+                &[GraphOperand::Var(ascends), GraphOperand::Var(up), GraphOperand::Var(down)],
+            )
         })
     }
 
@@ -147,7 +154,7 @@ impl Array {
     #[must_use]
     pub fn histogram(&self, edges: &Array) -> Array {
         apply(&[self, edges], Loc::caller(), |graph, v| {
-            let n = one_axis(graph, "edges", 1, v[1])?;
+            let n = check_one_axis(graph, "edges", 1, v[1])?;
             if n < 2 {
                 let message = format!("a histogram of {n} edges");
                 return Err(Diag::new("histogram", At::Operand(1), message, "at least two, of one bin"));
@@ -157,11 +164,11 @@ impl Array {
             let (line, edges) = (ravel(graph, v[0])?, cast(graph, v[1], dtype)?);
             let line = cast(graph, line, dtype)?;
             let line = sorted(graph, line, 0)?;
-            let before = range(graph, edges, 0, 0, n - 1)?;
-            let before = search(graph, line, before, Side::Left)?;
-            let last = range(graph, edges, 0, n - 1, n)?;
-            let last = search(graph, line, last, Side::Right)?;
-            let inner = range(graph, before, 0, 1, n - 1)?;
+            let before = push_axis_range(graph, edges, 0, 0, n - 1)?;
+            let before = push_search_sorted(graph, line, before, Side::Left)?;
+            let last = push_axis_range(graph, edges, 0, n - 1, n)?;
+            let last = push_search_sorted(graph, line, last, Side::Right)?;
+            let inner = push_axis_range(graph, before, 0, 1, n - 1)?;
             let ends = concatenated(graph, &[inner, last], 0)?;
             let counts = graph.push(ScalarOp::Sub, &[ends, before])?;
             cast(graph, counts, dtype)
@@ -174,8 +181,8 @@ impl Array {
     #[must_use]
     pub fn interp(&self, x: &Array, y: &Array) -> Array {
         apply(&[self, x, y], Loc::caller(), |graph, v| {
-            let n = one_axis(graph, "points", 1, v[1])?;
-            if one_axis(graph, "values", 2, v[2])? != n || n == 0 {
+            let n = check_one_axis(graph, "points", 1, v[1])?;
+            if check_one_axis(graph, "values", 2, v[2])? != n || n == 0 {
                 let message = format!("interpolation between points of {} and {}", graph.ty(v[1]), graph.ty(v[2]));
                 return Err(Diag::new("interp", At::Operand(2), message, "as many values as points, at least one"));
             }
@@ -184,30 +191,38 @@ impl Array {
             let [at, x, y] = [cast(graph, v[0], dtype)?, cast(graph, v[1], dtype)?, cast(graph, v[2], dtype)?];
             let shape = graph.ty(at).shape.clone();
             let at = ravel(graph, at)?;
-            let after = search(graph, x, at, Side::Right)?;
+            let after = push_search_sorted(graph, x, at, Side::Right)?;
             let mut point = |back: i64| {
-                let i = meet(
+                let i = push_elementwise(
                     graph,
                     ScalarOp::Clamp,
-                    &[Meets::Var(after), Meets::Int(1.min(n as i64 - 1)), Meets::Int(n as i64 - 1)],
+                    &[
+                        GraphOperand::Var(after),
+                        GraphOperand::Int(1.min(n as i64 - 1)),
+                        GraphOperand::Int(n as i64 - 1),
+                    ],
                 )?;
-                let i = meet(graph, ScalarOp::Sub, &[Meets::Var(i), Meets::Int(back.min(n as i64 - 1))])?;
-                Ok([taken(graph, x, i, 0)?, taken(graph, y, i, 0)?])
+                let i = push_elementwise(
+                    graph,
+                    ScalarOp::Sub,
+                    &[GraphOperand::Var(i), GraphOperand::Int(back.min(n as i64 - 1))],
+                )?;
+                Ok([push_take_along(graph, x, i, 0)?, push_take_along(graph, y, i, 0)?])
             };
             let ([x0, y0], [x1, y1]) = (point(1)?, point(0)?);
             let ends = [
-                position(graph, x, 0, 0)?,
-                position(graph, y, 0, 0)?,
-                position(graph, x, 0, -1)?,
-                position(graph, y, 0, -1)?,
+                index_position(graph, x, 0, 0)?,
+                index_position(graph, y, 0, 0)?,
+                index_position(graph, x, 0, -1)?,
+                index_position(graph, y, 0, -1)?,
             ];
-            let inner = [at, x0, y0, x1, y1].map(Meets::Var);
+            let inner = [at, x0, y0, x1, y1].map(GraphOperand::Var);
             let inner = evaluate(graph, FormulaKind::Any, inner, |[at, x0, y0, x1, y1], _| {
                 let (dx, is_point) = (x1 - x0, x1.eq(x0));
                 let slope = (at - x0) / is_point.select(dx.like(1.0), dx);
                 is_point.select(y0, y0 + slope * (y1 - y0))
             })?;
-            let all = [inner, at, ends[0], ends[1], ends[2], ends[3]].map(Meets::Var);
+            let all = [inner, at, ends[0], ends[1], ends[2], ends[3]].map(GraphOperand::Var);
             let value = evaluate(graph, FormulaKind::Any, all, |[y, at, first, before, last, after], _| {
                 at.lt(first).select(before, at.gt(last).select(after, y))
             })?;
@@ -223,16 +238,20 @@ pub(super) fn compact(graph: &mut Graph, line: Var, mask: Var, size: usize, fill
     let counts = cast(graph, mask, DType::I32)?;
     let op = pallas_ir::structural::Cumulative { op: ScalarOp::Add, axis: 0, reverse: false };
     let running = graph.push(pallas_ir::StructuralOp::from(op), &[counts])?;
-    let numbers = positions(graph, &[size], 0, DType::I32)?;
-    let wanted = meet(graph, ScalarOp::Add, &[Meets::Var(numbers), Meets::Int(1)])?;
-    let at = search(graph, running, wanted, Side::Left)?;
-    let held = meet(graph, ScalarOp::Minimum, &[Meets::Var(at), Meets::Int(n as i64 - 1)])?;
-    let found = taken(graph, line, held, 0)?;
-    let exists = meet(graph, ScalarOp::Lt, &[Meets::Var(at), Meets::Int(n as i64)])?;
+    let numbers = push_coordinates(graph, &[size], 0, DType::I32)?;
+    let wanted = push_elementwise(graph, ScalarOp::Add, &[GraphOperand::Var(numbers), GraphOperand::Int(1)])?;
+    let at = push_search_sorted(graph, running, wanted, Side::Left)?;
+    let held = push_elementwise(graph, ScalarOp::Minimum, &[GraphOperand::Var(at), GraphOperand::Int(n as i64 - 1)])?;
+    let found = push_take_along(graph, line, held, 0)?;
+    let exists = push_elementwise(graph, ScalarOp::Lt, &[GraphOperand::Var(at), GraphOperand::Int(n as i64)])?;
     let fill = match fill {
         Some(fill) => fill,
         None if size == 0 => return Ok(found),
-        None => position(graph, found, 0, 0)?,
+        None => index_position(graph, found, 0, 0)?,
     };
-    meet(graph, ScalarOp::Select, &[Meets::Var(exists), Meets::Var(found), Meets::Var(fill)])
+    push_elementwise(
+        graph,
+        ScalarOp::Select,
+        &[GraphOperand::Var(exists), GraphOperand::Var(found), GraphOperand::Var(fill)],
+    )
 }

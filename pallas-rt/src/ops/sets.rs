@@ -1,24 +1,24 @@
 //! Sets of elements. Their sizes depend on elements, so results have a size that is given.
 use super::arrange::ravel;
-use super::elementwise::{Meets, Operand, cast, meet, on_operands};
+use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cast, push_elementwise};
 use super::join::concatenated;
 use super::reduce::reduce;
-use super::search::{FEW, Side, compact, promoted, search};
+use super::search::{MAX_COMPARED_ELEMENTS, Side, compact, promote_pair, push_search_sorted};
 use super::shape::reshape;
-use super::sort::{range, sorted, taken};
+use super::sort::{push_axis_range, push_take_along, sorted};
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
 use pallas_ir::{At, Diag, Literal, Loc, ScalarOp};
 
 /// Appends truth values: true where an element of a sorted line is the first of equal ones; all NaNs are equal.
-fn is_first(graph: &mut Graph, line: Var) -> Result<Var, Diag> {
+fn first_of_equal_mask(graph: &mut Graph, line: Var) -> Result<Var, Diag> {
     let n = graph.ty(line).elements();
     let first = graph.splat(Literal::bool(true), &[n.min(1)]);
     if n < 2 {
         return Ok(first);
     }
-    let (before, own) = (range(graph, line, 0, 0, n - 1)?, range(graph, line, 0, 1, n)?);
+    let (before, own) = (push_axis_range(graph, line, 0, 0, n - 1)?, push_axis_range(graph, line, 0, 1, n)?);
     let mut differs = graph.push(ScalarOp::Ne, &[before, own])?;
     if graph.ty(line).dtype.is_float() {
         let is_number = graph.push(ScalarOp::Eq, &[before, before])?;
@@ -31,32 +31,32 @@ fn is_first(graph: &mut Graph, line: Var) -> Result<Var, Diag> {
 fn is_in(graph: &mut Graph, v: Var, set: Var) -> Result<Var, Diag> {
     let (shape, set) = (graph.ty(v).shape.clone(), ravel(graph, set)?);
     let n = graph.ty(set).elements();
-    if n <= FEW {
+    if n <= MAX_COMPARED_ELEMENTS {
         let column = reshape(graph, v, &[&shape[..], &[1]].concat())?;
-        let same = meet(graph, ScalarOp::Eq, &[Meets::Var(column), Meets::Var(set)])?;
+        let same = push_elementwise(graph, ScalarOp::Eq, &[GraphOperand::Var(column), GraphOperand::Var(set)])?;
         return reduce(graph, ScalarOp::BitOr, same, &(-1).into());
     }
     let (set, line) = (sorted(graph, set, 0)?, ravel(graph, v)?);
-    let at = search(graph, set, line, Side::Left)?;
-    let at = meet(graph, ScalarOp::Minimum, &[Meets::Var(at), Meets::Int(n as i64 - 1)])?;
-    let found = taken(graph, set, at, 0)?;
+    let at = push_search_sorted(graph, set, line, Side::Left)?;
+    let at = push_elementwise(graph, ScalarOp::Minimum, &[GraphOperand::Var(at), GraphOperand::Int(n as i64 - 1)])?;
+    let found = push_take_along(graph, set, at, 0)?;
     let same = graph.push(ScalarOp::Eq, &[found, line])?;
     reshape(graph, same, &shape)
 }
 
 /// Appends the first `size` elements of a set in ascending order: the different elements of `all` for which `belongs`
 /// returns true (`None`: all of them). If there are fewer, then `fill`, or the smallest.
-fn members(
+fn push_set_members(
     graph: &mut Graph,
     all: Var,
     size: usize,
-    fill: Option<Meets>,
+    fill: Option<GraphOperand>,
     belongs: impl FnOnce(&mut Graph, Var) -> Result<Option<Var>, Diag>,
 ) -> Result<Var, Diag> {
     let line = ravel(graph, all)?;
     let ty = graph.ty(line).clone();
     let fill = match fill {
-        Some(fill) => Some(super::elementwise::placed(graph, 0, fill, ty.dtype, &[])?),
+        Some(fill) => Some(super::elementwise_broadcast::cast_and_broadcast(graph, 0, fill, ty.dtype, &[])?),
         None => None,
     };
     if ty.elements() == 0 {
@@ -70,7 +70,7 @@ fn members(
         };
     }
     let line = sorted(graph, line, 0)?;
-    let mut mask = is_first(graph, line)?;
+    let mut mask = first_of_equal_mask(graph, line)?;
     if let Some(own) = belongs(graph, line)? {
         mask = graph.push(ScalarOp::BitAnd, &[mask, own])?;
     }
@@ -78,17 +78,17 @@ fn members(
 }
 
 /// Makes an array by equations on sets, and on a number that fills the result.
-fn on_sets(
+fn apply_to_sets(
     arrays: &[&Array],
     fill: Option<Operand>,
     at: Loc,
-    equations: impl FnOnce(&mut Graph, &[Var], Option<Meets>) -> Result<Var, Diag>,
+    equations: impl FnOnce(&mut Graph, &[Var], Option<GraphOperand>) -> Result<Var, Diag>,
 ) -> Array {
     let count = arrays.len();
     let operands: Vec<Operand> = arrays.iter().map(|&x| Operand::from(x)).chain(fill).collect();
-    on_operands(&operands, at, |graph, x| {
+    apply_to_operands(&operands, at, |graph, x| {
         let vars: Vec<Var> = x[..count].iter().filter_map(|x| x.var()).collect();
-        if let Some(Meets::Var(v)) = x.get(count)
+        if let Some(GraphOperand::Var(v)) = x.get(count)
             && !graph.ty(*v).is_scalar()
         {
             let message = format!("a set filled with {}", graph.ty(*v));
@@ -111,7 +111,7 @@ impl Array {
     #[must_use]
     pub fn is_in(&self, set: &Array) -> Array {
         apply(&[self, set], Loc::caller(), |graph, v| {
-            let [v, set] = promoted(graph, v[0], v[1])?;
+            let [v, set] = promote_pair(graph, v[0], v[1])?;
             is_in(graph, v, set)
         })
     }
@@ -129,7 +129,9 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn unique(&self, size: usize, fill: Option<Operand>) -> Array {
-        on_sets(&[self], fill, Loc::caller(), |graph, v, fill| members(graph, v[0], size, fill, |_, _| Ok(None)))
+        apply_to_sets(&[self], fill, Loc::caller(), |graph, v, fill| {
+            push_set_members(graph, v[0], size, fill, |_, _| Ok(None))
+        })
     }
 
     /// The first `size` different elements of both arrays in ascending order; if there are fewer, then `fill`, or the
@@ -137,9 +139,9 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn union(&self, other: &Array, size: usize, fill: Option<Operand>) -> Array {
-        on_sets(&[self, other], fill, Loc::caller(), |graph, v, fill| {
-            let all = both(graph, v)?;
-            members(graph, all, size, fill, |_, _| Ok(None))
+        apply_to_sets(&[self, other], fill, Loc::caller(), |graph, v, fill| {
+            let all = ravel_and_join(graph, v)?;
+            push_set_members(graph, all, size, fill, |_, _| Ok(None))
         })
     }
 
@@ -148,9 +150,9 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn intersect(&self, other: &Array, size: usize, fill: Option<Operand>) -> Array {
-        on_sets(&[self, other], fill, Loc::caller(), |graph, v, fill| {
-            let [own, other] = promoted(graph, v[0], v[1])?;
-            members(graph, own, size, fill, |graph, line| is_in(graph, line, other).map(Some))
+        apply_to_sets(&[self, other], fill, Loc::caller(), |graph, v, fill| {
+            let [own, other] = promote_pair(graph, v[0], v[1])?;
+            push_set_members(graph, own, size, fill, |graph, line| is_in(graph, line, other).map(Some))
         })
     }
 
@@ -160,10 +162,10 @@ impl Array {
     #[must_use]
     pub fn set_difference(&self, other: &Array, size: usize, fill: Option<Operand>) -> Array {
         let fill = fill.unwrap_or(Operand::Int(0));
-        on_sets(&[self, other], Some(fill), Loc::caller(), |graph, v, fill| {
+        apply_to_sets(&[self, other], Some(fill), Loc::caller(), |graph, v, fill| {
             let dtype = graph.ty(v[0]).dtype;
-            let [own, other] = promoted(graph, v[0], v[1])?;
-            let found = members(graph, own, size, fill, |graph, line| {
+            let [own, other] = promote_pair(graph, v[0], v[1])?;
+            let found = push_set_members(graph, own, size, fill, |graph, line| {
                 let others = is_in(graph, line, other)?;
                 graph.push(ScalarOp::Not, &[others]).map(Some)
             })?;
@@ -176,10 +178,10 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn symmetric_difference(&self, other: &Array, size: usize, fill: Option<Operand>) -> Array {
-        on_sets(&[self, other], fill, Loc::caller(), |graph, v, fill| {
-            let [own, other] = promoted(graph, v[0], v[1])?;
-            let all = both(graph, v)?;
-            members(graph, all, size, fill, |graph, line| {
+        apply_to_sets(&[self, other], fill, Loc::caller(), |graph, v, fill| {
+            let [own, other] = promote_pair(graph, v[0], v[1])?;
+            let all = ravel_and_join(graph, v)?;
+            push_set_members(graph, all, size, fill, |graph, line| {
                 let sides = [is_in(graph, line, own)?, is_in(graph, line, other)?];
                 graph.push(ScalarOp::BitXor, &sides).map(Some)
             })
@@ -188,7 +190,7 @@ impl Array {
 }
 
 /// Appends the elements of two arrays, joined along one axis.
-fn both(graph: &mut Graph, v: &[Var]) -> Result<Var, Diag> {
+fn ravel_and_join(graph: &mut Graph, v: &[Var]) -> Result<Var, Diag> {
     let parts = [ravel(graph, v[0])?, ravel(graph, v[1])?];
     concatenated(graph, &parts, 0)
 }

@@ -1,6 +1,6 @@
 //! Operations that change shapes, types or positions.
-use super::axes::axis_of;
-use super::elementwise::{broadcast_shapes, cast};
+use super::axes::canonicalize_axis;
+use super::elementwise_broadcast::{broadcast_shapes, cast};
 use crate::array::{Array, Extent};
 use crate::jit::apply;
 use pallas_device::error::Result;
@@ -14,9 +14,9 @@ pub(super) fn transpose(graph: &mut Graph, v: Var, axes: Vec<usize>) -> Result<V
 }
 
 /// Returns a shape with a new axis of extent 1 at position `axis` of the result.
-pub(super) fn with_axis(shape: &[usize], axis: isize) -> Result<Vec<usize>, Diag> {
+pub(super) fn insert_axis(shape: &[usize], axis: isize) -> Result<Vec<usize>, Diag> {
     let rank = shape.len();
-    let at = axis_of(axis, rank + 1).map_err(|_| {
+    let at = canonicalize_axis(axis, rank + 1).map_err(|_| {
         let message = format!("a new axis at {axis} of an array of shape {shape:?}");
         Diag::new("axis", At::Op, message, format!("it is at {} to {rank}", -(rank as isize) - 1))
     })?;
@@ -54,9 +54,9 @@ impl Array {
         if !self.is_traced() {
             return self.reshaped(shape);
         }
-        match self.extents(shape) {
+        match self.resolve_extents(shape) {
             Ok(shape) => apply(&[self], Loc::caller(), |graph, v| reshape(graph, v[0], &shape)),
-            Err(error) => self.poisoned(error),
+            Err(error) => self.to_poisoned(error),
         }
     }
 
@@ -66,7 +66,7 @@ impl Array {
     pub fn transpose(&self, axes: &[isize]) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let rank = graph.ty(v[0]).shape.len();
-            let axes = axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<Vec<_>, _>>()?;
+            let axes = axes.iter().map(|&axis| canonicalize_axis(axis, rank)).collect::<Result<Vec<_>, _>>()?;
             transpose(graph, v[0], axes)
         })
     }
@@ -121,7 +121,7 @@ impl Array {
     pub fn count(&self, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let shape = graph.ty(v[0]).shape.clone();
-            let n = shape[axis_of(axis, shape.len())?];
+            let n = shape[canonicalize_axis(axis, shape.len())?];
             Ok(graph.literal(Literal::int(DType::I32, n as i64)))
         })
     }
@@ -131,7 +131,7 @@ impl Array {
     #[must_use]
     pub fn expand_dims(&self, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let shape = with_axis(&graph.ty(v[0]).shape, axis)?;
+            let shape = insert_axis(&graph.ty(v[0]).shape, axis)?;
             reshape(graph, v[0], &shape)
         })
     }

@@ -1,6 +1,6 @@
 //! Elements in order.
 use super::arrange::flip;
-use super::axes::axis_of;
+use super::axes::canonicalize_axis;
 use super::index::{Item, index};
 use super::join::concatenated;
 use crate::array::Array;
@@ -16,22 +16,22 @@ pub(super) fn sorted(graph: &mut Graph, v: Var, axis: usize) -> Result<Var, Diag
 }
 
 /// Appends the positions of elements in order along an axis.
-fn positions(graph: &mut Graph, v: Var, axis: usize, descending: bool) -> Result<Var, Diag> {
+fn push_argsort(graph: &mut Graph, v: Var, axis: usize, descending: bool) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(ArgSort { axis, descending }), &[v])
 }
 
 /// Appends the positions of the largest elements along an axis.
-fn largest(graph: &mut Graph, v: Var, k: usize, axis: usize) -> Result<Var, Diag> {
+fn push_arg_top_k(graph: &mut Graph, v: Var, k: usize, axis: usize) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(ArgTopK { k: k.into(), axis }), &[v])
 }
 
 /// Appends the elements at these positions along an axis; all positions must exist.
-pub(super) fn taken(graph: &mut Graph, v: Var, at: Var, axis: usize) -> Result<Var, Diag> {
+pub(super) fn push_take_along(graph: &mut Graph, v: Var, at: Var, axis: usize) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(TakeAlong { axis }), &[v, at])
 }
 
 /// Appends the positions from `from` up to `to` along an axis.
-pub(super) fn range(graph: &mut Graph, v: Var, axis: usize, from: usize, to: usize) -> Result<Var, Diag> {
+pub(super) fn push_axis_range(graph: &mut Graph, v: Var, axis: usize, from: usize, to: usize) -> Result<Var, Diag> {
     let mut items = vec![Item::from(..); axis];
     items.push(Item::from(from as i64..to as i64));
     index(graph, v, &items)
@@ -39,15 +39,15 @@ pub(super) fn range(graph: &mut Graph, v: Var, axis: usize, from: usize, to: usi
 
 /// Appends the positions that put elements in stable order by keys, of which the first one decides, then the second
 /// one, and so on.
-fn order(graph: &mut Graph, keys: &[Var], axis: usize) -> Result<Var, Diag> {
+fn push_lexsort(graph: &mut Graph, keys: &[Var], axis: usize) -> Result<Var, Diag> {
     let mut order = None;
     for &key in keys.iter().rev() {
         order = Some(match order {
-            None => positions(graph, key, axis, false)?,
+            None => push_argsort(graph, key, axis, false)?,
             Some(before) => {
-                let key = taken(graph, key, before, axis)?;
-                let next = positions(graph, key, axis, false)?;
-                taken(graph, before, next, axis)?
+                let key = push_take_along(graph, key, before, axis)?;
+                let next = push_argsort(graph, key, axis, false)?;
+                push_take_along(graph, before, next, axis)?
             }
         });
     }
@@ -55,7 +55,7 @@ fn order(graph: &mut Graph, keys: &[Var], axis: usize) -> Result<Var, Diag> {
 }
 
 /// Checks that arrays have one shape.
-fn same_shape(graph: &Graph, vars: &[Var]) -> Result<Vec<usize>, Diag> {
+fn check_same_shape(graph: &Graph, vars: &[Var]) -> Result<Vec<usize>, Diag> {
     let Some(&first) = vars.first() else {
         return Err(Diag::new("arity", At::Op, "no array to sort".into(), "give at least one"));
     };
@@ -70,7 +70,7 @@ fn same_shape(graph: &Graph, vars: &[Var]) -> Result<Vec<usize>, Diag> {
 }
 
 /// Appends elements that sort in the reverse order of those of `v`: `!x` or `-x`.
-fn inverted(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+fn push_order_inverse(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
     let op = if graph.ty(v).dtype.is_float() { ScalarOp::Neg } else { ScalarOp::Not };
     graph.push(op, &[v])
 }
@@ -89,7 +89,7 @@ impl Array {
     #[must_use]
     pub fn sort(&self, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
+            let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
             sorted(graph, v[0], axis)
         })
     }
@@ -100,7 +100,7 @@ impl Array {
     #[must_use]
     pub fn sort_descending(&self, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
+            let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
             let sorted = sorted(graph, v[0], axis)?;
             flip(graph, sorted, vec![axis])
         })
@@ -112,8 +112,8 @@ impl Array {
     #[must_use]
     pub fn argsort(&self, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
-            positions(graph, v[0], axis, false)
+            let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
+            push_argsort(graph, v[0], axis, false)
         })
     }
 
@@ -123,8 +123,8 @@ impl Array {
     #[must_use]
     pub fn argsort_descending(&self, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
-            positions(graph, v[0], axis, true)
+            let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
+            push_argsort(graph, v[0], axis, true)
         })
     }
 
@@ -144,12 +144,12 @@ impl Array {
     pub fn top_k(&self, k: usize, axis: isize) -> (Array, Array) {
         let at = Loc::caller();
         let positions = apply(&[self], at, |graph, v| {
-            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
-            largest(graph, v[0], k, axis)
+            let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
+            push_arg_top_k(graph, v[0], k, axis)
         });
         let values = apply(&[self, &positions], at, |graph, v| {
-            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
-            taken(graph, v[0], v[1], axis)
+            let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
+            push_take_along(graph, v[0], v[1], axis)
         });
         (values, positions)
     }
@@ -161,10 +161,11 @@ impl Array {
     #[must_use]
     pub fn partition(&self, kth: isize, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let (axis, n, kth) = divided(graph, v[0], kth, axis)?;
-            let turned = inverted(graph, v[0])?;
-            let (low, high) = (largest(graph, turned, kth + 1, axis)?, largest(graph, v[0], n - kth - 1, axis)?);
-            let parts = [taken(graph, v[0], low, axis)?, taken(graph, v[0], high, axis)?];
+            let (axis, n, kth) = normalize_partition(graph, v[0], kth, axis)?;
+            let turned = push_order_inverse(graph, v[0])?;
+            let (low, high) =
+                (push_arg_top_k(graph, turned, kth + 1, axis)?, push_arg_top_k(graph, v[0], n - kth - 1, axis)?);
+            let parts = [push_take_along(graph, v[0], low, axis)?, push_take_along(graph, v[0], high, axis)?];
             concatenated(graph, &parts, axis as isize)
         })
     }
@@ -175,10 +176,11 @@ impl Array {
     #[must_use]
     pub fn argpartition(&self, kth: isize, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let (axis, n, kth) = divided(graph, v[0], kth, axis)?;
-            let turned = inverted(graph, v[0])?;
-            let all = largest(graph, turned, n, axis)?;
-            let (low, high) = (range(graph, all, axis, 0, kth + 1)?, range(graph, all, axis, kth + 1, n)?);
+            let (axis, n, kth) = normalize_partition(graph, v[0], kth, axis)?;
+            let turned = push_order_inverse(graph, v[0])?;
+            let all = push_arg_top_k(graph, turned, n, axis)?;
+            let (low, high) =
+                (push_axis_range(graph, all, axis, 0, kth + 1)?, push_axis_range(graph, all, axis, kth + 1, n)?);
             let high = sorted(graph, high, axis)?;
             concatenated(graph, &[low, high], axis as isize)
         })
@@ -186,9 +188,9 @@ impl Array {
 }
 
 /// Returns the number of an axis, its extent, and the position `kth` from the front; refuses those that do not exist.
-fn divided(graph: &Graph, v: Var, kth: isize, axis: isize) -> Result<(usize, usize, usize), Diag> {
+fn normalize_partition(graph: &Graph, v: Var, kth: isize, axis: isize) -> Result<(usize, usize, usize), Diag> {
     let shape = &graph.ty(v).shape;
-    let axis = axis_of(axis, shape.len())?;
+    let axis = canonicalize_axis(axis, shape.len())?;
     let n = shape[axis];
     let from_front = if kth < 0 { kth + n as isize } else { kth };
     if !(0..n as isize).contains(&from_front) {
@@ -214,17 +216,17 @@ pub fn sort_together<A: Borrow<Array>>(arrays: &[A], keys: usize, axis: isize) -
     let at = Loc::caller();
     let arrays: Vec<&Array> = arrays.iter().map(Borrow::borrow).collect();
     let positions = apply(&arrays, at, |graph, v| {
-        let axis = axis_of(axis, same_shape(graph, v)?.len())?;
+        let axis = canonicalize_axis(axis, check_same_shape(graph, v)?.len())?;
         let Some(keys) = v.get(..keys) else {
             let message = format!("{keys} keys of {} arrays", v.len());
             return Err(Diag::new("arity", At::Op, message, "keys are the first of the arrays"));
         };
-        order(graph, keys, axis)
+        push_lexsort(graph, keys, axis)
     });
     let taken = |x: &&Array| {
         apply(&[x, &positions], at, |graph, v| {
-            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
-            taken(graph, v[0], v[1], axis)
+            let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
+            push_take_along(graph, v[0], v[1], axis)
         })
     };
     arrays.iter().map(taken).collect()
@@ -237,7 +239,7 @@ pub fn sort_together<A: Borrow<Array>>(arrays: &[A], keys: usize, axis: isize) -
 pub fn lexsort<A: Borrow<Array>>(keys: &[A], axis: isize) -> Array {
     let keys: Vec<&Array> = keys.iter().rev().map(Borrow::borrow).collect();
     apply(&keys, Loc::caller(), |graph, v| {
-        let axis = axis_of(axis, same_shape(graph, v)?.len())?;
-        order(graph, v, axis)
+        let axis = canonicalize_axis(axis, check_same_shape(graph, v)?.len())?;
+        push_lexsort(graph, v, axis)
     })
 }

@@ -1,5 +1,5 @@
 //! Functions of `jax.scipy.special` with stated derivatives.
-use super::elementwise::Operand;
+use super::elementwise_broadcast::Operand;
 use super::erf_inv::erf_inv;
 use super::formula::{FormulaKind, formula};
 use super::select;
@@ -12,32 +12,32 @@ use std::f64::consts::PI;
 use std::sync::LazyLock;
 
 /// A compiled function of one array.
-type Unary = Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>;
+type CompiledUnary = Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>;
 /// A compiled function of two arrays that broadcast.
-pub(super) type Binary = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
+pub(super) type CompiledBinary = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
 
 /// Returns the array as floating-point numbers: integers and truth values as f32.
-fn float(x: &Array) -> Array {
+fn to_float(x: &Array) -> Array {
     if x.dtype().is_float() { x.clone() } else { x.cast(DType::F32) }
 }
 
 /// Makes an array by a formula of one array of floats.
-fn of_one(x: &Array, f: impl for<'g> Fn(E<'g>) -> E<'g>) -> Array {
+fn apply_float_formula(x: &Array, f: impl for<'g> Fn(E<'g>) -> E<'g>) -> Array {
     formula(FormulaKind::Float, [x.into()], Loc::caller(), |[x], _| f(x))
 }
 
 /// Calls a compiled function; an error becomes an array that holds it.
-fn called(f: &Unary, x: &Array) -> Array {
-    let x = float(x);
-    f(&x).unwrap_or_else(|error| Array::bad(error, x.client().clone(), x.dtype(), x.shape()))
+fn call_or_poisoned(f: &CompiledUnary, x: &Array) -> Array {
+    let x = to_float(x);
+    f(&x).unwrap_or_else(|error| Array::new_poisoned(error, x.client().clone(), x.dtype(), x.shape()))
 }
 
 /// Calls a compiled function of two arrays, which get one shape and type first; an error becomes an array that holds
 /// it.
-fn called_with(f: &Binary, x: &Array, y: impl Into<Operand>) -> Array {
+fn call_pair_or_poisoned(f: &CompiledBinary, x: &Array, y: impl Into<Operand>) -> Array {
     let zero = formula(FormulaKind::Float, [x.into(), y.into()], Loc::caller(), |[_, y], _| y);
     let x = formula(FormulaKind::Float, [x.into(), (&zero).into()], Loc::caller(), |[x, _], _| x);
-    f(&x, &zero).unwrap_or_else(|error| Array::bad(error, x.client().clone(), x.dtype(), x.shape()))
+    f(&x, &zero).unwrap_or_else(|error| Array::new_poisoned(error, x.client().clone(), x.dtype(), x.shape()))
 }
 
 impl Array {
@@ -55,7 +55,7 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn lgamma(&self) -> Array {
-        called(&LGAMMA, self)
+        call_or_poisoned(&LGAMMA, self)
     }
 
     /// Derivative of [`lgamma`](Array::lgamma); `jax.scipy.special.digamma`. `-inf` at 0, NaN at the
@@ -63,7 +63,7 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn digamma(&self) -> Array {
-        called(&DIGAMMA, self)
+        call_or_poisoned(&DIGAMMA, self)
     }
 
     /// The inverse of the error function; `jax.scipy.special.erfinv`. NaN outside of [-1, 1].
@@ -72,42 +72,42 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn erf_inv(&self) -> Array {
-        called(&ERF_INV, self)
+        call_or_poisoned(&ERF_INV, self)
     }
 
     /// Distribution function of the standard normal distribution; `jax.scipy.special.ndtr`.
     #[track_caller]
     #[must_use]
     pub fn ndtr(&self) -> Array {
-        of_one(self, |x| (x * -std::f64::consts::FRAC_1_SQRT_2).erfc() * 0.5)
+        apply_float_formula(self, |x| (x * -std::f64::consts::FRAC_1_SQRT_2).erfc() * 0.5)
     }
 
     /// Logarithm of `x / (1 - x)`; `jax.scipy.special.logit`.
     #[track_caller]
     #[must_use]
     pub fn logit(&self) -> Array {
-        of_one(self, |x| x.log() - (-x).log1p())
+        apply_float_formula(self, |x| x.log() - (-x).log1p())
     }
 
     /// `x * ln(y)`, and 0 where x is 0 and y is not NaN; `jax.scipy.special.xlogy`.
     #[track_caller]
     #[must_use]
     pub fn xlogy(&self, y: impl Into<Operand>) -> Array {
-        called_with(&XLOGY, self, y)
+        call_pair_or_poisoned(&XLOGY, self, y)
     }
 
     /// `x * ln(1 + y)`, and 0 where x is 0 and y is not NaN; `jax.scipy.special.xlog1py`.
     #[track_caller]
     #[must_use]
     pub fn xlog1py(&self, y: impl Into<Operand>) -> Array {
-        called_with(&XLOG1PY, self, y)
+        call_pair_or_poisoned(&XLOG1PY, self, y)
     }
 
     /// `-x ln(x)`: 0 at 0, `-inf` below; `jax.scipy.special.entr`.
     #[track_caller]
     #[must_use]
     pub fn entr(&self) -> Array {
-        let x = float(self);
+        let x = to_float(self);
         select(&x.lt(0.0), f64::NEG_INFINITY, -x.xlogy(&x))
     }
 
@@ -122,26 +122,26 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn factorial(&self) -> Array {
-        let x = float(self);
+        let x = to_float(self);
         select(&x.lt(0.0), 0.0, (&x + 1.0).lgamma().exp())
     }
 }
 
-static LGAMMA: LazyLock<Unary> = LazyLock::new(|| {
+static LGAMMA: LazyLock<CompiledUnary> = LazyLock::new(|| {
     jit(custom_jvp(
-        |x: &Array| in_single(x, lgamma),
+        |x: &Array| apply_in_f32(x, lgamma),
         |(x,): &(Array,), (dx,): &(Array,)| (x.lgamma(), x.digamma() * dx),
     ))
     .into_fn()
 });
-static DIGAMMA: LazyLock<Unary> = LazyLock::new(|| {
+static DIGAMMA: LazyLock<CompiledUnary> = LazyLock::new(|| {
     jit(custom_jvp(
-        |x: &Array| in_single(x, digamma),
-        |(x,): &(Array,), (dx,): &(Array,)| (x.digamma(), in_single(x, trigamma) * dx),
+        |x: &Array| apply_in_f32(x, digamma),
+        |(x,): &(Array,), (dx,): &(Array,)| (x.digamma(), apply_in_f32(x, trigamma) * dx),
     ))
     .into_fn()
 });
-static ERF_INV: LazyLock<Unary> = LazyLock::new(|| {
+static ERF_INV: LazyLock<CompiledUnary> = LazyLock::new(|| {
     jit(custom_jvp(
         |x: &Array| {
             let wide = if x.dtype() == DType::F64 { x.clone() } else { x.cast(DType::F32) };
@@ -155,30 +155,30 @@ static ERF_INV: LazyLock<Unary> = LazyLock::new(|| {
     ))
     .into_fn()
 });
-static XLOGY: LazyLock<Binary> = LazyLock::new(|| {
+static XLOGY: LazyLock<CompiledBinary> = LazyLock::new(|| {
     jit(custom_jvp(
-        |x: &Array, y: &Array| zero_where(x, y, &(x * y.log())),
+        |x: &Array, y: &Array| zero_safe_product(x, y, &(x * y.log())),
         |(x, y): &(Array, Array), (dx, dy): &(Array, Array)| (x.xlogy(y), y.log() * dx + x / y * dy),
     ))
     .into_fn()
 });
-static XLOG1PY: LazyLock<Binary> = LazyLock::new(|| {
+static XLOG1PY: LazyLock<CompiledBinary> = LazyLock::new(|| {
     jit(custom_jvp(
-        |x: &Array, y: &Array| zero_where(x, y, &(x * y.log1p())),
+        |x: &Array, y: &Array| zero_safe_product(x, y, &(x * y.log1p())),
         |(x, y): &(Array, Array), (dx, dy): &(Array, Array)| (x.xlog1py(y), y.log1p() * dx + x / (y + 1.0) * dy),
     ))
     .into_fn()
 });
 
 /// Returns 0 where `x` is 0 and `y` is not NaN, else the product.
-fn zero_where(x: &Array, y: &Array, product: &Array) -> Array {
+fn zero_safe_product(x: &Array, y: &Array, product: &Array) -> Array {
     select(&x.eq(0.0).logical_and(y.is_nan().logical_not()), 0.0, product)
 }
 
 /// Makes an array by a formula that is computed in f32 for 16-bit floats.
-fn in_single(x: &Array, f: impl for<'g> Fn(E<'g>) -> E<'g>) -> Array {
+fn apply_in_f32(x: &Array, f: impl for<'g> Fn(E<'g>) -> E<'g>) -> Array {
     let is_short = matches!(x.dtype(), DType::F16 | DType::Bf16);
-    if is_short { of_one(&x.cast(DType::F32), f).cast(x.dtype()) } else { of_one(x, f) }
+    if is_short { apply_float_formula(&x.cast(DType::F32), f).cast(x.dtype()) } else { apply_float_formula(x, f) }
 }
 
 /// The parameter g of Lanczos' approximation.
@@ -197,25 +197,25 @@ const LANCZOS: [f64; 9] = [
 ];
 
 /// Returns `x - 1`, or `-x` below 1/2, where the functions are reflected; and true there.
-fn reflected<'g>(x: E<'g>) -> (E<'g>, E<'g>) {
+fn reflect_argument<'g>(x: E<'g>) -> (E<'g>, E<'g>) {
     let is_low = x.lt(x.like(0.5));
     (is_low.select(-x, x - 1.0), is_low)
 }
 
 /// Returns `ln(z + g + 1/2)`, precise for small z.
-fn log_of_shifted(z: E<'_>) -> E<'_> {
+fn log_shifted_argument(z: E<'_>) -> E<'_> {
     let g = LANCZOS_G + 0.5;
     (z * (1.0 / g)).log1p() + g.ln()
 }
 
 /// Returns the logarithm of the gamma function's magnitude by Lanczos' approximation, reflected below 1/2.
 fn lgamma(x: E<'_>) -> E<'_> {
-    let (z, is_low) = reflected(x);
+    let (z, is_low) = reflect_argument(x);
     let mut sum = z.like(LANCZOS[0]);
     for (i, c) in LANCZOS.iter().enumerate().skip(1) {
         sum = sum + z.like(*c) / (z + i as f64);
     }
-    let (t, log_t) = (z + (LANCZOS_G + 0.5), log_of_shifted(z));
+    let (t, log_t) = (z + (LANCZOS_G + 0.5), log_shifted_argument(z));
     let above = (z + 0.5 - t / log_t) * log_t + (0.5 * (2.0 * PI).ln()) + sum.log();
     // Γ(x) Γ(1 - x) = π / sin(πx), by the distance to the nearest whole number.
     let part = x.abs() - x.abs().floor();
@@ -228,7 +228,7 @@ fn lgamma(x: E<'_>) -> E<'_> {
 
 /// Returns the derivative of [`lgamma`], by that of Lanczos' approximation, reflected below 1/2.
 fn digamma(x: E<'_>) -> E<'_> {
-    let (z, is_low) = reflected(x);
+    let (z, is_low) = reflect_argument(x);
     let (mut above, mut below) = (z.like(0.0), z.like(LANCZOS[0]));
     for (i, c) in LANCZOS.iter().enumerate().skip(1) {
         let distance = z + i as f64;
@@ -236,7 +236,7 @@ fn digamma(x: E<'_>) -> E<'_> {
         below = below + z.like(*c) / distance;
     }
     let t = z + (LANCZOS_G + 0.5);
-    let y = log_of_shifted(z) + above / below - z.like(LANCZOS_G) / t;
+    let y = log_shifted_argument(z) + above / below - z.like(LANCZOS_G) / t;
     let part = x + (x + 0.5).floor().abs();
     let angle = part * PI;
     let reflection = y - angle.cos() * PI / angle.sin();

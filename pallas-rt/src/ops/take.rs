@@ -1,9 +1,11 @@
 //! Elements selected by arrays of positions.
-use super::at::of_rows;
-use super::axes::axis_of;
-use super::elementwise::{Meets, Operand, broadcast_shapes, cast, on_operands, placed, splat};
+use super::axes::canonicalize_axis;
+use super::elementwise_broadcast::{
+    GraphOperand, Operand, apply_to_operands, broadcast_shapes, cast, cast_and_broadcast, splat,
+};
+use super::gather_windows::{IndexMode, clamp_positions, normalize_positions, push_gather};
 use super::index::Item;
-use super::places::{Mode, held, positions, read};
+use super::indexed_update::row_scatter;
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
@@ -12,7 +14,7 @@ use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::borrow::Borrow;
 
 /// Returns the gather of elements at positions along an axis; along all other axes array and positions correspond.
-fn parallel(rank: usize, axis: usize) -> Gather {
+fn batched_gather(rank: usize, axis: usize) -> Gather {
     let others: Vec<usize> = (0..rank).filter(|&other| other != axis).collect();
     Gather {
         offset_dims: vec![],
@@ -26,9 +28,9 @@ fn parallel(rank: usize, axis: usize) -> Gather {
 }
 
 /// Appends an array and positions along an axis, with all other axes broadcast; returns both and the axis' number.
-fn beside(graph: &mut Graph, name: &str, [x, at]: [Var; 2], axis: isize) -> Result<(Var, Var, usize), Diag> {
+fn align_positions(graph: &mut Graph, name: &str, [x, at]: [Var; 2], axis: isize) -> Result<(Var, Var, usize), Diag> {
     let (ty, at_ty) = (graph.ty(x).clone(), graph.ty(at).clone());
-    let axis = axis_of(axis, ty.shape.len())?;
+    let axis = canonicalize_axis(axis, ty.shape.len())?;
     if at_ty.shape.len() != ty.shape.len() || at_ty.dtype.is_float() || at_ty.dtype == DType::Bool {
         let message = format!("{name} of {ty} by {at_ty}");
         return Err(Diag::new("take", At::Operand(1), message, "integers of the same rank"));
@@ -45,7 +47,7 @@ fn beside(graph: &mut Graph, name: &str, [x, at]: [Var; 2], axis: isize) -> Resu
 
 impl Array {
     /// Elements at positions along an axis, which the axes of the positions replace in the result. Negative positions
-    /// count from the end; one that does not exist gives NaN, as [`Mode::Fill`] says.
+    /// count from the end; one that does not exist gives NaN, as [`IndexMode::Fill`] says.
     ///
     /// ```
     /// use pallas_rt::Array;
@@ -57,19 +59,19 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn take(&self, positions: &Array, axis: isize) -> Array {
-        self.take_with(positions, axis, Mode::Fill)
+        self.take_with(positions, axis, IndexMode::Fill)
     }
 
     /// Elements at positions along an axis, where `mode` says what a position that does not exist means; see
-    /// [`take`](Array::take). With [`Mode::Clip`] negative positions are moved to the first one.
+    /// [`take`](Array::take). With [`IndexMode::Clip`] negative positions are moved to the first one.
     #[track_caller]
     #[must_use]
-    pub fn take_with(&self, positions: &Array, axis: isize, mode: Mode) -> Array {
+    pub fn take_with(&self, positions: &Array, axis: isize, mode: IndexMode) -> Array {
         apply(&[self, positions], Loc::caller(), |graph, v| {
-            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
+            let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
             let mut items = vec![Item::from(..); axis];
             items.push(Item::Array(positions.clone()));
-            read(graph, v[0], &items, &v[1..], mode, mode != Mode::Clip)
+            push_gather(graph, v[0], &items, &v[1..], mode, mode != IndexMode::Clip)
         })
     }
 
@@ -80,17 +82,18 @@ impl Array {
     #[must_use]
     pub fn take_along_axis(&self, positions: &Array, axis: isize) -> Array {
         apply(&[self, positions], Loc::caller(), |graph, v| {
-            let (x, at, axis) = beside(graph, "take_along_axis", [v[0], v[1]], axis)?;
+            let (x, at, axis) = align_positions(graph, "take_along_axis", [v[0], v[1]], axis)?;
             let Type { dtype, shape } = graph.ty(x).clone();
-            let at = self::positions(graph, at, shape[axis], Mode::Fill, true)?;
+            let at = self::normalize_positions(graph, at, shape[axis], IndexMode::Fill, true)?;
             let to = graph.ty(at).shape.clone();
             if shape.contains(&0) {
                 return splat(graph, Literal::new(dtype, 0.0), &to);
             }
-            let outside = splat(graph, super::places::outside(Mode::Fill, dtype).expect("it has one"), &to)?;
-            let held = held(graph, at, shape[axis] as i64)?;
+            let outside =
+                splat(graph, super::gather_windows::fill_value(IndexMode::Fill, dtype).expect("it has one"), &to)?;
+            let held = clamp_positions(graph, at, shape[axis] as i64)?;
             let exists = graph.push(ScalarOp::Eq, &[at, held])?;
-            let taken = graph.push(StructuralOp::from(parallel(shape.len(), axis)), &[x, at])?;
+            let taken = graph.push(StructuralOp::from(batched_gather(shape.len(), axis)), &[x, at])?;
             graph.push(ScalarOp::Select, &[exists, taken, outside])
         })
     }
@@ -101,21 +104,21 @@ impl Array {
     #[must_use]
     pub fn put_along_axis(&self, positions: &Array, elements: impl Into<Operand>, axis: isize) -> Array {
         let operands = [self.into(), positions.into(), elements.into()];
-        on_operands(&operands, Loc::caller(), |graph, operands| {
+        apply_to_operands(&operands, Loc::caller(), |graph, operands| {
             let [Some(own), Some(at)] = [operands[0].var(), operands[1].var()] else { unreachable!("they are arrays") };
-            let (x, at, axis) = beside(graph, "put_along_axis", [own, at], axis)?;
+            let (x, at, axis) = align_positions(graph, "put_along_axis", [own, at], axis)?;
             if graph.ty(x).shape != graph.ty(own).shape {
                 let message = format!("put_along_axis into {} at {}", graph.ty(own), graph.ty(at));
                 return Err(Diag::new("put", At::Operand(1), message, "all other axes are the array's, or 1"));
             }
             let Type { dtype, shape } = graph.ty(x).clone();
-            let at = self::positions(graph, at, shape[axis], Mode::Fill, true)?;
-            super::at::fits(graph, operands[2], dtype)?;
-            let elements = placed(graph, 2, operands[2], dtype, &graph.ty(at).shape.clone())?;
+            let at = self::normalize_positions(graph, at, shape[axis], IndexMode::Fill, true)?;
+            super::indexed_update::check_update_dtype(graph, operands[2], dtype)?;
+            let elements = cast_and_broadcast(graph, 2, operands[2], dtype, &graph.ty(at).shape.clone())?;
             if graph.ty(x).elements() == 0 {
                 return Ok(x);
             }
-            graph.push(StructuralOp::from(parallel(shape.len(), axis).reversed(None)), &[x, at, elements])
+            graph.push(StructuralOp::from(batched_gather(shape.len(), axis).matching_scatter(None)), &[x, at, elements])
         })
     }
 }
@@ -131,7 +134,7 @@ impl Array {
 /// ```
 #[track_caller]
 #[must_use]
-pub fn choose<A: Borrow<Array>>(index: &Array, arrays: &[A], mode: Mode) -> Array {
+pub fn choose<A: Borrow<Array>>(index: &Array, arrays: &[A], mode: IndexMode) -> Array {
     let all: Vec<&Array> = std::iter::once(index).chain(arrays.iter().map(Borrow::borrow)).collect();
     apply(&all, Loc::caller(), |graph, v| {
         let shapes: Vec<Vec<usize>> = v.iter().map(|&v| graph.ty(v).shape.clone()).collect();
@@ -140,8 +143,8 @@ pub fn choose<A: Borrow<Array>>(index: &Array, arrays: &[A], mode: Mode) -> Arra
         let Some(dtype) = types.reduce(super::promote_types) else {
             return Err(Diag::new("arity", At::Op, "no array to choose from".into(), "give at least one"));
         };
-        let at = positions(graph, v[0], v.len() - 1, mode, false)?;
-        let at = if mode == Mode::Clip { held(graph, at, v.len() as i64 - 1)? } else { at };
+        let at = normalize_positions(graph, v[0], v.len() - 1, mode, false)?;
+        let at = if mode == IndexMode::Clip { clamp_positions(graph, at, v.len() as i64 - 1)? } else { at };
         let at = graph.broadcast(at, &common)?;
         // The last one, and each in front of it where its number is.
         let mut made = None;
@@ -151,8 +154,11 @@ pub fn choose<A: Borrow<Array>>(index: &Array, arrays: &[A], mode: Mode) -> Arra
             made = Some(match made {
                 None => x,
                 Some(others) => {
-                    let is_own =
-                        super::elementwise::meet(graph, ScalarOp::Eq, &[Meets::Var(at), Meets::Int(i as i64)])?;
+                    let is_own = super::elementwise_broadcast::push_elementwise(
+                        graph,
+                        ScalarOp::Eq,
+                        &[GraphOperand::Var(at), GraphOperand::Int(i as i64)],
+                    )?;
                     graph.push(ScalarOp::Select, &[is_own, x, others])?
                 }
             });
@@ -167,19 +173,19 @@ pub fn choose<A: Borrow<Array>>(index: &Array, arrays: &[A], mode: Mode) -> Arra
 pub fn select_first<A: Borrow<Array>>(conditions: &[A], arrays: &[A], default: impl Into<Operand>) -> Array {
     let all = conditions.iter().chain(arrays).map(|x| Operand::from(x.borrow()));
     let operands: Vec<Operand> = all.chain([default.into()]).collect();
-    on_operands(&operands, Loc::caller(), |graph, operands| {
+    apply_to_operands(&operands, Loc::caller(), |graph, operands| {
         let (conditions, arrays) = operands.split_at(conditions.len());
         if conditions.len() + 1 != arrays.len() {
             let message = format!("{} conditions of {} arrays", conditions.len(), arrays.len() - 1);
             return Err(Diag::new("arity", At::Op, message, "one condition for each array"));
         }
         let Some((&default, arrays)) = arrays.split_last() else { unreachable!("there is a default") };
-        let dtype = super::elementwise::common_type(graph, &[arrays, &[default]].concat());
-        let shape = super::elementwise::common_shape(graph, operands)?;
-        let mut made = placed(graph, operands.len() - 1, default, dtype, &shape)?;
+        let dtype = super::elementwise_broadcast::common_type(graph, &[arrays, &[default]].concat());
+        let shape = super::elementwise_broadcast::common_shape(graph, operands)?;
+        let mut made = cast_and_broadcast(graph, operands.len() - 1, default, dtype, &shape)?;
         for (i, (&condition, &x)) in conditions.iter().zip(arrays).enumerate().rev() {
-            let condition = placed(graph, i, condition, DType::Bool, &shape)?;
-            let x = placed(graph, conditions.len() + i, x, dtype, &shape)?;
+            let condition = cast_and_broadcast(graph, i, condition, DType::Bool, &shape)?;
+            let x = cast_and_broadcast(graph, conditions.len() + i, x, dtype, &shape)?;
             made = graph.push(ScalarOp::Select, &[condition, x, made])?;
         }
         Ok(made)
@@ -192,7 +198,9 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn segment_sum(&self, segments: &Array, count: usize) -> Array {
-        apply(&[self, segments], Loc::caller(), |graph, v| segment(graph, ScalarOp::Add, [v[0], v[1]], count))
+        apply(&[self, segments], Loc::caller(), |graph, v| {
+            push_segment_reduce(graph, ScalarOp::Add, [v[0], v[1]], count)
+        })
     }
 
     /// Products of the rows that have the same number in `segments`, 1 over no rows; see
@@ -200,7 +208,9 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn segment_prod(&self, segments: &Array, count: usize) -> Array {
-        apply(&[self, segments], Loc::caller(), |graph, v| segment(graph, ScalarOp::Mul, [v[0], v[1]], count))
+        apply(&[self, segments], Loc::caller(), |graph, v| {
+            push_segment_reduce(graph, ScalarOp::Mul, [v[0], v[1]], count)
+        })
     }
 
     /// Largest elements of the rows that have the same number in `segments`, -inf or the lowest integer over no rows;
@@ -208,7 +218,9 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn segment_max(&self, segments: &Array, count: usize) -> Array {
-        apply(&[self, segments], Loc::caller(), |graph, v| segment(graph, ScalarOp::Maximum, [v[0], v[1]], count))
+        apply(&[self, segments], Loc::caller(), |graph, v| {
+            push_segment_reduce(graph, ScalarOp::Maximum, [v[0], v[1]], count)
+        })
     }
 
     /// Smallest elements of the rows that have the same number in `segments`, inf or the highest integer over no rows;
@@ -216,12 +228,14 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn segment_min(&self, segments: &Array, count: usize) -> Array {
-        apply(&[self, segments], Loc::caller(), |graph, v| segment(graph, ScalarOp::Minimum, [v[0], v[1]], count))
+        apply(&[self, segments], Loc::caller(), |graph, v| {
+            push_segment_reduce(graph, ScalarOp::Minimum, [v[0], v[1]], count)
+        })
     }
 }
 
 /// Appends a fold by `op` of the rows that have the same number in `segments`.
-fn segment(graph: &mut Graph, op: ScalarOp, [x, segments]: [Var; 2], count: usize) -> Result<Var, Diag> {
+fn push_segment_reduce(graph: &mut Graph, op: ScalarOp, [x, segments]: [Var; 2], count: usize) -> Result<Var, Diag> {
     let (ty, of) = (graph.ty(x).clone(), graph.ty(segments).clone());
     if of.shape.len() != 1 || ty.shape.first() != of.shape.first() {
         let message = format!("the segments of {ty} are {of}");
@@ -232,7 +246,7 @@ fn segment(graph: &mut Graph, op: ScalarOp, [x, segments]: [Var; 2], count: usiz
     };
     let mut shape = ty.shape.clone();
     shape[0] = count;
-    let at = positions(graph, segments, count, Mode::Fill, false)?;
+    let at = normalize_positions(graph, segments, count, IndexMode::Fill, false)?;
     if ty.elements() == 0 || count == 0 {
         return splat(graph, neutral, &shape);
     }
@@ -240,6 +254,6 @@ fn segment(graph: &mut Graph, op: ScalarOp, [x, segments]: [Var; 2], count: usiz
     let wide = op.accumulator(ty.dtype).unwrap_or(ty.dtype);
     let (x, start) = (cast(graph, x, wide)?, op.neutral(wide).unwrap_or(neutral));
     let start = splat(graph, start, &shape)?;
-    let made = graph.push(StructuralOp::from(of_rows(Some(op), ty.shape.len() - 1)), &[start, at, x])?;
+    let made = graph.push(StructuralOp::from(row_scatter(Some(op), ty.shape.len() - 1)), &[start, at, x])?;
     cast(graph, made, ty.dtype)
 }

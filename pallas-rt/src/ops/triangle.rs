@@ -1,10 +1,10 @@
 //! Diagonals and triangles of matrices.
-use super::arrange::{moved, ravel};
-use super::axes::axis_of;
-use super::create::positions;
-use super::elementwise::{Meets, cast, meet};
+use super::arrange::{move_axis, ravel};
+use super::axes::canonicalize_axis;
+use super::create::push_coordinates;
+use super::elementwise_broadcast::{GraphOperand, cast, push_elementwise};
 use super::index::{Item, index};
-use super::reduce::total;
+use super::reduce::reduce_widened;
 use super::shape::reshape;
 use crate::array::Array;
 use crate::jit::apply;
@@ -13,12 +13,13 @@ use pallas_ir::structural::{Pad, Slice};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp, Type};
 
 /// Appends truth values of a matrix: `op` compares row + `k` with the column.
-fn compared(graph: &mut Graph, op: ScalarOp, [rows, columns]: [usize; 2], k: i64) -> Result<Var, Diag> {
-    let row = positions(graph, &[rows, columns], 0, DType::I32)?;
-    let column = positions(graph, &[rows, columns], 1, DType::I32)?;
+fn push_index_comparison(graph: &mut Graph, op: ScalarOp, [rows, columns]: [usize; 2], k: i64) -> Result<Var, Diag> {
+    let row = push_coordinates(graph, &[rows, columns], 0, DType::I32)?;
+    let column = push_coordinates(graph, &[rows, columns], 1, DType::I32)?;
     let bound = (rows + columns) as i64;
-    let row = meet(graph, ScalarOp::Add, &[Meets::Var(row), Meets::Int(k.clamp(-bound, bound))])?;
-    meet(graph, op, &[Meets::Var(row), Meets::Var(column)])
+    let row =
+        push_elementwise(graph, ScalarOp::Add, &[GraphOperand::Var(row), GraphOperand::Int(k.clamp(-bound, bound))])?;
+    push_elementwise(graph, op, &[GraphOperand::Var(row), GraphOperand::Var(column)])
 }
 
 /// A matrix with ones on the diagonal `k` places right of the main one, and zeros elsewhere.
@@ -26,7 +27,7 @@ fn compared(graph: &mut Graph, op: ScalarOp, [rows, columns]: [usize; 2], k: i64
 #[must_use]
 pub fn eye(rows: usize, columns: usize, k: i64, dtype: DType) -> Array {
     apply(&[], Loc::caller(), |graph, _| {
-        let ones = compared(graph, ScalarOp::Eq, [rows, columns], k)?;
+        let ones = push_index_comparison(graph, ScalarOp::Eq, [rows, columns], k)?;
         cast(graph, ones, dtype)
     })
 }
@@ -43,7 +44,7 @@ pub fn identity(n: usize, dtype: DType) -> Array {
 #[must_use]
 pub fn tri(rows: usize, columns: usize, k: i64, dtype: DType) -> Array {
     apply(&[], Loc::caller(), |graph, _| {
-        let ones = compared(graph, ScalarOp::Ge, [rows, columns], k)?;
+        let ones = push_index_comparison(graph, ScalarOp::Ge, [rows, columns], k)?;
         cast(graph, ones, dtype)
     })
 }
@@ -54,22 +55,22 @@ fn triangle(graph: &mut Graph, v: Var, op: ScalarOp, k: i64) -> Result<Var, Diag
     let [.., rows, columns] = ty.shape[..] else {
         return Err(Diag::new("rank", At::Op, format!("a triangle of {ty}"), "it takes two axes or more"));
     };
-    let kept = compared(graph, op, [rows, columns], k)?;
+    let kept = push_index_comparison(graph, op, [rows, columns], k)?;
     let zero = graph.literal(Literal::new(ty.dtype, 0.0));
-    meet(graph, ScalarOp::Select, &[Meets::Var(kept), Meets::Var(v), Meets::Var(zero)])
+    push_elementwise(graph, ScalarOp::Select, &[GraphOperand::Var(kept), GraphOperand::Var(v), GraphOperand::Var(zero)])
 }
 
 /// Appends the diagonal of two axes, which becomes the last axis.
 pub(super) fn diagonal(graph: &mut Graph, v: Var, offset: i64, rows: isize, columns: isize) -> Result<Var, Diag> {
     let ty = graph.ty(v).clone();
     let rank = ty.shape.len();
-    let (rows, columns) = (axis_of(rows, rank)?, axis_of(columns, rank)?);
+    let (rows, columns) = (canonicalize_axis(rows, rank)?, canonicalize_axis(columns, rank)?);
     if rows == columns {
         let message = format!("the diagonal of axis {rows} alone of {ty}");
         return Err(Diag::new("axis", At::Op, message, "two axes that differ"));
     }
-    let last = moved(graph, v, rows, rank - 1)?;
-    let last = moved(graph, last, columns - usize::from(columns > rows), rank - 1)?;
+    let last = move_axis(graph, v, rows, rank - 1)?;
+    let last = move_axis(graph, last, columns - usize::from(columns > rows), rank - 1)?;
     let (m, n) = (ty.shape[rows] as i64, ty.shape[columns] as i64);
     let count = if offset < 0 { (m + offset).min(n) } else { (n - offset).min(m) }.max(0);
     // Row-major, neighbours on the diagonal are a row and an element apart.
@@ -83,7 +84,7 @@ pub(super) fn diagonal(graph: &mut Graph, v: Var, offset: i64, rows: isize, colu
 }
 
 /// Appends a matrix with these elements on the diagonal `k` places right of the main one, and zeros elsewhere.
-fn spread(graph: &mut Graph, v: Var, k: i64) -> Result<Var, Diag> {
+fn push_diagonal_matrix(graph: &mut Graph, v: Var, k: i64) -> Result<Var, Diag> {
     let ty = graph.ty(v).clone();
     let more = usize::try_from(k.unsigned_abs()).unwrap_or(usize::MAX);
     let n = ty.shape[0].saturating_add(more);
@@ -97,8 +98,12 @@ fn spread(graph: &mut Graph, v: Var, k: i64) -> Result<Var, Diag> {
         let column = reshape(graph, long, &[n, 1])?;
         graph.broadcast(column, &[n, n])?
     };
-    let on = compared(graph, ScalarOp::Eq, [n, n], k)?;
-    meet(graph, ScalarOp::Select, &[Meets::Var(on), Meets::Var(wide), Meets::Var(zero)])
+    let on = push_index_comparison(graph, ScalarOp::Eq, [n, n], k)?;
+    push_elementwise(
+        graph,
+        ScalarOp::Select,
+        &[GraphOperand::Var(on), GraphOperand::Var(wide), GraphOperand::Var(zero)],
+    )
 }
 
 impl Array {
@@ -129,7 +134,7 @@ impl Array {
     pub fn trace(&self, offset: i64, rows: isize, columns: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let diagonal = diagonal(graph, v[0], offset, rows, columns)?;
-            total(graph, ScalarOp::Add, diagonal, &(-1).into())
+            reduce_widened(graph, ScalarOp::Add, diagonal, &(-1).into())
         })
     }
 
@@ -139,7 +144,7 @@ impl Array {
     #[must_use]
     pub fn diag(&self, k: i64) -> Array {
         apply(&[self], Loc::caller(), |graph, v| match graph.ty(v[0]).shape.len() {
-            1 => spread(graph, v[0], k),
+            1 => push_diagonal_matrix(graph, v[0], k),
             2 => diagonal(graph, v[0], k, 0, 1),
             _ => {
                 let message = format!("diag of {}", graph.ty(v[0]));
@@ -154,7 +159,7 @@ impl Array {
     pub fn diagflat(&self, k: i64) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let flat = ravel(graph, v[0])?;
-            spread(graph, flat, k)
+            push_diagonal_matrix(graph, flat, k)
         })
     }
 
@@ -175,7 +180,11 @@ impl Array {
             let column = reshape(graph, v[0], &[n, 1])?;
             let mut columns = vec![];
             for power in (0..count as i64).rev() {
-                columns.push(meet(graph, ScalarOp::Pow, &[Meets::Var(column), Meets::Int(power)])?);
+                columns.push(push_elementwise(
+                    graph,
+                    ScalarOp::Pow,
+                    &[GraphOperand::Var(column), GraphOperand::Int(power)],
+                )?);
             }
             if columns.is_empty() {
                 return index(graph, column, &[Item::from(..), Item::from(..0)]);

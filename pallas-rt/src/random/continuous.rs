@@ -1,7 +1,7 @@
 //! Other distributions, from uniform numbers by the inverse of their distribution function; and `categorical`.
-use super::lanes::{Lanes, Made};
-use super::normal::{above_minus_one, fraction_unit};
-use super::uniform::{between, unit};
+use super::lanes::{ElementwiseBuilder, VarResult};
+use super::normal::{machine_epsilon, next_above_minus_one};
+use super::uniform::{uniform_in_range, unit_uniform};
 use super::{Key, check_float, draw};
 use crate::array::Array;
 use pallas_graph::Var;
@@ -26,35 +26,35 @@ macro_rules! distributions {
 distributions! {
     /// Numbers of the exponential distribution with mean 1, of a floating-point type; `jax.random.exponential`.
     exponential |lanes, key, dtype| {
-        let u = unit(lanes, key, dtype)?;
-        let log = log_of_rest(lanes, u)?;
-        lanes.op(ScalarOp::Neg, &[log])
+        let u = unit_uniform(lanes, key, dtype)?;
+        let log = log_one_minus(lanes, u)?;
+        lanes.push_op(ScalarOp::Neg, &[log])
     };
     /// Numbers of the standard Gumbel distribution, of a floating-point type; `jax.random.gumbel` in its mode `low`.
     gumbel |lanes, key, dtype| standard_gumbel(lanes, key, dtype);
     /// Numbers of the Laplace distribution with mean 0 and scale 1, of a floating-point type; `jax.random.laplace`.
     laplace |lanes, key, dtype| {
-        let (low, high) = (above_minus_one(lanes, dtype), lanes.number(dtype, 1.0));
-        let u = between(lanes, key, dtype, low, high)?;
-        let (sign, size) = (lanes.op(ScalarOp::Sign, &[u])?, lanes.op(ScalarOp::Abs, &[u])?);
-        let log = log_of_rest(lanes, size)?;
-        lanes.op(ScalarOp::Mul, &[sign, log])
+        let (low, high) = (next_above_minus_one(lanes, dtype), lanes.splat_number(dtype, 1.0));
+        let u = uniform_in_range(lanes, key, dtype, low, high)?;
+        let (sign, size) = (lanes.push_op(ScalarOp::Sign, &[u])?, lanes.push_op(ScalarOp::Abs, &[u])?);
+        let log = log_one_minus(lanes, size)?;
+        lanes.push_op(ScalarOp::Mul, &[sign, log])
     };
     /// Numbers of the logistic distribution with mean 0 and scale 1, of a floating-point type; `jax.random.logistic`.
     logistic |lanes, key, dtype| {
-        let u = positive(lanes, key, dtype)?;
-        let log = lanes.op(ScalarOp::Log, &[u])?;
-        let rest = log_of_rest(lanes, u)?;
-        lanes.op(ScalarOp::Sub, &[log, rest])
+        let u = positive_uniform(lanes, key, dtype)?;
+        let log = lanes.push_op(ScalarOp::Log, &[u])?;
+        let rest = log_one_minus(lanes, u)?;
+        lanes.push_op(ScalarOp::Sub, &[log, rest])
     };
     /// Numbers of the Cauchy distribution around 0 with scale 1, of a floating-point type; `jax.random.cauchy`.
     cauchy |lanes, key, dtype| {
-        let (low, high) = (lanes.number(dtype, fraction_unit(dtype)), lanes.number(dtype, 1.0));
-        let u = between(lanes, key, dtype, low, high)?;
-        let (half, pi) = (lanes.number(dtype, 0.5), lanes.number(dtype, PI));
-        let centred = lanes.op(ScalarOp::Sub, &[u, half])?;
-        let angle = lanes.op(ScalarOp::Mul, &[pi, centred])?;
-        lanes.op(ScalarOp::Tan, &[angle])
+        let (low, high) = (lanes.splat_number(dtype, machine_epsilon(dtype)), lanes.splat_number(dtype, 1.0));
+        let u = uniform_in_range(lanes, key, dtype, low, high)?;
+        let (half, pi) = (lanes.splat_number(dtype, 0.5), lanes.splat_number(dtype, PI));
+        let centred = lanes.push_op(ScalarOp::Sub, &[u, half])?;
+        let angle = lanes.push_op(ScalarOp::Mul, &[pi, centred])?;
+        lanes.push_op(ScalarOp::Tan, &[angle])
     };
 }
 
@@ -83,34 +83,34 @@ pub fn categorical(key: Key, logits: &Array, axis: isize) -> Array {
             return Err(Diag::new("axis", At::Op, message, "axes count from 0, or from the end as -1, -2 .."));
         };
         let noise = standard_gumbel(lanes, key, ty.dtype)?;
-        let scores = lanes.op(ScalarOp::Add, &[noise, vars[0]])?;
+        let scores = lanes.push_op(ScalarOp::Add, &[noise, vars[0]])?;
         lanes.graph.push(StructuralOp::from(ArgReduce { max: true, axis, keep: false }), &[scores])
     })
 }
 
 /// Appends `ln(1 - x)`.
-fn log_of_rest(lanes: &mut Lanes<'_>, x: Var) -> Made {
-    let minus = lanes.op(ScalarOp::Neg, &[x])?;
-    lanes.op(ScalarOp::Log1p, &[minus])
+fn log_one_minus(lanes: &mut ElementwiseBuilder<'_>, x: Var) -> VarResult {
+    let minus = lanes.push_op(ScalarOp::Neg, &[x])?;
+    lanes.push_op(ScalarOp::Log1p, &[minus])
 }
 
 /// Appends uniform numbers in (0, 1): at least the smallest normal number.
-fn positive(lanes: &mut Lanes<'_>, key: [Var; 2], dtype: DType) -> Made {
+fn positive_uniform(lanes: &mut ElementwiseBuilder<'_>, key: [Var; 2], dtype: DType) -> VarResult {
     let smallest = match dtype {
         DType::F64 => f64::MIN_POSITIVE,
         DType::F16 => 2f64.powi(-14),
         _ => f64::from(f32::MIN_POSITIVE),
     };
-    let (low, high) = (lanes.number(dtype, smallest), lanes.number(dtype, 1.0));
-    between(lanes, key, dtype, low, high)
+    let (low, high) = (lanes.splat_number(dtype, smallest), lanes.splat_number(dtype, 1.0));
+    uniform_in_range(lanes, key, dtype, low, high)
 }
 
 /// Appends numbers of the standard Gumbel distribution, `-ln(-ln(u))` of uniform numbers `u`.
-fn standard_gumbel(lanes: &mut Lanes<'_>, key: [Var; 2], dtype: DType) -> Made {
-    let mut x = positive(lanes, key, dtype)?;
+fn standard_gumbel(lanes: &mut ElementwiseBuilder<'_>, key: [Var; 2], dtype: DType) -> VarResult {
+    let mut x = positive_uniform(lanes, key, dtype)?;
     for _ in 0..2 {
-        let log = lanes.op(ScalarOp::Log, &[x])?;
-        x = lanes.op(ScalarOp::Neg, &[log])?;
+        let log = lanes.push_op(ScalarOp::Log, &[x])?;
+        x = lanes.push_op(ScalarOp::Neg, &[log])?;
     }
     Ok(x)
 }

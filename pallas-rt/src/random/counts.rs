@@ -1,6 +1,6 @@
 //! Distributions of counts: Poisson, geometric, binomial and multinomial.
-use super::parameters::wrong;
-use super::{Key, parameter, split, split_batch, uniform};
+use super::parameters::poisoned_draw;
+use super::{Key, broadcast_parameter, split, split_batch, uniform};
 use crate::array::Array;
 use crate::ops::{Operand, reverse, select};
 use crate::{jit, scan, while_loop};
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 /// A compiled function of a key and of one parameter for each number that is drawn.
 type Sampler = Box<dyn Fn(&Key, &Array) -> Result<Array> + Send + Sync>;
 /// A compiled function of a key and of two parameters for each number that is drawn.
-type SamplerOfTwo = Box<dyn Fn(&Key, &Array, &Array) -> Result<Array> + Send + Sync>;
+type TwoParameterSampler = Box<dyn Fn(&Key, &Array, &Array) -> Result<Array> + Send + Sync>;
 
 /// Numbers of the Poisson distribution with this mean, of an integer type; `jax.random.poisson`.
 ///
@@ -29,12 +29,12 @@ type SamplerOfTwo = Box<dyn Fn(&Key, &Array, &Array) -> Result<Array> + Send + S
 #[must_use]
 pub fn poisson(key: Key, mean: impl Into<Operand>, shape: &[usize], dtype: DType) -> Array {
     let at = Loc::caller();
-    let key = key.taken(at);
-    let mean = parameter("poisson", &key, &mean.into(), shape, DType::F32, at);
-    if let Some(bad) = not_integer("poisson", &key, dtype, at) {
+    let key = key.consume(at);
+    let mean = broadcast_parameter("poisson", &key, &mean.into(), shape, DType::F32, at);
+    if let Some(bad) = non_integer_error("poisson", &key, dtype, at) {
         return bad;
     }
-    called(POISSON(&key, &mean), &mean, dtype)
+    cast_or_poisoned(POISSON(&key, &mean), &mean, dtype)
 }
 
 /// Numbers of trials up to and including the first success, if each trial succeeds with the probability `p`, of an
@@ -43,9 +43,9 @@ pub fn poisson(key: Key, mean: impl Into<Operand>, shape: &[usize], dtype: DType
 #[must_use]
 pub fn geometric(key: Key, p: impl Into<Operand>, shape: &[usize], dtype: DType) -> Array {
     let at = Loc::caller();
-    let key = key.taken(at);
-    let p = parameter("geometric", &key, &p.into(), shape, DType::F32, at);
-    if let Some(bad) = not_integer("geometric", &key, dtype, at) {
+    let key = key.consume(at);
+    let p = broadcast_parameter("geometric", &key, &p.into(), shape, DType::F32, at);
+    if let Some(bad) = non_integer_error("geometric", &key, dtype, at) {
         return bad;
     }
     let u = uniform(key, shape, DType::F32);
@@ -70,10 +70,10 @@ pub fn geometric(key: Key, p: impl Into<Operand>, shape: &[usize], dtype: DType)
 #[must_use]
 pub fn binomial(key: Key, trials: impl Into<Operand>, p: impl Into<Operand>, shape: &[usize], dtype: DType) -> Array {
     let at = Loc::caller();
-    let key = key.taken(at);
-    let of = |x: Operand| parameter("binomial", &key, &x, shape, dtype.accumulator(), at);
+    let key = key.consume(at);
+    let of = |x: Operand| broadcast_parameter("binomial", &key, &x, shape, dtype.accumulator(), at);
     let (trials, p) = (of(trials.into()), of(p.into()));
-    called(BINOMIAL(&key, &trials, &p), &trials, dtype)
+    cast_or_poisoned(BINOMIAL(&key, &trials, &p), &trials, dtype)
 }
 
 /// Numbers of outcomes of each kind among `trials` trials, of a floating-point type; `p` has the probabilities of the
@@ -83,14 +83,19 @@ pub fn binomial(key: Key, trials: impl Into<Operand>, p: impl Into<Operand>, sha
 #[must_use]
 pub fn multinomial(key: Key, trials: impl Into<Operand>, p: &Array, shape: &[usize], dtype: DType) -> Array {
     let at = Loc::caller();
-    let key = key.taken(at);
+    let key = key.consume(at);
     let Some(kinds) = p.shape().last().copied() else {
-        return wrong(&key, "a multinomial distribution of one number".into(), "probabilities along an axis", at);
+        return poisoned_draw(
+            &key,
+            "a multinomial distribution of one number".into(),
+            "probabilities along an axis",
+            at,
+        );
     };
     let work = dtype.accumulator();
-    let trials = parameter("multinomial", &key, &trials.into(), shape, work, at);
+    let trials = broadcast_parameter("multinomial", &key, &trials.into(), shape, work, at);
     let full = [shape, &[kinds]].concat();
-    let p = parameter("multinomial", &key, &p.into(), &full, work, at).moveaxis(-1, 0);
+    let p = broadcast_parameter("multinomial", &key, &p.into(), &full, work, at).moveaxis(-1, 0);
     let made = || {
         // The share of a kind among it and those after it.
         let rest = p.cumsum(reverse(0));
@@ -102,18 +107,18 @@ pub fn multinomial(key: Key, trials: impl Into<Operand>, p: &Array, shape: &[usi
         })?;
         Ok(counts.moveaxis(0, -1))
     };
-    called(made(), &p, dtype)
+    cast_or_poisoned(made(), &p, dtype)
 }
 
 /// Returns an array that holds an error if the type is not an integer type, else `None`.
-fn not_integer(name: &str, key: &Key, dtype: DType, at: Loc) -> Option<Array> {
+fn non_integer_error(name: &str, key: &Key, dtype: DType, at: Loc) -> Option<Array> {
     let is_wrong = dtype.is_float() || dtype == DType::Bool;
-    is_wrong.then(|| wrong(key, format!("`{name}` of {dtype}"), "an integer type", at))
+    is_wrong.then(|| poisoned_draw(key, format!("`{name}` of {dtype}"), "an integer type", at))
 }
 
 /// Casts drawn numbers to their type; an error becomes an array of the shape of `like` that holds it.
-fn called(made: Result<Array>, like: &Array, dtype: DType) -> Array {
-    let bad = |error| Array::bad(error, like.client().clone(), dtype, like.shape());
+fn cast_or_poisoned(made: Result<Array>, like: &Array, dtype: DType) -> Array {
+    let bad = |error| Array::new_poisoned(error, like.client().clone(), dtype, like.shape());
     made.map_or_else(bad, |x| x.cast(dtype))
 }
 
@@ -121,15 +126,15 @@ static POISSON: LazyLock<Sampler> = LazyLock::new(|| {
     jit(|key: &Key, mean: &Array| {
         // Each element is drawn in both ways, with a mean that ends the other way's loop soon.
         let is_small = mean.is_nan() | mean.lt(10.0);
-        let small = by_product(key, &select(&is_small, mean, 0.0))?;
-        let large = by_rejection(key, &select(&is_small, 1e5, mean))?;
+        let small = poisson_by_product(key, &select(&is_small, mean, 0.0))?;
+        let large = poisson_by_rejection(key, &select(&is_small, 1e5, mean))?;
         Ok::<_, crate::Error>(select(&mean.eq(0.0), 0.0, select(&is_small, small, large)))
     })
     .into_fn()
 });
 
 /// Draws Poisson numbers of small means: the number of uniform numbers whose product stays above `exp(-mean)`.
-fn by_product(key: &Key, mean: &Array) -> Result<Array> {
+fn poisson_by_product(key: &Key, mean: &Array) -> Result<Array> {
     let first = (key.clone(), mean.zeros_like(), mean.zeros_like());
     let all = while_loop(
         &first,
@@ -144,7 +149,7 @@ fn by_product(key: &Key, mean: &Array) -> Result<Array> {
 }
 
 /// Draws Poisson numbers of large means, by W. Hörmann's transformed rejection.
-fn by_rejection(key: &Key, mean: &Array) -> Result<Array> {
+fn poisson_by_rejection(key: &Key, mean: &Array) -> Result<Array> {
     let log_mean = mean.log();
     let b: Array = 0.931 + 2.53 * mean.sqrt();
     let a: Array = -0.059 + 0.02483 * &b;
@@ -171,7 +176,7 @@ fn by_rejection(key: &Key, mean: &Array) -> Result<Array> {
     Ok(all.1)
 }
 
-static BINOMIAL: LazyLock<SamplerOfTwo> = LazyLock::new(|| {
+static BINOMIAL: LazyLock<TwoParameterSampler> = LazyLock::new(|| {
     jit(|key: &Key, trials: &Array, p: &Array| {
         let is_low = p.lt(0.5);
         let q = select(&is_low, p, 1.0 - p);
@@ -180,8 +185,8 @@ static BINOMIAL: LazyLock<SamplerOfTwo> = LazyLock::new(|| {
         let q = select(&(&is_nan | &is_negative), 0.01, q);
         let is_small = &wrong_trials | (trials * &q).le(10.0);
         let trials = trials.floor();
-        let small = by_distances(key, &select(&is_small, &trials, 0.0), &q)?;
-        let large = by_transformed_rejection(key, &select(&is_small, 1e4, &trials), &select(&is_small, 0.5, &q))?;
+        let small = binomial_by_inversion(key, &select(&is_small, &trials, 0.0), &q)?;
+        let large = binomial_by_rejection(key, &select(&is_small, 1e4, &trials), &select(&is_small, 0.5, &q))?;
         let count = select(&is_small, small, large);
         let invalid = is_negative | &is_nan | &wrong_trials;
         let count = select(&invalid, f64::NAN, count);
@@ -193,7 +198,7 @@ static BINOMIAL: LazyLock<SamplerOfTwo> = LazyLock::new(|| {
 
 /// Draws binomial numbers of which few are expected: the number of distances between successes that fit into the
 /// trials.
-fn by_distances(key: &Key, trials: &Array, p: &Array) -> Result<Array> {
+fn binomial_by_inversion(key: &Key, trials: &Array, p: &Array) -> Result<Array> {
     let log_of_failure = (-p).log1p();
     let first = (key.clone(), p.zeros_like(), p.zeros_like());
     let all = while_loop(
@@ -212,7 +217,7 @@ fn by_distances(key: &Key, trials: &Array, p: &Array) -> Result<Array> {
 }
 
 /// Draws binomial numbers of which many are expected, by W. Hörmann's BTRS.
-fn by_transformed_rejection(key: &Key, n: &Array, p: &Array) -> Result<Array> {
+fn binomial_by_rejection(key: &Key, n: &Array, p: &Array) -> Result<Array> {
     let deviation = (n * p * (1.0 - p)).sqrt();
     let b: Array = 1.15 + 2.53 * &deviation;
     let a: Array = -0.0873 + 0.0248 * &b + 0.01 * p;
@@ -238,10 +243,10 @@ fn by_transformed_rejection(key: &Key, n: &Array, p: &Array) -> Result<Array> {
             let bound = (&m + 0.5) * ((&m + 1.0) / (&odds * &rest_of_m)).log()
                 + (n + 1.0) * (&rest_of_m / &rest).log()
                 + (&k + 0.5) * (&odds * &rest / (&k + 1.0)).log()
-                + stirling(&m)
-                + stirling(&(n - &m))
-                - stirling(&k)
-                - stirling(&(n - &k));
+                + stirling_remainder(&m)
+                + stirling_remainder(&(n - &m))
+                - stirling_remainder(&k)
+                - stirling_remainder(&(n - &k));
             let accept = at_once | (refused.logical_not() & v.le(bound));
             (key, select(&accept, k, count), accepted | &accept)
         },
@@ -251,8 +256,8 @@ fn by_transformed_rejection(key: &Key, n: &Array, p: &Array) -> Result<Array> {
 
 /// The remainder of Stirling's formula for `ln(k!)`. All `k` above 9 get the remainder of 9, as in JAX, whose numbers
 /// these are: the remainders of neighbours nearly cancel.
-fn stirling(k: &Array) -> Array {
-    const TABLE: [f64; 10] = [
+fn stirling_remainder(k: &Array) -> Array {
+    const STIRLING_REMAINDERS: [f64; 10] = [
         0.081_061_466_795_327_2,
         0.041_340_695_955_409_2,
         0.027_677_925_684_998_3,
@@ -264,7 +269,7 @@ fn stirling(k: &Array) -> Array {
         0.009_255_462_182_712_73,
         0.008_330_563_433_362_87,
     ];
-    const ABOVE: f64 = (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / 1260.0 / 100.0) / 100.0) / 10.0;
+    const REMAINDER_ABOVE_TABLE: f64 = (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / 1260.0 / 100.0) / 100.0) / 10.0;
     let near = |rest: Array, (i, value): (usize, &f64)| select(&k.lt(i as f64 + 1.0), *value, rest);
-    TABLE.iter().enumerate().rev().fold(k.full_like(ABOVE), near)
+    STIRLING_REMAINDERS.iter().enumerate().rev().fold(k.full_like(REMAINDER_ABOVE_TABLE), near)
 }

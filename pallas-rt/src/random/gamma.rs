@@ -1,5 +1,5 @@
 //! Numbers of the gamma distribution, whose derivative by its parameter is implicit.
-use super::{Key, exponential, normal, parameter, split, split_batch, uniform};
+use super::{Key, broadcast_parameter, exponential, normal, split, split_batch, uniform};
 use crate::array::Array;
 use crate::ops::{Operand, random_gamma_grad, select};
 use crate::{custom_jvp, jit, vmap, while_loop};
@@ -29,20 +29,20 @@ type Sampler = Box<dyn Fn(&Key, &Array) -> Result<Array> + Send + Sync>;
 #[track_caller]
 #[must_use]
 pub fn gamma(key: Key, a: impl Into<Operand>, shape: &[usize], dtype: DType) -> Array {
-    drawn("gamma", key, &a.into(), shape, dtype, &GAMMA, Loc::caller())
+    draw_gamma("gamma", key, &a.into(), shape, dtype, &GAMMA, Loc::caller())
 }
 
 /// Logarithms of the numbers that [`gamma`] gives, precise for small parameters; `jax.random.loggamma`.
 #[track_caller]
 #[must_use]
 pub fn loggamma(key: Key, a: impl Into<Operand>, shape: &[usize], dtype: DType) -> Array {
-    drawn("loggamma", key, &a.into(), shape, dtype, &LOGGAMMA, Loc::caller())
+    draw_gamma("loggamma", key, &a.into(), shape, dtype, &LOGGAMMA, Loc::caller())
 }
 
 /// Draws an array of numbers by `f`, with the parameter `a` stretched to the shape.
-fn drawn(name: &str, key: Key, a: &Operand, shape: &[usize], dtype: DType, f: &Sampler, at: Loc) -> Array {
-    let key = key.taken(at);
-    let a = parameter(name, &key, a, shape, dtype, at);
+fn draw_gamma(name: &str, key: Key, a: &Operand, shape: &[usize], dtype: DType, f: &Sampler, at: Loc) -> Array {
+    let key = key.consume(at);
+    let a = broadcast_parameter(name, &key, a, shape, dtype, at);
     let made = || {
         a.check()?;
         if shape.contains(&0) {
@@ -50,14 +50,14 @@ fn drawn(name: &str, key: Key, a: &Operand, shape: &[usize], dtype: DType, f: &S
         }
         Ok(f(&key, &a.ravel())?.reshape(shape))
     };
-    made().unwrap_or_else(|error| Array::bad(error, a.client().clone(), dtype, shape))
+    made().unwrap_or_else(|error| Array::new_poisoned(error, a.client().clone(), dtype, shape))
 }
 
 static GAMMA: LazyLock<Sampler> = LazyLock::new(|| {
     jit(custom_jvp(
-        |key: &Key, a: &Array| each(key, a, false),
+        |key: &Key, a: &Array| sample_each(key, a, false),
         |(key, a): &(Key, Array), (_, da): &(Key, Array)| {
-            let y = each(key, a, false)?;
+            let y = sample_each(key, a, false)?;
             let slope = random_gamma_grad(a, &y);
             Ok::<_, crate::Error>((y, slope * da))
         },
@@ -66,12 +66,12 @@ static GAMMA: LazyLock<Sampler> = LazyLock::new(|| {
 });
 static LOGGAMMA: LazyLock<Sampler> = LazyLock::new(|| {
     jit(custom_jvp(
-        |key: &Key, a: &Array| each(key, a, true),
+        |key: &Key, a: &Array| sample_each(key, a, true),
         |(key, a): &(Key, Array), (_, da): &(Key, Array)| {
-            let y = each(key, a, true)?;
+            let y = sample_each(key, a, true)?;
             // What underflows is taken as the smallest normal number.
             let x = y.exp();
-            let x = select(&x.eq(0.0), smallest(a.dtype()), &x);
+            let x = select(&x.eq(0.0), smallest_normal(a.dtype()), &x);
             let slope = random_gamma_grad(a, &x) / x;
             Ok::<_, crate::Error>((y, slope * da))
         },
@@ -80,7 +80,7 @@ static LOGGAMMA: LazyLock<Sampler> = LazyLock::new(|| {
 });
 
 /// The smallest positive normal number of a floating-point type.
-pub(super) fn smallest(dtype: DType) -> f64 {
+pub(super) fn smallest_normal(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::MIN_POSITIVE,
         DType::F16 => 2f64.powi(-14),
@@ -89,15 +89,15 @@ pub(super) fn smallest(dtype: DType) -> f64 {
 }
 
 /// Draws a number for each parameter along one axis, each with a key of its own; logarithms if `log` is true.
-fn each(key: &Key, a: &Array, log: bool) -> Result<Array> {
+fn sample_each(key: &Key, a: &Array, log: bool) -> Result<Array> {
     let keys = split_batch(key.clone(), a.shape());
-    vmap(move |key: &Key, a: &Array| one(key, a, log))(&keys, a)
+    vmap(move |key: &Key, a: &Array| sample_gamma(key, a, log))(&keys, a)
 }
 
 /// Draws a number of the gamma distribution with the parameter `a`; its logarithm if `log` is true.
 ///
 /// For a parameter below 1 it draws with the parameter `a + 1`, and multiplies by a power of a uniform number.
-fn one(key: &Key, a: &Array, log: bool) -> Result<Array> {
+fn sample_gamma(key: &Key, a: &Array, log: bool) -> Result<Array> {
     let dtype = a.dtype();
     let is_large = a.ge(1.0);
     let larger = select(&is_large, a, a + 1.0);

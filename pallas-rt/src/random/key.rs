@@ -1,8 +1,8 @@
 //! Keys of the random number generator.
-use super::lanes::{Lanes, key_words};
+use super::lanes::{ElementwiseBuilder, key_words};
 use crate::array::Array;
 use crate::array::Client;
-use crate::jit::{apply, is_tracing, make};
+use crate::jit::{apply, create_array, is_tracing};
 use crate::ops::{Index, Operand};
 use crate::tree::{Kind, Segment, Tree, Visitor, VisitorMut};
 use pallas_device::error::{Error, Result};
@@ -78,23 +78,23 @@ impl Key {
         let picked = self.data.index(index);
         match Key::wrap(&picked) {
             Ok(key) => key,
-            Err(error) => Key::new(Array::bad(error, self.data.client().clone(), DType::U32, &[2])),
+            Err(error) => Key::new(Array::new_poisoned(error, self.data.client().clone(), DType::U32, &[2])),
         }
     }
 
     /// Marks the key as used at the line `at`, and returns its bits as a new key; one that holds an error if the key
     /// was used before.
-    pub(super) fn taken(self, at: Loc) -> Key {
-        Key::new(self.consumed(at))
+    pub(super) fn consume(self, at: Loc) -> Key {
+        Key::new(self.consume_bits(at))
     }
 
     /// Marks the key as used at the line `at`, and returns its bits; an array that holds an error if the key was used
     /// before, or is a batch.
-    pub(super) fn consumed(self, at: Loc) -> Array {
+    pub(super) fn consume_bits(self, at: Loc) -> Array {
         if !self.shape().is_empty() {
             let diag =
                 Diag::new("key", At::Op, format!("a batch of keys {:?} as one key", self.shape()), "`vmap` over it");
-            return Array::bad(Error::operation(at, diag), self.data.client().clone(), DType::U32, &[2]);
+            return Array::new_poisoned(Error::operation(at, diag), self.data.client().clone(), DType::U32, &[2]);
         }
         let mut is_first = false;
         let first = self.used.get_or_init(|| {
@@ -106,7 +106,7 @@ impl Key {
         }
         let message = format!("a key that was used at {first}");
         let diag = Diag::new("key", At::Op, message, "a key gives one array: `let [a, b] = random::split(key)`");
-        Array::bad(Error::operation(at, diag), self.data.client().clone(), DType::U32, &[2])
+        Array::new_poisoned(Error::operation(at, diag), self.data.client().clone(), DType::U32, &[2])
     }
 }
 
@@ -128,14 +128,14 @@ impl Client {
 #[must_use]
 pub fn key(seed: i64) -> Key {
     if is_tracing() {
-        return Key::new(make(&[], Loc::caller(), |graph, _| {
+        return Key::new(create_array(&[], Loc::caller(), |graph, _| {
             let words = [0, seed as u32].map(|word| graph.splat(Literal::int(DType::U32, i64::from(word)), &[1]));
             graph.push(StructuralOp::from(Concat { axis: 0 }), &words)
         }));
     }
     match Client::from_env().and_then(|client| client.key(seed)) {
         Ok(key) => key,
-        Err(error) => Key::new(Array::bad(error, Client::cpu(), DType::U32, &[2])),
+        Err(error) => Key::new(Array::new_poisoned(error, Client::cpu(), DType::U32, &[2])),
     }
 }
 
@@ -151,7 +151,7 @@ pub fn key(seed: i64) -> Key {
 #[track_caller]
 #[must_use]
 pub fn split<const N: usize>(key: Key) -> [Key; N] {
-    let mut keys = split_at(key, N, Loc::caller()).into_iter();
+    let mut keys = split_into_keys(key, N, Loc::caller()).into_iter();
     std::array::from_fn(|_| keys.next().expect("there are N keys"))
 }
 
@@ -159,7 +159,7 @@ pub fn split<const N: usize>(key: Key) -> [Key; N] {
 #[track_caller]
 #[must_use]
 pub fn split_into(key: Key, n: usize) -> Vec<Key> {
-    split_at(key, n, Loc::caller())
+    split_into_keys(key, n, Loc::caller())
 }
 
 /// Splits a key into a batch of independent keys of this shape: one [`Key`] with the axes of the batch, over which
@@ -180,14 +180,14 @@ pub fn split_into(key: Key, n: usize) -> Vec<Key> {
 #[must_use]
 pub fn split_batch(key: Key, shape: &[usize]) -> Key {
     let at = Loc::caller();
-    Key::new(rows(key, shape, at))
+    Key::new(split_key_bits(key, shape, at))
 }
 
 /// Returns the bits of the keys into which a key is split, `u32[shape.., 2]`.
-fn rows(key: Key, shape: &[usize], at: Loc) -> Array {
-    make(&[&key.consumed(at)], at, |graph, v| {
+fn split_key_bits(key: Key, shape: &[usize], at: Loc) -> Array {
+    create_array(&[&key.consume_bits(at)], at, |graph, v| {
         let key = key_words(graph, v[0])?;
-        let [high, low] = Lanes::new(graph, shape)?.words(key)?;
+        let [high, low] = ElementwiseBuilder::new(graph, shape)?.random_words(key)?;
         let to: Vec<Dim> = shape.iter().copied().chain([1]).map(Dim::from).collect();
         let mut column = |word| graph.push(StructuralOp::from(Reshape { to: to.clone() }), &[word]);
         let columns = [column(high)?, column(low)?];
@@ -195,8 +195,8 @@ fn rows(key: Key, shape: &[usize], at: Loc) -> Array {
     })
 }
 
-fn split_at(key: Key, n: usize, at: Loc) -> Vec<Key> {
-    let all = rows(key, &[n], at);
+fn split_into_keys(key: Key, n: usize, at: Loc) -> Vec<Key> {
+    let all = split_key_bits(key, &[n], at);
     let row = |i: usize| {
         apply(&[&all], at, |graph, v| {
             let row = Slice { start: vec![i as i64, 0], size: vec![1usize.into(), 2usize.into()], stride: vec![1, 1] };
@@ -226,8 +226,8 @@ pub fn fold_in(key: Key, data: impl Into<Operand>) -> Key {
         Operand::Array(x) => Some(x.clone()),
         Operand::Float(_) | Operand::Int(_) | Operand::Bool(_) => None,
     };
-    let args: Vec<Array> = [key.consumed(at)].into_iter().chain(array).collect();
-    Key::new(make(&args.iter().collect::<Vec<_>>(), at, |graph, v| {
+    let args: Vec<Array> = [key.consume_bits(at)].into_iter().chain(array).collect();
+    Key::new(create_array(&args.iter().collect::<Vec<_>>(), at, |graph, v| {
         let wrong = |message: String| {
             Diag::new("key", At::Operand(1), message, "a number from 0 to 2^32 - 1, or an integer array of rank 0")
         };
@@ -249,7 +249,7 @@ pub fn fold_in(key: Key, data: impl Into<Operand>) -> Key {
             Operand::Bool(x) => return Err(wrong(format!("`fold_in` of {x}"))),
         };
         let key = key_words(graph, v[0])?;
-        let words = Lanes::new(graph, &[])?.words_at(key, folded)?;
+        let words = ElementwiseBuilder::new(graph, &[])?.random_words_at(key, folded)?;
         let mut one = |word| graph.push(StructuralOp::from(Reshape { to: vec![1usize.into()] }), &[word]);
         let words = [one(words[0])?, one(words[1])?];
         graph.push(StructuralOp::from(Concat { axis: 0 }), &words)

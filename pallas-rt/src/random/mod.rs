@@ -9,7 +9,7 @@
 //! | [`key`], [`split`], [`fold_in`], [`bits`], [`randint`], [`uniform`], [`bernoulli`], [`rademacher`], [`permutation`], [`permuted`], [`shuffled`], [`choice`], [`choice_from`] | equal bits |
 //! | [`weighted_choice`] | equal, unless a number lies within rounding errors of a sum of weights, or two scores do |
 //! | [`normal`], [`truncated_normal`] | within 4 units in the last place; `truncated_normal` of f64 between -3 and 3 within 64 |
-//! | [`gamma`], [`loggamma`], [`beta`], [`dirichlet`], [`chisquare`], [`f`], [`t`], [`poisson`], [`binomial`], [`multinomial`], [`geometric`] | the same algorithms: within rounding errors, unless a number is accepted or rejected by less than these |
+//! | [`gamma`], [`loggamma`], [`incomplete_beta`], [`dirichlet`], [`chisquare`], [`f`], [`t`], [`poisson`], [`binomial`], [`multinomial`], [`geometric`] | the same algorithms: within rounding errors, unless a number is accepted or rejected by less than these |
 //! | [`lognormal`], [`pareto`], [`rayleigh`], [`weibull_min`], [`triangular`], [`wald`], [`generalized_normal`], [`maxwell`], [`double_sided_maxwell`], [`ball`], [`multivariate_normal`], [`orthogonal`] | within rounding errors |
 //! | [`categorical`] | equal, unless two scores differ by less than 1e-6 |
 //! | [`exponential`], [`gumbel`], [`laplace`], [`logistic`], [`cauchy`] | within the errors of `ln` and `tan` |
@@ -118,7 +118,7 @@ pub use counts::{binomial, geometric, multinomial, poisson};
 pub use gamma::{gamma, loggamma};
 pub use integer::randint;
 pub use key::{Key, fold_in, key, split, split_batch, split_into};
-pub(crate) use normal::fraction_unit;
+pub(crate) use normal::machine_epsilon;
 pub use normal::{normal, truncated_normal};
 pub use parameters::{
     ball, beta, chisquare, dirichlet, double_sided_maxwell, f, generalized_normal, lognormal, maxwell,
@@ -128,9 +128,9 @@ pub use shuffle::{choice, choice_from, permutation, permuted, shuffled, weighted
 pub use uniform::{bernoulli, bits, rademacher, uniform, uniform_between};
 
 use crate::array::Array;
-use crate::jit::make;
+use crate::jit::create_array;
 use crate::ops::Operand;
-use lanes::{Lanes, Made};
+use lanes::{ElementwiseBuilder, VarResult};
 use pallas_ir::{At, DType, Diag, Loc};
 
 /// Makes an array of a shape by `equations`, from a key and from operands that stretch to the shape.
@@ -139,23 +139,23 @@ fn draw(
     operands: &[&Array],
     shape: &[usize],
     at: Loc,
-    equations: impl FnOnce(&mut Lanes<'_>, [pallas_graph::Var; 2], &[pallas_graph::Var]) -> Made,
+    equations: impl FnOnce(&mut ElementwiseBuilder<'_>, [pallas_graph::Var; 2], &[pallas_graph::Var]) -> VarResult,
 ) -> Array {
-    let data = key.consumed(at);
+    let data = key.consume_bits(at);
     let args: Vec<&Array> = [&data].into_iter().chain(operands.iter().copied()).collect();
-    make(&args, at, |graph, vars| {
+    create_array(&args, at, |graph, vars| {
         let key = lanes::key_words(graph, vars[0])?;
-        equations(&mut Lanes::new(graph, shape)?, key, &vars[1..])
+        equations(&mut ElementwiseBuilder::new(graph, shape)?, key, &vars[1..])
     })
 }
 
 /// Makes an array of a distribution's parameter `x` at every element of a shape, of a floating-point type, on the key's
 /// client. `name` is the distribution's, for messages.
-pub(crate) fn parameter(name: &str, key: &Key, x: &Operand, shape: &[usize], dtype: DType, at: Loc) -> Array {
-    let args: Vec<&Array> = [key.data()].into_iter().chain(uniform::arrays(&[x])).collect();
-    make(&args, at, |graph, vars| {
+pub(crate) fn broadcast_parameter(name: &str, key: &Key, x: &Operand, shape: &[usize], dtype: DType, at: Loc) -> Array {
+    let args: Vec<&Array> = [key.data()].into_iter().chain(uniform::array_operands(&[x])).collect();
+    create_array(&args, at, |graph, vars| {
         check_float(name, dtype)?;
-        Lanes::new(graph, shape)?.float(x, &mut vars[1..].iter(), dtype)
+        ElementwiseBuilder::new(graph, shape)?.float_operand(x, &mut vars[1..].iter(), dtype)
     })
 }
 

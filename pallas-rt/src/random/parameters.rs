@@ -1,6 +1,6 @@
 //! Distributions with parameters, from numbers of simpler ones.
 use super::gamma::{gamma, loggamma};
-use super::{Key, exponential, normal, parameter, rademacher, split, uniform};
+use super::{Key, broadcast_parameter, exponential, normal, rademacher, split, uniform};
 use crate::array::Array;
 use crate::linalg;
 use crate::ops::{Operand, einsum, select};
@@ -16,8 +16,8 @@ macro_rules! distributions {
         #[must_use]
         pub fn $name(key: Key, $($param: impl Into<Operand>,)* shape: &[usize], dtype: DType) -> Array {
             let at = Loc::caller();
-            let $key = key.taken(at);
-            $(let $param = parameter(stringify!($name), &$key, &$param.into(), shape, dtype, at);)*
+            let $key = key.consume(at);
+            $(let $param = broadcast_parameter(stringify!($name), &$key, &$param.into(), shape, dtype, at);)*
             let ($shape, $dtype) = (shape, dtype);
             $numbers
         }
@@ -108,12 +108,12 @@ distributions! {
 #[must_use]
 pub fn dirichlet(key: Key, alpha: &Array, shape: &[usize], dtype: DType) -> Array {
     let at = Loc::caller();
-    let key = key.taken(at);
+    let key = key.consume(at);
     let Some(n) = alpha.shape().last() else {
-        return wrong(&key, "a Dirichlet distribution of one number".into(), "parameters along an axis", at);
+        return poisoned_draw(&key, "a Dirichlet distribution of one number".into(), "parameters along an axis", at);
     };
     let full = [shape, &[*n]].concat();
-    let alpha = parameter("dirichlet", &key, &alpha.into(), &full, dtype, at);
+    let alpha = broadcast_parameter("dirichlet", &key, &alpha.into(), &full, dtype, at);
     loggamma(key, alpha, &full, dtype).softmax(-1)
 }
 
@@ -135,15 +135,15 @@ pub fn dirichlet(key: Key, alpha: &Array, shape: &[usize], dtype: DType) -> Arra
 #[must_use]
 pub fn multivariate_normal(key: Key, mean: &Array, cov: &Array, shape: &[usize], dtype: DType) -> Array {
     let at = Loc::caller();
-    let key = key.taken(at);
+    let key = key.consume(at);
     let n = mean.shape().last().copied().unwrap_or(0);
     if mean.rank() == 0 || cov.shape().len() < 2 || cov.shape()[cov.rank() - 2..] != [n, n] {
         let message = format!("means {:?} and covariances {:?}", mean.shape(), cov.shape());
-        return wrong(&key, message, "means of n elements, and covariances of n rows and columns", at);
+        return poisoned_draw(&key, message, "means of n elements, and covariances of n rows and columns", at);
     }
     let full = [shape, &[n]].concat();
-    let mean = parameter("multivariate_normal", &key, &mean.into(), &full, dtype, at);
-    let cov = parameter("multivariate_normal", &key, &cov.into(), &[&full[..], &[n]].concat(), dtype, at);
+    let mean = broadcast_parameter("multivariate_normal", &key, &mean.into(), &full, dtype, at);
+    let cov = broadcast_parameter("multivariate_normal", &key, &cov.into(), &[&full[..], &[n]].concat(), dtype, at);
     let factor = linalg::cholesky(&cov);
     mean + einsum("...ij,...j->...i", &[factor, normal(key, &full, dtype)])
 }
@@ -153,7 +153,7 @@ pub fn multivariate_normal(key: Key, mean: &Array, cov: &Array, shape: &[usize],
 #[track_caller]
 #[must_use]
 pub fn orthogonal(key: Key, rows: usize, columns: usize, shape: &[usize], dtype: DType) -> Array {
-    let key = key.taken(Loc::caller());
+    let key = key.consume(Loc::caller());
     let tall = [shape, &[rows.max(columns), rows.min(columns)]].concat();
     let (q, r) = linalg::qr(&normal(key, &tall, dtype));
     let signs = r.diagonal(0, -2, -1).sign().expand_dims(-2);
@@ -166,7 +166,7 @@ pub fn orthogonal(key: Key, rows: usize, columns: usize, shape: &[usize], dtype:
 #[track_caller]
 #[must_use]
 pub fn ball(key: Key, d: usize, p: f64, shape: &[usize], dtype: DType) -> Array {
-    let [for_points, for_radius] = split(key.taken(Loc::caller()));
+    let [for_points, for_radius] = split(key.consume(Loc::caller()));
     let g = generalized_normal(for_points, p, &[shape, &[d]].concat(), dtype);
     let e = exponential(for_radius, shape, dtype);
     let length = (g.abs().pow(p).sum(-1) + e).pow(1.0 / p);
@@ -174,7 +174,7 @@ pub fn ball(key: Key, d: usize, p: f64, shape: &[usize], dtype: DType) -> Array 
 }
 
 /// Returns an array that holds an error at the line `at`.
-pub(super) fn wrong(key: &Key, message: String, help: &str, at: Loc) -> Array {
+pub(super) fn poisoned_draw(key: &Key, message: String, help: &str, at: Loc) -> Array {
     let error = Error::operation(at, Diag::new("random", At::Op, message, help));
-    Array::bad(error, key.data().client().clone(), DType::F32, &[])
+    Array::new_poisoned(error, key.data().client().clone(), DType::F32, &[])
 }

@@ -1,7 +1,7 @@
 //! Random orders, and elements chosen by them.
-use super::lanes::{Lanes, Made};
+use super::lanes::{ElementwiseBuilder, VarResult};
 use super::{Key, draw, gumbel, randint, uniform};
-use crate::array::{Array, axis_of};
+use crate::array::{Array, canonicalize_axis};
 use crate::ops::Side;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{ArgSort, Iota, Reshape, Slice, TakeAlong};
@@ -9,17 +9,23 @@ use pallas_ir::{At, DType, Diag, Dim, Loc, StructuralOp};
 
 /// Returns the number of sorts by 32 random bits after which an order of this many elements is random enough, by JAX's
 /// rule.
-fn rounds(elements: usize) -> usize {
+fn shuffle_rounds(elements: usize) -> usize {
     (3.0 * (elements.max(1) as f64).ln() / f64::from(u32::MAX).ln()).ceil() as usize
 }
 
 /// Appends the elements of `x` in a random order along an axis, by sorts of random bits, one for each element of the
 /// lanes' shape. Without `x` the positions along the axis are put in random order.
-fn shuffle(lanes: &mut Lanes<'_>, mut key: [Var; 2], x: Option<Var>, shape: &[usize], axis: usize) -> Made {
+fn shuffle(
+    lanes: &mut ElementwiseBuilder<'_>,
+    mut key: [Var; 2],
+    x: Option<Var>,
+    shape: &[usize],
+    axis: usize,
+) -> VarResult {
     let mut x = x;
-    for _ in 0..rounds(shape.iter().product()) {
+    for _ in 0..shuffle_rounds(shape.iter().product()) {
         let [next, own] = lanes.split(key)?;
-        let bits = lanes.bits(own)?;
+        let bits = lanes.random_bits(own)?;
         let order = lanes.graph.push(StructuralOp::from(ArgSort { axis, descending: false }), &[bits])?;
         x = Some(match x {
             Some(x) => lanes.graph.push(StructuralOp::from(TakeAlong { axis }), &[x, order])?,
@@ -52,12 +58,12 @@ pub fn permutation(key: Key, n: usize) -> Array {
 #[track_caller]
 #[must_use]
 pub fn permuted(key: Key, x: &Array, axis: isize) -> Array {
-    let n = axis_of(axis, x.shape().len()).map_or(0, |axis| x.shape()[axis]);
+    let n = canonicalize_axis(axis, x.shape().len()).map_or(0, |axis| x.shape()[axis]);
     draw(key, &[x], &[n], Loc::caller(), |lanes, key, vars| {
         let shape = lanes.graph.ty(vars[0]).shape.clone();
-        let axis = axis_of(axis, shape.len())?;
+        let axis = canonicalize_axis(axis, shape.len())?;
         let order = shuffle(lanes, key, None, &[n], 0)?;
-        taken(lanes.graph, vars[0], order, axis)
+        push_take_along(lanes.graph, vars[0], order, axis)
     })
 }
 
@@ -68,7 +74,7 @@ pub fn permuted(key: Key, x: &Array, axis: isize) -> Array {
 pub fn shuffled(key: Key, x: &Array, axis: isize) -> Array {
     let shape = x.shape().to_vec();
     draw(key, &[x], &shape, Loc::caller(), |lanes, key, vars| {
-        let axis = axis_of(axis, shape.len())?;
+        let axis = canonicalize_axis(axis, shape.len())?;
         shuffle(lanes, key, Some(vars[0]), &shape, axis)
     })
 }
@@ -86,7 +92,7 @@ pub fn shuffled(key: Key, x: &Array, axis: isize) -> Array {
 #[must_use]
 pub fn choice(key: Key, n: usize, shape: &[usize], replace: bool) -> Array {
     let at = Loc::caller();
-    if let Err(mistake) = check(n, shape, replace) {
+    if let Err(mistake) = check_choice_count(n, shape, replace) {
         return draw(key, &[], shape, at, |_, _, _| Err(mistake));
     }
     if replace {
@@ -94,7 +100,7 @@ pub fn choice(key: Key, n: usize, shape: &[usize], replace: bool) -> Array {
     }
     draw(key, &[], &[n], at, |lanes, key, _| {
         let order = shuffle(lanes, key, None, &[n], 0)?;
-        first(lanes.graph, order, shape)
+        first_elements(lanes.graph, order, shape)
     })
 }
 
@@ -103,13 +109,13 @@ pub fn choice(key: Key, n: usize, shape: &[usize], replace: bool) -> Array {
 #[track_caller]
 #[must_use]
 pub fn choice_from(key: Key, x: &Array, shape: &[usize], replace: bool, axis: isize) -> Array {
-    let n = axis_of(axis, x.shape().len()).map_or(1, |axis| x.shape()[axis]);
+    let n = canonicalize_axis(axis, x.shape().len()).map_or(1, |axis| x.shape()[axis]);
     let positions = choice(key, n, shape, replace);
     crate::jit::apply(&[x, &positions], Loc::caller(), |graph, v| {
         let own = graph.ty(v[0]).shape.clone();
-        let axis = axis_of(axis, own.len())?;
+        let axis = canonicalize_axis(axis, own.len())?;
         let flat = reshaped(graph, v[1], &[shape.iter().product()])?;
-        let chosen = taken(graph, v[0], flat, axis)?;
+        let chosen = push_take_along(graph, v[0], flat, axis)?;
         reshaped(graph, chosen, &[&own[..axis], shape, &own[axis + 1..]].concat())
     })
 }
@@ -128,7 +134,7 @@ pub fn weighted_choice(key: Key, weights: &Array, shape: &[usize], replace: bool
         return draw(key, &[weights], shape, at, |_, _, _| Err(mistake));
     };
     let count: usize = shape.iter().product();
-    if let Err(mistake) = check(*n, shape, replace) {
+    if let Err(mistake) = check_choice_count(*n, shape, replace) {
         return draw(key, &[weights], shape, at, |_, _, _| Err(mistake));
     }
     if replace {
@@ -142,7 +148,7 @@ pub fn weighted_choice(key: Key, weights: &Array, shape: &[usize], replace: bool
 }
 
 /// Checks that as many as `shape` holds can be chosen from `n`.
-fn check(n: usize, shape: &[usize], replace: bool) -> Result<(), Diag> {
+fn check_choice_count(n: usize, shape: &[usize], replace: bool) -> Result<(), Diag> {
     let count = shape.iter().fold(1usize, |all, &n| all.saturating_mul(n));
     let wrong = |help: &str| Diag::new("choice", At::Op, format!("a choice of {count} of {n}"), help);
     match (n, replace) {
@@ -153,19 +159,19 @@ fn check(n: usize, shape: &[usize], replace: bool) -> Result<(), Diag> {
 }
 
 /// Appends the first elements of an array with one axis, in this shape.
-fn first(graph: &mut Graph, line: Var, shape: &[usize]) -> Made {
+fn first_elements(graph: &mut Graph, line: Var, shape: &[usize]) -> VarResult {
     let size = vec![shape.iter().product::<usize>().into()];
     let first = graph.push(StructuralOp::from(Slice { start: vec![0], size, stride: vec![1] }), &[line])?;
     reshaped(graph, first, shape)
 }
 
-fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> Made {
+fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> VarResult {
     let to = shape.iter().map(|&n| Dim::from(n)).collect();
     graph.push(StructuralOp::from(Reshape { to }), &[v])
 }
 
 /// Appends the elements of `x` along `axis` at `positions`, an array of one axis.
-fn taken(graph: &mut Graph, x: Var, positions: Var, axis: usize) -> Made {
+fn push_take_along(graph: &mut Graph, x: Var, positions: Var, axis: usize) -> VarResult {
     let mut to = graph.ty(x).shape.clone();
     let mut unit = vec![1; to.len()];
     (unit[axis], to[axis]) = (graph.ty(positions).elements(), graph.ty(positions).elements());

@@ -1,12 +1,12 @@
 //! The blocks of an array, cut and put together.
 use super::receipt::Receipt;
-use crate::array::Blocks;
 use crate::array::Client;
+use crate::array::ShardedBlocks;
 use crate::collective::Collectives;
 use pallas_device::Buffer;
-use pallas_device::collective::processes;
+use pallas_device::collective::process_group;
 use pallas_device::error::{Error, Result};
-use pallas_graph::mesh::{Mesh, Sharding, names};
+use pallas_graph::mesh::{Mesh, Sharding, axes_text};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -39,47 +39,47 @@ pub(crate) struct Declaration {
 
 impl Placement {
     /// Joins this placement with the blocks of this process' devices, in the order of their positions.
-    pub(crate) fn blocks(self, blocks: Vec<Arc<Buffer>>) -> Arc<Blocks> {
-        Arc::new(Blocks::new(blocks, Box::new(self), joined))
+    pub(crate) fn into_sharded_blocks(self, blocks: Vec<Arc<Buffer>>) -> Arc<ShardedBlocks> {
+        Arc::new(ShardedBlocks::new(blocks, Box::new(self), join_blocks))
     }
 
     /// The sharding of the array on a mesh, in normal form; `None` if that mesh has other devices, or axes that cannot
     /// express it.
-    pub(crate) fn seen_from(&self, mesh: &Mesh) -> Option<Sharding> {
+    pub(crate) fn sharding_on_mesh(&self, mesh: &Mesh) -> Option<Sharding> {
         match *self.mesh == *mesh {
             true => Some(self.sharding.normal(mesh)),
-            false => mesh.sharding_of(&self.mesh, &self.sharding),
+            false => mesh.translate_sharding(&self.mesh, &self.sharding),
         }
     }
 
     /// Reorders blocks to the positions on a mesh of the same devices. `None` for other devices, and where a process of
     /// a job would have other positions.
-    pub(crate) fn blocks_on(&self, mesh: &Mesh, blocks: &[Arc<Buffer>]) -> Option<Vec<Arc<Buffer>>> {
+    pub(crate) fn reorder_blocks(&self, mesh: &Mesh, blocks: &[Arc<Buffer>]) -> Option<Vec<Arc<Buffer>>> {
         let positions = mesh.positions_of(&self.mesh)?;
         if positions.iter().copied().eq(0..positions.len()) {
             return Some(blocks.to_vec());
         }
         let mut all: Vec<(usize, &Arc<Buffer>)> = positions.iter().copied().zip(blocks).collect();
         all.sort_by_key(|(position, _)| *position);
-        processes().is_none().then(|| all.into_iter().map(|(_, block)| block.clone()).collect())
+        process_group().is_none().then(|| all.into_iter().map(|(_, block)| block.clone()).collect())
     }
 
     /// The placement that the blocks were joined with.
-    pub(crate) fn of(blocks: &Blocks) -> &Placement {
+    pub(crate) fn from_blocks(blocks: &ShardedBlocks) -> &Placement {
         let about: &dyn Any = &*blocks.about;
         about.downcast_ref().expect("blocks have a placement")
     }
 }
 
 /// The index of a position's block along each dimension.
-pub(super) fn place(mesh: &Mesh, sharding: &Sharding, position: usize) -> Vec<usize> {
+pub(super) fn block_coordinates(mesh: &Mesh, sharding: &Sharding, position: usize) -> Vec<usize> {
     sharding.dims.iter().map(|dim| mesh.index(position, &dim.axes)).collect()
 }
 
 /// The elements of an array that are in the block of a position: their range of indices along each dimension.
-pub(super) fn index(mesh: &Mesh, sharding: &Sharding, shape: &[usize], position: usize) -> Vec<Range<usize>> {
-    let local = sharding.local(shape);
-    let place = place(mesh, sharding, position);
+pub(super) fn block_ranges(mesh: &Mesh, sharding: &Sharding, shape: &[usize], position: usize) -> Vec<Range<usize>> {
+    let local = sharding.local_shape(shape);
+    let place = block_coordinates(mesh, sharding, position);
     let along = |d: usize| (place[d] * local[d]).min(shape[d])..((place[d] + 1) * local[d]).min(shape[d]);
     (0..shape.len()).map(along).collect()
 }
@@ -88,16 +88,16 @@ pub(super) fn index(mesh: &Mesh, sharding: &Sharding, shape: &[usize], position:
 ///
 /// # Errors
 /// A mesh whose devices the processes cannot share evenly.
-pub(crate) fn positions(mesh: &Arc<Mesh>) -> Result<Vec<usize>> {
-    match processes() {
+pub(crate) fn local_positions(mesh: &Arc<Mesh>) -> Result<Vec<usize>> {
+    match process_group() {
         Some(all) => Ok(all.participant(mesh)?.positions().to_vec()),
-        None => Ok((0..mesh.devices()).collect()),
+        None => Ok((0..mesh.device_count()).collect()),
     }
 }
 
 /// Cuts a whole array into the blocks of this process' positions; equal blocks are one buffer. Elements beyond the
 /// array are zero.
-pub(crate) fn cut(
+pub(crate) fn split_into_blocks(
     client: &Client,
     mesh: &Arc<Mesh>,
     sharding: &Sharding,
@@ -105,45 +105,46 @@ pub(crate) fn cut(
     whole: &Buffer,
 ) -> Result<Vec<Arc<Buffer>>> {
     let contents = whole.contents()?;
-    let (bytes, local) = (ty.dtype.bytes(), sharding.local(&ty.shape));
+    let (bytes, local) = (ty.dtype.bytes(), sharding.local_shape(&ty.shape));
     let mut known: HashMap<Vec<usize>, Arc<Buffer>> = HashMap::new();
     let block = |position: usize| {
-        let place = place(mesh, sharding, position);
+        let place = block_coordinates(mesh, sharding, position);
         if let Some(block) = known.get(&place) {
             return Ok(block.clone());
         }
         let mut block = vec![0; local.iter().product::<usize>() * bytes];
-        rows(&ty.shape, &local, &place, bytes, |whole, own, n| {
+        for_each_shared_row(&ty.shape, &local, &place, bytes, |whole, own, n| {
             block[own..own + n].copy_from_slice(&contents[whole..whole + n]);
         });
-        let block = Arc::new(Buffer::holding(client, &block)?);
+        let block = Arc::new(Buffer::from_bytes(client, &block)?);
         known.insert(place, block.clone());
         Ok(block)
     };
-    positions(mesh)?.into_iter().map(block).collect()
+    local_positions(mesh)?.into_iter().map(block).collect()
 }
 
 /// Joins the blocks to the whole array. In a job the processes send each other the blocks that they have, so that all
 /// of them must call this.
-fn joined(blocks: &Blocks) -> Result<Buffer> {
-    let Placement { mesh, sharding, ty, .. } = Placement::of(blocks);
+fn join_blocks(blocks: &ShardedBlocks) -> Result<Buffer> {
+    let Placement { mesh, sharding, ty, .. } = Placement::from_blocks(blocks);
     if !sharding.unreduced.is_empty() {
-        let found = format!("an array whose devices have parts of a sum along {}", names(&sharding.unreduced, mesh));
+        let found =
+            format!("an array whose devices have parts of a sum along {}", axes_text(&sharding.unreduced, mesh));
         return Err(Error::operation(Loc::NONE, Diag::new("read", At::Op, found, "reduce it over these axes first")));
     }
-    let (bytes, local) = (ty.dtype.bytes(), sharding.local(&ty.shape));
+    let (bytes, local) = (ty.dtype.bytes(), sharding.local_shape(&ty.shape));
     let mut whole = vec![0; ty.bytes()];
     // Each different block is taken from the first position that has it.
     let mut seen: HashSet<Vec<usize>> = HashSet::new();
-    let places = (0..mesh.devices()).map(|position| (position, place(mesh, sharding, position)));
+    let places = (0..mesh.device_count()).map(|position| (position, block_coordinates(mesh, sharding, position)));
     let givers: Vec<(usize, Vec<usize>)> = places.filter(|(_, place)| seen.insert(place.clone())).collect();
-    let own: HashMap<usize, &Arc<Buffer>> = positions(mesh)?.into_iter().zip(&blocks.blocks).collect();
+    let own: HashMap<usize, &Arc<Buffer>> = local_positions(mesh)?.into_iter().zip(&blocks.blocks).collect();
     let mut put = |place: &[usize], contents: &[u8]| {
-        rows(&ty.shape, &local, place, bytes, |at, own, n| {
+        for_each_shared_row(&ty.shape, &local, place, bytes, |at, own, n| {
             whole[at..at + n].copy_from_slice(&contents[own..own + n]);
         });
     };
-    match processes() {
+    match process_group() {
         None => {
             for (position, place) in &givers {
                 put(place, &own[position].contents()?);
@@ -158,18 +159,24 @@ fn joined(blocks: &Blocks) -> Result<Buffer> {
             let size = local.iter().product::<usize>() * bytes;
             let mut taken = vec![0; found.len()];
             for (position, place) in &givers {
-                let rank = participant.ranks()[*position];
+                let rank = participant.ranks_by_position()[*position];
                 put(place, &found[rank][taken[rank]..][..size]);
                 taken[rank] += size;
             }
         }
     }
-    Buffer::holding(blocks.blocks[0].client(), &whole)
+    Buffer::from_bytes(blocks.blocks[0].client(), &whole)
 }
 
 /// Calls `copy` for each row that an array and its block at `place` share, with the offset in the array, the offset in
 /// the block, and the row's length, all in bytes.
-fn rows(shape: &[usize], local: &[usize], place: &[usize], bytes: usize, mut copy: impl FnMut(usize, usize, usize)) {
+fn for_each_shared_row(
+    shape: &[usize],
+    local: &[usize],
+    place: &[usize],
+    bytes: usize,
+    mut copy: impl FnMut(usize, usize, usize),
+) {
     let first: Vec<usize> = local.iter().zip(place).map(|(n, at)| n * at).collect();
     // Extents that lie inside of the array.
     let inside: Vec<usize> = (0..shape.len()).map(|d| local[d].min(shape[d].saturating_sub(first[d]))).collect();

@@ -1,24 +1,24 @@
 //! Pictures of shardings as SVG.
-use super::picture::{Picture, Slice, devices, shown};
-use crate::markup::svg::{Anchor, Svg, color, fits, fitted, shortened, width};
+use super::picture::{Picture, TableSlice, abbreviated_indices, device_ranges_text};
+use crate::markup::svg::{Anchor, Svg, fit_in_box, list_item_color, max_characters, shortened, width};
 
 /// Maximum number of rows, columns and tables that are drawn.
-const MOST: usize = 16;
+const MAX_DRAWN_ITEMS: usize = 16;
 /// Width and height of the largest table.
-const LARGEST: [f64; 2] = [420.0, 260.0];
+const MAX_TABLE_PIXELS: [f64; 2] = [420.0, 260.0];
 /// Minimum width and height of a cell.
-const LEAST: [f64; 2] = [34.0, 22.0];
+const MIN_CELL_PIXELS: [f64; 2] = [34.0, 22.0];
 const FONT: f64 = 12.0;
 const MARGIN: f64 = 12.0;
 
 /// A table to be drawn: its slice, and its rows and columns, each with its block (`None` for a gap) and its extent.
-struct Table<'p> {
-    slice: &'p Slice<'p>,
+struct TableLayout<'p> {
+    slice: &'p TableSlice<'p>,
     rows: Vec<(Option<usize>, f64)>,
     columns: Vec<(Option<usize>, f64)>,
 }
 
-impl Table<'_> {
+impl TableLayout<'_> {
     fn size(&self) -> [f64; 2] {
         [&self.columns, &self.rows].map(|all| all.iter().map(|(_, extent)| extent).sum())
     }
@@ -28,11 +28,12 @@ impl Picture {
     /// Draws the blocks of the array as SVG, each with its devices, its elements and a tooltip. The sides of a table
     /// are in proportion to those of the array where there is space for the text.
     pub fn to_svg(&self) -> String {
-        let slices = self.slices();
-        let chosen = shown(slices.len(), MOST);
+        let slices = self.table_slices();
+        let chosen = abbreviated_indices(slices.len(), MAX_DRAWN_ITEMS);
         // Many tables are small, so that all of them together are about as large as one.
         let part = (chosen.len() as f64).sqrt().recip();
-        let tables: Vec<Table<'_>> = chosen.iter().flatten().map(|&number| self.drawn(&slices[number], part)).collect();
+        let tables: Vec<TableLayout<'_>> =
+            chosen.iter().flatten().map(|&number| self.layout_table(&slices[number], part)).collect();
         let labels = self.row_labels();
         let left = MARGIN + labels.iter().map(|label| width(label, FONT)).fold(0.0, f64::max) + 8.0;
         let (mut svg, mut x, mut right, mut y) = (Svg::default(), left, 0.0f64, MARGIN);
@@ -42,7 +43,7 @@ impl Picture {
             if x > left && x + w > 900.0 {
                 (x, y) = (left, row_bottom + 16.0);
             }
-            self.table_at(&mut svg, table, [x, y + title + 16.0]);
+            self.draw_table(&mut svg, table, [x, y + title + 16.0]);
             let w = w.max(width(&table.slice.title, FONT));
             right = right.max(x + w);
             row_bottom = row_bottom.max(y + title + 16.0 + h);
@@ -72,17 +73,17 @@ impl Picture {
     fn row_labels(&self) -> Vec<String> {
         match self.parts.len() {
             0 | 1 => vec![],
-            rank => (0..self.parts[rank - 2]).map(|row| self.label(rank - 2, row)).collect(),
+            rank => (0..self.parts[rank - 2]).map(|row| self.block_label(rank - 2, row)).collect(),
         }
     }
 
     /// The label of a block along a dimension: its elements; empty if it has all.
-    fn label(&self, dim: usize, block: usize) -> String {
-        if self.parts[dim] == 1 { String::new() } else { self.range(dim, block) }
+    fn block_label(&self, dim: usize, block: usize) -> String {
+        if self.parts[dim] == 1 { String::new() } else { self.range_text(dim, block) }
     }
 
     /// Lays out a table: the extents of its rows and columns, on the fraction `part` of the largest size.
-    fn drawn<'p>(&self, slice: &'p Slice<'p>, part: f64) -> Table<'p> {
+    fn layout_table<'p>(&self, slice: &'p TableSlice<'p>, part: f64) -> TableLayout<'p> {
         let rank = self.parts.len();
         let extent = |from_last: usize| match &self.shape {
             Some(shape) if rank >= from_last => shape[rank - from_last].max(1) as f64,
@@ -91,21 +92,23 @@ impl Picture {
         // A vector is as high as a line.
         let (down, right) = (extent(2), extent(1));
         let aspect = if rank >= 2 { (right / down).clamp(0.25, 4.0) } else { 8.0 };
-        let [wide, high] = fitted(aspect, LARGEST.map(|side| side * part));
+        let [wide, high] = fit_in_box(aspect, MAX_TABLE_PIXELS.map(|side| side * part));
         let sides = |n: usize, side: f64, least: f64, dim: Option<usize>| -> Vec<(Option<usize>, f64)> {
-            let part = |block: usize| dim.map_or(1.0, |dim| self.fraction(dim, block));
-            let of = |block: Option<usize>| (block, block.map_or(LEAST[1], |block| (part(block) * side).max(least)));
-            shown(n, MOST).into_iter().map(of).collect()
+            let part = |block: usize| dim.map_or(1.0, |dim| self.block_fraction(dim, block));
+            let of = |block: Option<usize>| {
+                (block, block.map_or(MIN_CELL_PIXELS[1], |block| (part(block) * side).max(least)))
+            };
+            abbreviated_indices(n, MAX_DRAWN_ITEMS).into_iter().map(of).collect()
         };
-        let texts = slice.cells.iter().map(|cell| width(&devices(cell), FONT) + 8.0);
-        let least = texts.fold(LEAST[0], f64::max).min(120.0);
+        let texts = slice.cells.iter().map(|cell| width(&device_ranges_text(cell), FONT) + 8.0);
+        let least = texts.fold(MIN_CELL_PIXELS[0], f64::max).min(120.0);
         let columns = sides(slice.columns, wide, least, rank.checked_sub(1));
-        let rows = sides(slice.rows, high, LEAST[1], rank.checked_sub(2));
-        Table { slice, rows, columns }
+        let rows = sides(slice.rows, high, MIN_CELL_PIXELS[1], rank.checked_sub(2));
+        TableLayout { slice, rows, columns }
     }
 
     /// Draws a table with its labels at this position.
-    fn table_at(&self, svg: &mut Svg, table: &Table<'_>, [left, top]: [f64; 2]) {
+    fn draw_table(&self, svg: &mut Svg, table: &TableLayout<'_>, [left, top]: [f64; 2]) {
         let rank = self.parts.len();
         let slice = table.slice;
         if !slice.title.is_empty() {
@@ -115,19 +118,19 @@ impl Picture {
         for &(row, high) in &table.rows {
             let mut x = left;
             if let Some(row) = row.filter(|_| rank >= 2) {
-                let label = self.label(rank - 2, row);
+                let label = self.block_label(rank - 2, row);
                 svg.text([left - 6.0, y + high / 2.0 + 4.0], Anchor::End, "fill=\"#555\"", &label);
             }
             for &(column, wide) in &table.columns {
                 if let (Some(row), Some(column)) = (row, column) {
                     let number = row * slice.columns + column;
-                    let text = devices(&slice.cells[number]);
+                    let text = device_ranges_text(&slice.cells[number]);
                     let all = slice.number * slice.rows * slice.columns + number;
                     let tip = format!("{}: devices {text}", self.elements_text(all));
-                    let fill = format!("fill=\"{}\" stroke=\"#334\" stroke-width=\"0.8\"", color(all));
+                    let fill = format!("fill=\"{}\" stroke=\"#334\" stroke-width=\"0.8\"", list_item_color(all));
                     svg.rect([x, y, wide, high], &fill, &tip);
                     // Where there is no space for the number of devices, it is in the tooltip alone.
-                    let most = fits(wide - 4.0, FONT);
+                    let most = max_characters(wide - 4.0, FONT);
                     let short = text.split(" (").next().unwrap_or_default();
                     let text = if text.len() > most { shortened(short, most) } else { text };
                     svg.text([x + wide / 2.0, y + high / 2.0 + 4.0], Anchor::Middle, "pointer-events=\"none\"", &text);
@@ -141,7 +144,7 @@ impl Picture {
         let mut x = left;
         for &(column, wide) in table.columns.iter().filter(|_| rank >= 1) {
             if let Some(column) = column {
-                let label = shortened(&self.label(rank - 1, column), fits(wide, FONT));
+                let label = shortened(&self.block_label(rank - 1, column), max_characters(wide, FONT));
                 svg.text([x + wide / 2.0, top - 5.0], Anchor::Middle, "fill=\"#555\"", &label);
             }
             x += wide;
@@ -153,7 +156,7 @@ impl Picture {
         let mut rest = cell;
         let mut texts = vec![];
         for (dim, parts) in self.parts.iter().enumerate().rev() {
-            texts.push(self.range(dim, rest % parts));
+            texts.push(self.range_text(dim, rest % parts));
             rest /= parts;
         }
         texts.reverse();

@@ -41,19 +41,19 @@ pub fn to_hlo_sharding(mesh: &Mesh, sharding: &Sharding) -> String {
         ["replicated"] => " last_tile_dim_replicate".into(),
         _ => format!(" last_tile_dims={{{}}}", last.join(", ")),
     };
-    format!("{{devices=[{}]{}{last}}}", list(&tiles), devices(mesh, &order))
+    format!("{{devices=[{}]{}{last}}}", join_numbers(&tiles), device_list_text(mesh, &order))
 }
 
-fn list(numbers: &[usize]) -> String {
+fn join_numbers(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// The text of the devices, in the order of their coordinates along `order`, which has every axis of the mesh.
-fn devices(mesh: &Mesh, order: &[Axis]) -> String {
-    if !(0..mesh.devices()).all(|position| mesh.device(position) == position) {
-        let mut all: Vec<usize> = (0..mesh.devices()).collect();
+fn device_list_text(mesh: &Mesh, order: &[Axis]) -> String {
+    if !(0..mesh.device_count()).all(|position| mesh.device(position) == position) {
+        let mut all: Vec<usize> = (0..mesh.device_count()).collect();
         all.sort_by_key(|&position| mesh.index(position, order));
-        return list(&all.into_iter().map(|position| mesh.device(position)).collect::<Vec<_>>());
+        return join_numbers(&all.into_iter().map(|position| mesh.device(position)).collect::<Vec<_>>());
     }
     // The axes in the order of the mesh, and which of them comes when.
     let mut sorted = order.to_vec();
@@ -75,13 +75,13 @@ fn devices(mesh: &Mesh, order: &[Axis]) -> String {
     let extents: Vec<usize> = reshaped.iter().map(|&run| extent(run)).collect();
     let order: Vec<usize> =
         runs.iter().map(|run| reshaped.iter().position(|other| other == run).expect("it is one of them")).collect();
-    let transposed = if order.len() > 1 { format!("T({})", list(&order)) } else { String::new() };
-    format!("<=[{}]{transposed}", list(&extents))
+    let transposed = if order.len() > 1 { format!("T({})", join_numbers(&order)) } else { String::new() };
+    format!("<=[{}]{transposed}", join_numbers(&extents))
 }
 
 /// The tiles of an array, and by tile, row-major, the devices that hold it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Tiles {
+pub(super) struct HloTiles {
     /// Number of tiles along each dimension; empty if nothing is said about dimensions.
     pub parts: Vec<usize>,
     pub devices: Vec<Vec<usize>>,
@@ -89,13 +89,13 @@ pub(super) struct Tiles {
 }
 
 /// Maximum number of devices in a text.
-const MOST_DEVICES: usize = 1 << 24;
+const MAX_PARSED_DEVICES: usize = 1 << 24;
 
 /// Reads a sharding of XLA. `devices` is the number of devices that `{replicated}` means.
 ///
 /// # Errors
 /// Another text; tiles and devices that differ in number; a device twice.
-pub(super) fn parse(text: &str, devices: usize) -> Result<Tiles, Diag> {
+pub(super) fn parse_hlo_sharding(text: &str, devices: usize) -> Result<HloTiles, Diag> {
     let wrong = |found: &str| {
         let help = "`{replicated}`, `{maximal device=0}`, `{devices=[2,2]0,1,2,3}` or `{devices=[2,2]<=[4]}`";
         Diag::new("sharding", At::Op, format!("`{text}` is no sharding of XLA: {found}"), help)
@@ -103,11 +103,11 @@ pub(super) fn parse(text: &str, devices: usize) -> Result<Tiles, Diag> {
     let inside = text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let inside = inside.ok_or_else(|| wrong("it is not in braces"))?.trim();
     if inside == "replicated" {
-        return Ok(Tiles { parts: vec![], devices: vec![(0..devices).collect()], is_unreduced: false });
+        return Ok(HloTiles { parts: vec![], devices: vec![(0..devices).collect()], is_unreduced: false });
     }
     if let Some(device) = inside.strip_prefix("maximal device=") {
         let device = device.trim().parse().map_err(|_| wrong("its device is no number"))?;
-        return Ok(Tiles { parts: vec![], devices: vec![vec![device]], is_unreduced: false });
+        return Ok(HloTiles { parts: vec![], devices: vec![vec![device]], is_unreduced: false });
     }
     let numbers = |list: &str| -> Result<Vec<usize>, Diag> {
         list.split(',').map(|n| n.trim().parse().map_err(|_| wrong(&format!("`{n}` is no number")))).collect()
@@ -127,10 +127,10 @@ pub(super) fn parse(text: &str, devices: usize) -> Result<Tiles, Diag> {
     }
     let mut tiles = numbers(tiles)?;
     let count =
-        tiles.iter().try_fold(1usize, |n, tile| n.checked_mul(*tile)).filter(|n| (1..=MOST_DEVICES).contains(n));
+        tiles.iter().try_fold(1usize, |n, tile| n.checked_mul(*tile)).filter(|n| (1..=MAX_PARSED_DEVICES).contains(n));
     let count = count.ok_or_else(|| wrong("it has no tile, or more than 2^24"))?;
     let order = match order.strip_prefix("<=[") {
-        Some(iota) => transposed(iota, count, &wrong, &numbers)?,
+        Some(iota) => parse_iota_devices(iota, count, &wrong, &numbers)?,
         None => numbers(order)?,
     };
     if order.len() != count {
@@ -146,11 +146,11 @@ pub(super) fn parse(text: &str, devices: usize) -> Result<Tiles, Diag> {
     }
     let together: usize = tiles.split_off(tiles.len() - last.len()).iter().product();
     let devices = order.chunks(together).map(<[usize]>::to_vec).collect();
-    Ok(Tiles { parts: tiles, devices, is_unreduced: last.contains(&"unreduced") })
+    Ok(HloTiles { parts: tiles, devices, is_unreduced: last.contains(&"unreduced") })
 }
 
 /// The device numbers of an iota such as `8]` or `2,4]T(1,0)`, transposed to its order.
-fn transposed(
+fn parse_iota_devices(
     iota: &str,
     count: usize,
     wrong: &dyn Fn(&str) -> Diag,

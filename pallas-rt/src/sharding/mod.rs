@@ -10,34 +10,34 @@
 //!
 //! A function of `jit` whose arguments are declared to be sharded, or that says how its values are, runs on the mesh: see
 //! [`with_sharding_constraint`](crate::with_sharding_constraint).
-mod alike;
 mod blocks;
+mod device_put;
 mod draw;
 mod hlo;
+mod partition_spec;
 mod picture;
-mod place;
 mod policy;
+mod process_agreement;
 mod receipt;
 mod show;
-mod spec;
+mod spec_text;
 #[cfg(test)]
 pub(crate) mod tests;
-mod text;
-mod topology;
+mod topology_times;
 
-#[cfg(test)]
-pub(crate) use alike::check_alike;
-pub(crate) use blocks::{Declaration, Placement, cut, positions};
+pub(crate) use blocks::{Declaration, Placement, local_positions, split_into_blocks};
+pub use device_put::{Shard, device_put, make_array_from_callback};
+pub(crate) use device_put::{place_like, place_with_declaration};
 pub use hlo::to_hlo_sharding;
-pub use pallas_graph::mesh::{DimSharding, Flow, Mesh, Sharding};
-pub use picture::Picture;
-pub use place::{Shard, device_put, make_array_from_callback};
-pub(crate) use place::{placed, placed_like};
-pub(crate) use policy::matches;
-pub use policy::{PolicyRule, ShardingPolicy};
-pub use receipt::Receipt;
-pub use show::{TextStyle, visualize_array_sharding, visualize_sharding, wants_color};
-pub use spec::{
+pub use pallas_graph::mesh::{DimSharding, Mesh, PropagationDirection, Sharding};
+pub use partition_spec::{
     AxisEntry, AxisSpec, DimSpec, Entry, NamedSharding, P, PartitionSpec, Spec, UNCONSTRAINED, dim, sub_axis,
 };
-pub use topology::{Link, Topology};
+pub use picture::Picture;
+pub(crate) use policy::pattern_matches;
+pub use policy::{PolicyRule, ShardingPolicy};
+#[cfg(test)]
+pub(crate) use process_agreement::check_equal_elements;
+pub use receipt::Receipt;
+pub use show::{TextStyle, visualize_array_sharding, visualize_sharding, wants_color};
+pub use topology_times::{Link, Topology};

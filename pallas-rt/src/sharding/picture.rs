@@ -1,6 +1,6 @@
 //! The blocks of an array and the devices that hold each: what every picture of a sharding shows.
 use super::hlo;
-use pallas_graph::mesh::{Mesh, Sharding, names};
+use pallas_graph::mesh::{Mesh, Sharding, axes_text};
 use pallas_ir::Diag;
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ pub struct Picture {
 }
 
 /// One table of a picture: blocks along the last two dimensions.
-pub(super) struct Slice<'p> {
+pub(super) struct TableSlice<'p> {
     /// The elements that it shows, as `[0:4, :, :]`; empty if it shows the whole array.
     pub title: String,
     /// Its index among the slices of the picture.
@@ -53,20 +53,20 @@ impl Picture {
     /// A sharding of another number of dimensions, or that does not fit the mesh.
     pub fn new(mesh: &Mesh, sharding: &Sharding, shape: &[usize]) -> Result<Picture, Diag> {
         sharding.verify_for(mesh, shape.len(), &format!("the shape {shape:?}"))?;
-        Ok(Picture { shape: Some(shape.to_vec()), ..Picture::of_parts(mesh, sharding) })
+        Ok(Picture { shape: Some(shape.to_vec()), ..Picture::without_shape(mesh, sharding) })
     }
 
     /// The picture of an array of which only the number of blocks along each dimension is known.
-    pub(super) fn of_parts(mesh: &Mesh, sharding: &Sharding) -> Picture {
-        let parts = sharding.parts();
+    pub(super) fn without_shape(mesh: &Mesh, sharding: &Sharding) -> Picture {
+        let parts = sharding.blocks_per_dim();
         let mut cells: Vec<Vec<usize>> = vec![vec![]; parts.iter().product()];
-        for position in 0..mesh.devices() {
+        for position in 0..mesh.device_count() {
             let cell =
                 sharding.dims.iter().zip(&parts).fold(0, |cell, (dim, n)| cell * n + mesh.index(position, &dim.axes));
             cells[cell].push(mesh.device(position));
         }
         cells.iter_mut().for_each(|cell| cell.sort_unstable());
-        Picture { shape: None, parts, cells, unreduced: names(&sharding.unreduced, mesh) }
+        Picture { shape: None, parts, cells, unreduced: axes_text(&sharding.unreduced, mesh) }
     }
 
     /// The picture of a sharding in XLA's text, as PyTorch/XLA gives it: `{devices=[2,2]0,1,2,3}`, the iota form
@@ -82,14 +82,14 @@ impl Picture {
     /// # Ok::<(), pallas_rt::ir::Diag>(())
     /// ```
     pub fn of_hlo(text: &str, devices: usize) -> Result<Picture, Diag> {
-        let hlo::Tiles { parts, mut devices, is_unreduced } = hlo::parse(text, devices)?;
+        let hlo::HloTiles { parts, mut devices, is_unreduced } = hlo::parse_hlo_sharding(text, devices)?;
         devices.iter_mut().for_each(|cell| cell.sort_unstable());
         let unreduced = if is_unreduced { "its last tiles".into() } else { String::new() };
         Ok(Picture { shape: None, parts, cells: devices, unreduced })
     }
 
     /// Number of rows and columns of a table: blocks along the last dimension but one, and along the last.
-    pub(super) fn table(&self) -> (usize, usize) {
+    pub(super) fn table_size(&self) -> (usize, usize) {
         match self.parts[..] {
             [] => (1, 1),
             [columns] => (1, columns),
@@ -98,8 +98,8 @@ impl Picture {
     }
 
     /// The tables of a picture, one for each block of the dimensions in front of the last two.
-    pub(super) fn slices(&self) -> Vec<Slice<'_>> {
-        let (rows, columns) = self.table();
+    pub(super) fn table_slices(&self) -> Vec<TableSlice<'_>> {
+        let (rows, columns) = self.table_size();
         let outer = &self.parts[..self.parts.len().saturating_sub(2)];
         let title = |number: usize| {
             if outer.iter().all(|&parts| parts == 1) {
@@ -108,18 +108,18 @@ impl Picture {
             let mut rest = number;
             let mut texts: Vec<String> = vec![":".into(), ":".into()];
             for (dim, parts) in outer.iter().enumerate().rev() {
-                texts.push(self.range(dim, rest % parts));
+                texts.push(self.range_text(dim, rest % parts));
                 rest /= parts;
             }
             texts.reverse();
             format!("[{}]", texts.join(", "))
         };
         let cells = self.cells.chunks(rows * columns).enumerate();
-        cells.map(|(number, cells)| Slice { title: title(number), number, rows, columns, cells }).collect()
+        cells.map(|(number, cells)| TableSlice { title: title(number), number, rows, columns, cells }).collect()
     }
 
     /// The range of elements of a block along a dimension; `None` if the extent is not known.
-    pub(super) fn elements(&self, dim: usize, block: usize) -> Option<Range<usize>> {
+    pub(super) fn block_elements(&self, dim: usize, block: usize) -> Option<Range<usize>> {
         let n = self.shape.as_ref()?[dim];
         let local = n.div_ceil(self.parts[dim]);
         Some((block * local).min(n)..((block + 1) * local).min(n))
@@ -127,8 +127,8 @@ impl Picture {
 
     /// Text of the elements of a block along a dimension: `0:4`, `:` for all, the number of the block if the extent is
     /// not known.
-    pub(super) fn range(&self, dim: usize, block: usize) -> String {
-        match self.elements(dim, block) {
+    pub(super) fn range_text(&self, dim: usize, block: usize) -> String {
+        match self.block_elements(dim, block) {
             _ if self.parts[dim] == 1 => ":".into(),
             Some(elements) => format!("{}:{}", elements.start, elements.end),
             None => format!("block {block}"),
@@ -136,8 +136,8 @@ impl Picture {
     }
 
     /// The fraction of the array's extent that a block has along a dimension.
-    pub(super) fn fraction(&self, dim: usize, block: usize) -> f64 {
-        match (self.elements(dim, block), &self.shape) {
+    pub(super) fn block_fraction(&self, dim: usize, block: usize) -> f64 {
+        match (self.block_elements(dim, block), &self.shape) {
             (Some(elements), Some(shape)) if shape[dim] > 0 => elements.len() as f64 / shape[dim] as f64,
             _ => 1.0 / self.parts[dim] as f64,
         }
@@ -146,7 +146,7 @@ impl Picture {
 
 /// Text of a list of devices: `0,1`, or `0-7` for three or more that follow each other; long lists are cut short:
 /// `0,8,16,...,248 (32 devices)`.
-pub(super) fn devices(all: &[usize]) -> String {
+pub(super) fn device_ranges_text(all: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = vec![];
     for &device in all {
         match runs.last_mut() {
@@ -168,7 +168,7 @@ pub(super) fn devices(all: &[usize]) -> String {
 }
 
 /// The indices below `n`; if they are more than `most`, the first and the last ones with a gap (`None`) between them.
-pub(super) fn shown(n: usize, most: usize) -> Vec<Option<usize>> {
+pub(super) fn abbreviated_indices(n: usize, most: usize) -> Vec<Option<usize>> {
     if n <= most {
         return (0..n).map(Some).collect();
     }

@@ -1,5 +1,5 @@
 //! Shardings by the paths of a tree's leaves: how a model is sharded, as data of its user.
-use super::spec::{AxisSpec, DimSpec, PartitionSpec, Which};
+use super::partition_spec::{AxisReference, AxisSpec, DimSpec, PartitionSpec};
 use pallas_device::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc};
 use serde::{Deserialize, Serialize};
@@ -69,26 +69,28 @@ impl ShardingPolicy {
     }
 
     /// The spec of the array at a path; `None` if no rule matches, or if the array is left to propagation.
-    pub fn of(&self, path: &str) -> Option<&PartitionSpec> {
+    pub fn spec_for(&self, path: &str) -> Option<&PartitionSpec> {
         self.matching(path).and_then(|rule| self.rules[rule].spec.as_ref())
     }
 
     /// Index of the rule that decides about a path: the first one that matches.
     pub fn matching(&self, path: &str) -> Option<usize> {
-        self.rules.iter().position(|rule| matches(&rule.pattern, path))
+        self.rules.iter().position(|rule| pattern_matches(&rule.pattern, path))
     }
 
     /// The policy with only the rules whose patterns match one of these paths.
-    pub(crate) fn matched(&self, paths: &[String]) -> ShardingPolicy {
-        let is_matched = |rule: &&PolicyRule| paths.iter().any(|path| matches(&rule.pattern, path));
+    pub(crate) fn restrict_to_paths(&self, paths: &[String]) -> ShardingPolicy {
+        let is_matched = |rule: &&PolicyRule| paths.iter().any(|path| pattern_matches(&rule.pattern, path));
         ShardingPolicy { rules: self.rules.iter().filter(is_matched).cloned().collect() }
     }
 
     /// The first pattern that has a spec but matches none of these paths; `**` is exempt.
-    pub(crate) fn unmatched<'p>(&'p self, paths: &[String]) -> Option<&'p str> {
+    pub(crate) fn first_unmatched_pattern<'p>(&'p self, paths: &[String]) -> Option<&'p str> {
         let stated = self.rules.iter().filter(|rule| rule.spec.is_some()).map(|rule| &rule.pattern[..]);
         // `**`, one spec for all arrays, may match none.
-        stated.filter(|&pattern| pattern != "**").find(|pattern| !paths.iter().any(|path| matches(pattern, path)))
+        stated
+            .filter(|&pattern| pattern != "**")
+            .find(|pattern| !paths.iter().any(|path| pattern_matches(pattern, path)))
     }
 
     /// Reads [`to_json`](ShardingPolicy::to_json) back: a list of objects with `pattern` and `spec`. A spec is `null` for
@@ -98,13 +100,13 @@ impl ShardingPolicy {
     /// # Errors
     /// Text that is no such list.
     pub fn from_json(text: &str) -> Result<ShardingPolicy> {
-        let rules: Vec<RuleData> =
-            serde_json::from_str(text).map_err(|error| wrong(format!("a policy that is no list of rules: {error}")))?;
-        let rules = rules.into_iter().map(|RuleData { pattern, spec }| PolicyRule {
+        let rules: Vec<JsonRule> = serde_json::from_str(text)
+            .map_err(|error| policy_error(format!("a policy that is no list of rules: {error}")))?;
+        let rules = rules.into_iter().map(|JsonRule { pattern, spec }| PolicyRule {
             pattern,
             spec: match spec {
-                SpecData::Inferred(()) => None,
-                SpecData::Dims(dims) => Some(PartitionSpec(dims.into_iter().map(DimData::spec).collect())),
+                JsonSpec::Inferred(()) => None,
+                JsonSpec::Dims(dims) => Some(PartitionSpec(dims.into_iter().map(JsonDim::into_spec).collect())),
             },
         });
         Ok(ShardingPolicy { rules: rules.collect() })
@@ -112,14 +114,14 @@ impl ShardingPolicy {
 
     /// The policy as JSON.
     pub fn to_json(&self) -> String {
-        let data = |rule: &PolicyRule| RuleData {
+        let data = |rule: &PolicyRule| JsonRule {
             pattern: rule.pattern.clone(),
             spec: match &rule.spec {
-                None => SpecData::Inferred(()),
-                Some(spec) => SpecData::Dims(spec.0.iter().map(DimData::of).collect()),
+                None => JsonSpec::Inferred(()),
+                Some(spec) => JsonSpec::Dims(spec.0.iter().map(JsonDim::from_spec).collect()),
             },
         };
-        let rules: Vec<RuleData> = self.rules.iter().map(data).collect();
+        let rules: Vec<JsonRule> = self.rules.iter().map(data).collect();
         serde_json::to_string_pretty(&rules).expect("strings and numbers")
     }
 }
@@ -155,10 +157,12 @@ impl FromStr for ShardingPolicy {
         let rules = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).map(|(number, line)| {
             let (pattern, spec) = line
                 .rsplit_once('=')
-                .ok_or_else(|| wrong(format!("line {number} of a policy, `{line}`, has no `=`")))?;
+                .ok_or_else(|| policy_error(format!("line {number} of a policy, `{line}`, has no `=`")))?;
             let spec = match spec.trim() {
                 "inferred" => None,
-                text => Some(text.parse().map_err(|found| wrong(format!("line {number} of a policy: {found}")))?),
+                text => {
+                    Some(text.parse().map_err(|found| policy_error(format!("line {number} of a policy: {found}")))?)
+                }
             };
             Ok(PolicyRule { pattern: pattern.trim().into(), spec })
         });
@@ -166,7 +170,7 @@ impl FromStr for ShardingPolicy {
     }
 }
 
-fn wrong(found: String) -> Error {
+fn policy_error(found: String) -> Error {
     let help = "a rule is `layers[*].weight = [{\"data\"}, {}]`, `.. = replicated` or `.. = inferred`";
     Error::operation(Loc::NONE, Diag::new("policy", At::Op, found, help))
 }
@@ -174,33 +178,33 @@ fn wrong(found: String) -> Error {
 /// JSON form of a [`PolicyRule`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RuleData {
+struct JsonRule {
     pattern: String,
-    spec: SpecData,
+    spec: JsonSpec,
 }
 
 /// JSON form of a rule's spec: `null` or a list. A rule without either is an error.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum SpecData {
+enum JsonSpec {
     Inferred(()),
-    Dims(Vec<DimData>),
+    Dims(Vec<JsonDim>),
 }
 
 /// JSON form of the entry of a dimension: `null`, the name of an axis, a list of names, or an object.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum DimData {
+enum JsonDim {
     None(()),
     Axis(String),
     Axes(Vec<String>),
-    Full(FullData),
+    Full(JsonFullDim),
 }
 
 /// JSON form of the entry of a dimension that is open or has a priority.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FullData {
+struct JsonFullDim {
     #[serde(default)]
     axes: Vec<String>,
     #[serde(default)]
@@ -209,41 +213,43 @@ struct FullData {
     priority: Option<u32>,
 }
 
-impl DimData {
-    fn of(dim: &DimSpec) -> DimData {
+impl JsonDim {
+    fn from_spec(dim: &DimSpec) -> JsonDim {
         match (&dim.axes[..], dim.is_open, dim.priority) {
-            ([], false, None) => DimData::None(()),
-            ([axis], false, None) => DimData::Axis(text(axis)),
-            (axes, false, None) => DimData::Axes(axes.iter().map(text).collect()),
-            (axes, open, priority) => DimData::Full(FullData { axes: axes.iter().map(text).collect(), open, priority }),
+            ([], false, None) => JsonDim::None(()),
+            ([axis], false, None) => JsonDim::Axis(axis_text(axis)),
+            (axes, false, None) => JsonDim::Axes(axes.iter().map(axis_text).collect()),
+            (axes, open, priority) => {
+                JsonDim::Full(JsonFullDim { axes: axes.iter().map(axis_text).collect(), open, priority })
+            }
         }
     }
 
-    fn spec(self) -> DimSpec {
+    fn into_spec(self) -> DimSpec {
         let (axes, is_open, priority) = match self {
-            DimData::None(()) => (vec![], false, None),
-            DimData::Axis(axis) => (vec![axis], false, None),
-            DimData::Axes(axes) => (axes, false, None),
-            DimData::Full(FullData { axes, open, priority }) => (axes, open, priority),
+            JsonDim::None(()) => (vec![], false, None),
+            JsonDim::Axis(axis) => (vec![axis], false, None),
+            JsonDim::Axes(axes) => (axes, false, None),
+            JsonDim::Full(JsonFullDim { axes, open, priority }) => (axes, open, priority),
         };
-        DimSpec { axes: axes.iter().map(|text| axis(text)).collect(), is_open, priority }
+        DimSpec { axes: axes.iter().map(|text| parse_axis(text)).collect(), is_open, priority }
     }
 }
 
 /// Text of an axis in JSON: its bare name, or the form with quotes for a part, or its number.
-fn text(axis: &AxisSpec) -> String {
+fn axis_text(axis: &AxisSpec) -> String {
     match &axis.which {
-        Which::Name(name) if axis.part.is_none() => name.clone(),
-        Which::Name(_) | Which::Number(_) => axis.to_string(),
+        AxisReference::Name(name) if axis.part.is_none() => name.clone(),
+        AxisReference::Name(_) | AxisReference::Number(_) => axis.to_string(),
     }
 }
 
-fn axis(text: &str) -> AxisSpec {
-    text.parse().unwrap_or_else(|()| AxisSpec { which: Which::Name(text.into()), part: None })
+fn parse_axis(text: &str) -> AxisSpec {
+    text.parse().unwrap_or_else(|()| AxisSpec { which: AxisReference::Name(text.into()), part: None })
 }
 
 /// Splits a path or pattern into its steps: `layers`, `[0]`, `weight`. Keys in quotes may hold any characters.
-fn steps(path: &str) -> Vec<&str> {
+fn split_path(path: &str) -> Vec<&str> {
     let (mut all, mut left) = (vec![], path);
     while !left.is_empty() {
         left = left.strip_prefix('.').unwrap_or(left);
@@ -270,20 +276,22 @@ fn steps(path: &str) -> Vec<&str> {
 }
 
 /// Returns true if a pattern matches a path.
-pub(crate) fn matches(pattern: &str, path: &str) -> bool {
-    fn all(pattern: &[&str], path: &[&str]) -> bool {
+pub(crate) fn pattern_matches(pattern: &str, path: &str) -> bool {
+    fn steps_match(pattern: &[&str], path: &[&str]) -> bool {
         match (pattern, path) {
             ([], []) => true,
-            (["**", rest @ ..], _) => all(rest, path) || matches!(path, [_, path @ ..] if all(pattern, path)),
-            ([first, pattern @ ..], [step, path @ ..]) => one(first, step) && all(pattern, path),
+            (["**", rest @ ..], _) => {
+                steps_match(rest, path) || matches!(path, [_, path @ ..] if steps_match(pattern, path))
+            }
+            ([first, pattern @ ..], [step, path @ ..]) => step_matches(first, step) && steps_match(pattern, path),
             _ => false,
         }
     }
-    all(&steps(pattern), &steps(path))
+    steps_match(&split_path(pattern), &split_path(path))
 }
 
 /// Returns true if a pattern matches one step of a path; `*` stands for any characters.
-fn one(pattern: &str, step: &str) -> bool {
+fn step_matches(pattern: &str, step: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut left) = step.strip_prefix(first) else { return false };
@@ -327,7 +335,7 @@ mod tests {
             ("a..b", "a.b", false),
             ("layers[", "layers[0]", false),
         ] {
-            assert_eq!(super::matches(pattern, path), matches, "{pattern} {path}");
+            assert_eq!(super::pattern_matches(pattern, path), matches, "{pattern} {path}");
         }
     }
 

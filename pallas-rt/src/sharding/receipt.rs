@@ -27,7 +27,7 @@ pub struct Receipt {
 
 impl Receipt {
     /// The receipt of a collective in which the device at a position takes part.
-    pub(crate) fn of(op: &Collective, position: usize, engine: Engine, at: Loc) -> Receipt {
+    pub(crate) fn from_collective(op: &Collective, position: usize, engine: Engine, at: Loc) -> Receipt {
         let names = op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string());
         Receipt {
             collective: op.to_string(),

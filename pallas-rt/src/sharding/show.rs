@@ -1,5 +1,5 @@
 //! Pictures of shardings as text.
-use super::picture::{Picture, devices, shown};
+use super::picture::{Picture, abbreviated_indices, device_ranges_text};
 use crate::array::Array;
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Mesh, Sharding};
@@ -25,7 +25,7 @@ use std::io::IsTerminal;
 /// # Ok::<(), pallas_rt::ir::Diag>(())
 /// ```
 pub fn visualize_sharding(mesh: &Mesh, sharding: &Sharding) -> String {
-    Picture::of_parts(mesh, sharding).to_string()
+    Picture::without_shape(mesh, sharding).to_string()
 }
 
 /// The table of an array's blocks in JAX's form, in colours if the program's output is a terminal;
@@ -97,22 +97,23 @@ pub fn wants_color() -> bool {
 }
 
 /// Maximum number of rows, columns and tables that are shown; those in the middle are left out.
-const MOST: usize = 16;
+const MAX_SHOWN_ITEMS: usize = 16;
 
 /// Writes the table that [`visualize_sharding`] returns.
 impl fmt::Display for Picture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.tables(f, |f, slice| {
-            let (rows, columns) = (shown(slice.rows, MOST), shown(slice.columns, MOST));
+        self.write_tables(f, |f, slice| {
+            let (rows, columns) =
+                (abbreviated_indices(slice.rows, MAX_SHOWN_ITEMS), abbreviated_indices(slice.columns, MAX_SHOWN_ITEMS));
             let text = |row: Option<usize>, column: Option<usize>| match (row, column) {
-                (Some(row), Some(column)) => devices(&slice.cells[row * slice.columns + column]),
+                (Some(row), Some(column)) => device_ranges_text(&slice.cells[row * slice.columns + column]),
                 _ => "…".into(),
             };
-            let texts: Vec<Vec<Cell>> = rows
+            let texts: Vec<Vec<TableCell>> = rows
                 .iter()
-                .map(|&row| columns.iter().map(|&column| Cell::plain(text(row, column))).collect())
+                .map(|&row| columns.iter().map(|&column| TableCell::plain(text(row, column))).collect())
                 .collect();
-            lined(f, &texts)
+            write_ruled_table(f, &texts)
         })
     }
 }
@@ -153,16 +154,20 @@ impl Picture {
             let high = match rank {
                 0 => height,
                 1 => 1,
-                _ => (self.fraction(rank - 2, row) * height as f64) as usize,
+                _ => (self.block_fraction(rank - 2, row) * height as f64) as usize,
             };
-            let wide = if rank >= 1 { self.fraction(rank - 1, column) } else { 1.0 };
+            let wide = if rank >= 1 { self.block_fraction(rank - 1, column) } else { 1.0 };
             ((wide * base as f64 * 2.5) as usize, high)
         };
         let text = |cell: &[usize]| {
             let all = cell.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-            format!("{} {}", style.platform, if all.len() > MOST_LISTED { devices(cell) } else { all })
+            format!(
+                "{} {}",
+                style.platform,
+                if all.len() > MAX_LIST_CHARACTERS { device_ranges_text(cell) } else { all }
+            )
         };
-        self.sized(style, size, text)
+        self.format_sized_tables(style, size, text)
     }
 
     /// The table in the form of PyTorch/XLA's `visualize_sharding`: cells of equal size, and devices that hold the same
@@ -182,62 +187,62 @@ impl Picture {
     /// # Ok::<(), pallas_rt::ir::Diag>(())
     /// ```
     pub fn to_xla_text(&self, style: &TextStyle) -> String {
-        let (rows, columns) = self.table();
+        let (rows, columns) = self.table_size();
         let base = (3.0 * style.scale) as usize;
         let size = ((columns as f64 * base as f64 * 1.5) as usize, rows * base);
         let text = |cell: &[usize]| match cell {
             [one] => format!("{} {one}", style.platform),
             all => {
                 let list = all.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-                let list = if list.len() > MOST_LISTED { devices(all) } else { list };
+                let list = if list.len() > MAX_LIST_CHARACTERS { device_ranges_text(all) } else { list };
                 format!("{} [{list}]", style.platform)
             }
         };
-        self.sized(style, |_, _| size, text)
+        self.format_sized_tables(style, |_, _| size, text)
     }
 
     /// Draws tables: `size` gives the width and height of the cell in a row and column, `text` the text of a cell's
     /// devices.
-    fn sized(
+    fn format_sized_tables(
         &self,
         style: &TextStyle,
         size: impl Fn(usize, usize) -> (usize, usize),
         text: impl Fn(&[usize]) -> String,
     ) -> String {
         let mut out = String::new();
-        let most = (style.max_width / 4).clamp(4, MOST);
-        let drawn = self.tables(&mut out, |f, slice| {
-            let (rows, columns) = (shown(slice.rows, most), shown(slice.columns, most));
+        let most = (style.max_width / 4).clamp(4, MAX_SHOWN_ITEMS);
+        let drawn = self.write_tables(&mut out, |f, slice| {
+            let (rows, columns) = (abbreviated_indices(slice.rows, most), abbreviated_indices(slice.columns, most));
             // If the cells are too wide for the table, all of them are limited to an equal share.
             let share = style.max_width.saturating_sub(columns.len() + 1) / columns.len().max(1);
-            let colors = colors(slice.rows * slice.columns);
+            let colors = spread_colors(slice.rows * slice.columns);
             let cell = |row: Option<usize>, column: Option<usize>| {
-                let (Some(row), Some(column)) = (row, column) else { return Cell::plain("…".into()) };
+                let (Some(row), Some(column)) = (row, column) else { return TableCell::plain("…".into()) };
                 let (wide, high) = size(row, column);
                 let text = text(&slice.cells[row * slice.columns + column]);
                 let wide = wide.max(style.min_width).min(style.max_width);
                 let wide = if (wide + 1) * columns.len() + 1 > style.max_width { wide.min(share) } else { wide };
                 let color = style.color.then(|| colors[row * slice.columns + column]);
-                Cell::sized(text, wide, high, color)
+                TableCell::centered(text, wide, high, color)
             };
-            let cells: Vec<Vec<Cell>> =
+            let cells: Vec<Vec<TableCell>> =
                 rows.iter().map(|&row| columns.iter().map(|&column| cell(row, column)).collect()).collect();
-            if style.color { filled(f, &cells) } else { lined(f, &cells) }
+            if style.color { write_colored_table(f, &cells) } else { write_ruled_table(f, &cells) }
         });
         drawn.expect("a string");
         out
     }
 
     /// Writes the tables of all slices under their titles; `table` writes one.
-    fn tables<W: Write>(
+    fn write_tables<W: Write>(
         &self,
         f: &mut W,
-        mut table: impl FnMut(&mut W, &super::picture::Slice<'_>) -> fmt::Result,
+        mut table: impl FnMut(&mut W, &super::picture::TableSlice<'_>) -> fmt::Result,
     ) -> fmt::Result {
-        let slices = self.slices();
-        for number in shown(slices.len(), MOST) {
+        let slices = self.table_slices();
+        for number in abbreviated_indices(slices.len(), MAX_SHOWN_ITEMS) {
             let Some(slice) = number.map(|number| &slices[number]) else {
-                writeln!(f, "… {} of {} tables", slices.len() - (MOST - 1), slices.len())?;
+                writeln!(f, "… {} of {} tables", slices.len() - (MAX_SHOWN_ITEMS - 1), slices.len())?;
                 continue;
             };
             if !slice.title.is_empty() {
@@ -250,10 +255,10 @@ impl Picture {
 }
 
 /// Maximum length in characters of a list of devices that is shown in full.
-const MOST_LISTED: usize = 60;
+const MAX_LIST_CHARACTERS: usize = 60;
 
 /// A cell of a table: a text with free space on each side.
-struct Cell {
+struct TableCell {
     text: String,
     left: usize,
     right: usize,
@@ -263,14 +268,14 @@ struct Cell {
     color: Option<[u8; 3]>,
 }
 
-impl Cell {
-    fn plain(text: String) -> Cell {
-        Cell { text, left: 1, right: 1, top: 0, bottom: 0, color: None }
+impl TableCell {
+    fn plain(text: String) -> TableCell {
+        TableCell { text, left: 1, right: 1, top: 0, bottom: 0, color: None }
     }
 
     /// A cell of about this width and height in characters. As in JAX, odd free space goes to the right and to the
     /// bottom.
-    fn sized(text: String, width: usize, height: usize, color: Option<[u8; 3]>) -> Cell {
+    fn centered(text: String, width: usize, height: usize, color: Option<[u8; 3]>) -> TableCell {
         let around = |whole: usize, own: usize| {
             let free = whole as i64 - own as i64;
             let (before, rest) = (free.div_euclid(2), free.rem_euclid(2));
@@ -280,7 +285,7 @@ impl Cell {
         };
         let (left, right) = around(width, text.chars().count() + 2);
         let (top, bottom) = around(height, 2);
-        Cell { text, left, right, top, bottom, color }
+        TableCell { text, left, right, top, bottom, color }
     }
 
     fn width(&self) -> usize {
@@ -292,7 +297,7 @@ impl Cell {
     }
 
     /// Line `number` of the cell, padded to the width of its column.
-    fn line(&self, number: usize, width: usize) -> String {
+    fn padded_line(&self, number: usize, width: usize) -> String {
         if number != self.top {
             return " ".repeat(width);
         }
@@ -302,13 +307,13 @@ impl Cell {
     }
 }
 
-fn widths(cells: &[Vec<Cell>]) -> Vec<usize> {
+fn widths(cells: &[Vec<TableCell>]) -> Vec<usize> {
     let columns = cells.first().map_or(0, Vec::len);
     (0..columns).map(|column| cells.iter().map(|row| row[column].width()).max().unwrap_or(0)).collect()
 }
 
 /// Writes a table with lines around its cells.
-fn lined(f: &mut impl Write, cells: &[Vec<Cell>]) -> fmt::Result {
+fn write_ruled_table(f: &mut impl Write, cells: &[Vec<TableCell>]) -> fmt::Result {
     let widths = widths(cells);
     let line = |left: char, between: &str, right: char| {
         let cells: Vec<String> = widths.iter().map(|&width| "─".repeat(width)).collect();
@@ -319,8 +324,9 @@ fn lined(f: &mut impl Write, cells: &[Vec<Cell>]) -> fmt::Result {
         if i > 0 {
             writeln!(f, "{}", line('├', "┼", '┤'))?;
         }
-        for number in 0..row.iter().map(Cell::height).max().unwrap_or(0) {
-            let texts: Vec<String> = row.iter().zip(&widths).map(|(cell, &width)| cell.line(number, width)).collect();
+        for number in 0..row.iter().map(TableCell::height).max().unwrap_or(0) {
+            let texts: Vec<String> =
+                row.iter().zip(&widths).map(|(cell, &width)| cell.padded_line(number, width)).collect();
             writeln!(f, "│{}│", texts.join("│"))?;
         }
     }
@@ -328,12 +334,12 @@ fn lined(f: &mut impl Write, cells: &[Vec<Cell>]) -> fmt::Result {
 }
 
 /// Writes a table of coloured cells with a terminal's escape codes.
-fn filled(f: &mut impl Write, cells: &[Vec<Cell>]) -> fmt::Result {
+fn write_colored_table(f: &mut impl Write, cells: &[Vec<TableCell>]) -> fmt::Result {
     let widths = widths(cells);
     for row in cells {
-        for number in 0..row.iter().map(Cell::height).max().unwrap_or(0) {
+        for number in 0..row.iter().map(TableCell::height).max().unwrap_or(0) {
             for (cell, &width) in row.iter().zip(&widths) {
-                let text = cell.line(number, width);
+                let text = cell.padded_line(number, width);
                 match cell.color.filter(|_| number < cell.height()) {
                     Some([r, g, b]) => {
                         let bright = f64::from(r) * 0.299 + f64::from(g) * 0.587 + f64::from(b) * 0.114 > 186.0;
@@ -357,7 +363,7 @@ pub(super) const PALETTE: [u32; 20] = [
 
 /// Colours of `n` cells in a row: the palette spread over the cells, in an order that gives neighbours different
 /// colours.
-fn colors(n: usize) -> Vec<[u8; 3]> {
+fn spread_colors(n: usize) -> Vec<[u8; 3]> {
     let step = n / 2 + usize::from(n.is_multiple_of(2)) + usize::from(n % 4 == 2);
     let color = |i: usize| {
         let at = i * step % n;

@@ -1,48 +1,55 @@
 //! Collectives over axes of several meshes and batches: one for the axes of each.
-use super::{merged, moved, reshaped, wrong};
-use crate::jit::axes::{BoundAxes, Run};
+use super::{collective_diag, merge_dimensions, move_dimension, reshaped};
+use crate::jit::axis_names::{AxisRun, BoundAxes};
 use pallas_graph::mesh::{Collective, CollectiveKind, DeviceTable, Form, Pbroadcast, Pcast, Piece, size};
 use pallas_graph::{Graph, Var};
 use pallas_ir::{DType, Diag, Literal, ScalarOp};
 
 impl BoundAxes {
     pub(super) fn members(&self) -> usize {
-        self.runs.iter().map(Run::members).product()
+        self.runs.iter().map(AxisRun::members).product()
     }
 
     /// Appends a collective over all axes: over those of each mesh, or of a batch, in turn.
-    pub(super) fn push(&self, graph: &mut Graph, kind: impl Into<CollectiveKind>, args: &[Var]) -> Result<Var, Diag> {
+    pub(super) fn push_collective(
+        &self,
+        graph: &mut Graph,
+        kind: impl Into<CollectiveKind>,
+        args: &[Var],
+    ) -> Result<Var, Diag> {
         let kind = kind.into();
         let [first, rest @ ..] = &self.runs[..] else { unreachable!("at least one axis is named") };
-        match (kind.form(0), args) {
-            (_, _) if rest.is_empty() => first.push(graph, kind, args),
+        match (kind.form_for_member(0), args) {
+            (_, _) if rest.is_empty() => first.push_collective(graph, kind, args),
             (Form::Fold(_, Piece::Whole), &[x]) => {
-                self.runs.iter().try_fold(x, |x, run| run.push(graph, kind.clone(), &[x]))
+                self.runs.iter().try_fold(x, |x, run| run.push_collective(graph, kind.clone(), &[x]))
             }
             (Form::Own, _) => {
                 let mixed = self.runs.iter().find(|run| run.mesh.is_batch()).unwrap_or(first);
-                mixed.push(graph, kind, args)
+                mixed.push_collective(graph, kind, args)
             }
             (Form::Stack(Piece::Whole), &[x]) => {
                 let n = self.runs.len();
-                let all = self.runs.iter().rev().try_fold(x, |x, run| run.push(graph, kind.clone(), &[x]))?;
-                (1..n).try_fold(all, |all, _| merged(graph, all, 0))
+                let all =
+                    self.runs.iter().rev().try_fold(x, |x, run| run.push_collective(graph, kind.clone(), &[x]))?;
+                (1..n).try_fold(all, |all, _| merge_dimensions(graph, all, 0))
             }
             (Form::Fold(_, Piece::Part), &[x]) => {
-                let parts = self.sharded(graph, x)?;
-                self.runs.iter().try_fold(parts, |x, run| run.push(graph, kind.clone(), &[x]))
+                let parts = self.split_by_runs(graph, x)?;
+                self.runs.iter().try_fold(parts, |x, run| run.push_collective(graph, kind.clone(), &[x]))
             }
             (Form::Stack(Piece::Part), &[x]) => {
-                let mut parts = self.sharded(graph, x)?;
+                let mut parts = self.split_by_runs(graph, x)?;
                 for (dim, run) in self.runs.iter().enumerate() {
-                    let own = moved(graph, parts, dim, 0)?;
-                    let own = run.push(graph, kind.clone(), &[own])?;
-                    parts = moved(graph, own, 0, dim)?;
+                    let own = move_dimension(graph, parts, dim, 0)?;
+                    let own = run.push_collective(graph, kind.clone(), &[own])?;
+                    parts = move_dimension(graph, own, 0, dim)?;
                 }
-                (1..self.runs.len()).try_fold(parts, |parts, _| merged(graph, parts, 0))
+                (1..self.runs.len()).try_fold(parts, |parts, _| merge_dimensions(graph, parts, 0))
             }
-            (Form::Number(_), []) => {
-                let own = |graph: &mut Graph, run: &Run| run.push(graph, numbers(run.members()), &[]);
+            (Form::Constant(_), []) => {
+                let own =
+                    |graph: &mut Graph, run: &AxisRun| run.push_collective(graph, member_numbers(run.members()), &[]);
                 let mut number = own(graph, first)?;
                 for run in rest {
                     let count = graph.splat(Literal::int(DType::I32, run.members() as i64), &[]);
@@ -54,50 +61,55 @@ impl BoundAxes {
             }
             _ => {
                 let message = "a permutation over axes of a batch and of others at once".to_string();
-                Err(wrong("ppermute", message, "call it for one axis after the other"))
+                Err(collective_diag("ppermute", message, "call it for one axis after the other"))
             }
         }
     }
 
     /// Appends a broadcast of one member's value: along the axes of each mesh, or of a batch, in turn.
-    pub(super) fn broadcast(&self, graph: &mut Graph, source: usize, v: Var) -> Result<Var, Diag> {
+    pub(super) fn push_broadcast(&self, graph: &mut Graph, source: usize, v: Var) -> Result<Var, Diag> {
         let members = self.members();
         if source >= members {
             let message = format!("device {source} of a group of {members}");
-            return Err(wrong("pbroadcast", message, "devices count from 0"));
+            return Err(collective_diag("pbroadcast", message, "devices count from 0"));
         }
         let mut left = source;
         self.runs.iter().rev().try_fold(v, |v, run| {
             let own = left % run.members();
             left /= run.members();
-            run.push(graph, Pbroadcast(own), &[v])
+            run.push_collective(graph, Pbroadcast(own), &[v])
         })
     }
 
     /// The first dimension, as long as the group, as one for each run of axes.
-    fn sharded(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+    fn split_by_runs(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
         let shape = graph.ty(v).shape.clone();
-        let runs: Vec<usize> = self.runs.iter().map(Run::members).collect();
+        let runs: Vec<usize> = self.runs.iter().map(AxisRun::members).collect();
         reshaped(graph, v, &[&runs, &shape[1..]].concat())
     }
 }
 
-impl Run {
+impl AxisRun {
     pub(super) fn members(&self) -> usize {
         size(&self.axes)
     }
 
-    pub(super) fn push(&self, graph: &mut Graph, kind: impl Into<CollectiveKind>, args: &[Var]) -> Result<Var, Diag> {
+    pub(super) fn push_collective(
+        &self,
+        graph: &mut Graph,
+        kind: impl Into<CollectiveKind>,
+        args: &[Var],
+    ) -> Result<Var, Diag> {
         let kind = kind.into();
         if let (CollectiveKind::Pcast(Pcast { to, .. }), true) = (&kind, self.mesh.is_batch()) {
             let message = format!("a value that is {} over axis `{}` of a batch", to.name(), self.mesh.name(0));
-            return Err(wrong("pcast", message, "devices have states; examples of a batch have none"));
+            return Err(collective_diag("pcast", message, "devices have states; examples of a batch have none"));
         }
         graph.push(Collective { kind, mesh: self.mesh.clone(), axes: self.axes.clone() }, args)
     }
 }
 
 /// The numbers of the members of a group.
-pub(super) fn numbers(members: usize) -> DeviceTable {
+pub(super) fn member_numbers(members: usize) -> DeviceTable {
     DeviceTable((0..members as i32).collect())
 }

@@ -1,9 +1,11 @@
 //! Random exchanges on all engines, against lockstep.
 use crate::collective::{
     AllGather, AllReduce, AllToAll, CollectiveKind, Collectives, DeviceTable, Pbroadcast, Permute, ReduceScatter,
-    ResolvedCollective, Started, Ticket, resolved,
+    ResolvedCollective, Started, Ticket, resolve_collective,
 };
-use pallas_device::collective::{Envelope, Farewell, Lockstep, Processes, Reply, Wire, on_threads};
+use pallas_device::collective::{
+    ExchangeReply, ExchangeRequest, LockstepParticipant, ProcessGroup, ProcessOutcome, Transport, run_on_threads,
+};
 use pallas_graph::mesh::{Collective, Mesh};
 use pallas_ir::{DType, Loc, ScalarOp, Type};
 use std::collections::HashMap;
@@ -84,14 +86,15 @@ fn permute(dice: &mut Dice, members: usize) -> CollectiveKind {
 
 /// An exchange with drawn operands, whose parts have `inner` elements.
 fn drawn(dice: &mut Dice, op: Collective, dtype: DType, inner: usize) -> Drawn {
-    let shape = if op.form().parts().0 { vec![op.members(), inner] } else { vec![inner] };
+    let shape = if op.form().has_member_axes().0 { vec![op.members(), inner] } else { vec![inner] };
     let ty = Type::new(dtype, shape);
     let is_table = matches!(op.kind, CollectiveKind::DeviceTable(_));
     let gives = op.infer(&[&ty][..usize::from(!is_table)]).expect("it fits");
     let bytes = if is_table { 0 } else { ty.bytes() };
     let values = if dtype == DType::Bool { 2 } else { 256 };
-    let operands = (0..op.mesh.devices()).map(|_| (0..bytes).map(|_| dice.below(values) as u8).collect()).collect();
-    Drawn { collective: Arc::new(resolved(&op, &gives, Loc::NONE)), operands }
+    let operands =
+        (0..op.mesh.device_count()).map(|_| (0..bytes).map(|_| dice.below(values) as u8).collect()).collect();
+    Drawn { collective: Arc::new(resolve_collective(&op, &gives, Loc::NONE)), operands }
 }
 
 /// The results of some devices of a participant.
@@ -105,7 +108,7 @@ fn exchange(participant: &dyn Collectives, drawn: &[Drawn]) -> crate::Result<Vec
     };
     for (step, Drawn { collective, operands }) in drawn.iter().enumerate() {
         let own: Vec<&[u8]> = participant.positions().iter().map(|&position| &operands[position][..]).collect();
-        begun.push((participant.start(collective, step as u64, &own)?, collective.gives().bytes()));
+        begun.push((participant.start(collective, step as u64, &own)?, collective.result_type().bytes()));
         // Two at a time are under way.
         if begun.len() == 2 {
             all.push(finish(begun.remove(0))?);
@@ -119,7 +122,7 @@ fn exchange(participant: &dyn Collectives, drawn: &[Drawn]) -> crate::Result<Vec
 
 /// By exchange and position.
 fn lockstep(mesh: &Mesh, drawn: &[Drawn]) -> Vec<Vec<Vec<u8>>> {
-    exchange(&Lockstep::new(mesh.devices()), drawn).expect("nothing can fail")
+    exchange(&LockstepParticipant::new(mesh.device_count()), drawn).expect("nothing can fail")
 }
 
 /// A message: who sends it, the ticket, and the bytes.
@@ -135,14 +138,14 @@ struct Channels {
     from: Mutex<Inbox>,
 }
 
-impl Wire for Channels {
+impl Transport for Channels {
     fn rank(&self) -> usize {
         self.rank
     }
-    fn ranks(&self) -> usize {
+    fn process_count(&self) -> usize {
         self.to.len()
     }
-    fn exchange(&self, Envelope { peers, ticket, payloads, .. }: Envelope) -> Receiver<Reply> {
+    fn exchange(&self, ExchangeRequest { peers, ticket, payloads, .. }: ExchangeRequest) -> Receiver<ExchangeReply> {
         for (&peer, payload) in peers.iter().zip(payloads) {
             self.to[peer].send((self.rank, ticket.clone(), payload)).expect("the peer is there");
         }
@@ -164,15 +167,15 @@ impl Wire for Channels {
         reply.send(Ok(all)).expect("the program waits");
         replies
     }
-    fn connect(&self, classes: Vec<Vec<Vec<usize>>>) -> Vec<usize> {
+    fn create_communicators(&self, classes: Vec<Vec<Vec<usize>>>) -> Vec<usize> {
         for classes in &classes {
             let mut all = classes.concat();
             all.sort_unstable();
-            assert!(all.iter().copied().eq(0..self.ranks()), "classes divide the ranks: {classes:?}");
+            assert!(all.iter().copied().eq(0..self.process_count()), "classes divide the ranks: {classes:?}");
         }
         (1..=classes.len()).collect()
     }
-    fn end(&self, _: Farewell) -> Result<(), (usize, String)> {
+    fn announce_end(&self, _: ProcessOutcome) -> Result<(), (usize, String)> {
         Ok(())
     }
     fn abort(&self) -> ! {
@@ -181,13 +184,13 @@ impl Wire for Channels {
 }
 
 /// Calls a function on each of so many processes.
-fn on_processes<T: Send>(count: usize, run: impl Fn(Arc<Processes>) -> T + Sync) -> Vec<T> {
+fn on_processes<T: Send>(count: usize, run: impl Fn(Arc<ProcessGroup>) -> T + Sync) -> Vec<T> {
     let (to, from): (Vec<_>, Vec<_>) = (0..count).map(|_| channel()).unzip();
     thread::scope(|scope| {
         let start = |(rank, from)| {
             let (to, run) = (to.clone(), &run);
             let wire = Channels { rank, to, from: Mutex::new((from, HashMap::new())) };
-            scope.spawn(move || run(Arc::new(Processes::new(Box::new(wire)))))
+            scope.spawn(move || run(Arc::new(ProcessGroup::new(Box::new(wire)))))
         };
         let threads: Vec<_> = from.into_iter().enumerate().map(start).collect();
         threads.into_iter().map(|thread| thread.join().expect("it returns")).collect()
@@ -197,14 +200,14 @@ fn on_processes<T: Send>(count: usize, run: impl Fn(Arc<Processes>) -> T + Sync)
 /// Compares the results of threads and of a drawn number of processes with those of lockstep.
 fn check_engines(dice: &mut Dice, mesh: &Arc<Mesh>, drawn: &[Drawn]) {
     let expected = lockstep(mesh, drawn);
-    let threads = on_threads(mesh.devices(), &|participant| exchange(participant, drawn)).expect("threads");
+    let threads = run_on_threads(mesh.device_count(), &|participant| exchange(participant, drawn)).expect("threads");
     for (position, results) in threads.into_iter().enumerate() {
         let results = results.expect("all take part");
         for ((found, expected), drawn) in results.iter().zip(&expected).zip(drawn) {
             assert_eq!(found[0], expected[position], "threads, device {position} of {mesh}: {:?}", drawn.collective);
         }
     }
-    let divisors: Vec<usize> = (1..=4).filter(|count| mesh.devices().is_multiple_of(*count)).collect();
+    let divisors: Vec<usize> = (1..=4).filter(|count| mesh.device_count().is_multiple_of(*count)).collect();
     let count = divisors[dice.below(divisors.len())];
     let found = on_processes(count, |all| {
         let participant = all.participant(mesh).expect("a mesh for them");
@@ -212,7 +215,7 @@ fn check_engines(dice: &mut Dice, mesh: &Arc<Mesh>, drawn: &[Drawn]) {
     });
     let mut positions: Vec<usize> = found.iter().flat_map(|(positions, _)| positions.clone()).collect();
     positions.sort_unstable();
-    assert!(positions.iter().copied().eq(0..mesh.devices()), "each device is in one process");
+    assert!(positions.iter().copied().eq(0..mesh.device_count()), "each device is in one process");
     for (positions, results) in found {
         for ((found, expected), drawn) in results.iter().zip(&expected).zip(drawn) {
             for (found, &position) in found.iter().zip(&positions) {
@@ -273,7 +276,7 @@ fn a_device_that_differs_is_an_error_on_all_devices() {
         if !drawn[at].collective.communicates() || drawn[at].collective.group(0).len() < 2 {
             continue;
         }
-        let found = on_threads(6, &|participant| {
+        let found = run_on_threads(6, &|participant| {
             let is_odd = participant.positions() == [odd];
             for (step, Drawn { collective, operands }) in drawn.iter().enumerate() {
                 if is_odd && step == at {
@@ -283,7 +286,7 @@ fn a_device_that_differs_is_an_error_on_all_devices() {
                         _ => panic!("on purpose"),
                     }
                 }
-                let mut result = vec![0; collective.gives().bytes()];
+                let mut result = vec![0; collective.result_type().bytes()];
                 participant.exchange(
                     collective,
                     step as u64,
@@ -308,7 +311,8 @@ fn processes_compare_arrays() {
         on_processes(3, |all| {
             let ty = Type::new(DType::F32, [2]);
             let own = parts(all.rank());
-            crate::sharding::check_alike(&all, &ty, "here".into(), &own, Loc::NONE).map_err(|error| error.to_string())
+            crate::sharding::check_equal_elements(&all, &ty, "here".into(), &own, Loc::NONE)
+                .map_err(|error| error.to_string())
         })
     };
     assert!(check(&|_| vec![(0, 7)]).into_iter().all(|found| found == Ok(())));
@@ -328,7 +332,8 @@ fn processes_compare_arrays() {
 fn processes_compare_what_they_run() {
     let found = on_processes(3, |all| {
         let program = if all.rank() == 1 { "other" } else { "one" };
-        all.agree("program", &[("mesh", "m".into()), ("program", program.into())]).map_err(|error| error.to_string())
+        all.check_agreement("program", &[("mesh", "m".into()), ("program", program.into())])
+            .map_err(|error| error.to_string())
     });
     for (rank, found) in found.into_iter().enumerate() {
         let error = found.expect_err("they differ");

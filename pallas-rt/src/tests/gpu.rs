@@ -1,7 +1,7 @@
 //! The runtime on whatever adapter there is.
 use crate::lang::random::again;
 use crate::{Array, Buffer, Client, DeviceKind, Error, Result};
-use pallas_device::devices::gpu::{Check, Dispatch, Gpu, ShaderJob};
+use pallas_device::devices::gpu::{Dispatch, ErrorCheck, Gpu, ShaderJob};
 use pallas_ir::DType;
 use std::sync::{Arc, mpsc};
 
@@ -56,12 +56,12 @@ fn add(client: &Client, x: &Array, by: &[f32]) -> Result<(Array, [u32; 4])> {
 }
 
 /// Runs a job. Shaders here stay within their bindings.
-fn run(gpu: &Arc<Gpu>, job: &ShaderJob, check: Check) -> Result<()> {
+fn run(gpu: &Arc<Gpu>, job: &ShaderJob, check: ErrorCheck) -> Result<()> {
     // SAFETY: see above.
     unsafe { gpu.run(job, check) }
 }
 
-fn unchecked() -> Check {
+fn unchecked() -> ErrorCheck {
     Box::new(|_| Ok(()))
 }
 
@@ -114,7 +114,7 @@ fn what_is_written_follows_the_launches_before_it() {
         let bindings = [(memory(&x), false), (y, true)];
         run(&client.gpu_runtime().expect("a GPU client"), &job(ADD, &bindings, &[dispatch(n, 1.0)]), unchecked())
     };
-    let program = client.program(|| {
+    let program = client.submit_together(|| {
         launch(&y)?;
         y.write(&5f32.to_le_bytes().repeat(n))?;
         launch(&y)

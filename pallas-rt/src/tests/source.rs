@@ -1,6 +1,6 @@
 //! Lowered kernels as they are stored on disk.
 use crate::launch::compiled;
-use pallas_device::devices::source::{Lowered, lines, read, stored};
+use pallas_device::devices::lowered_cache::{StoredKernel, instruction_locs, parse_stored, to_stored};
 use pallas_device::disk::{Key, Store};
 use pallas_ir::Kernel;
 use pallas_rt::prelude::*;
@@ -17,11 +17,11 @@ fn a_kernel_comes_back_with_its_lines() {
     let client = Client::cpu();
     let x = client.array(&[1.0f32; 8], &[8]).expect("it fits");
     let [traced, lowered] = &compiled(|| asserted(&x)).expect("it compiles")[0];
-    let back = read(stored(traced, lowered), traced).expect("it round-trips");
-    assert_eq!((back.to_string(), lines(&back)), (lowered.to_string(), lines(lowered)));
-    assert!(lines(traced).contains("source.rs"), "{}", lines(traced));
+    let back = parse_stored(to_stored(traced, lowered), traced).expect("it round-trips");
+    assert_eq!((back.to_string(), instruction_locs(&back)), (lowered.to_string(), instruction_locs(lowered)));
+    assert!(instruction_locs(traced).contains("source.rs"), "{}", instruction_locs(traced));
     let text: Kernel = lowered.to_string().parse().expect("it round-trips");
-    assert_ne!(lines(&text), lines(&back), "a text has no lines");
+    assert_ne!(instruction_locs(&text), instruction_locs(&back), "a text has no lines");
 }
 
 #[test]
@@ -30,10 +30,10 @@ fn an_entry_of_another_kernel_is_none() {
     let x = client.array(&[1.0f32; 8], &[8]).expect("it fits");
     let [traced, lowered] = &compiled(|| asserted(&x)).expect("it compiles")[0];
     let check = |from: &str, to: &str| {
-        let mut entry = stored(traced, lowered);
+        let mut entry = to_stored(traced, lowered);
         assert!(entry.text.contains(from), "{from} in {}", entry.text);
         entry.text = entry.text.replace(from, to);
-        assert!(read(entry, traced).is_none(), "{to} for {from}");
+        assert!(parse_stored(entry, traced).is_none(), "{to} for {from}");
     };
     check("0:8", "0:100000");
     check("block [8]", "block [16]");
@@ -43,10 +43,13 @@ fn an_entry_of_another_kernel_is_none() {
     check("in x", "in y");
     // Well formed, but with a block that no array has.
     check("array[", "block[");
-    assert!(read(Lowered { text: traced.to_string(), lines: vec![] }, traced).is_none(), "the traced form");
-    let mut entry = stored(traced, lowered);
+    assert!(
+        parse_stored(StoredKernel { text: traced.to_string(), lines: vec![] }, traced).is_none(),
+        "the traced form"
+    );
+    let mut entry = to_stored(traced, lowered);
     entry.lines[0] = Some(usize::MAX);
-    assert!(read(entry, traced).is_none(), "a line that is none of the kernel's");
+    assert!(parse_stored(entry, traced).is_none(), "a line that is none of the kernel's");
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn hostile_entries_are_refused_or_run() {
     each("hostile-entries", |dice, counts| {
         let at = dice.below(kernels.len());
         let [traced, lowered] = &kernels[at];
-        let mut entry = stored(traced, lowered);
+        let mut entry = to_stored(traced, lowered);
         let which = dice.below(10);
         if which > 1 {
             entry.text = texts.mutate(at, dice);
@@ -76,9 +79,9 @@ fn hostile_entries_are_refused_or_run() {
         run::note("hostile-entries", &String::from_utf8_lossy(&bytes));
         // With a valid tag, so that only the contents can be refused.
         store.write(&key, &bytes);
-        let found = store.load(&key, |entry: Lowered| {
+        let found = store.load(&key, |entry: StoredKernel| {
             counts.parsed += u64::from(entry.text.parse::<Kernel>().is_ok());
-            read(entry, traced)
+            parse_stored(entry, traced)
         });
         if let Some(kernel) = found {
             counts.note(run::run(&kernel, dice));

@@ -7,10 +7,10 @@ use std::hash::BuildHasher;
 /// An array is a leaf.
 impl Tree for Array {
     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
-        to.leaf(self);
+        to.push_leaf(self);
     }
     fn visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>) {
-        to.leaf(self);
+        to.push_leaf(self);
     }
 }
 
@@ -43,7 +43,7 @@ impl<T: Tree> Tree for Option<T> {
 }
 
 /// Describes a list and visits its items.
-fn list<'a, T: Tree>(items: &'a [T], to: &mut Visitor<'a>) {
+fn visit_list<'a, T: Tree>(items: &'a [T], to: &mut Visitor<'a>) {
     to.list(items.len());
     for (i, item) in items.iter().enumerate() {
         to.child(Segment::Index(i), item);
@@ -52,7 +52,7 @@ fn list<'a, T: Tree>(items: &'a [T], to: &mut Visitor<'a>) {
 
 impl<T: Tree> Tree for Vec<T> {
     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
-        list(self, to);
+        visit_list(self, to);
     }
     fn visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>) {
         self.iter_mut().for_each(|item| to.child(item));
@@ -61,7 +61,7 @@ impl<T: Tree> Tree for Vec<T> {
 
 impl<T: Tree, const N: usize> Tree for [T; N] {
     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
-        list(self, to);
+        visit_list(self, to);
     }
     fn visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>) {
         self.iter_mut().for_each(|item| to.child(item));

@@ -1,5 +1,5 @@
 //! Trees whose leaves are no arrays: shapes, names, numbers.
-use super::visit::{Visitor, Wanted};
+use super::visit::{Visitor, WalkOptions};
 use super::{Structure, Tree};
 use crate::array::Array;
 use pallas_device::error::{Error, Result};
@@ -28,7 +28,7 @@ pub struct Mapped<L> {
 /// # Ok::<(), Error>(())
 /// ```
 pub fn map_to<T: Tree, L>(tree: &T, f: impl FnMut(&Array) -> L) -> Mapped<L> {
-    let wanted = Wanted { structure: true, texts: true, paths: true, ..Wanted::default() };
+    let wanted = WalkOptions { structure: true, texts: true, paths: true, ..WalkOptions::default() };
     let walk = Visitor::walk(tree, wanted);
     let paths = walk.paths();
     Mapped { leaves: walk.leaves.into_iter().map(f).collect(), structure: walk.structure, paths }

@@ -50,51 +50,51 @@
 //! - `structure`: what a tree is besides its leaves; `outline`: the same by node, to find differences;
 //! - `implementations`: the standard containers; `fixed`: values that are no arrays; `mapped`: trees with
 //!   other leaves.
-mod fixed;
 mod implementations;
 mod mapped;
 mod outline;
+mod static_values;
 mod structure;
 mod visit;
 
-pub use fixed::Static;
 pub use mapped::{Mapped, map_to, types};
-pub(crate) use outline::{Difference, Outline};
+pub(crate) use outline::{Outline, TreeDifference};
+pub use static_values::Static;
 pub use structure::{Fixed, Kind, Record, Structure};
 pub use visit::{Segment, Tree, Visitor, VisitorMut};
 
 use crate::array::Array;
 use pallas_device::error::{Error, Result};
 use pallas_ir::Loc;
-use visit::Wanted;
+use visit::WalkOptions;
 
 /// Returns the leaves of a tree, in the order of its fields, elements and sorted keys. They share the tree's memory.
 pub fn leaves<T: Tree>(tree: &T) -> Vec<Array> {
-    borrowed(tree).into_iter().cloned().collect()
+    borrow_leaves(tree).into_iter().cloned().collect()
 }
 
 /// Returns the leaves and the structure of a tree.
 pub fn flatten<T: Tree>(tree: &T) -> (Vec<Array>, Structure) {
-    let walk = Visitor::walk(tree, Wanted { structure: true, texts: true, ..Wanted::default() });
+    let walk = Visitor::walk(tree, WalkOptions { structure: true, texts: true, ..WalkOptions::default() });
     (walk.leaves.into_iter().cloned().collect(), walk.structure)
 }
 
 /// Returns the leaves of a tree, borrowed, and its structure without the texts of fixed values, to compare with
 /// another.
 #[cfg(feature = "graph")]
-pub(crate) fn compared<T: Tree>(tree: &T) -> (Vec<&Array>, Structure) {
-    let walk = Visitor::walk(tree, Wanted { structure: true, ..Wanted::default() });
+pub(crate) fn leaves_and_structure<T: Tree>(tree: &T) -> (Vec<&Array>, Structure) {
+    let walk = Visitor::walk(tree, WalkOptions { structure: true, ..WalkOptions::default() });
     (walk.leaves, walk.structure)
 }
 
 /// Returns the path of each leaf, as `layers[0].weight`; the path of a tree that is a leaf is empty.
 pub fn paths<T: Tree>(tree: &T) -> Vec<String> {
-    Visitor::walk(tree, Wanted { paths: true, ..Wanted::default() }).paths()
+    Visitor::walk(tree, WalkOptions { paths: true, ..WalkOptions::default() }).paths()
 }
 
 /// Returns the structure of a tree: everything but its leaves.
 pub fn structure<T: Tree>(tree: &T) -> Structure {
-    Visitor::walk(tree, Wanted { structure: true, texts: true, ..Wanted::default() }).structure
+    Visitor::walk(tree, WalkOptions { structure: true, texts: true, ..WalkOptions::default() }).structure
 }
 
 /// Returns a tree of the same structure with other leaves.
@@ -130,7 +130,7 @@ pub fn replace<T: Tree>(tree: &mut T, leaves: impl IntoIterator<Item = Array>) -
 /// # Errors
 /// The first error of `f`.
 pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Array) -> Result<Array>) -> Result<T> {
-    let results = borrowed(tree).into_iter().map(&mut f).collect::<Result<Vec<Array>>>()?;
+    let results = borrow_leaves(tree).into_iter().map(&mut f).collect::<Result<Vec<Array>>>()?;
     rebuild(tree, results)
 }
 
@@ -141,7 +141,7 @@ pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Array) -> Result<Array>) -> Res
 #[track_caller]
 pub fn map2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Array, &Array) -> Result<Array>) -> Result<T> {
     check_structures(&[a, b])?;
-    let leaves = borrowed(a).into_iter().zip(borrowed(b));
+    let leaves = borrow_leaves(a).into_iter().zip(borrow_leaves(b));
     let results = leaves.map(|(x, y)| f(x, y)).collect::<Result<Vec<Array>>>()?;
     rebuild(a, results)
 }
@@ -153,32 +153,33 @@ pub fn map2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Array, &Array) -> Result<A
 #[track_caller]
 pub fn map3<T: Tree>(a: &T, b: &T, c: &T, mut f: impl FnMut(&Array, &Array, &Array) -> Result<Array>) -> Result<T> {
     check_structures(&[a, b, c])?;
-    let leaves = borrowed(a).into_iter().zip(borrowed(b)).zip(borrowed(c));
+    let leaves = borrow_leaves(a).into_iter().zip(borrow_leaves(b)).zip(borrow_leaves(c));
     let results = leaves.map(|((x, y), z)| f(x, y, z)).collect::<Result<Vec<Array>>>()?;
     rebuild(a, results)
 }
 
 /// Returns the leaves of a tree without cloning them.
-fn borrowed<T: Tree>(tree: &T) -> Vec<&Array> {
-    Visitor::walk(tree, Wanted::default()).leaves
+fn borrow_leaves<T: Tree>(tree: &T) -> Vec<&Array> {
+    Visitor::walk(tree, WalkOptions::default()).leaves
 }
 
 /// Returns an error if the structure of a tree is not that of the first one.
 #[track_caller]
 fn check_structures<T: Tree>(trees: &[&T]) -> Result<()> {
-    let wanted = Wanted { structure: true, ..Wanted::default() };
+    let wanted = WalkOptions { structure: true, ..WalkOptions::default() };
     let first = Visitor::walk(trees[0], wanted).structure;
     for (other, name) in trees[1..].iter().zip(["second", "third"]) {
         if Visitor::walk(*other, wanted).structure != first {
-            return Err(Error::Tree { called: Loc::caller(), message: difference(trees[0], other, name) });
+            return Err(Error::Tree { called: Loc::caller(), message: difference_message(trees[0], other, name) });
         }
     }
     Ok(())
 }
 
 /// The message about the first node at which two trees differ; `name` is that of the second tree.
-fn difference<T: Tree>(a: &T, b: &T, name: &str) -> String {
-    let Some(Difference { path, old, new, .. }) = Outline::of(a).difference(&Outline::of(b)) else {
+fn difference_message<T: Tree>(a: &T, b: &T, name: &str) -> String {
+    let Some(TreeDifference { path, old, new, .. }) = Outline::from_tree(a).first_difference(&Outline::from_tree(b))
+    else {
         return format!("the {name} tree has another number of nodes than the first");
     };
     let place = if path.is_empty() { "the root".into() } else { format!("`{path}`") };

@@ -1,18 +1,18 @@
 //! The nodes of a tree without its leaves' contents, to find where two trees differ.
 use super::structure::Structure;
-use super::visit::{Steps, Tree, Visitor, Wanted, text};
+use super::visit::{PathSteps, Tree, Visitor, WalkOptions, path_text};
 
 /// The nodes of a tree in preorder, each with the number of its path and without its children.
 #[derive(Clone, Debug)]
 pub(crate) struct Outline {
     nodes: Vec<(usize, Structure)>,
-    steps: Steps<String>,
+    steps: PathSteps<String>,
     /// By leaf, the number of its path.
     leaves: Vec<usize>,
 }
 
 /// A node at which two trees differ.
-pub(crate) struct Difference {
+pub(crate) struct TreeDifference {
     /// The path of the node, which is empty for the root.
     pub path: String,
     /// The node of the first tree in words.
@@ -24,37 +24,43 @@ pub(crate) struct Difference {
 }
 
 impl Outline {
-    pub(crate) fn of<T: Tree>(tree: &T) -> Outline {
-        let walk = Visitor::walk(tree, Wanted { levels: true, paths: true, texts: true, ..Wanted::default() });
+    pub(crate) fn from_tree<T: Tree>(tree: &T) -> Outline {
+        let walk =
+            Visitor::walk(tree, WalkOptions { levels: true, paths: true, texts: true, ..WalkOptions::default() });
         let steps = walk.steps.iter().map(|(before, segment)| (*before, segment.to_string())).collect();
         Outline { nodes: walk.levels, steps, leaves: walk.places }
     }
 
     /// The path of the leaf with this index.
     #[cfg(feature = "graph")]
-    pub(crate) fn path(&self, leaf: usize) -> String {
-        text(&self.steps, self.leaves[leaf])
+    pub(crate) fn leaf_path(&self, leaf: usize) -> String {
+        path_text(&self.steps, self.leaves[leaf])
     }
 
     /// The first difference from another tree; `None` if the trees have equal structures.
-    pub(crate) fn difference(&self, other: &Outline) -> Option<Difference> {
+    pub(crate) fn first_difference(&self, other: &Outline) -> Option<TreeDifference> {
         self.differences(other).into_iter().next()
     }
 
     /// All differences up to the first one that is more than another value of a fixed field, with that one.
-    pub(crate) fn differences(&self, other: &Outline) -> Vec<Difference> {
+    pub(crate) fn differences(&self, other: &Outline) -> Vec<TreeDifference> {
         let mut all = vec![];
         // The paths are equal up to the first difference in more than values.
         for ((path, x), (_, y)) in self.nodes.iter().zip(&other.nodes).filter(|((_, x), (_, y))| x != y) {
             let is_fixed = x.is_same_kind(y);
-            all.push(Difference { path: text(&self.steps, *path), old: x.level(), new: y.level(), is_fixed });
+            all.push(TreeDifference {
+                path: path_text(&self.steps, *path),
+                old: x.describe_root(),
+                new: y.describe_root(),
+                is_fixed,
+            });
             if !is_fixed {
                 return all;
             }
         }
         if self.nodes.len() != other.nodes.len() {
             let count = |outline: &Outline| format!("{} nodes", outline.nodes.len());
-            all.push(Difference { path: String::new(), old: count(self), new: count(other), is_fixed: false });
+            all.push(TreeDifference { path: String::new(), old: count(self), new: count(other), is_fixed: false });
         }
         all
     }

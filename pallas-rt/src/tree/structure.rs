@@ -1,5 +1,5 @@
 //! The structure of a tree: everything but its leaves, flat, so that it is compared without following pointers.
-use super::visit::{Tree, Visitor, Wanted};
+use super::visit::{Tree, Visitor, WalkOptions};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -78,14 +78,14 @@ pub struct Structure {
 }
 
 /// Number of tags. The word of a node is its tag plus this number times the number of its children.
-const TAGS: usize = 8;
-const LEAF: usize = 0;
-const NONE: usize = 1;
-const LIST: usize = 2;
-const TUPLE: usize = 3;
-const MAP: usize = 4;
-const SOME: usize = 5;
-const KIND: usize = 6;
+const TAG_COUNT: usize = 8;
+const LEAF_TAG: usize = 0;
+const NONE_TAG: usize = 1;
+const LIST_TAG: usize = 2;
+const TUPLE_TAG: usize = 3;
+const MAP_TAG: usize = 4;
+const SOME_TAG: usize = 5;
+const KIND_TAG: usize = 6;
 
 impl Structure {
     /// Number of leaves.
@@ -95,49 +95,49 @@ impl Structure {
 
     /// Stands in place of a number of children for a leaf.
     #[cfg(feature = "graph")]
-    pub(crate) const LEAF: usize = usize::MAX;
+    pub(crate) const LEAF_MARKER: usize = usize::MAX;
 
     /// The number of children of each node in preorder, or [`LEAF`](Structure::LEAF).
     #[cfg(feature = "graph")]
-    pub(crate) fn children(&self) -> Vec<usize> {
-        let mut reader = Reader::of(self);
+    pub(crate) fn child_counts(&self) -> Vec<usize> {
+        let mut reader = StructureReader::from_structure(self);
         let mut all = vec![];
         loop {
-            let is_leaf = reader.words.as_slice().first() == Some(&LEAF);
-            let Some(node) = reader.node() else { return all };
-            all.push(if is_leaf { Structure::LEAF } else { node.count });
+            let is_leaf = reader.words.as_slice().first() == Some(&LEAF_TAG);
+            let Some(node) = reader.next_node() else { return all };
+            all.push(if is_leaf { Structure::LEAF_MARKER } else { node.count });
         }
     }
 
     /// Returns true if a tree has this structure. Faster than a comparison with the tree's own, which would format
     /// fixed values.
     pub fn is_of<T: Tree>(&self, tree: &T) -> bool {
-        Visitor::walk(tree, Wanted { structure: true, ..Wanted::default() }).structure == *self
+        Visitor::walk(tree, WalkOptions { structure: true, ..WalkOptions::default() }).structure == *self
     }
 
-    pub(super) fn leaf(&mut self) {
+    pub(super) fn push_leaf(&mut self) {
         self.leaves += 1;
-        self.words.push(LEAF);
+        self.words.push(LEAF_TAG);
     }
 
-    pub(super) fn none(&mut self) {
-        self.words.push(NONE);
+    pub(super) fn push_none(&mut self) {
+        self.words.push(NONE_TAG);
     }
 
-    pub(super) fn some(&mut self) {
-        self.words.push(SOME + TAGS);
+    pub(super) fn push_some(&mut self) {
+        self.words.push(SOME_TAG + TAG_COUNT);
     }
 
-    pub(super) fn list(&mut self, len: usize) {
-        self.words.push(LIST + TAGS * len);
+    pub(super) fn push_list(&mut self, len: usize) {
+        self.words.push(LIST_TAG + TAG_COUNT * len);
     }
 
-    pub(super) fn tuple(&mut self, len: usize) {
-        self.words.push(TUPLE + TAGS * len);
+    pub(super) fn push_tuple(&mut self, len: usize) {
+        self.words.push(TUPLE_TAG + TAG_COUNT * len);
     }
 
-    pub(super) fn map<'k>(&mut self, keys: impl ExactSizeIterator<Item = &'k str>) {
-        self.words.push(MAP + TAGS * keys.len());
+    pub(super) fn push_map<'k>(&mut self, keys: impl ExactSizeIterator<Item = &'k str>) {
+        self.words.push(MAP_TAG + TAG_COUNT * keys.len());
         for key in keys {
             self.words.push(key.len());
             self.bytes.extend(key.as_bytes());
@@ -145,8 +145,8 @@ impl Structure {
     }
 
     /// Appends a struct or variant with its fixed values; their texts are kept if `texts` is true.
-    pub(super) fn node(&mut self, kind: &'static Kind, children: usize, fixed: &[&dyn Fixed], texts: bool) {
-        self.words.push(KIND + TAGS * children);
+    pub(super) fn push_node(&mut self, kind: &'static Kind, children: usize, fixed: &[&dyn Fixed], texts: bool) {
+        self.words.push(KIND_TAG + TAG_COUNT * children);
         self.words.push(fixed.len());
         self.kinds.push(kind);
         for value in fixed {
@@ -165,17 +165,17 @@ impl Structure {
     }
 
     /// The topmost node in words, for messages.
-    pub(super) fn level(&self) -> String {
-        let count = self.words.first().map_or(0, |word| word / TAGS);
-        match self.words.first().map(|word| word % TAGS) {
+    pub(super) fn describe_root(&self) -> String {
+        let count = self.words.first().map_or(0, |word| word / TAG_COUNT);
+        match self.words.first().map(|word| word % TAG_COUNT) {
             None => "nothing".into(),
-            Some(LEAF) => "an array".into(),
-            Some(NONE) => "`None`".into(),
-            Some(SOME) => "`Some`".into(),
-            Some(LIST) => format!("a list of {count}"),
-            Some(TUPLE) => format!("a tuple of {count}"),
-            Some(MAP) => match Reader::of(self).node() {
-                Some(Node { labels: Labels::Keys(keys), .. }) => format!("a map with the keys {keys:?}"),
+            Some(LEAF_TAG) => "an array".into(),
+            Some(NONE_TAG) => "`None`".into(),
+            Some(SOME_TAG) => "`Some`".into(),
+            Some(LIST_TAG) => format!("a list of {count}"),
+            Some(TUPLE_TAG) => format!("a tuple of {count}"),
+            Some(MAP_TAG) => match StructureReader::from_structure(self).next_node() {
+                Some(PrintedNode { labels: ChildLabels::Keys(keys), .. }) => format!("a map with the keys {keys:?}"),
                 _ => format!("a map of {count}"),
             },
             Some(_) => {
@@ -206,7 +206,7 @@ impl Hash for Structure {
 }
 
 /// The names of a node's children.
-enum Labels<'a> {
+enum ChildLabels<'a> {
     /// The children have positions, which are not printed.
     None,
     Fields(&'static [&'static str]),
@@ -214,16 +214,16 @@ enum Labels<'a> {
 }
 
 /// Reads the nodes of a structure in order.
-struct Reader<'a> {
+struct StructureReader<'a> {
     words: std::slice::Iter<'a, usize>,
     bytes: &'a [u8],
     kinds: std::slice::Iter<'a, &'static Kind>,
     texts: std::slice::Iter<'a, String>,
 }
 
-impl<'a> Reader<'a> {
-    fn of(structure: &'a Structure) -> Reader<'a> {
-        Reader {
+impl<'a> StructureReader<'a> {
+    fn from_structure(structure: &'a Structure) -> StructureReader<'a> {
+        StructureReader {
             words: structure.words.iter(),
             bytes: &structure.bytes,
             kinds: structure.kinds.iter(),
@@ -232,55 +232,55 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the next key or fixed value.
-    fn bytes(&mut self) -> Option<&'a [u8]> {
+    fn next_bytes(&mut self) -> Option<&'a [u8]> {
         let (front, rest) = self.bytes.split_at_checked(*self.words.next()?)?;
         self.bytes = rest;
         Some(front)
     }
 
     /// Returns the next node; `None` where an implementation by hand has fewer children than it said.
-    fn node(&mut self) -> Option<Node<'a>> {
+    fn next_node(&mut self) -> Option<PrintedNode<'a>> {
         let word = *self.words.next()?;
-        let count = word / TAGS;
-        let (open, labels, close) = match word % TAGS {
-            LEAF => ("*".into(), Labels::None, ""),
-            NONE => ("None".into(), Labels::None, ""),
-            SOME => match self.words.as_slice().first().map(|word| word % TAGS) {
-                Some(SOME | NONE) => ("Some(".into(), Labels::None, ")"),
-                _ => (String::new(), Labels::None, ""),
+        let count = word / TAG_COUNT;
+        let (open, labels, close) = match word % TAG_COUNT {
+            LEAF_TAG => ("*".into(), ChildLabels::None, ""),
+            NONE_TAG => ("None".into(), ChildLabels::None, ""),
+            SOME_TAG => match self.words.as_slice().first().map(|word| word % TAG_COUNT) {
+                Some(SOME_TAG | NONE_TAG) => ("Some(".into(), ChildLabels::None, ")"),
+                _ => (String::new(), ChildLabels::None, ""),
             },
-            LIST => ("[".into(), Labels::None, "]"),
-            TUPLE => ("(".into(), Labels::None, if count == 1 { ",)" } else { ")" }),
-            MAP => {
-                let mut key = || self.bytes().and_then(|bytes| std::str::from_utf8(bytes).ok());
-                ("{".into(), Labels::Keys((0..count).map(|_| key()).collect::<Option<_>>()?), "}")
+            LIST_TAG => ("[".into(), ChildLabels::None, "]"),
+            TUPLE_TAG => ("(".into(), ChildLabels::None, if count == 1 { ",)" } else { ")" }),
+            MAP_TAG => {
+                let mut key = || self.next_bytes().and_then(|bytes| std::str::from_utf8(bytes).ok());
+                ("{".into(), ChildLabels::Keys((0..count).map(|_| key()).collect::<Option<_>>()?), "}")
             }
             _ => {
                 let (kind, values) = (*self.kinds.next()?, *self.words.next()?);
                 let mut fixed = vec![];
                 for i in 0..values {
-                    self.bytes()?;
+                    self.next_bytes()?;
                     let text = self.texts.next().map_or("..", String::as_str);
                     fixed.push(format!("{} = {text}", kind.fixed.get(i).unwrap_or(&"_")));
                 }
                 let (open, labels, close) = match kind.fields {
-                    _ if count == 0 && values == 0 => ("", Labels::None, ""),
-                    Some(fields) => (" { ", Labels::Fields(fields), " }"),
-                    None => ("(", Labels::None, ")"),
+                    _ if count == 0 && values == 0 => ("", ChildLabels::None, ""),
+                    Some(fields) => (" { ", ChildLabels::Fields(fields), " }"),
+                    None => ("(", ChildLabels::None, ")"),
                 };
                 let between = if count > 0 && values > 0 { ", " } else { "" };
                 (format!("{}{open}{}{between}", kind.name, fixed.join(", ")), labels, close)
             }
         };
-        Some(Node { open, labels, count, begun: 0, close })
+        Some(PrintedNode { open, labels, count, begun: 0, close })
     }
 }
 
 /// A node while it is printed.
-struct Node<'a> {
+struct PrintedNode<'a> {
     /// The text before its children.
     open: String,
-    labels: Labels<'a>,
+    labels: ChildLabels<'a>,
     /// Number of children.
     count: usize,
     /// Number of children that were begun to be printed.
@@ -296,10 +296,11 @@ impl Structure {
         f: &mut fmt::Formatter<'_>,
         leaf: &mut dyn FnMut(&mut fmt::Formatter<'_>) -> fmt::Result,
     ) -> fmt::Result {
-        let (mut reader, mut stack): (Reader<'_>, Vec<Node<'_>>) = (Reader::of(self), vec![]);
+        let (mut reader, mut stack): (StructureReader<'_>, Vec<PrintedNode<'_>>) =
+            (StructureReader::from_structure(self), vec![]);
         loop {
-            let is_leaf = reader.words.as_slice().first() == Some(&LEAF);
-            let Some(node) = reader.node() else { break };
+            let is_leaf = reader.words.as_slice().first() == Some(&LEAF_TAG);
+            let Some(node) = reader.next_node() else { break };
             if is_leaf {
                 leaf(f)?;
             } else {
@@ -315,9 +316,9 @@ impl Structure {
                 f.write_str(", ")?;
             }
             match &node.labels {
-                Labels::None => {}
-                Labels::Fields(names) => write!(f, "{}: ", names.get(node.begun).unwrap_or(&"_"))?,
-                Labels::Keys(keys) => write!(f, "{:?}: ", keys[node.begun])?,
+                ChildLabels::None => {}
+                ChildLabels::Fields(names) => write!(f, "{}: ", names.get(node.begun).unwrap_or(&"_"))?,
+                ChildLabels::Keys(keys) => write!(f, "{:?}: ", keys[node.begun])?,
             }
             node.begun += 1;
         }

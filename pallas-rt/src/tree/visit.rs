@@ -56,7 +56,7 @@ pub trait Tree: Clone {
 }
 
 /// Maximum number of levels of recursion; children below are put off.
-const DEPTH: usize = 32;
+const MAX_RECURSION_LEVELS: usize = 32;
 
 /// A step of a path from a node to one of its children.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,7 +85,7 @@ impl fmt::Display for Segment<'_> {
 
 /// Selects what a walk collects besides the leaves.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Wanted {
+pub(super) struct WalkOptions {
     pub structure: bool,
     /// The structure of each node without its children.
     pub levels: bool,
@@ -96,15 +96,15 @@ pub(super) struct Wanted {
 
 /// Paths by number: the number of the parent node's path, and the last segment. Whole texts would take space that grows
 /// with the square of a tree's depth.
-pub(super) type Steps<S> = Vec<(usize, S)>;
-/// The number of the empty path. Other numbers are indices into [`Steps`].
-const ROOT: usize = usize::MAX;
+pub(super) type PathSteps<S> = Vec<(usize, S)>;
+/// The number of the empty path. Other numbers are indices into [`PathSteps`].
+const ROOT_PATH: usize = usize::MAX;
 
 /// The text of the path with number `path`.
-pub(super) fn text<S: fmt::Display>(steps: &[(usize, S)], path: usize) -> String {
+pub(super) fn path_text<S: fmt::Display>(steps: &[(usize, S)], path: usize) -> String {
     let mut segments = vec![];
     let mut at = path;
-    while at != ROOT {
+    while at != ROOT_PATH {
         let (before, segment) = &steps[at];
         segments.push(segment);
         at = *before;
@@ -120,34 +120,34 @@ pub(super) fn text<S: fmt::Display>(steps: &[(usize, S)], path: usize) -> String
 
 /// A walk over a tree: it is given the nodes in preorder, and collects leaves, structure and paths.
 pub struct Visitor<'a> {
-    wanted: Wanted,
+    wanted: WalkOptions,
     pub(super) leaves: Vec<&'a Array>,
     pub(super) structure: Structure,
     /// The structure of each node without its children, after the number of its path.
     pub(super) levels: Vec<(usize, Structure)>,
-    pub(super) steps: Steps<Segment<'a>>,
+    pub(super) steps: PathSteps<Segment<'a>>,
     /// By leaf, the number of its path.
     pub(super) places: Vec<usize>,
     /// The number of the path of the node that is visited.
     here: usize,
     depth: usize,
     /// Children that were put off since the recursion is too deep, with the numbers of their paths.
-    later: Vec<(usize, &'a dyn Visited)>,
+    later: Vec<(usize, &'a dyn DynTree)>,
 }
 
 /// A tree as a trait object, so that children can be put off.
-trait Visited {
-    fn visited<'a>(&'a self, to: &mut Visitor<'a>);
+trait DynTree {
+    fn dyn_visit<'a>(&'a self, to: &mut Visitor<'a>);
 }
-impl<T: Tree> Visited for T {
-    fn visited<'a>(&'a self, to: &mut Visitor<'a>) {
+impl<T: Tree> DynTree for T {
+    fn dyn_visit<'a>(&'a self, to: &mut Visitor<'a>) {
         self.visit(to);
     }
 }
 
 impl<'a> Visitor<'a> {
     /// Walks over a whole tree; returns the visitor with what it collected.
-    pub(super) fn walk<T: Tree>(tree: &'a T, wanted: Wanted) -> Visitor<'a> {
+    pub(super) fn walk<T: Tree>(tree: &'a T, wanted: WalkOptions) -> Visitor<'a> {
         let mut visitor = Visitor {
             wanted,
             leaves: vec![],
@@ -155,7 +155,7 @@ impl<'a> Visitor<'a> {
             levels: vec![],
             steps: vec![],
             places: vec![],
-            here: ROOT,
+            here: ROOT_PATH,
             depth: 0,
             later: vec![],
         };
@@ -165,7 +165,7 @@ impl<'a> Visitor<'a> {
             stack.extend(visitor.later.drain(..).rev());
             let Some((path, child)) = stack.pop() else { return visitor };
             (visitor.here, visitor.depth) = (path, 0);
-            child.visited(&mut visitor);
+            child.dyn_visit(&mut visitor);
         }
     }
 
@@ -173,51 +173,51 @@ impl<'a> Visitor<'a> {
     /// order of [`Kind::fixed`].
     pub fn node(&mut self, kind: &'static Kind, children: usize, fixed: &[&dyn Fixed]) {
         let texts = self.wanted.texts;
-        self.describe(|structure| structure.node(kind, children, fixed, texts));
+        self.add_node(|structure| structure.push_node(kind, children, fixed, texts));
     }
 
     /// Describes a list.
     pub fn list(&mut self, len: usize) {
-        self.describe(|structure| structure.list(len));
+        self.add_node(|structure| structure.push_list(len));
     }
 
     /// Describes a tuple.
     pub fn tuple(&mut self, len: usize) {
-        self.describe(|structure| structure.tuple(len));
+        self.add_node(|structure| structure.push_tuple(len));
     }
 
     /// Describes a map with these keys, which are in order.
     pub fn map<'k>(&mut self, keys: impl ExactSizeIterator<Item = &'k str>) {
-        self.describe(|structure| structure.map(keys));
+        self.add_node(|structure| structure.push_map(keys));
     }
 
     /// Describes an absent value.
     pub fn none(&mut self) {
-        self.describe(Structure::none);
+        self.add_node(Structure::push_none);
     }
 
     /// Describes a value that may be absent, before it is visited itself.
     pub fn some(&mut self) {
-        self.describe(Structure::some);
+        self.add_node(Structure::push_some);
     }
 
     /// Collects a leaf.
-    pub(super) fn leaf(&mut self, leaf: &'a Array) {
+    pub(super) fn push_leaf(&mut self, leaf: &'a Array) {
         self.leaves.push(leaf);
         if self.wanted.paths {
             self.places.push(self.here);
         }
-        self.describe(Structure::leaf);
+        self.add_node(Structure::push_leaf);
     }
 
     /// Visits a child of the node that was described last.
     pub fn child<T: Tree>(&mut self, at: Segment<'a>, child: &'a T) {
-        let mut path = ROOT;
+        let mut path = ROOT_PATH;
         if self.wanted.paths {
             path = self.steps.len();
             self.steps.push((self.here, at));
         }
-        if self.depth == DEPTH || !self.later.is_empty() {
+        if self.depth == MAX_RECURSION_LEVELS || !self.later.is_empty() {
             self.later.push((path, child));
             return;
         }
@@ -229,7 +229,7 @@ impl<'a> Visitor<'a> {
     }
 
     /// Adds a node to the structure or to the levels, if these are wanted.
-    fn describe(&mut self, node: impl FnOnce(&mut Structure)) {
+    fn add_node(&mut self, node: impl FnOnce(&mut Structure)) {
         if self.wanted.structure {
             node(&mut self.structure);
         } else if self.wanted.levels {
@@ -241,7 +241,7 @@ impl<'a> Visitor<'a> {
 
     /// The texts of the paths of the leaves.
     pub(super) fn paths(&self) -> Vec<String> {
-        self.places.iter().map(|&path| text(&self.steps, path)).collect()
+        self.places.iter().map(|&path| path_text(&self.steps, path)).collect()
     }
 }
 
@@ -249,15 +249,15 @@ impl<'a> Visitor<'a> {
 pub struct VisitorMut<'a> {
     leaves: Vec<&'a mut Array>,
     depth: usize,
-    later: Vec<&'a mut dyn VisitedMut>,
+    later: Vec<&'a mut dyn DynTreeMut>,
 }
 
 /// A tree as a trait object, so that children can be put off.
-trait VisitedMut {
-    fn visited_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>);
+trait DynTreeMut {
+    fn dyn_visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>);
 }
-impl<T: Tree> VisitedMut for T {
-    fn visited_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>) {
+impl<T: Tree> DynTreeMut for T {
+    fn dyn_visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>) {
         self.visit_mut(to);
     }
 }
@@ -272,18 +272,18 @@ impl<'a> VisitorMut<'a> {
             stack.extend(visitor.later.drain(..).rev());
             let Some(child) = stack.pop() else { return visitor.leaves };
             visitor.depth = 0;
-            child.visited_mut(&mut visitor);
+            child.dyn_visit_mut(&mut visitor);
         }
     }
 
     /// Collects a leaf.
-    pub(super) fn leaf(&mut self, leaf: &'a mut Array) {
+    pub(super) fn push_leaf(&mut self, leaf: &'a mut Array) {
         self.leaves.push(leaf);
     }
 
     /// Visits a child, in the order of [`Tree::visit`].
     pub fn child<T: Tree>(&mut self, child: &'a mut T) {
-        if self.depth == DEPTH || !self.later.is_empty() {
+        if self.depth == MAX_RECURSION_LEVELS || !self.later.is_empty() {
             self.later.push(child);
             return;
         }

@@ -2,7 +2,7 @@
 use super::{Line, is, is_near, supports};
 use pallas_rt::DeviceKind;
 use pallas_rt::ops::accumulate;
-use pallas_rt::ops::{self, Overlap, Padding, Windows};
+use pallas_rt::ops::{self, ConvolveMode, Padding, Windows};
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
 use pallas_rt::spmd::psum;
@@ -246,7 +246,7 @@ fn padding(client: &Client) -> Result<()> {
         return Ok(());
     }
     let x = client.array(&[1.0f32, f64::INFINITY as f32], &[2])?;
-    is(&x.convolve(&x, Overlap::Full), &[1.0, f64::INFINITY, f64::INFINITY])?;
+    is(&x.convolve(&x, ConvolveMode::Full), &[1.0, f64::INFINITY, f64::INFINITY])?;
     let (x, w) = (client.full(&[1, 1, 2], 2.0f32)?, client.array(&[f32::INFINITY, 1.0], &[1, 1, 2])?);
     is(&ops::conv(&x, &w, &[1], Padding::Explicit(vec![(1, 0)])), &[2.0, f64::INFINITY])
 }

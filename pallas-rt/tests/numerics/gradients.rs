@@ -50,7 +50,7 @@ fn positions(client: &Client) -> Result<()> {
     let taken = at.clone();
     is(&slopes(move |x| x.index(&taken), &x)?, &[2.0, 0.0, 1.0])?;
     // Nothing is read there, so nothing gets a gradient.
-    is(&slopes(move |x| x.take_with(&at, 0, pallas_rt::ops::Mode::Fill), &x)?, &[1.0, 0.0, 0.0])
+    is(&slopes(move |x| x.take_with(&at, 0, pallas_rt::ops::IndexMode::Fill), &x)?, &[1.0, 0.0, 0.0])
 }
 
 fn spreads(client: &Client) -> Result<()> {

@@ -6,7 +6,7 @@ use pallas_kernels::flash_attention::{Causal, Options, Window, flash_attention_i
 use pallas_kernels::flash_attention_backward::gradients_in_blocks;
 use pallas_kernels::flash_attention_bias::bias_gradient_in_blocks;
 use pallas_kernels::flash_attention_resident::resident_gradients;
-use pallas_rt::interpreter::loads;
+use pallas_rt::interpreter::count_loads;
 use pallas_rt::prelude::*;
 
 const BATCH: usize = 2;
@@ -70,7 +70,7 @@ fn check(scene: &Scene) -> f64 {
         ..Options::default()
     };
     let [of_queries, of_keys] = live(scene);
-    let (found, loaded) = loads(|| {
+    let (found, loaded) = count_loads(|| {
         let (out, lse) = flash_attention_in_blocks::<f32>(&q, &k, &v, &options, [B, B])?;
         let (operands, results) = ([&q, &k, &v], [&out, &lse]);
         gradients_in_blocks::<f32>(operands, results, &out, &options, [[B; 2]; 2])?;
@@ -154,7 +154,7 @@ fn of_no_numbers_of_whole_segments() {
     let count = |parts: &[usize]| {
         let numbers = client.array(&packed(parts)[..4 * B], &[1, 4 * B]).expect("it fits");
         let options = Options { segments: Some([&numbers, &numbers]), ..Options::default() };
-        let (found, loaded) = loads(|| flash_attention_in_blocks::<f32>(&x, &x, &x, &options, [B, B]));
+        let (found, loaded) = count_loads(|| flash_attention_in_blocks::<f32>(&x, &x, &x, &options, [B, B]));
         found.expect("it runs");
         let of = |operand: &str| loaded.get(&("flash_attention_blocks".into(), operand.into())).copied().unwrap_or(0);
         // Those of keys say besides which values are padding.

@@ -8,7 +8,7 @@ use pallas_kernels::splash_attention::{
 };
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_rt::DeviceKind;
-use pallas_rt::interpreter::loads;
+use pallas_rt::interpreter::count_loads;
 use pallas_rt::prelude::*;
 
 /// The k of the tolerance.
@@ -226,7 +226,7 @@ fn masked_blocks_are_neither_loaded_nor_visited() {
 
         let operands = case.operands(&client, DType::F32);
         let ([q, k, v], options) = (operands.each_ref(), case.options());
-        let (found, loaded) = loads(|| attention_in_blocks::<f32, B, B>(q, k, v, &info, &options));
+        let (found, loaded) = count_loads(|| attention_in_blocks::<f32, B, B>(q, k, v, &info, &options));
         found.expect("it runs");
         let of =
             |kernel: &str, operand: &str| loaded.get(&(kernel.into(), operand.into())).copied().unwrap_or(0) as usize;
@@ -238,7 +238,7 @@ fn masked_blocks_are_neither_loaded_nor_visited() {
 
         let [out, lse, dout] = case.results(&client, &operands);
         let (found, loaded) =
-            loads(|| gradients_in_blocks::<f32, B, B>([q, k, v], [&out, &lse], &dout, &info, &options));
+            count_loads(|| gradients_in_blocks::<f32, B, B>([q, k, v], [&out, &lse], &dout, &info, &options));
         found.expect("it runs");
         let of =
             |kernel: &str, operand: &str| loaded.get(&(kernel.into(), operand.into())).copied().unwrap_or(0) as usize;

@@ -1,22 +1,22 @@
 //! Conversions of strips between element types, as Rust's `as`: floats saturate when cast to integers, a cast to
 //! `bool` is `x != 0`.
 #![warn(clippy::wildcard_enum_match_arm)]
-use super::strips::{Strip, compiled, slice, slice_mut, typed};
+use super::strips::{StripFn, compiled, slice, slice_mut, typed};
 use half::{bf16, f16};
 use pallas_ir::dtype::Half;
 use pallas_ir::{DType, Elem, Slice, SliceMut};
 
 /// An element type to which elements of type `S` are converted.
-trait From<S>: Elem {
+trait ConvertFrom<S>: Elem {
     fn from(x: S) -> Self;
 }
 
-/// Implements [`From`] for pairs of element types.
+/// Implements [`ConvertFrom`] for pairs of element types.
 macro_rules! conversions {
     ($($from:tt => $to:tt |$x:ident| $make:expr;)*) => { $(conversions! { @ $from $to |$x| $make })* };
     (@ [$($S:ty)*] $to:tt |$x:ident| $make:expr) => { $(conversions! { @@ $S, $to |$x| $make })* };
     (@@ $S:ty, [$($T:ty)*] |$x:ident| $make:expr) => {$(
-        impl From<$S> for $T {
+        impl ConvertFrom<$S> for $T {
             #[inline(always)]
             fn from($x: $S) -> Self { $make }
         }
@@ -41,35 +41,35 @@ conversions! {
 }
 
 #[inline(always)]
-unsafe fn body<S: Elem, T: From<S>>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
+unsafe fn cast_strip<S: Elem, T: ConvertFrom<S>>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
     let (x, y) = (&S::of(args[0])[..n], &mut T::of_mut(out)[..n]);
     for (y, &x) in y.iter_mut().zip(x) {
         *y = T::from(x);
     }
 }
-compiled! { fastest<S: Elem, T: From<S>>() = body(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
+compiled! { fastest_cast<S: Elem, T: ConvertFrom<S>>() = cast_strip(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
 
 /// Returns the loop that converts strips of the type `from` to `to`.
-pub(super) fn cast(from: DType, to: DType) -> Strip {
-    typed!(from, S => typed!(to, T => fastest::<S, T>()))
+pub(super) fn cast_strip_fn(from: DType, to: DType) -> StripFn {
+    typed!(from, S => typed!(to, T => fastest_cast::<S, T>()))
 }
 
 /// Converts elements in memory from one type to another.
 ///
 /// # Safety
 /// Both hold `n` elements of their types, aligned, and do not overlap.
-pub(super) unsafe fn elements([from, to]: [DType; 2], source: *const u8, target: *mut u8, n: usize) {
+pub(super) unsafe fn convert_elements([from, to]: [DType; 2], source: *const u8, target: *mut u8, n: usize) {
     // SAFETY: the caller's.
-    unsafe { cast(from, to)(&[slice(from, source, n)], slice_mut(to, target, n), n) };
+    unsafe { cast_strip_fn(from, to)(&[slice(from, source, n)], slice_mut(to, target, n), n) };
 }
 
 /// Returns the loop that reinterprets the bits of elements as another type of the same size, other than `bool`.
-pub(super) fn bitcast(from: DType, to: DType) -> Strip {
+pub(super) fn bitcast_strip_fn(from: DType, to: DType) -> StripFn {
     debug_assert_eq!(from.bytes(), to.bytes());
-    unsafe fn copy<S: Elem, T: Elem>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
+    unsafe fn copy_bits<S: Elem, T: Elem>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
         let (from, to) = (&S::of(args[0])[..n], &mut T::of_mut(out)[..n]);
         // SAFETY: source and destination elements have equal size, and a strip that is written overlaps no other.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast(), to.as_mut_ptr(), n) };
     }
-    typed!(from, S => typed!(to, T => copy::<S, T>))
+    typed!(from, S => typed!(to, T => copy_bits::<S, T>))
 }

@@ -1,6 +1,6 @@
 //! Folds of rows by a monoid, compiled for each monoid and element type.
-use super::boxes::{Along, Inner, each_row};
-use super::line::{AHEAD, FETCHED, Line, fetch};
+use super::indexed_lines::{IndexedLine, MAX_PREFETCHED_ROW_BYTES, PREFETCH_DISTANCE_ROWS, prefetch_cache_lines};
+use super::interior_boxes::{InnerLoops, StridedLoop, for_each_row};
 use super::strips::compiled;
 use crate::raw;
 use half::{bf16, f16};
@@ -10,7 +10,7 @@ use std::any::Any;
 
 /// The loops that fold by one monoid (written `∘`) over one element type.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fold {
+pub(super) struct FoldFunctions {
     /// Folds each of `rows` rows of `n` adjacent elements: `out[r] = fold(start, x[r])`. Rows are `row` bytes apart.
     ///
     /// # Safety
@@ -25,24 +25,24 @@ pub(super) struct Fold {
     ///
     /// # Safety
     /// Both have elements at these positions, and do not overlap.
-    pub(super) loops: unsafe fn(x: *const u8, out: *mut u8, inner: &Inner<2>),
+    pub(super) loops: unsafe fn(x: *const u8, out: *mut u8, inner: &InnerLoops<2>),
     /// Folds the elements of a line into those at its positions, in order: `out[place(i)] = out[place(i)] ∘ x[i]`.
     /// Elements with invalid positions are skipped.
     ///
     /// # Safety
     /// As [`line::scatter`](super::line::scatter).
-    pub(super) at: unsafe fn(line: Line, x: *const u8, out: *mut u8),
+    pub(super) at: unsafe fn(line: IndexedLine, x: *const u8, out: *mut u8),
     /// Folds rows of `row` adjacent elements, otherwise as `at`; the line has one row of positions.
     ///
     /// # Safety
     /// As `at`, for rows at each place, which overlap nowhere.
-    pub(super) rows_at: unsafe fn(line: Line, row: usize, x: *const u8, out: *mut u8),
+    pub(super) rows_at: unsafe fn(line: IndexedLine, row: usize, x: *const u8, out: *mut u8),
     /// Writes the inclusive running fold of `n` elements at strides (in elements).
     ///
     /// # Safety
     /// Both have `n` elements at their strides.
     pub(super) scan: unsafe fn(x: *const u8, x_stride: isize, out: *mut u8, out_stride: isize, n: usize),
-    /// Replaces subnormal numbers among `n` adjacent elements by 0; only running products have it, see [`flushed`].
+    /// Replaces subnormal numbers among `n` adjacent elements by 0; only running products have it, see [`flush_subnormal`].
     ///
     /// # Safety
     /// `x` has `n` elements.
@@ -50,29 +50,29 @@ pub(super) struct Fold {
 }
 
 /// Number of short rows that are folded as one row.
-const TOGETHER: usize = 16;
+const ROWS_FOLDED_AS_ONE: usize = 16;
 /// Maximum bytes of such a short row.
-const SHORT: usize = 64;
+const MAX_SHORT_ROW_BYTES: usize = 64;
 
-impl Fold {
+impl FoldFunctions {
     /// Folds adjacent rows into the row `to`, element by element; elements have `bytes` bytes.
     ///
     /// # Safety
     /// `x` has the rows, `to` the columns; they do not overlap.
-    pub(super) unsafe fn columns(&self, mut x: *const u8, [rows, columns]: [usize; 2], bytes: usize, to: *mut u8) {
+    pub(super) unsafe fn fold_columns(&self, mut x: *const u8, [rows, columns]: [usize; 2], bytes: usize, to: *mut u8) {
         let row = columns * bytes;
         let mut left = rows;
         // SAFETY: the caller's; the buffer has room for so many short rows.
         unsafe {
-            if row <= SHORT && rows >= 4 * TOGETHER {
-                let mut buffer = [0u64; TOGETHER * SHORT / 8];
+            if row <= MAX_SHORT_ROW_BYTES && rows >= 4 * ROWS_FOLDED_AS_ONE {
+                let mut buffer = [0u64; ROWS_FOLDED_AS_ONE * MAX_SHORT_ROW_BYTES / 8];
                 let sums = buffer.as_mut_ptr().cast::<u8>();
-                std::ptr::copy_nonoverlapping(x, sums, TOGETHER * row);
-                for k in 1..rows / TOGETHER {
-                    (self.into)(x.add(k * TOGETHER * row), TOGETHER * columns, sums);
+                std::ptr::copy_nonoverlapping(x, sums, ROWS_FOLDED_AS_ONE * row);
+                for k in 1..rows / ROWS_FOLDED_AS_ONE {
+                    (self.into)(x.add(k * ROWS_FOLDED_AS_ONE * row), ROWS_FOLDED_AS_ONE * columns, sums);
                 }
-                (0..TOGETHER).for_each(|k| (self.into)(sums.add(k * row), columns, to));
-                left = rows % TOGETHER;
+                (0..ROWS_FOLDED_AS_ONE).for_each(|k| (self.into)(sums.add(k * row), columns, to));
+                left = rows % ROWS_FOLDED_AS_ONE;
                 x = x.add((rows - left) * row);
             }
             (0..left).for_each(|r| (self.into)(x.add(r * row), columns, to));
@@ -83,7 +83,7 @@ impl Fold {
 /// Folds a row, with `LANES` independent running results: many for a long row, so that no step waits for the one
 /// before; few for a short row, since they have to be folded together at its end.
 #[inline(always)]
-fn row<O: Lane<(T, T), Out = T>, T: Elem, const LANES: usize>(start: T, x: &[T]) -> T {
+fn fold_row<O: Lane<(T, T), Out = T>, T: Elem, const LANES: usize>(start: T, x: &[T]) -> T {
     let (blocks, rest) = x.as_chunks::<LANES>();
     let mut sum = start;
     if let Some((first, blocks)) = blocks.split_first() {
@@ -105,9 +105,9 @@ fn row<O: Lane<(T, T), Out = T>, T: Elem, const LANES: usize>(start: T, x: &[T])
     rest.iter().fold(sum, |sum, &x| O::fast((sum, x)))
 }
 
-/// Folds each of `rows` rows of `n` adjacent elements to one element; see `Fold::rows`.
+/// Folds each of `rows` rows of `n` adjacent elements to one element; see `FoldFunctions::fold_rows`.
 #[inline(always)]
-unsafe fn rows<O: Lane<(T, T), Out = T>, T: Elem>(
+unsafe fn fold_rows<O: Lane<(T, T), Out = T>, T: Elem>(
     x: *const u8,
     row_bytes: isize,
     rows: usize,
@@ -121,14 +121,15 @@ unsafe fn rows<O: Lane<(T, T), Out = T>, T: Elem>(
         // SAFETY: the caller's: row r is readable, out has room.
         unsafe {
             let x = raw::slice(x.offset(r as isize * row_bytes).cast::<T>(), n);
-            *out.cast::<T>().add(r) = if n >= 128 { row::<O, T, 64>(start, x) } else { row::<O, T, 16>(start, x) };
+            *out.cast::<T>().add(r) =
+                if n >= 128 { fold_row::<O, T, 64>(start, x) } else { fold_row::<O, T, 16>(start, x) };
         }
     }
 }
 
-/// Folds each of `n` adjacent elements into another; see `Fold::into`.
+/// Folds each of `n` adjacent elements into another; see `FoldFunctions::fold_elements`.
 #[inline(always)]
-unsafe fn into<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, n: usize, out: *mut u8) {
+unsafe fn fold_elements<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, n: usize, out: *mut u8) {
     // SAFETY: the caller's.
     let (x, out) = unsafe { (raw::slice(x.cast::<T>(), n), raw::slice_mut(out.cast::<T>(), n)) };
     for (y, &x) in out.iter_mut().zip(x) {
@@ -140,7 +141,7 @@ unsafe fn into<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, n: usize, out: *
 macro_rules! short_rows {
     ($inner:ident, $x:ident, $out:ident, $O:ident, $T:ident, [$($n:literal)*], $long:expr) => {
         match $inner[2].n {
-            $($n if $inner[2].by == [1; 2] => each_row($inner, |[at, to]| {
+            $($n if $inner[2].by == [1; 2] => for_each_row($inner, |[at, to]| {
                 // SAFETY: the caller's.
                 let (x, out) = unsafe { (&*$x.offset(at).cast::<[$T; $n]>(), &mut *$out.offset(to).cast::<[$T; $n]>()) };
                 for (y, &x) in out.iter_mut().zip(x) {
@@ -152,11 +153,11 @@ macro_rules! short_rows {
     };
 }
 
-/// Folds elements into others in three nested loops; see `Fold::loops`.
+/// Folds elements into others in three nested loops; see `FoldFunctions::loops_over_box`.
 #[inline(always)]
-unsafe fn in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *mut u8, inner: &Inner<2>) {
+unsafe fn fold_in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *mut u8, inner: &InnerLoops<2>) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
-    let Along { n, by } = inner[2];
+    let StridedLoop { n, by } = inner[2];
     let along = |[at, to]: [isize; 2]| {
         // SAFETY: the caller's.
         unsafe {
@@ -177,49 +178,60 @@ unsafe fn in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *mut u8
             }
         }
     };
-    short_rows!(inner, x, out, O, T, [4 8], each_row(inner, along));
+    short_rows!(inner, x, out, O, T, [4 8], for_each_row(inner, along));
 }
 
-/// Folds the elements of a line into those at its positions; see `Fold::at`.
+/// Folds the elements of a line into those at its positions; see `FoldFunctions::fold_at_positions`.
 #[inline(always)]
-unsafe fn at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, x: *const u8, out: *mut u8) {
+unsafe fn fold_at_positions<O: Lane<(T, T), Out = T>, T: Elem>(line: IndexedLine, x: *const u8, out: *mut u8) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
     // SAFETY: the caller's; positions outside of `out` are skipped.
     unsafe {
-        line.each(|i, place| {
+        line.for_each_valid_element(|i, place| {
             let y = out.offset(place);
             *y = O::fast((*y, *x.offset(i * line.moved)));
         });
     }
 }
 
-/// Folds rows of adjacent elements into those at a line's positions; see `Fold::rows_at`.
+/// Folds rows of adjacent elements into those at a line's positions; see `FoldFunctions::fold_rows_at_positions`.
 #[inline(always)]
-unsafe fn rows_at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, row: usize, x: *const u8, out: *mut u8) {
+unsafe fn fold_rows_at_positions<O: Lane<(T, T), Out = T>, T: Elem>(
+    line: IndexedLine,
+    row: usize,
+    x: *const u8,
+    out: *mut u8,
+) {
     let (x, out, n) = (x.cast::<T>(), out.cast::<T>(), line.n as isize);
-    let is_far = line.is_far(size_of::<T>());
+    let is_far = line.exceeds_cache(size_of::<T>());
     for i in 0..n {
         // SAFETY: the caller's; positions outside of `out` are skipped.
         unsafe {
-            if is_far && i + AHEAD < n {
-                let near = out.wrapping_offset(line.place(i + AHEAD, line.position(i + AHEAD)));
-                fetch(near.cast(), (row * size_of::<T>()).min(FETCHED));
+            if is_far && i + PREFETCH_DISTANCE_ROWS < n {
+                let near = out.wrapping_offset(
+                    line.operand_offset(i + PREFETCH_DISTANCE_ROWS, line.position(i + PREFETCH_DISTANCE_ROWS)),
+                );
+                prefetch_cache_lines(near.cast(), (row * size_of::<T>()).min(MAX_PREFETCHED_ROW_BYTES));
             }
             let position = line.position(i);
-            if line.has(position) {
-                into::<O, T>(x.offset(i * line.moved).cast(), row, out.offset(line.place(i, position)).cast());
+            if line.is_valid_position(position) {
+                fold_elements::<O, T>(
+                    x.offset(i * line.moved).cast(),
+                    row,
+                    out.offset(line.operand_offset(i, position)).cast(),
+                );
             }
         }
     }
 }
 
 /// Number of elements of a running product after which a subnormal result is replaced by 0.
-pub(super) const UNFLUSHED: usize = 16;
+pub(super) const ELEMENTS_PER_FLUSH: usize = 16;
 
 /// Returns a float, or 0 if it is subnormal. A product that shrinks would stay at the smallest subnormal number, since
 /// nine tenths of it are rounded to it again, and arithmetic with subnormal numbers takes a hundred times as long.
 #[inline(always)]
-fn flushed<T: Elem>(mut x: T) -> T {
+fn flush_subnormal<T: Elem>(mut x: T) -> T {
     let any: &mut dyn Any = &mut x;
     if let Some(x) = any.downcast_mut::<f32>() {
         *x = if x.is_subnormal() { 0.0f32.copysign(*x) } else { *x };
@@ -229,13 +241,13 @@ fn flushed<T: Elem>(mut x: T) -> T {
     x
 }
 
-/// Replaces subnormal numbers by 0; see `Fold::flush`.
-unsafe fn flush<T: Elem>(x: *mut u8, n: usize) {
+/// Replaces subnormal numbers by 0; see `FoldFunctions::flush_subnormals`.
+unsafe fn flush_subnormals<T: Elem>(x: *mut u8, n: usize) {
     // SAFETY: the caller's.
-    unsafe { raw::slice_mut(x.cast::<T>(), n) }.iter_mut().for_each(|x| *x = flushed(*x));
+    unsafe { raw::slice_mut(x.cast::<T>(), n) }.iter_mut().for_each(|x| *x = flush_subnormal(*x));
 }
 
-/// Writes a running fold; see `Fold::scan`. `FLUSHES` if subnormal results are replaced by 0 from time to time.
+/// Writes a running fold; see `FoldFunctions::scan`. `FLUSHES` if subnormal results are replaced by 0 from time to time.
 unsafe fn scan<O: Lane<(T, T), Out = T>, T: Elem, const FLUSHES: bool>(
     x: *const u8,
     xs: isize,
@@ -249,33 +261,33 @@ unsafe fn scan<O: Lane<(T, T), Out = T>, T: Elem, const FLUSHES: bool>(
         unsafe {
             let here = *x.offset(i * xs);
             let sum = if i == 0 { here } else { O::fast((*out.offset((i - 1) * os), here)) };
-            let flushes = FLUSHES && i as usize % UNFLUSHED == UNFLUSHED - 1;
-            *out.offset(i * os) = if flushes { flushed(sum) } else { sum };
+            let flushes = FLUSHES && i as usize % ELEMENTS_PER_FLUSH == ELEMENTS_PER_FLUSH - 1;
+            *out.offset(i * os) = if flushes { flush_subnormal(sum) } else { sum };
         }
     }
 }
 
 compiled! {
-    fastest_rows<O: Lane<(T, T), Out = T>, T: Elem>()
-        = rows(x: *const u8, row: isize, count: usize, n: usize, start: *const u8, out: *mut u8)
+    fastest_fold_rows<O: Lane<(T, T), Out = T>, T: Elem>()
+        = fold_rows(x: *const u8, row: isize, count: usize, n: usize, start: *const u8, out: *mut u8)
 }
 compiled! {
-    fastest_in_loops<O: Lane<(T, T), Out = T>, T: Elem>() = in_loops(x: *const u8, out: *mut u8, inner: &Inner<2>)
+    fastest_fold_in_loops<O: Lane<(T, T), Out = T>, T: Elem>() = fold_in_loops(x: *const u8, out: *mut u8, inner: &InnerLoops<2>)
 }
-compiled! { fastest_into<O: Lane<(T, T), Out = T>, T: Elem>() = into(x: *const u8, n: usize, out: *mut u8) }
+compiled! { fastest_fold_elements<O: Lane<(T, T), Out = T>, T: Elem>() = fold_elements(x: *const u8, n: usize, out: *mut u8) }
 compiled! {
-    fastest_rows_at<O: Lane<(T, T), Out = T>, T: Elem>() = rows_at(line: Line, row: usize, x: *const u8, out: *mut u8)
+    fastest_fold_rows_at_positions<O: Lane<(T, T), Out = T>, T: Elem>() = fold_rows_at_positions(line: IndexedLine, row: usize, x: *const u8, out: *mut u8)
 }
-compiled! { fastest_at<O: Lane<(T, T), Out = T>, T: Elem>() = at(line: Line, x: *const u8, out: *mut u8) }
+compiled! { fastest_fold_at_positions<O: Lane<(T, T), Out = T>, T: Elem>() = fold_at_positions(line: IndexedLine, x: *const u8, out: *mut u8) }
 
 /// The minimum or maximum of two 16-bit floats, found by comparing their bits as integers: sixteen of them fit a
 /// vector.
-struct Extreme<const MAX: bool>;
+struct HalfMinMax<const MAX: bool>;
 
-/// Implements [`Extreme`] for 16-bit float types, given the bit that makes their NaN quiet.
+/// Implements [`HalfMinMax`] for 16-bit float types, given the bit that makes their NaN quiet.
 macro_rules! extreme {
     ($($T:ident quiet $quiet:literal),*) => {$(
-        impl<const MAX: bool> Lane<($T, $T)> for Extreme<MAX> {
+        impl<const MAX: bool> Lane<($T, $T)> for HalfMinMax<MAX> {
             type Out = $T;
             fn reference(args: ($T, $T)) -> $T {
                 Self::fast(args)
@@ -296,33 +308,33 @@ macro_rules! extreme {
 extreme!(f16 quiet 0x200, bf16 quiet 0x40);
 
 /// Returns the loops of a monoid on an element type.
-pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
-    struct Pick {
+pub(super) fn fold_functions(op: ScalarOp, dtype: DType) -> FoldFunctions {
+    struct FoldSelector {
         flushes: bool,
     }
-    impl VisitMonoid for Pick {
-        type Out = Fold;
-        fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) -> Fold {
-            Fold {
-                rows: fastest_rows::<O, T>(),
-                into: fastest_into::<O, T>(),
-                loops: fastest_in_loops::<O, T>(),
-                at: fastest_at::<O, T>(),
-                rows_at: fastest_rows_at::<O, T>(),
+    impl VisitMonoid for FoldSelector {
+        type Out = FoldFunctions;
+        fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) -> FoldFunctions {
+            FoldFunctions {
+                rows: fastest_fold_rows::<O, T>(),
+                into: fastest_fold_elements::<O, T>(),
+                loops: fastest_fold_in_loops::<O, T>(),
+                at: fastest_fold_at_positions::<O, T>(),
+                rows_at: fastest_fold_rows_at_positions::<O, T>(),
                 scan: if self.flushes { scan::<O, T, true> } else { scan::<O, T, false> },
-                flush: self.flushes.then_some(flush::<T>),
+                flush: self.flushes.then_some(flush_subnormals::<T>),
             }
         }
     }
     let flushes = op == ScalarOp::Mul && matches!(dtype, DType::F32 | DType::F64);
     match (op, dtype) {
-        (ScalarOp::Minimum, DType::F16) => return Pick { flushes }.visit::<Extreme<false>, f16>(),
-        (ScalarOp::Maximum, DType::F16) => return Pick { flushes }.visit::<Extreme<true>, f16>(),
-        (ScalarOp::Minimum, DType::Bf16) => return Pick { flushes }.visit::<Extreme<false>, bf16>(),
-        (ScalarOp::Maximum, DType::Bf16) => return Pick { flushes }.visit::<Extreme<true>, bf16>(),
+        (ScalarOp::Minimum, DType::F16) => return FoldSelector { flushes }.visit::<HalfMinMax<false>, f16>(),
+        (ScalarOp::Maximum, DType::F16) => return FoldSelector { flushes }.visit::<HalfMinMax<true>, f16>(),
+        (ScalarOp::Minimum, DType::Bf16) => return FoldSelector { flushes }.visit::<HalfMinMax<false>, bf16>(),
+        (ScalarOp::Maximum, DType::Bf16) => return FoldSelector { flushes }.visit::<HalfMinMax<true>, bf16>(),
         _ => {}
     }
-    op.visit_monoid(dtype, Pick { flushes }).expect("the shape rule admits monoids only")
+    op.visit_monoid(dtype, FoldSelector { flushes }).expect("the shape rule admits monoids only")
 }
 
 #[cfg(test)]
@@ -349,16 +361,16 @@ mod tests {
             }
         }
         use pallas_ir::scalar::{Maximum, Minimum};
-        check::<f16, Minimum, Extreme<false>>(f16::from_bits, f16::to_bits);
-        check::<f16, Maximum, Extreme<true>>(f16::from_bits, f16::to_bits);
-        check::<bf16, Minimum, Extreme<false>>(bf16::from_bits, bf16::to_bits);
-        check::<bf16, Maximum, Extreme<true>>(bf16::from_bits, bf16::to_bits);
+        check::<f16, Minimum, HalfMinMax<false>>(f16::from_bits, f16::to_bits);
+        check::<f16, Maximum, HalfMinMax<true>>(f16::from_bits, f16::to_bits);
+        check::<bf16, Minimum, HalfMinMax<false>>(bf16::from_bits, bf16::to_bits);
+        check::<bf16, Maximum, HalfMinMax<true>>(bf16::from_bits, bf16::to_bits);
     }
 
     /// A product that shrinks ends at 0, not at the least subnormal number; its zeros keep their signs.
     #[test]
     fn running_products_leave_subnormal_numbers() {
-        let product = fold(ScalarOp::Mul, DType::F32);
+        let product = fold_functions(ScalarOp::Mul, DType::F32);
         let x: Vec<f32> = (0..300).map(|i| if i == 7 { -0.6 } else { 0.7 }).collect();
         let mut found = vec![f32::NAN; x.len()];
         // SAFETY: both have so many adjacent elements.
@@ -374,6 +386,9 @@ mod tests {
         unsafe { flush(row.as_mut_ptr().cast(), 5) };
         assert_eq!(row.map(f32::to_bits)[..3], [0.0, -0.0, f32::MIN_POSITIVE].map(f32::to_bits));
         assert!(row[3].is_nan() && row[4].to_bits() == (-0.0f32).to_bits());
-        assert!(fold(ScalarOp::Add, DType::F32).flush.is_none() && fold(ScalarOp::Mul, DType::I32).flush.is_none());
+        assert!(
+            fold_functions(ScalarOp::Add, DType::F32).flush.is_none()
+                && fold_functions(ScalarOp::Mul, DType::I32).flush.is_none()
+        );
     }
 }

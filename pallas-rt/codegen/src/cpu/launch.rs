@@ -14,46 +14,46 @@ pub struct Launch<'a> {
     /// Number of steps along each sequential axis of the traced grid.
     pub steps: &'a [i64],
     /// Memory of inputs, prefetches and outputs, by `OperandId`.
-    pub memory: &'a [Memory<'a>],
+    pub memory: &'a [LaunchMemory<'a>],
     /// Values of parameters, by `OperandId`.
     pub params: &'a [Option<Literal>],
 }
 
 /// Elementary operations below which a launch runs on the caller's thread.
-pub const INLINE_WORK: usize = 40_000;
+pub const MIN_THREADED_OPERATIONS: usize = 40_000;
 
 /// An operand's memory during a launch.
 #[derive(Clone, Copy, Debug)]
-pub struct Memory<'a> {
+pub struct LaunchMemory<'a> {
     /// Address of the first element; null for operands without memory.
     pub(crate) ptr: *mut u8,
     /// The array's extents.
     pub(crate) shape: &'a [usize],
 }
 
-impl<'a> Memory<'a> {
+impl<'a> LaunchMemory<'a> {
     /// Describes the memory of an array of this shape; `ptr` is null for an operand without memory.
     ///
     /// # Safety
     /// Until the launch ends, the memory fulfils the conditions of [`Executable::run`](super::Executable::run).
-    pub unsafe fn new(ptr: *mut u8, shape: &'a [usize]) -> Memory<'a> {
-        Memory { ptr, shape }
+    pub unsafe fn new(ptr: *mut u8, shape: &'a [usize]) -> LaunchMemory<'a> {
+        LaunchMemory { ptr, shape }
     }
 }
 
 // SAFETY: programs of a launch share the memory of its operands; inputs are only read, and programs that run at the
 // same time touch different elements of memory that is written ([`apart`](super::apart)).
-unsafe impl Send for Memory<'_> {}
+unsafe impl Send for LaunchMemory<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Memory<'_> {}
+unsafe impl Sync for LaunchMemory<'_> {}
 
 /// The reason why a launch ended early.
 #[derive(Debug)]
-pub enum Stop {
+pub enum LaunchError {
     /// The kernel has a mistake, such as a failed assertion or a race.
     Fault(Fault),
     /// The system cannot provide this many bytes of memory for tiles.
-    Memory(usize),
+    OutOfMemory(usize),
 }
 
 /// Lines that the programs of a launch have printed, and the first failure.
@@ -61,7 +61,7 @@ pub enum Stop {
 pub(super) struct Outcome {
     /// Number of the first program that failed so far; later ones need not run.
     failed: AtomicI64,
-    fault: Mutex<Option<Stop>>,
+    fault: Mutex<Option<LaunchError>>,
     /// Lines that programs printed, with the program's number.
     log: Mutex<Vec<(i64, Vec<String>)>>,
 }
@@ -71,22 +71,22 @@ impl Outcome {
         Outcome { failed: AtomicI64::new(i64::MAX), fault: Mutex::default(), log: Mutex::default() }
     }
     /// Returns true if a program with this number still has to run.
-    pub(super) fn wants(&self, program: i64) -> bool {
+    pub(super) fn should_run(&self, program: i64) -> bool {
         program < self.failed.load(Ordering::Relaxed)
     }
     /// Adds lines that a program printed.
-    pub(super) fn printed(&self, program: i64, lines: Vec<String>) {
+    pub(super) fn record_printed_lines(&self, program: i64, lines: Vec<String>) {
         self.log.lock().push((program, lines));
     }
     /// Records the failure of a program, if no earlier program failed.
-    pub(super) fn failed(&self, program: i64, stop: Stop) {
+    pub(super) fn record_failure(&self, program: i64, stop: LaunchError) {
         let mut first = self.fault.lock();
         if self.failed.fetch_min(program, Ordering::Relaxed) > program {
             *first = Some(stop);
         }
     }
     /// Returns all printed lines in the order of programs, or the first failure.
-    pub(super) fn finish(self) -> Result<Vec<String>, Stop> {
+    pub(super) fn finish(self) -> Result<Vec<String>, LaunchError> {
         if let Some(fault) = self.fault.into_inner() {
             return Err(fault);
         }

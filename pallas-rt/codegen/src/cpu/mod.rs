@@ -18,19 +18,19 @@
 //!   may have stopped the loop that writes them.
 //! - A position that follows from program ids, sizes and constants fits an i32: the interpreter faults (`position`)
 //!   where its arithmetic wraps around.
-//! - Sums of products in scratch are neither set to zeros nor copied to the output (`cpu/plan/sums`). The first
+//! - Sums of products in scratch are neither set to zeros nor copied to the output (`cpu/plan/accumulated_products`). The first
 //!   product of a loop sets them, and the scratch is in the output's block if nothing else accesses either, the block
 //!   is the same in every iteration, and it is inside of the array, which is known when the program runs
-//!   (`run/memory`).
+//!   (`run/clamped_access`).
 //! - Rows that a kernel looks up in an array which it does not write, and that only products of a few rows read, such
-//!   as the pages of a key-value cache, are not copied (`cpu/plan/pages`, `cpu/run/pages`). The product reads several
+//!   as the pages of a key-value cache, are not copied (`cpu/plan/in_place_gathers`, `cpu/run/in_place_windows`). The product reads several
 //!   at a time in place, with sums in registers, and prefetches those that follow (`gemm::narrow::paged`). Other steps
 //!   and products with more rows read a copy, which is made then.
 //! - Long looked-up rows that only elementwise operations read, such as those of an embedding, are not copied either:
 //!   machine code runs row by row, each from its own address; rows outside of the array are one row of the fill value.
 //!   Strips read a copy.
 //! - A block that extends past its array's end is copied and filled, and its result is stored from a copy. Two kinds
-//!   of steps read it in the array's memory instead, and nothing past the end (`cpu/plan/open`, `cpu/run/ends`).
+//!   of steps read it in the array's memory instead, and nothing past the end (`cpu/plan/past_end_tiles`, `cpu/run/past_end_products`).
 //!   Gathers cut their windows to what the arrays have, since the block of a table is all of its rows. Products with
 //!   zeros past the end multiply what exists, so that a matrix whose extents no block divides is not copied to be read
 //!   once. A zero times an infinity is NaN: if the other operand has one, the product's rows or columns past the end
@@ -38,80 +38,80 @@
 //! - A concatenation that is only stored is stored part by part, so that each part is computed in the array
 //!   (`cpu/plan/concats`).
 //! - Tiles with elements in another order and very short rows, such as a reversed axis of three pairs, are copied
-//!   before a chain reads them (`cpu/plan/build/moved`).
+//!   before a chain reads them (`cpu/plan/build/row_major_copies`).
 #[allow(unsafe_code, reason = "reads tables of the launch")]
-mod apart;
-#[allow(unsafe_code, reason = "loops over raw memory")]
-mod boxes;
+mod concurrent_programs;
 #[allow(unsafe_code, reason = "loops compiled for the machine's vectors; bits copied between types")]
 mod convert;
 #[allow(unsafe_code, reason = "loops over raw lines")]
-mod extremes;
-#[allow(unsafe_code, reason = "loops over raw rows")]
-mod finite;
+mod extreme_positions;
 #[allow(unsafe_code, reason = "loops over raw rows")]
 mod fold;
 #[allow(unsafe_code, reason = "micro-kernels over raw matrices")]
 mod gemm;
+#[allow(unsafe_code, reason = "strided memory")]
+mod indexed_lines;
+#[allow(unsafe_code, reason = "loops over raw memory")]
+mod interior_boxes;
 mod jit;
 #[allow(unsafe_code, reason = "addresses of the caller's; programs share the memory of a launch")]
 mod launch;
-#[allow(unsafe_code, reason = "strided memory")]
-mod line;
+#[allow(unsafe_code, reason = "loops over raw rows")]
+mod nonfinite_search;
 mod plan;
-#[allow(unsafe_code, reason = "loops over raw positions")]
-mod positions;
 #[allow(unsafe_code, reason = "copies between raw rows")]
-mod rows;
+mod row_copies;
 #[allow(unsafe_code, reason = "tiles are raw memory")]
 mod run;
-mod shares;
-mod sizes;
 mod sort;
 #[allow(unsafe_code, reason = "loops compiled for the machine's vectors; raw memory as slices")]
 mod strips;
 #[allow(unsafe_code, reason = "threads borrow what their caller holds")]
-pub mod team;
+pub mod thread_team;
+mod thresholds;
 #[allow(unsafe_code, reason = "copies between raw tiles")]
 mod tile;
+#[allow(unsafe_code, reason = "loops over raw positions")]
+mod window_starts;
+mod work_stealing;
 
-pub use launch::{INLINE_WORK, Launch, Memory, Stop};
-pub use sizes::Sizes;
+pub use launch::{Launch, LaunchError, LaunchMemory, MIN_THREADED_OPERATIONS};
+pub use thresholds::Thresholds;
 
 use launch::Outcome;
 use pallas_ir::Kernel;
 use parking_lot::Mutex;
-use shares::Shares;
 use std::sync::Arc;
-use team::Threads;
+use thread_team::LaunchThreads;
+use work_stealing::WorkShares;
 
 /// A kernel compiled for this machine's processor.
 pub struct Executable {
     plan: plan::Plan,
-    apart: apart::Apart,
+    apart: concurrent_programs::RaceAnalysis,
     /// State for launches with the sizes and the grid of the last launch.
-    last: Mutex<Option<Arc<Prepared>>>,
+    last: Mutex<Option<Arc<PreparedLaunch>>>,
 }
 
 /// State shared by launches with equal sizes and grid, in which the memory of tiles and scalars is already resolved. A
 /// launch that runs on the caller's thread alone allocates nothing.
-struct Prepared {
+struct PreparedLaunch {
     sizes: Box<[i64]>,
     grid: Box<[i64]>,
-    states: run::States,
+    states: run::IdleThreadStates,
 }
 
 /// An order of the programs of a grid in which only those that differ in some axes may run at the same time. `outer`
 /// has those axes, `inner` the others: for each its extent, and the distance of neighbours in the row-major order of
 /// programs.
-struct Order {
+struct ProgramOrder {
     outer: Vec<[i64; 2]>,
     inner: Vec<[i64; 2]>,
 }
 
-impl Order {
-    fn new(grid: &[i64], at_once: &[bool]) -> Order {
-        let (mut order, mut stride) = (Order { outer: vec![], inner: vec![] }, 1);
+impl ProgramOrder {
+    fn new(grid: &[i64], at_once: &[bool]) -> ProgramOrder {
+        let (mut order, mut stride) = (ProgramOrder { outer: vec![], inner: vec![] }, 1);
         for (&extent, &outer) in grid.iter().zip(at_once).rev() {
             if outer { &mut order.outer } else { &mut order.inner }.push([extent, stride]);
             stride *= extent;
@@ -119,7 +119,7 @@ impl Order {
         order
     }
     /// Returns the programs that one thread runs in order: those with position `part` along the outer axes.
-    fn programs(&self, part: i64) -> impl Iterator<Item = i64> + '_ {
+    fn sequential_programs(&self, part: i64) -> impl Iterator<Item = i64> + '_ {
         let place = |axes: &[[i64; 2]], mut rest: i64| {
             let step = |&[extent, stride]: &[i64; 2]| {
                 let at = rest % extent * stride;
@@ -136,11 +136,15 @@ impl Order {
 
 impl Executable {
     /// Compiles a lowered kernel. Verifies it in every build, since programs access raw memory by its types.
-    pub fn compile(traced: Arc<Kernel>, lowered: Arc<Kernel>, sizes: &'static Sizes) -> Executable {
+    pub fn compile(traced: Arc<Kernel>, lowered: Arc<Kernel>, sizes: &'static Thresholds) -> Executable {
         if let Err(violation) = pallas_ir::verify(&traced).and_then(|()| pallas_ir::verify_lowered(&lowered)) {
             panic!("the CPU backend was given a kernel that is not well formed: {violation}");
         }
-        Executable { apart: apart::Apart::new(traced), plan: plan::plan(lowered, sizes), last: Mutex::default() }
+        Executable {
+            apart: concurrent_programs::RaceAnalysis::new(traced),
+            plan: plan::plan(lowered, sizes),
+            last: Mutex::default(),
+        }
     }
 
     /// Estimates the bytes of the plan and its machine code, assuming a page for the code of each step.
@@ -160,8 +164,8 @@ impl Executable {
     }
 
     /// Describes each elementwise chain that has no machine code on this machine, and therefore runs strip by strip.
-    pub fn without_code(&self) -> Vec<String> {
-        jit::missing(&self.plan)
+    pub fn describe_uncompiled_chains(&self) -> Vec<String> {
+        jit::report_missing_code(&self.plan)
     }
 
     /// Returns the number of elementary operations of all programs of a grid.
@@ -171,15 +175,19 @@ impl Executable {
     }
 
     /// Returns true if the launch finishes before another thread could take part in it.
-    pub fn is_little(&self, grid: &[i64]) -> bool {
-        self.work(grid) < INLINE_WORK
+    pub fn is_small_launch(&self, grid: &[i64]) -> bool {
+        self.work(grid) < MIN_THREADED_OPERATIONS
     }
 
     /// Returns the number of threads that run the programs of a grid: one if waking others would take longer than the
     /// work; then the thread pool is not started either.
     pub fn threads(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
-        if programs <= 1 || self.is_little(grid) { 1 } else { rayon_core::current_num_threads().min(programs as usize) }
+        if programs <= 1 || self.is_small_launch(grid) {
+            1
+        } else {
+            rayon_core::current_num_threads().min(programs as usize)
+        }
     }
 
     /// Runs every program, on the threads of `on`; returns what the kernel printed.
@@ -193,16 +201,16 @@ impl Executable {
     /// The first failed `debug_assert`, by program; a loop whose step is not positive; programs that write the same elements
     /// ([`apart`]); no memory for tiles.
     #[allow(unsafe_code, reason = "the caller vouches for raw memory")]
-    pub unsafe fn run(&self, launch: &Launch<'_>, on: &dyn Threads) -> Result<Vec<String>, Stop> {
+    pub unsafe fn run(&self, launch: &Launch<'_>, on: &dyn LaunchThreads) -> Result<Vec<String>, LaunchError> {
         #[cfg(guarded)]
-        return run::guard::launch(&self.plan.kernel, launch, |launch| self.programs(launch, on));
+        return run::guard_pages::run_guarded(&self.plan.kernel, launch, |launch| self.run_on_threads(launch, on));
         #[cfg(not(guarded))]
-        self.programs(launch, on)
+        self.run_on_threads(launch, on)
     }
 
     /// Runs every program of a launch, on the threads of `on` if there is enough work.
-    fn programs(&self, launch: &Launch<'_>, on: &dyn Threads) -> Result<Vec<String>, Stop> {
-        let order = self.apart.axes(launch)?.map(|at_once| Order::new(launch.grid, &at_once));
+    fn run_on_threads(&self, launch: &Launch<'_>, on: &dyn LaunchThreads) -> Result<Vec<String>, LaunchError> {
+        let order = self.apart.find_concurrent_axes(launch)?.map(|at_once| ProgramOrder::new(launch.grid, &at_once));
         let units: i64 = match &order {
             None => launch.grid.iter().product(),
             Some(order) => order.outer.iter().map(|[extent, _]| extent).product(),
@@ -213,7 +221,7 @@ impl Executable {
         let run = |units: &mut dyn Iterator<Item = i64>| match &order {
             None => run::programs(&self.plan, &prepared.states, launch, units, &outcome),
             Some(order) => {
-                let programs = units.flat_map(|unit| order.programs(unit));
+                let programs = units.flat_map(|unit| order.sequential_programs(unit));
                 run::programs(&self.plan, &prepared.states, launch, programs, &outcome);
             }
         };
@@ -224,7 +232,7 @@ impl Executable {
         // There are many shares, so that one late thread does not leave the others idle.
         let parts = (threads * 32).min(units as usize);
         let bound = |part: u32| (i128::from(part) * i128::from(units) / parts as i128) as i64;
-        let shares = Shares::new(parts as u32, threads as u32);
+        let shares = WorkShares::new(parts as u32, threads as u32);
         let thread = |t: usize| {
             let parts = std::iter::from_fn(|| shares.take(t));
             run(&mut parts.flat_map(|part| bound(part)..bound(part + 1)));
@@ -234,12 +242,13 @@ impl Executable {
     }
 
     /// Returns the state that launches over these sizes and this grid share: that of the last launch, or a new one.
-    fn prepared(&self, sizes: &[i64], grid: &[i64]) -> Arc<Prepared> {
+    fn prepared(&self, sizes: &[i64], grid: &[i64]) -> Arc<PreparedLaunch> {
         let mut last = self.last.lock();
         match &*last {
             Some(prepared) if *prepared.sizes == *sizes && *prepared.grid == *grid => prepared.clone(),
             _ => {
-                let prepared = Prepared { sizes: sizes.into(), grid: grid.into(), states: run::States::default() };
+                let prepared =
+                    PreparedLaunch { sizes: sizes.into(), grid: grid.into(), states: run::IdleThreadStates::default() };
                 last.insert(Arc::new(prepared)).clone()
             }
         }

@@ -4,43 +4,43 @@
 //! lowest (Knuth, The Art of Computer Programming 3, 5.2.5). If only the first few of many elements are wanted,
 //! candidates before the last one found so far are collected. Very long lines are divided among the threads of the
 //! pool.
-use super::team::both;
+use super::thread_team::run_both;
 use pallas_ir::DType;
-use pallas_ir::structural::Order;
+use pallas_ir::structural::SortOrder;
 use smallvec::SmallVec;
 
 /// An unsigned integer with the bits of an element, or with its key.
-pub(super) trait Bits: Copy + Ord + Send + Sync + 'static {
+pub(super) trait KeyBits: Copy + Ord + Send + Sync + 'static {
     /// Number of bits of the type.
     const BITS: u32;
     /// A key with a position, ordered by key and then by position.
-    type Packed: Packed;
+    type Packed: PackedKey;
     /// Returns the lowest bits of a word.
-    fn of(word: u64) -> Self;
+    fn from_word(word: u64) -> Self;
     /// Returns the value as a 64-bit word.
-    fn word(self) -> u64;
+    fn to_word(self) -> u64;
     /// Returns `a ^ b`.
     fn xor(self, other: Self) -> Self;
     /// Returns the key of a float in the total order of IEEE 754.
-    fn total(self) -> Self;
+    fn total_order_key(self) -> Self;
     /// Returns the key of a float in the order where -0 equals +0, and all NaNs are equal and last; `infinity` has the
     /// bits of infinity.
-    fn weak(self, infinity: Self) -> Self;
+    fn weak_order_key(self, infinity: Self) -> Self;
     /// Returns the key together with a position.
     fn pack(self, position: u32) -> Self::Packed;
 }
-/// Implements [`Bits`] for unsigned integers.
+/// Implements [`KeyBits`] for unsigned integers.
 macro_rules! bits {
     ($($U:ident $I:ident $P:ident;)*) => {$(
-        impl Bits for $U {
+        impl KeyBits for $U {
             const BITS: u32 = $U::BITS;
             type Packed = $P;
             #[inline(always)]
-            fn of(word: u64) -> Self {
+            fn from_word(word: u64) -> Self {
                 word as $U
             }
             #[inline(always)]
-            fn word(self) -> u64 {
+            fn to_word(self) -> u64 {
                 u64::from(self)
             }
             #[inline(always)]
@@ -48,14 +48,14 @@ macro_rules! bits {
                 self ^ other
             }
             #[inline(always)]
-            fn total(self) -> Self {
+            fn total_order_key(self) -> Self {
                 let sign = 1 << ($U::BITS - 1);
                 self ^ ((self as $I >> ($U::BITS - 1)) as $U | sign)
             }
             #[inline(always)]
-            fn weak(self, infinity: Self) -> Self {
+            fn weak_order_key(self, infinity: Self) -> Self {
                 let magnitude = self & ($U::MAX >> 1);
-                let key = if magnitude == 0 { magnitude.total() } else { self.total() };
+                let key = if magnitude == 0 { magnitude.total_order_key() } else { self.total_order_key() };
                 if magnitude > infinity { $U::MAX } else { key }
             }
             #[inline(always)]
@@ -68,7 +68,7 @@ macro_rules! bits {
 bits! { u8 i8 u64; u16 i16 u64; u32 i32 u64; u64 i64 u128; }
 
 /// A key and a position in one integer, the key in the upper bits.
-pub(super) trait Packed: Copy + Ord + Send + Sync + 'static {
+pub(super) trait PackedKey: Copy + Ord + Send + Sync + 'static {
     /// Returns the key.
     fn key(self) -> u64;
     /// Returns the position.
@@ -77,7 +77,7 @@ pub(super) trait Packed: Copy + Ord + Send + Sync + 'static {
 /// Implements [`Packed`] for unsigned integers.
 macro_rules! packed {
     ($($P:ident)*) => {$(
-        impl Packed for $P {
+        impl PackedKey for $P {
             #[inline(always)]
             fn key(self) -> u64 {
                 (self >> 32) as u64
@@ -92,26 +92,26 @@ macro_rules! packed {
 packed! { u64 u128 }
 
 /// Class of keys of integers.
-pub(super) const INTEGER: u8 = 0;
+pub(super) const INTEGER_KEYS: u8 = 0;
 /// Class of keys of floats in their total order.
-pub(super) const TOTAL: u8 = 1;
+pub(super) const TOTAL_ORDER_KEYS: u8 = 1;
 /// Class of keys of floats in the order where both zeros are equal, and all NaNs are equal and last.
-pub(super) const WEAK: u8 = 2;
+pub(super) const WEAK_ORDER_KEYS: u8 = 2;
 
 /// The rule that maps the elements of a type to keys, for one order.
 #[derive(Clone, Copy)]
-pub(super) struct Rule<U, const CLASS: u8> {
+pub(super) struct KeyRule<U, const CLASS: u8> {
     infinity: U,
     /// Bits of the key that are inverted, for signed integers and descending orders.
     inverted: U,
 }
 
-impl<U: Bits, const CLASS: u8> Rule<U, CLASS> {
+impl<U: KeyBits, const CLASS: u8> KeyRule<U, CLASS> {
     #[inline(always)]
     fn key(self, x: U) -> U {
         let key = match CLASS {
-            TOTAL => x.total(),
-            WEAK => x.weak(self.infinity),
+            TOTAL_ORDER_KEYS => x.total_order_key(),
+            WEAK_ORDER_KEYS => x.weak_order_key(self.infinity),
             _ => x,
         };
         key.xor(self.inverted)
@@ -119,23 +119,23 @@ impl<U: Bits, const CLASS: u8> Rule<U, CLASS> {
 }
 
 /// A computation on elements to be sorted, generic over the rule that maps them to unsigned keys.
-pub(super) trait Visit {
+pub(super) trait KeyRuleVisitor {
     /// The result of the computation.
     type Out;
     /// Runs the computation.
-    fn visit<U: Bits, const CLASS: u8>(self, rule: Rule<U, CLASS>) -> Self::Out;
+    fn visit<U: KeyBits, const CLASS: u8>(self, rule: KeyRule<U, CLASS>) -> Self::Out;
 }
 
 /// Calls `v` with the rule of an element type and an order.
-pub(super) fn visit<V: Visit>(dtype: DType, order: Order, v: V) -> V::Out {
-    fn run<V: Visit, U: Bits>(order: Order, infinity: Option<u64>, signed: bool, v: V) -> V::Out {
-        let all = if order == Order::Ascending { 0 } else { u64::MAX };
+pub(super) fn visit_key_rule<V: KeyRuleVisitor>(dtype: DType, order: SortOrder, v: V) -> V::Out {
+    fn run<V: KeyRuleVisitor, U: KeyBits>(order: SortOrder, infinity: Option<u64>, signed: bool, v: V) -> V::Out {
+        let all = if order == SortOrder::Ascending { 0 } else { u64::MAX };
         let sign = if signed { 1 << (U::BITS - 1) } else { 0 };
-        let (inverted, infinity) = (U::of(all ^ sign), infinity.map(U::of));
+        let (inverted, infinity) = (U::from_word(all ^ sign), infinity.map(U::from_word));
         match (infinity, order) {
-            (None, _) => v.visit(Rule::<U, INTEGER> { infinity: inverted, inverted }),
-            (Some(infinity), Order::Largest) => v.visit(Rule::<U, TOTAL> { infinity, inverted }),
-            (Some(infinity), _) => v.visit(Rule::<U, WEAK> { infinity, inverted }),
+            (None, _) => v.visit(KeyRule::<U, INTEGER_KEYS> { infinity: inverted, inverted }),
+            (Some(infinity), SortOrder::Largest) => v.visit(KeyRule::<U, TOTAL_ORDER_KEYS> { infinity, inverted }),
+            (Some(infinity), _) => v.visit(KeyRule::<U, WEAK_ORDER_KEYS> { infinity, inverted }),
         }
     }
     match dtype {
@@ -155,30 +155,34 @@ pub(super) fn visit<V: Visit>(dtype: DType, order: Order, v: V) -> V::Out {
 }
 
 /// Minimum elements of a line that is sorted by radix instead of by comparisons.
-const SHORT: usize = 256;
+const MIN_RADIX_SORT_ELEMENTS: usize = 256;
 /// Minimum elements of a line that is sorted by digits of 11 bits; shorter ones are sorted by digits of 8 bits, whose
 /// counts take less time to clear.
-const LONG: usize = 4096;
+const MIN_WIDE_DIGIT_ELEMENTS: usize = 4096;
 /// Minimum elements that a thread sorts.
-const SHARE: usize = 1 << 15;
+const MIN_ELEMENTS_PER_THREAD: usize = 1 << 15;
 /// Maximum digits of a key.
-const DIGITS: usize = 8;
+const MAX_KEY_DIGITS: usize = 8;
 /// Maximum values of a digit.
-const VALUES: usize = 1 << 11;
+const MAX_DIGIT_VALUES: usize = 1 << 11;
 
 /// Returns how many times a line of `n` elements is halved, so that each thread of the pool gets a part.
-pub(super) fn halvings(n: usize) -> u32 {
-    if n < 2 * SHARE { 0 } else { rayon_core::current_num_threads().min(n / SHARE).ilog2() }
+pub(super) fn halvings_for_threads(n: usize) -> u32 {
+    if n < 2 * MIN_ELEMENTS_PER_THREAD {
+        0
+    } else {
+        rayon_core::current_num_threads().min(n / MIN_ELEMENTS_PER_THREAD).ilog2()
+    }
 }
 
 /// Sorts by the digits of keys, from `source` to `target`, with `other` (of the same length) as a buffer.
 fn radix<T: Copy>(bits: u32, source: impl Fn(usize) -> T, key: impl Fn(T) -> u64, target: &mut [T], other: &mut [T]) {
     let n = target.len();
-    let width = if n < LONG { 8 } else { 11 };
+    let width = if n < MIN_WIDE_DIGIT_ELEMENTS { 8 } else { 11 };
     let digits = bits.div_ceil(width) as usize;
     let mask = (1u64 << width) - 1;
-    let digit = |key: u64, i: usize| (key >> (i as u32 * width) & mask) as usize % VALUES;
-    let mut counts = [[0u32; VALUES]; DIGITS];
+    let digit = |key: u64, i: usize| (key >> (i as u32 * width) & mask) as usize % MAX_DIGIT_VALUES;
+    let mut counts = [[0u32; MAX_DIGIT_VALUES]; MAX_KEY_DIGITS];
     for i in 0..n {
         let key = key(source(i));
         (0..digits).for_each(|d| counts[d][digit(key, d)] += 1);
@@ -186,7 +190,7 @@ fn radix<T: Copy>(bits: u32, source: impl Fn(usize) -> T, key: impl Fn(T) -> u64
     // Passes over a digit that all keys share are skipped.
     let first = if n > 0 { key(source(0)) } else { 0 };
     let moves = |d: &usize| counts[*d][digit(first, *d)] as usize != n;
-    let moving: SmallVec<[usize; DIGITS]> = (0..digits).filter(moves).collect();
+    let moving: SmallVec<[usize; MAX_KEY_DIGITS]> = (0..digits).filter(moves).collect();
     if moving.is_empty() {
         return target.iter_mut().enumerate().for_each(|(i, to)| *to = source(i));
     }
@@ -241,74 +245,76 @@ fn merge<T: Copy + Send + Sync, O: Send>(
             j -= usize::from(!is_first);
         }
     };
-    both(&mut from_front, &mut from_back);
+    run_both(&mut from_front, &mut from_back);
 }
 
 /// Sorts elements; `buffer` has as many. The line is halved `halvings` times, and the parts are sorted by different
 /// threads.
-pub(super) fn values<U: Bits, const CLASS: u8>(
-    rule: Rule<U, CLASS>,
+pub(super) fn sort_values<U: KeyBits, const CLASS: u8>(
+    rule: KeyRule<U, CLASS>,
     x: &[U],
     out: &mut [U],
     buffer: &mut [U],
     halvings: u32,
 ) {
-    if x.len() <= FEW {
-        return ranked(rule, x, |place, i| out[place] = x[i]);
+    if x.len() <= MAX_RANKED_ELEMENTS {
+        return sort_by_rank(rule, x, |place, i| out[place] = x[i]);
     }
-    if x.len() < SHORT {
+    if x.len() < MIN_RADIX_SORT_ELEMENTS {
         out.copy_from_slice(x);
         return out.sort_by_key(|&x| rule.key(x));
     }
     if halvings == 0 {
-        return radix(U::BITS, |i| x[i], |x| rule.key(x).word(), out, buffer);
+        return radix(U::BITS, |i| x[i], |x| rule.key(x).to_word(), out, buffer);
     }
     let half = x.len().div_ceil(2);
     let ((x0, x1), (a, b)) = (x.split_at(half), buffer.split_at_mut(half));
     let (other_a, other_b) = out.split_at_mut(half);
-    both(&mut || values(rule, x0, a, other_a, halvings - 1), &mut || values(rule, x1, b, other_b, halvings - 1));
+    run_both(&mut || sort_values(rule, x0, a, other_a, halvings - 1), &mut || {
+        sort_values(rule, x1, b, other_b, halvings - 1)
+    });
     merge(a, b, out, |x, y| rule.key(x) < rule.key(y), |x| x);
 }
 
 /// Sorts keys together with their positions, which count from `from`; `buffer` has as many elements.
-fn packed<U: Bits, const CLASS: u8>(
-    rule: Rule<U, CLASS>,
+fn sort_packed_keys<U: KeyBits, const CLASS: u8>(
+    rule: KeyRule<U, CLASS>,
     (x, from): (&[U], u32),
     out: &mut [U::Packed],
     buffer: &mut [U::Packed],
     halvings: u32,
 ) {
     let pack = |i: usize| rule.key(x[i]).pack(from + i as u32);
-    if x.len() < SHORT {
+    if x.len() < MIN_RADIX_SORT_ELEMENTS {
         out.iter_mut().enumerate().for_each(|(i, to)| *to = pack(i));
         return out.sort_unstable();
     }
     if halvings == 0 {
-        return radix(U::BITS, pack, Packed::key, out, buffer);
+        return radix(U::BITS, pack, PackedKey::key, out, buffer);
     }
     let half = x.len().div_ceil(2);
     let ((x0, x1), (a, b)) = (x.split_at(half), buffer.split_at_mut(half));
     let (other_a, other_b) = out.split_at_mut(half);
-    both(&mut || packed(rule, (x0, from), a, other_a, halvings - 1), &mut || {
-        packed(rule, (x1, from + half as u32), b, other_b, halvings - 1)
+    run_both(&mut || sort_packed_keys(rule, (x0, from), a, other_a, halvings - 1), &mut || {
+        sort_packed_keys(rule, (x1, from + half as u32), b, other_b, halvings - 1)
     });
     merge(a, b, out, |x, y| x < y, |x| x);
 }
 
 /// Maximum elements of a line that is sorted by counting, for each element, those before it, which has no
 /// unpredictable branches.
-const FEW: usize = 8;
+const MAX_RANKED_ELEMENTS: usize = 8;
 
-/// Sorts a line of at most [`FEW`] elements: calls `put` with the place in the sorted line and the position of each
+/// Sorts a line of at most [`MAX_RANKED_ELEMENTS`] elements: calls `put` with the place in the sorted line and the position of each
 /// element.
 #[inline(always)]
-fn ranked<U: Bits, const CLASS: u8>(rule: Rule<U, CLASS>, x: &[U], mut put: impl FnMut(usize, usize)) {
+fn sort_by_rank<U: KeyBits, const CLASS: u8>(rule: KeyRule<U, CLASS>, x: &[U], mut put: impl FnMut(usize, usize)) {
     if let &[a, b] = x {
         let is_turned = usize::from(rule.key(b) < rule.key(a));
         put(is_turned, 0);
         return put(1 - is_turned, 1);
     }
-    let mut keys = [U::of(0); FEW];
+    let mut keys = [U::from_word(0); MAX_RANKED_ELEMENTS];
     keys.iter_mut().zip(x).for_each(|(key, &x)| *key = rule.key(x));
     let keys = &keys[..x.len()];
     for (i, key) in keys.iter().enumerate() {
@@ -317,59 +323,59 @@ fn ranked<U: Bits, const CLASS: u8>(rule: Rule<U, CLASS>, x: &[U], mut put: impl
     }
 }
 
-/// Writes the positions of the first elements in order, as many as `out` has; the two buffers have [`needed`]
+/// Writes the positions of the first elements in order, as many as `out` has; the two buffers have [`buffer_lengths`]
 /// elements.
-pub(super) fn positions<U: Bits, const CLASS: u8>(
-    rule: Rule<U, CLASS>,
+pub(super) fn sort_positions<U: KeyBits, const CLASS: u8>(
+    rule: KeyRule<U, CLASS>,
     x: &[U],
     out: &mut [u32],
     [a, b]: [&mut [U::Packed]; 2],
     halvings: u32,
 ) {
     let (n, k) = (x.len(), out.len());
-    if n <= FEW {
-        return ranked(rule, x, |place, i| out.get_mut(place).into_iter().for_each(|to| *to = i as u32));
+    if n <= MAX_RANKED_ELEMENTS {
+        return sort_by_rank(rule, x, |place, i| out.get_mut(place).into_iter().for_each(|to| *to = i as u32));
     }
     let write = |out: &mut [u32], from: &[U::Packed]| {
         out.iter_mut().zip(from).for_each(|(to, x)| *to = x.position());
     };
-    if is_selection(n, k) {
+    if is_selection_faster(n, k) {
         let found = select(rule, (x, 0), k, a, halvings);
         return write(out, &a[..found]);
     }
     if halvings == 0 || k < n {
-        packed(rule, (x, 0), a, b, halvings);
+        sort_packed_keys(rule, (x, 0), a, b, halvings);
         return write(out, a);
     }
     let half = n.div_ceil(2);
     let ((x0, x1), (a0, a1), (b0, b1)) = (x.split_at(half), a.split_at_mut(half), b.split_at_mut(half));
-    both(&mut || packed(rule, (x0, 0), a0, b0, halvings - 1), &mut || {
-        packed(rule, (x1, half as u32), a1, b1, halvings - 1)
+    run_both(&mut || sort_packed_keys(rule, (x0, 0), a0, b0, halvings - 1), &mut || {
+        sort_packed_keys(rule, (x1, half as u32), a1, b1, halvings - 1)
     });
-    merge(a0, a1, out, |x, y| x < y, Packed::position);
+    merge(a0, a1, out, |x, y| x < y, PackedKey::position);
 }
 
 /// Returns true if collecting the first `k` of `n` elements takes less time than sorting all.
-fn is_selection(n: usize, k: usize) -> bool {
-    n >= SHORT && k <= n / 16
+fn is_selection_faster(n: usize, k: usize) -> bool {
+    n >= MIN_RADIX_SORT_ELEMENTS && k <= n / 16
 }
 
 /// Returns the number of candidates that are collected before all but the first `k` are dropped.
-fn collected(k: usize) -> usize {
+fn candidate_limit(k: usize) -> usize {
     4 * k + 64
 }
 
-/// Returns the number of elements that each buffer of [`positions`] needs.
-pub(super) fn needed(n: usize, k: usize, halvings: u32) -> [usize; 2] {
-    if is_selection(n, k) { [collected(k) << halvings, 0] } else { [n, n] }
+/// Returns the number of elements that each buffer of [`sort_positions`] needs.
+pub(super) fn buffer_lengths(n: usize, k: usize, halvings: u32) -> [usize; 2] {
+    if is_selection_faster(n, k) { [candidate_limit(k) << halvings, 0] } else { [n, n] }
 }
 
 /// Number of elements that are compared at once with the last candidate.
-const BLOCK: usize = 32;
+const COMPARED_BLOCK_ELEMENTS: usize = 32;
 
 /// Writes the first `k` elements in order, with their positions, to the start of `found`; returns `k`.
-fn select<U: Bits, const CLASS: u8>(
-    rule: Rule<U, CLASS>,
+fn select<U: KeyBits, const CLASS: u8>(
+    rule: KeyRule<U, CLASS>,
     (x, from): (&[U], u32),
     k: usize,
     found: &mut [U::Packed],
@@ -380,7 +386,7 @@ fn select<U: Bits, const CLASS: u8>(
     }
     if halvings > 0 && x.len() / 2 >= k {
         let ((x0, x1), (a, b)) = (x.split_at(x.len() / 2), found.split_at_mut(found.len() / 2));
-        both(&mut || _ = select(rule, (x0, from), k, a, halvings - 1), &mut || {
+        run_both(&mut || _ = select(rule, (x0, from), k, a, halvings - 1), &mut || {
             _ = select(rule, (x1, from + x0.len() as u32), k, b, halvings - 1)
         });
         // Both halves of the buffer are longer than 2k.
@@ -388,11 +394,11 @@ fn select<U: Bits, const CLASS: u8>(
         a[..2 * k].sort_unstable();
         return k;
     }
-    let found = &mut found[..collected(k)];
+    let found = &mut found[..candidate_limit(k)];
     let mut count = 0;
     // A key that is not below this one cannot be among the first any more.
     let mut bound = None;
-    let (blocks, rest) = x.as_chunks::<BLOCK>();
+    let (blocks, rest) = x.as_chunks::<COMPARED_BLOCK_ELEMENTS>();
     let mut take = |at: usize, block: &[U], bound: &mut Option<U>| {
         for (i, &x) in block.iter().enumerate() {
             let key = rule.key(x);
@@ -401,7 +407,7 @@ fn select<U: Bits, const CLASS: u8>(
                 count += 1;
                 if count == found.len() {
                     let (_, last, _) = found.select_nth_unstable(k - 1);
-                    *bound = Some(U::of(last.key()));
+                    *bound = Some(U::from_word(last.key()));
                     count = k;
                 }
             }
@@ -409,17 +415,21 @@ fn select<U: Bits, const CLASS: u8>(
     };
     for (i, block) in blocks.iter().enumerate() {
         if bound.is_none_or(|bound| is_any_below(rule, block, bound)) {
-            take(i * BLOCK, block, &mut bound);
+            take(i * COMPARED_BLOCK_ELEMENTS, block, &mut bound);
         }
     }
-    take(blocks.len() * BLOCK, rest, &mut bound);
+    take(blocks.len() * COMPARED_BLOCK_ELEMENTS, rest, &mut bound);
     found[..count].sort_unstable();
     k
 }
 
 /// Returns true if an element of the block comes before the key `bound`.
 #[inline(always)]
-fn is_any_below<U: Bits, const CLASS: u8>(rule: Rule<U, CLASS>, block: &[U; BLOCK], bound: U) -> bool {
+fn is_any_below<U: KeyBits, const CLASS: u8>(
+    rule: KeyRule<U, CLASS>,
+    block: &[U; COMPARED_BLOCK_ELEMENTS],
+    bound: U,
+) -> bool {
     block.iter().fold(false, |any, &x| any | (rule.key(x) < bound))
 }
 
@@ -444,40 +454,40 @@ mod tests {
     }
 
     struct Check<'a>(&'a [u32], usize, u32);
-    impl Visit for Check<'_> {
+    impl KeyRuleVisitor for Check<'_> {
         type Out = [Vec<u32>; 2];
-        fn visit<U: Bits, const CLASS: u8>(self, rule: Rule<U, CLASS>) -> [Vec<u32>; 2] {
+        fn visit<U: KeyBits, const CLASS: u8>(self, rule: KeyRule<U, CLASS>) -> [Vec<u32>; 2] {
             let Check(x, k, halvings) = self;
-            let x: Vec<U> = x.iter().map(|&x| U::of(x.into())).collect();
-            let (mut all, mut buffer) = (vec![U::of(0); x.len()], vec![U::of(0); x.len()]);
-            values(rule, &x, &mut all, &mut buffer, halvings);
-            let [mut a, mut b] = needed(x.len(), k, halvings).map(|n| vec![U::of(0).pack(0); n]);
+            let x: Vec<U> = x.iter().map(|&x| U::from_word(x.into())).collect();
+            let (mut all, mut buffer) = (vec![U::from_word(0); x.len()], vec![U::from_word(0); x.len()]);
+            sort_values(rule, &x, &mut all, &mut buffer, halvings);
+            let [mut a, mut b] = buffer_lengths(x.len(), k, halvings).map(|n| vec![U::from_word(0).pack(0); n]);
             let mut found = vec![0; k];
-            positions(rule, &x, &mut found, [&mut a, &mut b], halvings);
-            [all.into_iter().map(|x| x.word() as u32).collect(), found]
+            sort_positions(rule, &x, &mut found, [&mut a, &mut b], halvings);
+            [all.into_iter().map(|x| x.to_word() as u32).collect(), found]
         }
     }
 
     #[test]
     fn all_ways_give_the_stable_order() {
-        for order in [Order::Ascending, Order::Descending, Order::Largest] {
+        for order in [SortOrder::Ascending, SortOrder::Descending, SortOrder::Largest] {
             for n in [0, 1, 2, 3, 7, 8, 9, 31, 255, 256, 257, 1000, 4096, 5001, 70_001] {
                 for (distinct, halvings) in [(3, 0), (1 << 30, 0), (1000, 1), (5, 2), (1 << 30, 3)] {
                     let x = floats(n, distinct);
-                    let halvings = if n < SHORT << halvings { 0 } else { halvings };
+                    let halvings = if n < MIN_RADIX_SORT_ELEMENTS << halvings { 0 } else { halvings };
                     let compare = |&a: &u32, &b: &u32| {
                         let [a, b] = [a, b].map(|i| f32::from_bits(x[i as usize]));
                         let weak = |a: f32, b: f32| a.partial_cmp(&b).unwrap_or(a.is_nan().cmp(&b.is_nan()));
                         match order {
-                            Order::Ascending => weak(a, b),
-                            Order::Descending => weak(b, a),
-                            Order::Largest => b.total_cmp(&a),
+                            SortOrder::Ascending => weak(a, b),
+                            SortOrder::Descending => weak(b, a),
+                            SortOrder::Largest => b.total_cmp(&a),
                         }
                     };
                     let mut wanted: Vec<u32> = (0..n as u32).collect();
                     wanted.sort_by(compare);
                     for k in [n, n / 2, n.min(7), n / 20] {
-                        let [all, found] = visit(DType::F32, order, Check(&x, k, halvings));
+                        let [all, found] = visit_key_rule(DType::F32, order, Check(&x, k, halvings));
                         assert_eq!(found, wanted[..k], "{order:?} of {n}, k {k}, halved {halvings} times");
                         let elements: Vec<u32> = wanted.iter().map(|&i| x[i as usize]).collect();
                         assert_eq!(all, elements, "{order:?} of {n}, halved {halvings} times");

@@ -3,13 +3,13 @@ use crate::raw;
 use pallas_ir::{Args, DType, Elem, Lane, ScalarOp, Slice, SliceMut, Visit};
 
 /// Elements of a strip, so few that the operands and results of a chain stay in the first-level cache.
-pub(super) const STRIP: usize = 1024;
+pub(super) const STRIP_ELEMENTS: usize = 1024;
 
 /// A function that computes `n` elements of a result from the operands' strips.
 ///
 /// # Safety
 /// The processor is the one that the function was selected for.
-pub(super) type Strip = unsafe fn(&[Slice<'_>], SliceMut<'_>, usize);
+pub(super) type StripFn = unsafe fn(&[Slice<'_>], SliceMut<'_>, usize);
 
 /// Defines a function `$pick` that returns the loop `$body`, compiled for AVX2 where the processor supports it.
 macro_rules! compiled {
@@ -53,13 +53,13 @@ macro_rules! sized {
 pub(super) use sized;
 
 #[inline(always)]
-unsafe fn body<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
+unsafe fn apply_elementwise<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
     let (args, out) = (A::strips(args, n), &mut <O::Out as Elem>::of_mut(out)[..n]);
     for (i, y) in out.iter_mut().enumerate() {
         *y = O::fast(A::at(args, i));
     }
 }
-compiled! { fastest<O: Lane<A>, A: Args>() = body(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
+compiled! { fastest_elementwise<O: Lane<A>, A: Args>() = apply_elementwise(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
 
 /// Returns true if this machine has AVX2 with fused multiply-add.
 pub(super) fn has_avx2() -> bool {
@@ -70,18 +70,18 @@ pub(super) fn has_avx2() -> bool {
 }
 
 /// The visitor that selects the fastest loop of an operation.
-struct Fastest;
-impl Visit for Fastest {
-    type Out = Strip;
-    fn visit<O: Lane<A>, A: Args>(self) -> Strip {
-        fastest::<O, A>()
+struct StripSelector;
+impl Visit for StripSelector {
+    type Out = StripFn;
+    fn visit<O: Lane<A>, A: Args>(self) -> StripFn {
+        fastest_elementwise::<O, A>()
     }
 }
 
 /// Returns this machine's fastest loop for a scalar operation; `dtype` is the type of the operands whose type the
 /// operation leaves open.
-pub(super) fn strip(op: ScalarOp, dtype: DType) -> Strip {
-    op.visit(dtype, Fastest).expect("types were inferred")
+pub(super) fn scalar_strip_function(op: ScalarOp, dtype: DType) -> StripFn {
+    op.visit(dtype, StripSelector).expect("types were inferred")
 }
 
 /// Expands to a slice of the element type `$dtype`, made by the function `$from`.

@@ -3,23 +3,23 @@
 pub(super) use pallas_ir::MAX_RANK;
 
 use super::gemm;
-use super::rows::{SHORT, copy_rows};
+use super::row_copies::{MAX_SHORT_ROW_BYTES, copy_rows};
 use super::strips::{compiled, sized};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 
 /// The memory of a tile: element `i` (an index for each axis) is `Σ i·stride` elements after the first.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tile {
+pub(super) struct StridedTile {
     /// The first element.
     pub(super) start: *mut u8,
     /// Distance of neighbours along each axis, in elements.
     pub(super) strides: [isize; MAX_RANK],
 }
 
-impl Tile {
+impl StridedTile {
     /// Returns a tile whose elements are row-major, without gaps.
-    pub(super) fn contiguous(start: *mut u8, shape: &[usize]) -> Tile {
+    pub(super) fn contiguous(start: *mut u8, shape: &[usize]) -> StridedTile {
         let mut strides = [0; MAX_RANK];
         let mut step = 1isize;
         for axis in (0..shape.len()).rev() {
@@ -27,7 +27,7 @@ impl Tile {
             // For an empty array the other extents are arbitrary.
             step = step.wrapping_mul(shape[axis] as isize);
         }
-        Tile { start, strides }
+        StridedTile { start, strides }
     }
     /// Returns true if a tile of this shape is row-major, without gaps.
     pub(super) fn is_contiguous(&self, shape: &[usize]) -> bool {
@@ -46,7 +46,7 @@ impl Tile {
     }
     /// Returns the tile broadcast to a larger shape: `shape` is its own, whose axes of extent 1 get stride 0. A tile
     /// of rank 0 is broadcast along all axes.
-    pub(super) fn stretched(mut self, shape: &[usize]) -> Tile {
+    pub(super) fn broadcast(mut self, shape: &[usize]) -> StridedTile {
         if shape.is_empty() {
             self.strides = [0; MAX_RANK];
         }
@@ -57,7 +57,7 @@ impl Tile {
     }
     /// Returns the stride of several axes traversed as one: `None` if it is not uniform, `Some(None)` if no axis is
     /// longer than 1.
-    pub(super) fn distance(
+    pub(super) fn merged_stride(
         &self,
         shape: &[usize],
         axes: impl DoubleEndedIterator<Item = usize>,
@@ -74,16 +74,16 @@ impl Tile {
         Some(found)
     }
     /// Returns the tile with only these axes, in this order.
-    pub(super) fn axes(&self, order: &[usize]) -> Tile {
+    pub(super) fn select_axes(&self, order: &[usize]) -> StridedTile {
         let mut strides = [0; MAX_RANK];
         strides.iter_mut().zip(order).for_each(|(stride, &axis)| *stride = self.strides[axis]);
-        Tile { start: self.start, strides }
+        StridedTile { start: self.start, strides }
     }
-    /// Returns the tile whose axes, taken in this order, are this tile's: the reverse of [`axes`](Tile::axes).
-    pub(super) fn placed(&self, order: &[usize]) -> Tile {
+    /// Returns the tile whose axes, taken in this order, are this tile's: the reverse of [`select_axes`](StridedTile::select_axes).
+    pub(super) fn restore_axes(&self, order: &[usize]) -> StridedTile {
         let mut strides = [0; MAX_RANK];
         order.iter().zip(self.strides).for_each(|(&axis, stride)| strides[axis] = stride);
-        Tile { start: self.start, strides }
+        StridedTile { start: self.start, strides }
     }
     /// Returns the first `rank` axes in the order of their strides, greatest first.
     pub(super) fn memory_order(&self, rank: usize) -> SmallVec<[usize; MAX_RANK]> {
@@ -92,24 +92,24 @@ impl Tile {
         order
     }
     /// Returns the tile with its axes in the order of memory (greatest stride first), and their extents.
-    pub(super) fn in_memory_order(&self, shape: &[usize]) -> (Tile, [usize; MAX_RANK]) {
+    pub(super) fn in_memory_order(&self, shape: &[usize]) -> (StridedTile, [usize; MAX_RANK]) {
         let (order, mut sizes) = (self.memory_order(shape.len()), [1; MAX_RANK]);
         sizes.iter_mut().zip(&order).for_each(|(size, &axis)| *size = shape[axis]);
-        (self.axes(&order), sizes)
+        (self.select_axes(&order), sizes)
     }
     /// Returns the address of the element at this distance, in elements, from the first.
     #[inline]
-    pub(super) fn element(&self, elements: isize, bytes: usize) -> *mut u8 {
+    pub(super) fn element_address(&self, elements: isize, bytes: usize) -> *mut u8 {
         self.start.wrapping_offset(elements.wrapping_mul(bytes as isize))
     }
     /// Returns the tile whose first element is at this distance, in elements, from the old one.
-    pub(super) fn offset(self, elements: isize, bytes: usize) -> Tile {
-        Tile { start: self.element(elements, bytes), ..self }
+    pub(super) fn offset(self, elements: isize, bytes: usize) -> StridedTile {
+        StridedTile { start: self.element_address(elements, bytes), ..self }
     }
 }
 
 /// Loops over the elements of `N` tiles of one shape; axes are merged where every tile allows it.
-pub(super) struct Nest<const N: usize> {
+pub(super) struct TileLoops<const N: usize> {
     /// Extents of the loops, innermost last; there is at least one.
     pub(super) shape: [usize; MAX_RANK],
     /// Strides of each tile along the loops, in elements.
@@ -118,10 +118,10 @@ pub(super) struct Nest<const N: usize> {
     pub(super) rank: usize,
 }
 
-impl<const N: usize> Nest<N> {
+impl<const N: usize> TileLoops<N> {
     /// Creates the loops over a shape: drops axes of extent 1, and merges neighbouring axes.
-    pub(super) fn new(shape: &[usize], tiles: [&Tile; N]) -> Nest<N> {
-        let mut nest = Nest { shape: [1; MAX_RANK], strides: [[0; MAX_RANK]; N], rank: 0 };
+    pub(super) fn new(shape: &[usize], tiles: [&StridedTile; N]) -> TileLoops<N> {
+        let mut nest = TileLoops { shape: [1; MAX_RANK], strides: [[0; MAX_RANK]; N], rank: 0 };
         for (axis, &n) in shape.iter().enumerate().filter(|(_, n)| **n != 1) {
             let last = nest.rank.wrapping_sub(1);
             let merges = nest.rank > 0 && (0..N).all(|t| nest.strides[t][last] == tiles[t].strides[axis] * n as isize);
@@ -137,7 +137,7 @@ impl<const N: usize> Nest<N> {
         nest
     }
     /// Extent of the innermost loop.
-    pub(super) fn inner(&self) -> usize {
+    pub(super) fn inner_extent(&self) -> usize {
         self.shape[self.rank - 1]
     }
     /// Stride of a tile along the innermost loop.
@@ -145,15 +145,15 @@ impl<const N: usize> Nest<N> {
         self.strides[tile][self.rank - 1]
     }
     /// Calls `f` with the tiles' offsets (in elements) of each element.
-    pub(super) fn each(&self, mut f: impl FnMut([isize; N])) {
-        self.rows(|first| {
-            for i in 0..self.inner() as isize {
+    pub(super) fn for_each_element(&self, mut f: impl FnMut([isize; N])) {
+        self.for_each_row(|first| {
+            for i in 0..self.inner_extent() as isize {
                 f(std::array::from_fn(|t| first[t] + i * self.inner_stride(t)));
             }
         });
     }
     /// Calls `f` with the tiles' offsets (in elements) of each innermost row.
-    pub(super) fn rows(&self, mut f: impl FnMut([isize; N])) {
+    pub(super) fn for_each_row(&self, mut f: impl FnMut([isize; N])) {
         if self.shape[..self.rank].contains(&0) {
             return;
         }
@@ -179,12 +179,12 @@ impl<const N: usize> Nest<N> {
     }
 }
 
-/// Copies bytes with non-temporal stores, where the machine supports them. A [`Settled`] must be dropped before
+/// Copies bytes with non-temporal stores, where the machine supports them. A [`NonTemporalFence`] must be dropped before
 /// another thread reads the bytes.
 ///
 /// # Safety
 /// Both hold as many bytes and do not overlap.
-pub(super) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+pub(super) unsafe fn copy_non_temporal(from: *const u8, to: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     unsafe fn avx2(from: *const u8, to: *mut u8, vectors: usize) {
@@ -206,10 +206,10 @@ pub(super) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), bytes - done) };
 }
 
-/// A guard: on drop, it makes the writes of [`stream`] visible to threads that synchronise with this one.
-pub(super) struct Settled;
+/// A guard: on drop, it makes the writes of [`copy_non_temporal`] visible to threads that synchronise with this one.
+pub(super) struct NonTemporalFence;
 
-impl Drop for Settled {
+impl Drop for NonTemporalFence {
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a fence accesses no memory.
@@ -221,7 +221,7 @@ impl Drop for Settled {
 }
 
 /// Rows and columns of the square of a matrix that is transposed at a time.
-const SQUARE: usize = 8;
+const TRANSPOSED_SQUARE_ROWS: usize = 8;
 
 /// Transposes a matrix: `to[i·to_row + j] = from[j·from_row + i]` for `i` below `rows` and `j` below `columns`.
 ///
@@ -229,17 +229,21 @@ const SQUARE: usize = 8;
 /// Both hold these elements and do not overlap.
 #[inline(always)]
 unsafe fn transpose<T: Copy>(from: *const T, from_row: isize, to: *mut T, to_row: isize, rows: usize, columns: usize) {
-    for (i, j) in (0..rows).step_by(SQUARE).flat_map(|i| (0..columns).step_by(SQUARE).map(move |j| (i, j))) {
-        let (high, wide) = (SQUARE.min(rows - i), SQUARE.min(columns - j));
+    for (i, j) in (0..rows)
+        .step_by(TRANSPOSED_SQUARE_ROWS)
+        .flat_map(|i| (0..columns).step_by(TRANSPOSED_SQUARE_ROWS).map(move |j| (i, j)))
+    {
+        let (high, wide) = (TRANSPOSED_SQUARE_ROWS.min(rows - i), TRANSPOSED_SQUARE_ROWS.min(columns - j));
         // SAFETY: the caller's; a square lies inside of the matrix.
         unsafe {
             let (from, to) = (from.offset(j as isize * from_row).add(i), to.offset(i as isize * to_row).add(j));
-            if (high, wide) == (SQUARE, SQUARE) {
-                let lines: [[T; SQUARE]; SQUARE] =
-                    std::array::from_fn(|j| from.offset(j as isize * from_row).cast::<[T; SQUARE]>().read_unaligned());
-                (0..SQUARE).for_each(|i| {
-                    let line: [T; SQUARE] = std::array::from_fn(|j| lines[j][i]);
-                    to.offset(i as isize * to_row).cast::<[T; SQUARE]>().write_unaligned(line);
+            if (high, wide) == (TRANSPOSED_SQUARE_ROWS, TRANSPOSED_SQUARE_ROWS) {
+                let lines: [[T; TRANSPOSED_SQUARE_ROWS]; TRANSPOSED_SQUARE_ROWS] = std::array::from_fn(|j| {
+                    from.offset(j as isize * from_row).cast::<[T; TRANSPOSED_SQUARE_ROWS]>().read_unaligned()
+                });
+                (0..TRANSPOSED_SQUARE_ROWS).for_each(|i| {
+                    let line: [T; TRANSPOSED_SQUARE_ROWS] = std::array::from_fn(|j| lines[j][i]);
+                    to.offset(i as isize * to_row).cast::<[T; TRANSPOSED_SQUARE_ROWS]>().write_unaligned(line);
                 });
                 continue;
             }
@@ -259,19 +263,19 @@ compiled! {
 ///
 /// # Safety
 /// As [`copy`]; the tiles do not overlap.
-unsafe fn copy_transposed(from: &Tile, to: &Tile, nest: &Nest<2>, bytes: usize) -> bool {
+unsafe fn copy_transposed(from: &StridedTile, to: &StridedTile, nest: &TileLoops<2>, bytes: usize) -> bool {
     let adjacent = |tile: usize| (0..nest.rank).find(|&axis| nest.strides[tile][axis] == 1);
     let (Some(i), Some(j)) = (adjacent(0), adjacent(1)) else { return false };
     let (rows, columns) = (nest.shape[i], nest.shape[j]);
     // A row that repeats one element is no column.
-    if i == j || rows < SQUARE || columns < SQUARE || nest.strides[0][j] == 0 {
+    if i == j || rows < TRANSPOSED_SQUARE_ROWS || columns < TRANSPOSED_SQUARE_ROWS || nest.strides[0][j] == 0 {
         return false;
     }
-    let mut others = Nest { shape: nest.shape, strides: nest.strides, rank: nest.rank };
+    let mut others = TileLoops { shape: nest.shape, strides: nest.strides, rank: nest.rank };
     (others.shape[i], others.shape[j]) = (1, 1);
     let [from_row, to_row] = [nest.strides[0][j], nest.strides[1][i]];
-    others.each(|[f, t]| {
-        let (from, to) = (from.element(f, bytes), to.element(t, bytes));
+    others.for_each_element(|[f, t]| {
+        let (from, to) = (from.element_address(f, bytes), to.element_address(t, bytes));
         // SAFETY: the caller's; the stride of columns that are adjacent is positive, or there is one row.
         unsafe {
             let is_done = bytes == 4
@@ -289,29 +293,29 @@ unsafe fn copy_transposed(from: &Tile, to: &Tile, nest: &Nest<2>, bytes: usize) 
 ///
 /// # Safety
 /// Both tiles hold `shape`; they are the same elements in the same places, or do not overlap.
-pub(super) unsafe fn copy(from: &Tile, to: &Tile, shape: &[usize], bytes: usize) {
+pub(super) unsafe fn copy(from: &StridedTile, to: &StridedTile, shape: &[usize], bytes: usize) {
     // SAFETY: the caller's.
-    unsafe { copy_together(from, to, shape, bytes, TOGETHER) }
+    unsafe { copy_tile_in_chunks(from, to, shape, bytes, CHUNK_ROWS) }
 }
 
 /// Copies a tile as [`copy`] does, `together` rows at a time.
 ///
 /// # Safety
 /// As for [`copy`].
-unsafe fn copy_together(from: &Tile, to: &Tile, shape: &[usize], bytes: usize, together: usize) {
+unsafe fn copy_tile_in_chunks(from: &StridedTile, to: &StridedTile, shape: &[usize], bytes: usize, together: usize) {
     if from.start == to.start && from.strides[..shape.len()] == to.strides[..shape.len()] {
         return;
     }
-    let nest = Nest::new(shape, [from, to]);
+    let nest = TileLoops::new(shape, [from, to]);
     // SAFETY: the caller's; tiles in different places do not overlap.
     if unsafe { copy_transposed(from, to, &nest, bytes) } {
         return;
     }
     // Rows along one axis are copied by one call: the axis around them, or a longer one if it has few rows.
     let (mut others, mut outer, mut rows) = (nest, [0; 2], 1);
-    let is_short = others.inner() * bytes <= SHORT;
+    let is_short = others.inner_extent() * bytes <= MAX_SHORT_ROW_BYTES;
     let next = others.rank.checked_sub(2);
-    let axis = next.map(|next| match is_short && others.shape[next] < FEW_ROWS {
+    let axis = next.map(|next| match is_short && others.shape[next] < MIN_ROWS_PER_CALL {
         true => (0..=next).max_by_key(|&axis| others.shape[axis]).unwrap_or(next),
         false => next,
     });
@@ -319,11 +323,11 @@ unsafe fn copy_together(from: &Tile, to: &Tile, shape: &[usize], bytes: usize, t
         rows = std::mem::replace(&mut others.shape[axis], 1);
         outer = [0, 1].map(|tile: usize| others.strides[tile][axis]);
     }
-    let (inner, n) = ([others.inner_stride(0), others.inner_stride(1)], others.inner());
+    let (inner, n) = ([others.inner_stride(0), others.inner_stride(1)], others.inner_extent());
     let together = if axis == next { rows.max(1) } else { together };
     for first in (0..rows).step_by(together) {
         let count = together.min(rows - first);
-        others.rows(|[f, t]| {
+        others.for_each_row(|[f, t]| {
             // SAFETY: the caller's; rows of the nest are rows of the tiles.
             unsafe {
                 let [f, t] = [f + first as isize * outer[0], t + first as isize * outer[1]];
@@ -335,16 +339,16 @@ unsafe fn copy_together(from: &Tile, to: &Tile, shape: &[usize], bytes: usize, t
 }
 
 /// Minimum number of short rows along an axis for which a call is faster than copying them along another axis.
-const FEW_ROWS: usize = 8;
+const MIN_ROWS_PER_CALL: usize = 8;
 /// Number of rows that are copied before rows between them, so that the cache still holds their lines then.
-const TOGETHER: usize = 512;
+const CHUNK_ROWS: usize = 512;
 
 /// Copies a tile to memory that may not be aligned.
 ///
 /// # Safety
 /// Both tiles hold `shape` and do not overlap.
-pub(super) unsafe fn copy_bytes(from: &Tile, to: &Tile, shape: &[usize], bytes: usize) {
-    Nest::new(shape, [from, to]).each(|[f, t]| {
+pub(super) unsafe fn copy_unaligned(from: &StridedTile, to: &StridedTile, shape: &[usize], bytes: usize) {
+    TileLoops::new(shape, [from, to]).for_each_element(|[f, t]| {
         // SAFETY: the caller's.
         unsafe {
             let (f, t) = (from.start.offset(f * bytes as isize), to.start.offset(t * bytes as isize));
@@ -357,19 +361,19 @@ pub(super) unsafe fn copy_bytes(from: &Tile, to: &Tile, shape: &[usize], bytes: 
 ///
 /// # Safety
 /// The tile holds `shape`, `x` one element; it lies outside of the tile.
-pub(super) unsafe fn fill(x: *const u8, to: &Tile, shape: &[usize], bytes: usize) {
-    let from = Tile { start: x.cast_mut(), strides: [0; MAX_RANK] };
+pub(super) unsafe fn fill(x: *const u8, to: &StridedTile, shape: &[usize], bytes: usize) {
+    let from = StridedTile { start: x.cast_mut(), strides: [0; MAX_RANK] };
     let (to, sizes) = to.in_memory_order(shape);
     // SAFETY: the caller's.
     unsafe { copy(&from, &to, &sizes[..shape.len()], bytes) }
 }
 
 /// Returns the tile with the same memory and another shape, if there are strides for that.
-pub(super) fn reshaped(tile: &Tile, from: &[usize], to: &[usize]) -> Option<Tile> {
+pub(super) fn reshaped(tile: &StridedTile, from: &[usize], to: &[usize]) -> Option<StridedTile> {
     if from.contains(&0) {
-        return Some(Tile::contiguous(tile.start, to));
+        return Some(StridedTile::contiguous(tile.start, to));
     }
-    let nest = Nest::new(from, [tile]);
+    let nest = TileLoops::new(from, [tile]);
     let mut strides = [0; MAX_RANK];
     // Both shapes are traversed from the right; an axis of `to` must be inside of one merged axis of `from`.
     let mut group = nest.rank;
@@ -389,7 +393,7 @@ pub(super) fn reshaped(tile: &Tile, from: &[usize], to: &[usize]) -> Option<Tile
         left /= to[axis];
         step *= to[axis] as isize;
     }
-    Some(Tile { start: tile.start, strides })
+    Some(StridedTile { start: tile.start, strides })
 }
 
 #[cfg(test)]
@@ -403,7 +407,7 @@ mod tests {
             let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
             let total: usize = shape.iter().product();
             let tile = |memory: &mut Vec<T>, order: [usize; 3]| {
-                let mut tile = Tile { start: memory.as_mut_ptr().cast(), strides: [0; MAX_RANK] };
+                let mut tile = StridedTile { start: memory.as_mut_ptr().cast(), strides: [0; MAX_RANK] };
                 order.iter().rev().fold(1, |step, &axis| {
                     tile.strides[axis] = step;
                     step * shape[axis] as isize
@@ -423,8 +427,8 @@ mod tests {
                 }
                 let start = own.start.addr() as isize - from.as_ptr().addr() as isize;
                 // SAFETY: both hold the shape and lie apart.
-                unsafe { copy_together(&own, &other, &shape, size_of::<T>(), 5) };
-                Nest::new(&shape, [&own, &other]).each(|[f, t]| {
+                unsafe { copy_tile_in_chunks(&own, &other, &shape, size_of::<T>(), 5) };
+                TileLoops::new(&shape, [&own, &other]).for_each_element(|[f, t]| {
                     let f = start / size_of::<T>() as isize + f;
                     assert_eq!(from[f as usize], to[t as usize], "{shape:?} from {a:?} to {b:?}, {changed:?} changed");
                 });

@@ -20,7 +20,7 @@ macro_rules! data {
                 match dtype {
                     DType::Bool => Data::Bool(bytes.iter().map(|&b| b != 0).collect()),
                     $(#[allow(unreachable_patterns, reason = "`Bool` has its own arm")] DType::$Variant => Data::$Variant(
-                        bytes.chunks_exact(dtype.bytes()).map(|b| <$T as Host>::read(b)).collect())),*
+                        bytes.chunks_exact(dtype.bytes()).map(|b| <$T as HostElement>::read(b)).collect())),*
                 }
             }
             /// Returns the elements as bytes in the host's format.
@@ -49,12 +49,12 @@ macro_rules! data {
             }
             /// Sets the element at position `i` to `x`, which has this element type.
             pub fn set(&mut self, i: usize, x: Literal) {
-                match self { $(Data::$Variant(v) => v[i] = <$T as Host>::of_literal(x)),* }
+                match self { $(Data::$Variant(v) => v[i] = <$T as HostElement>::of_literal(x)),* }
             }
             /// Returns the elements at these positions, with `other` for `None`.
             pub fn gather(&self, at: impl Iterator<Item = Option<usize>>, other: Literal) -> Data {
                 match self { $(Data::$Variant(v) => {
-                    let other = <$T as Host>::of_literal(other);
+                    let other = <$T as HostElement>::of_literal(other);
                     Data::$Variant(at.map(|i| i.map_or(other, |i| v[i])).collect())
                 })* }
             }
@@ -62,8 +62,8 @@ macro_rules! data {
             /// `x != 0`.
             pub fn cast(&self, to: DType) -> Data {
                 // In two steps, so that code is generated for each element type, not for each pair of types.
-                let wide: Vec<Wide> = match self { $(Data::$Variant(v) => v.iter().map(Host::wide).collect()),* };
-                match to { $(DType::$Variant => Data::$Variant(wide.into_iter().map(<$T as Host>::of_wide).collect())),* }
+                let wide: Vec<WideNumber> = match self { $(Data::$Variant(v) => v.iter().map(HostElement::wide).collect()),* };
+                match to { $(DType::$Variant => Data::$Variant(wide.into_iter().map(<$T as HostElement>::of_wide).collect())),* }
             }
         }
     };
@@ -72,7 +72,7 @@ data! { F32 f32, F64 f64, F16 f16, Bf16 bf16, I8 i8, U8 u8, I16 i16, U16 u16, I3
 
 /// A number wide enough for every element type.
 #[derive(Clone, Copy)]
-pub enum Wide {
+pub enum WideNumber {
     /// An integer or truth value.
     Int(i128),
     /// A float.
@@ -80,13 +80,13 @@ pub enum Wide {
 }
 
 /// Conversions of an element type from and to bytes, constants and wide numbers.
-pub trait Host: Elem + bytemuck::NoUninit {
+pub trait HostElement: Elem + bytemuck::NoUninit {
     /// Reads an element from bytes in the host's format.
     fn read(bytes: &[u8]) -> Self;
     /// Converts the element to the widest type of its kind.
-    fn wide(&self) -> Wide;
+    fn wide(&self) -> WideNumber;
     /// Converts a wide number to the element type, as Rust's `as` does.
-    fn of_wide(x: Wide) -> Self;
+    fn of_wide(x: WideNumber) -> Self;
     /// Returns the element as a constant.
     fn literal(&self) -> Literal {
         let mut bits = [0; 8];
@@ -100,21 +100,21 @@ pub trait Host: Elem + bytemuck::NoUninit {
         Self::read(&x.to_bytes())
     }
 }
-/// Implements [`Host`] for element types, from expressions that convert to and from wide numbers.
+/// Implements [`HostElement`] for element types, from expressions that convert to and from wide numbers.
 macro_rules! host {
     ($($T:ty, $kind:ident |$x:ident| $wide:expr, $int:expr, $float:expr;)*) => {$(
-        impl Host for $T {
+        impl HostElement for $T {
             fn read(bytes: &[u8]) -> Self {
                 <$T>::from_le_bytes(bytes.try_into().expect("as many bytes as the element has"))
             }
-            fn wide(&self) -> Wide {
+            fn wide(&self) -> WideNumber {
                 let $x = *self;
-                Wide::$kind($wide)
+                WideNumber::$kind($wide)
             }
-            fn of_wide(x: Wide) -> Self {
+            fn of_wide(x: WideNumber) -> Self {
                 match x {
-                    Wide::Int($x) => $int,
-                    Wide::Float($x) => $float,
+                    WideNumber::Int($x) => $int,
+                    WideNumber::Float($x) => $float,
                 }
             }
         }
@@ -134,17 +134,17 @@ host! {
     i64, Int |x| x.into(), x as i64, x as i64;
     u64, Int |x| x.into(), x as u64, x as u64;
 }
-impl Host for bool {
+impl HostElement for bool {
     fn read(bytes: &[u8]) -> Self {
         bytes[0] != 0
     }
-    fn wide(&self) -> Wide {
-        Wide::Int(i128::from(*self))
+    fn wide(&self) -> WideNumber {
+        WideNumber::Int(i128::from(*self))
     }
-    fn of_wide(x: Wide) -> Self {
+    fn of_wide(x: WideNumber) -> Self {
         match x {
-            Wide::Int(x) => x != 0,
-            Wide::Float(x) => x != 0.0,
+            WideNumber::Int(x) => x != 0,
+            WideNumber::Float(x) => x != 0.0,
         }
     }
 }
@@ -162,12 +162,12 @@ pub struct Datum {
     /// on program ids, sizes and constants alone.
     pub loaded: bool,
     /// The origin of poison, if an element is poison.
-    pub origin: Option<Arc<Origin>>,
+    pub origin: Option<Arc<PoisonOrigin>>,
 }
 
 /// The place that an undefined element comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Origin {
+pub struct PoisonOrigin {
     /// The place in words.
     pub what: String,
     /// The way to correct the kernel.

@@ -1,8 +1,8 @@
 //! Evaluates structural operations by their access forms, with poison; [`super::lanes`] has the scalar ones.
 use super::datum::{Data, Datum, flatten, flatten_with, positions, strides};
-use super::indexed::{gather, scatter};
-pub use super::lanes::{lane, scalar};
-use super::lanes::{pick, stretch};
+use super::gather_scatter_eval::{gather, scatter};
+use super::scalar_eval::{broadcast, collect_elements};
+pub use super::scalar_eval::{eval_element, scalar};
 use super::sort::{ascending, sorted};
 use pallas_ir::structural::{Access, Index, Nest, Piece};
 use pallas_ir::{DType, Diag, Literal, ScalarOp, StructuralOp, Type};
@@ -22,15 +22,15 @@ pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum,
     Ok(match access(op, args) {
         Access::Map(pieces) => {
             let shapes: Vec<&[usize]> = args.iter().map(|a| &a.ty.shape[..]).collect();
-            let at: Vec<_> = positions(&ty.shape).map(|p| source(&pieces, &shapes, &p)).collect();
-            pick(args, ty, at.into_iter())
+            let at: Vec<_> = positions(&ty.shape).map(|p| source_element(&pieces, &shapes, &p)).collect();
+            collect_elements(args, ty, at.into_iter())
         }
         Access::Flat => Datum { ty, ..args[0].clone() },
         Access::Contract { batch, contract } => dot(args[0], args[1], &batch, &contract, ty),
         Access::Fold { op, axes } => Datum { ty: ty.clone(), ..fold(op, args[0], &axes, folded(&axes)) },
         Access::Nest(own) => nest(&own, args, ty),
         Access::Scan { op, axis, reverse } => scan(op, args[0], axis, reverse),
-        Access::Arg { max, axis } => Datum { ty: ty.clone(), ..arg(max, args[0], axis, folded(&[axis])) },
+        Access::Arg { max, axis } => Datum { ty: ty.clone(), ..eval_arg_min_max(max, args[0], axis, folded(&[axis])) },
         Access::Gather { windows, checked } => gather(&windows, checked, args[0], args[1], ty)?,
         Access::Scatter { windows, op } => scatter(&windows, op, args[0], args[1], args[2])?,
         Access::Sort { axis, order, positions } => sorted(args[0], axis, order, positions, ty),
@@ -57,7 +57,7 @@ pub(super) fn access(op: &StructuralOp, args: &[&Datum]) -> Access {
 }
 
 /// Returns the operand and the position in it from which a result's element of an [`Access::Map`] comes.
-pub fn source(pieces: &[Piece], shapes: &[&[usize]], at: &[usize]) -> (usize, usize) {
+pub fn source_element(pieces: &[Piece], shapes: &[&[usize]], at: &[usize]) -> (usize, usize) {
     let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers at run time");
     let inside =
         |p: &&Piece| p.bounds.iter().all(|(axis, lo, hi)| (number(lo)..number(hi)).contains(&(at[*axis] as i64)));
@@ -70,7 +70,7 @@ pub fn source(pieces: &[Piece], shapes: &[&[usize]], at: &[usize]) -> (usize, us
 /// Computes powers by repeated multiplication, in the element type's own arithmetic.
 fn powi(x: &Datum, exponent: i32) -> Datum {
     let ty = x.ty.clone();
-    let one = stretch(&Datum::scalar(Literal::new(ty.dtype, 1.0)), &ty.shape);
+    let one = broadcast(&Datum::scalar(Literal::new(ty.dtype, 1.0)), &ty.shape);
     let (mut y, mut square, mut left) = (one.clone(), x.clone(), exponent.unsigned_abs());
     while left > 0 {
         if left & 1 == 1 {
@@ -138,10 +138,10 @@ fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
     let extents: Vec<usize> = axes.iter().map(|&a| x.ty.shape[a]).collect();
     let step = strides(&x.ty.shape);
     let bases: Vec<usize> = positions(&ty.shape).map(|p| flatten_with(&p, &step)).collect();
-    let start = stretch(&Datum::scalar(op.neutral(ty.dtype).expect("types were inferred")), &ty.shape);
+    let start = broadcast(&Datum::scalar(op.neutral(ty.dtype).expect("types were inferred")), &ty.shape);
     positions(&extents).fold(start, |sum, k| {
         let off: usize = k.iter().zip(axes).map(|(k, &a)| k * step[a]).sum();
-        let slice = pick(&[x], ty.clone(), bases.iter().map(|b| (0, b + off)));
+        let slice = collect_elements(&[x], ty.clone(), bases.iter().map(|b| (0, b + off)));
         scalar(op, &[&sum, &slice], ty.clone())
     })
 }
@@ -149,10 +149,10 @@ fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
 /// Computes an affine nest, one position of the folded axes after the other for all elements of the result at once.
 fn nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
     let wide: Vec<Datum> = args.iter().map(|a| Datum { data: a.data.cast(ty.dtype), ..(*a).clone() }).collect();
-    let (parallel, folded) = (nest.parallel(), nest.folded());
+    let (parallel, folded) = (nest.parallel_axes(), nest.folded_axes());
     let extents = |axes: &[usize]| axes.iter().map(|&a| nest.axes[a].extent as usize).collect::<Vec<_>>();
     let neutral = nest.op.neutral(ty.dtype).expect("types were inferred");
-    let mut sum = stretch(&Datum::scalar(neutral), &ty.shape);
+    let mut sum = broadcast(&Datum::scalar(neutral), &ty.shape);
     if args.iter().any(|a| a.poison.is_some()) {
         sum.poison = Some(vec![false; ty.elements()]);
     }
@@ -161,18 +161,19 @@ fn nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
         let read = |outer: Vec<usize>| {
             let mut at = vec![0; nest.axes.len()];
             parallel.iter().zip(&outer).chain(folded.iter().zip(&inner)).for_each(|(&a, &i)| at[a] = i as i64);
-            let to = Nest::flat(&nest.result, &at, &ty.shape).expect("a nest writes inside of its result");
-            let from = nest.operands.iter().zip(args).map(|(place, x)| Nest::flat(place, &at, &x.ty.shape));
+            let to = Nest::flat_index(&nest.result, &at, &ty.shape).expect("a nest writes inside of its result");
+            let from = nest.operands.iter().zip(args).map(|(place, x)| Nest::flat_index(place, &at, &x.ty.shape));
             Some((to, from.collect::<Option<Vec<usize>>>()?))
         };
         let (to, from): (Vec<usize>, Vec<Vec<usize>>) = positions(&extents(&parallel)).filter_map(read).unzip();
-        let part = |i: usize| pick(&[&wide[i]], Type::new(ty.dtype, [to.len()]), from.iter().map(|f| (0, f[i])));
+        let part =
+            |i: usize| collect_elements(&[&wide[i]], Type::new(ty.dtype, [to.len()]), from.iter().map(|f| (0, f[i])));
         let parts: Vec<Datum> = (0..args.len()).map(part).collect();
         let term = match &parts[..] {
             [a, b] => scalar(ScalarOp::Mul, &[a, b], Type::new(ty.dtype, [to.len()])),
             _ => parts[0].clone(),
         };
-        let own = pick(&[&sum], term.ty.clone(), to.iter().map(|&i| (0, i)));
+        let own = collect_elements(&[&sum], term.ty.clone(), to.iter().map(|&i| (0, i)));
         let next = scalar(nest.op, &[&own, &term], term.ty.clone());
         for (k, &i) in to.iter().enumerate() {
             sum.data.set(i, next.data.get(k));
@@ -195,7 +196,7 @@ fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
         for k in 1..n {
             let (to, from) = if reverse { (n - 1 - k, n - k) } else { (k, k - 1) };
             let (to, from) = (base + to * step[axis], base + from * step[axis]);
-            let y = lane(op, &[out.data.get(from), x.data.get(to)]);
+            let y = eval_element(op, &[out.data.get(from), x.data.get(to)]);
             out.data.set(to, y);
             if out.is_poison(from) {
                 out.poison.as_mut().expect("it has poison")[to] = true;
@@ -206,7 +207,7 @@ fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
 }
 
 /// Computes the positions of the greatest or smallest elements along an axis.
-fn arg(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
+fn eval_arg_min_max(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
     let (step, n) = (strides(&x.ty.shape), x.ty.shape[axis]);
     let better = Some(if max { Ordering::Greater } else { Ordering::Less });
     let (mut data, mut poison) = (Data::zeros(DType::I32, ty.elements()), vec![]);

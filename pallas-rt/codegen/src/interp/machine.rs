@@ -2,10 +2,10 @@
 //!
 //! Every class of wrong access is found here: poison stored to an output, blocks out of range, illegal revisits, races
 //! between parallel programs, outputs that are not written.
-use super::datum::{Data, Datum, Origin, flatten, positions};
+use super::datum::{Data, Datum, PoisonOrigin, flatten, positions};
 use super::fault::Fault;
-use super::loads;
-use pallas_ir::{BlockDim, Dim, Frame, Kernel, Literal, Loc, OperandId, OperandKind, Semantics, Type, View};
+use super::load_counts;
+use pallas_ir::{BlockDim, Dim, Kernel, Literal, Loc, OperandId, OperandKind, Semantics, Type, View, ViewFrame};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) struct OperandMemory {
     /// For each element of an output, true if nothing has read it since it was stored.
     pub(super) unread: Vec<bool>,
     /// The origin of the undefined elements that were stored.
-    pub(super) origin: Option<Arc<Origin>>,
+    pub(super) origin: Option<Arc<PoisonOrigin>>,
 }
 
 /// The interpreter of one launch: executes accesses to memory, and reports faulty ones.
@@ -70,13 +70,13 @@ pub enum Argument {
     /// The shape and contents of an input or prefetch.
     Array(Vec<usize>, Data),
     /// The shape of an output or scratch.
-    Fresh(Vec<usize>),
+    Uninitialized(Vec<usize>),
     /// The value of a parameter.
     Param(Literal),
 }
 
 /// The position in the array of each element of an access (`None` outside of it), and the mask if there is one.
-type Elements = (Vec<Option<usize>>, Option<Vec<bool>>);
+type AccessPositions = (Vec<Option<usize>>, Option<Vec<bool>>);
 
 impl Machine {
     /// Creates the interpreter of a launch of `kernel` with these sizes (by `DimId`), grid extents and operands.
@@ -86,7 +86,7 @@ impl Machine {
         for (operand, argument) in kernel.operands.iter().zip(arguments) {
             let (shape, data, param) = match argument {
                 Argument::Array(shape, data) => (shape, Some(data), None),
-                Argument::Fresh(shape) => (shape, None, None),
+                Argument::Uninitialized(shape) => (shape, None, None),
                 Argument::Param(x) => (vec![], None, Some(x)),
             };
             let n = shape.iter().product();
@@ -168,7 +168,7 @@ impl Machine {
         order.into_iter().map(|key| steps.remove(&key).expect("each program has steps")).collect()
     }
     /// Begins the next parallel program; scratch is undefined again.
-    pub fn begin_lane(&mut self) {
+    pub fn begin_parallel_program(&mut self) {
         self.lane += 1;
         for (operand, memory) in self.kernel.operands.iter().zip(&mut self.memory) {
             memory.left.clear();
@@ -195,11 +195,11 @@ impl Machine {
     }
 
     /// Returns a fault of this step, whose message already says what to do.
-    pub fn fault_at(&self, code: &'static str, loc: Loc, message: String) -> Fault {
+    pub fn fault_without_help(&self, code: &'static str, loc: Loc, message: String) -> Fault {
         self.fault(code, loc, message, "")
     }
     /// Returns the first element of the operand's block in each dimension.
-    pub(super) fn origin(&mut self, operand: OperandId, loc: Loc) -> Result<Vec<i64>, Fault> {
+    pub(super) fn block_origin(&mut self, operand: OperandId, loc: Loc) -> Result<Vec<i64>, Fault> {
         if let Some(origin) = &self.blocks[operand.index()] {
             return Ok(origin.clone());
         }
@@ -244,14 +244,14 @@ impl Machine {
 
     /// Returns the position in the array of a view's first element and, for each axis of the view, its axis of the
     /// array.
-    fn frame(&mut self, operand: OperandId, view: &View, loc: Loc) -> Result<(Vec<i64>, Vec<usize>), Fault> {
+    fn frame_origin(&mut self, operand: OperandId, view: &View, loc: Loc) -> Result<(Vec<i64>, Vec<usize>), Fault> {
         let rank = self.kernel.operand(operand).block.len();
         Ok(match view.frame {
-            Frame::Array => (vec![0; rank], (0..rank).collect()),
-            Frame::Block => {
+            ViewFrame::Array => (vec![0; rank], (0..rank).collect()),
+            ViewFrame::Block => {
                 let block = &self.kernel.operand(operand).block;
-                let kept = (0..rank).filter(|&a| block[a].kept()).collect();
-                (self.origin(operand, loc)?, kept)
+                let kept = (0..rank).filter(|&a| block[a].is_kept()).collect();
+                (self.block_origin(operand, loc)?, kept)
             }
         })
     }
@@ -267,7 +267,7 @@ impl Machine {
         loc: Loc,
     ) -> Result<Vec<Option<usize>>, Fault> {
         let (o, shape) = (self.kernel.operand(operand).clone(), self.memory[operand.index()].shape.clone());
-        let (mut base, axes) = self.frame(operand, view, loc)?;
+        let (mut base, axes) = self.frame_origin(operand, view, loc)?;
         let mut starts = starts.iter();
         let sizes: Vec<usize> = view.axes.iter().map(|a| a.size).collect();
         for (k, (view_axis, &axis)) in view.axes.iter().zip(&axes).enumerate() {
@@ -277,7 +277,7 @@ impl Machine {
             let size = o.block[axis].size() as i64;
             let beyond = |i: usize| !(0..size).contains(&(start + i as i64 * view_axis.stride));
             let wanted = |i: usize| mask.is_none_or(|m| m[i]);
-            if view.frame == Frame::Block
+            if view.frame == ViewFrame::Block
                 && view_axis.size > 0
                 && (beyond(0) || beyond(view_axis.size - 1))
                 && positions(&sizes).enumerate().any(|(i, p)| wanted(i) && beyond(p[k]))
@@ -299,10 +299,16 @@ impl Machine {
 
     /// Returns the position in the array of each element of an access, `None` for elements outside of it, and the
     /// mask; `args` has the view's starts, then the mask if there is one.
-    fn elements(&mut self, operand: OperandId, view: &View, args: &[&Datum], loc: Loc) -> Result<Elements, Fault> {
-        let (starts, rest) = args.split_at(view.dynamic());
-        let starts = self.starts(starts, loc)?;
-        let mask = rest.first().map(|mask| self.mask(mask, loc)).transpose()?;
+    fn access_positions(
+        &mut self,
+        operand: OperandId,
+        view: &View,
+        args: &[&Datum],
+        loc: Loc,
+    ) -> Result<AccessPositions, Fault> {
+        let (starts, rest) = args.split_at(view.dynamic_count());
+        let starts = self.checked_starts(starts, loc)?;
+        let mask = rest.first().map(|mask| self.checked_mask(mask, loc)).transpose()?;
         Ok((self.coordinates(operand, view, &starts, mask.as_deref(), loc)?, mask))
     }
 
@@ -311,18 +317,18 @@ impl Machine {
     /// # Errors
     /// The block or the view is out of range; the mask is poisoned; another parallel program wrote an element.
     pub(super) fn load(&mut self, from: OperandId, view: &View, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
-        let (at, mask) = self.elements(from, view, args, loc)?;
+        let (at, mask) = self.access_positions(from, view, args, loc)?;
         let operand = self.kernel.operand(from).clone();
         let wanted = |i: usize| mask.as_ref().is_none_or(|m| m[i]);
         // Other programs' stores: to this output, or to the output that shares this input's memory.
-        if let Some(shared) = self.shared(from) {
+        if let Some(shared) = self.recorded_output(from) {
             for at in (0..at.len()).filter(|&i| wanted(i)).filter_map(|i| at[i]) {
                 self.note_read(from, shared, at, loc)?;
             }
         }
         if operand.kind == OperandKind::Input {
             let loaded = || at.iter().enumerate().filter(|(i, at)| at.is_some() && wanted(*i)).count();
-            loads::note(&self.kernel.name, &operand.name, loaded);
+            load_counts::count_load(&self.kernel.name, &operand.name, loaded);
         }
         let written = matches!(operand.kind, OperandKind::Scratch | OperandKind::Output { .. });
         let memory = &self.memory[from.index()];
@@ -334,7 +340,7 @@ impl Machine {
         let mut poison: Vec<bool> =
             at.iter().map(|at| at.map_or(operand.fill.is_none(), |at| memory.unwritten[at])).collect();
         if mask.is_some() {
-            let other = args[view.dynamic() + 1];
+            let other = args[view.dynamic_count() + 1];
             for i in (0..at.len()).filter(|&i| !wanted(i)) {
                 data.set(i, other.data.get(0));
                 poison[i] = other.is_poison(0);
@@ -345,7 +351,7 @@ impl Machine {
             let i = poison.iter().position(|&p| p).expect("it has poison");
             loaded.origin = match wanted(i) {
                 true => Some(self.origin_of(from, i, at[i], &loaded.ty.shape, loc)),
-                false => args[view.dynamic() + 1].origin.clone(),
+                false => args[view.dynamic_count() + 1].origin.clone(),
             };
         }
         Ok(loaded)
@@ -358,7 +364,7 @@ impl Machine {
     /// another program.
     pub(super) fn store(&mut self, to: OperandId, view: &View, args: &[&Datum], loc: Loc) -> Result<(), Fault> {
         let (value, rest) = (args[0], &args[1..]);
-        let (at, mask) = self.elements(to, view, rest, loc)?;
+        let (at, mask) = self.access_positions(to, view, rest, loc)?;
         let output = matches!(self.kernel.operand(to).kind, OperandKind::Output { .. });
         if output {
             self.visit_block(to, view, loc)?;
@@ -367,10 +373,10 @@ impl Machine {
             let Some(at) = *at else { continue };
             if output {
                 if value.is_poison(i) {
-                    return Err(self.poisoned_store(to, i, at, value, loc));
+                    return Err(self.poisoned_store_fault(to, i, at, value, loc));
                 }
                 self.note_write(to, at, loc)?;
-                self.replaces(to, at, loc)?;
+                self.check_lost_store(to, at, loc)?;
             }
             let memory = &mut self.memory[to.index()];
             memory.data.set(at, value.data.get(i));
@@ -387,7 +393,7 @@ impl Machine {
     ///
     /// # Errors
     /// Those of [`Machine::load`].
-    pub(super) fn valid(
+    pub(super) fn valid_mask(
         &mut self,
         of: OperandId,
         view: &View,
@@ -395,8 +401,8 @@ impl Machine {
         args: &[&Datum],
         loc: Loc,
     ) -> Result<Datum, Fault> {
-        let starts = self.starts(args, loc)?;
-        let (origin, frame_axes) = self.frame(of, view, loc)?;
+        let starts = self.checked_starts(args, loc)?;
+        let (origin, frame_axes) = self.frame_origin(of, view, loc)?;
         let kept: Vec<usize> = (0..view.axes.len()).filter(|&a| view.axes[a].kept).collect();
         let v = view.axes[kept[axis]];
         let dynamic_before = view.axes[..kept[axis]].iter().filter(|a| a.dynamic).count();
@@ -413,10 +419,10 @@ impl Machine {
     ///
     /// # Errors
     /// The index is poisoned or out of range.
-    pub(super) fn prefetch(&mut self, of: OperandId, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
+    pub(super) fn read_prefetched(&mut self, of: OperandId, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
         let mut at = vec![];
         for (axis, index) in args.iter().enumerate() {
-            let i = self.integer(index, "an index of a prefetched operand", loc)?;
+            let i = self.checked_integer(index, "an index of a prefetched operand", loc)?;
             let n = self.memory[of.index()].shape[axis];
             if !(0..n as i64).contains(&i) {
                 let name = &self.kernel.operand(of).name;
@@ -445,7 +451,7 @@ impl Machine {
                 unwritten.into_iter().for_each(|at| memory.data.set(at, *empty));
             } else if let Some(at) = self.memory[i].unwritten.iter().position(|&u| u) {
                 let output = OperandId(i as u32);
-                let message = format!("{} is written by no program", self.place(output, at));
+                let message = format!("{} is written by no program", self.describe_element(output, at));
                 let help = self.unwritten_help(output);
                 self.program.clear();
                 return Err(self.fault("unwritten", Loc::NONE, message, &help));

@@ -4,18 +4,18 @@
 //! [`sort`] sorts; [`undefined`] describes where poison comes from; [`values`] finds overflow and NaN; [`machine`] is
 //! the memory; [`decisions`] checks values that control something; [`sharing`] finds races; [`walk`] interprets the
 //! tile IR. Eager execution of a kernel's Rust body uses the same machine through [`walk::step`].
+mod control_checks;
 pub mod datum;
-mod decisions;
 pub mod eval;
 mod fault;
-mod indexed;
-mod lanes;
-mod loads;
+mod gather_scatter_eval;
+mod load_counts;
 pub(crate) mod machine;
-mod sharing;
+mod race_detector;
+mod scalar_eval;
 mod sort;
 mod undefined;
-mod values;
+mod value_faults;
 pub mod walk;
 
 use std::io::Write;
@@ -23,7 +23,7 @@ use std::io::Write;
 pub use datum::Data;
 pub use datum::Datum;
 pub use fault::Fault;
-pub use loads::{Loads, loads};
+pub use load_counts::{LoadCounts, count_loads};
 pub use machine::{Argument, Machine};
 
 /// Prints the output of `debug_print` on standard error. Errors of writing are ignored, where `eprintln!` would panic.

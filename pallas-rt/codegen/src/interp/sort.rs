@@ -1,12 +1,12 @@
 //! Evaluates sorts of lines, by comparing elements.
 use super::datum::{Data, Datum, flatten_with, positions as coordinates, strides};
-use pallas_ir::structural::Order;
+use pallas_ir::structural::SortOrder;
 use pallas_ir::{DType, Literal, Type};
 use std::cmp::Ordering;
 
 /// Returns the first elements of each line along an axis in order, or their positions if `positions`. Poison anywhere
 /// in a line makes all of its results poison.
-pub(super) fn sorted(x: &Datum, axis: usize, order: Order, positions: bool, ty: Type) -> Datum {
+pub(super) fn sorted(x: &Datum, axis: usize, order: SortOrder, positions: bool, ty: Type) -> Datum {
     let (from, to, n) = (strides(&x.ty.shape), strides(&ty.shape), x.ty.shape[axis]);
     let mut data = Data::zeros(ty.dtype, ty.elements());
     let mut poison = vec![false; ty.elements()];
@@ -28,12 +28,12 @@ pub(super) fn sorted(x: &Datum, axis: usize, order: Order, positions: bool, ty: 
 }
 
 /// Compares two elements in the given order.
-fn compare(order: Order, a: Literal, b: Literal) -> Ordering {
+fn compare(order: SortOrder, a: Literal, b: Literal) -> Ordering {
     match order {
-        Order::Ascending => ascending(a, b),
-        Order::Descending => ascending(b, a),
-        Order::Largest if a.dtype.is_float() => total(b).cmp(&total(a)),
-        Order::Largest => ascending(b, a),
+        SortOrder::Ascending => ascending(a, b),
+        SortOrder::Descending => ascending(b, a),
+        SortOrder::Largest if a.dtype.is_float() => total_order_key(b).cmp(&total_order_key(a)),
+        SortOrder::Largest => ascending(b, a),
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) fn ascending(a: Literal, b: Literal) -> Ordering {
 }
 
 /// Returns an integer that orders floats of one type by the total order of IEEE 754.
-fn total(x: Literal) -> i64 {
+fn total_order_key(x: Literal) -> i64 {
     let bits = (x.bits << (64 - 8 * x.dtype.bytes())) as i64;
     if bits < 0 { !(bits ^ i64::MIN) } else { bits }
 }

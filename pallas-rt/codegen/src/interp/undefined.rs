@@ -1,5 +1,5 @@
 //! Messages about undefined elements: where each comes from, and how to correct the kernel.
-use super::datum::{Datum, Origin, unflatten};
+use super::datum::{Datum, PoisonOrigin, unflatten};
 use super::fault::Fault;
 use super::machine::Machine;
 use pallas_ir::{Inst, Loc, Op, OperandId, OperandKind};
@@ -15,7 +15,7 @@ impl Machine {
         at: Option<usize>,
         tile: &[usize],
         loc: Loc,
-    ) -> Arc<Origin> {
+    ) -> Arc<PoisonOrigin> {
         let (operand, memory) = (self.kernel.operand(from), &self.memory[from.index()]);
         let name = &operand.name;
         if let (Some(_), Some(origin)) = (at, &memory.origin) {
@@ -31,30 +31,30 @@ impl Machine {
                 format!("store to `{name}` at the program's first step, or before the load"),
             ),
             (Some(at), _) => (
-                format!("{}, which was read before it was stored", self.place(from, at)),
+                format!("{}, which was read before it was stored", self.describe_element(from, at)),
                 "sum along an `arbitrary` axis that the output's index map leaves out, and begin where `program_id` of \
                  that axis is 0"
                     .to_string(),
             ),
         };
-        Arc::new(Origin { what, help, loc })
+        Arc::new(PoisonOrigin { what, help, loc })
     }
 
     /// Returns the fault of a store of undefined elements to an output.
-    pub(super) fn poisoned_store(&self, to: OperandId, i: usize, at: usize, value: &Datum, loc: Loc) -> Fault {
+    pub(super) fn poisoned_store_fault(&self, to: OperandId, i: usize, at: usize, value: &Datum, loc: Loc) -> Fault {
         let in_tile = unflatten(i, &value.ty.shape);
-        let (from, help) = Self::came_from(value);
-        let message = format!("{}, element {in_tile:?} of the tile, comes from {from}", self.place(to, at));
+        let (from, help) = Self::describe_origin(value);
+        let message = format!("{}, element {in_tile:?} of the tile, comes from {from}", self.describe_element(to, at));
         self.fault("poison", loc, message, &help)
     }
 
     /// Returns the fault of an undefined value that controls something, described by `what`.
-    pub(super) fn undefined(&self, x: &Datum, what: &str, loc: Loc) -> Fault {
-        let (from, help) = Self::came_from(x);
+    pub(super) fn undefined_fault(&self, x: &Datum, what: &str, loc: Loc) -> Fault {
+        let (from, help) = Self::describe_origin(x);
         self.fault("poisoned-decision", loc, format!("{what} comes from {from}"), &help)
     }
     /// Returns the origin of undefined elements in words, and the way to correct the kernel.
-    fn came_from(x: &Datum) -> (String, String) {
+    fn describe_origin(x: &Datum) -> (String, String) {
         match &x.origin {
             Some(origin) => (format!("{}, loaded at {}", origin.what, origin.loc), origin.help.clone()),
             None => ("an undefined value".into(), "initialise it, or declare a `fill`".into()),

@@ -2,9 +2,9 @@
 use super::datum::{Datum, unflatten};
 use super::eval;
 use super::fault::Fault;
-use super::lanes;
 use super::machine::Machine;
-use super::values;
+use super::scalar_eval;
+use super::value_faults;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, Type, Value};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const SEED: u64 = 0x5eed;
 pub fn run(machine: &mut Machine) -> Result<(), Fault> {
     let body = machine.kernel().body;
     for steps in machine.schedule(SEED) {
-        machine.begin_lane();
+        machine.begin_parallel_program();
         for program in steps {
             machine.begin_step(program);
             Walk::new(machine).region(body, &[])?;
@@ -70,8 +70,8 @@ impl<'m> Walk<'m> {
         let (inst, loc) = (kernel.inst(id), kernel.loc(id));
         let results = match &inst.op {
             Op::If => self.branch(inst, loc)?,
-            Op::For { reverse } => self.count(inst, *reverse, loc)?,
-            Op::While => self.repeat(inst, loc)?,
+            Op::For { reverse } => self.run_counted_loop(inst, *reverse, loc)?,
+            Op::While => self.run_while(inst, loc)?,
             _ => {
                 let args: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).clone()).collect();
                 let args: Vec<&Datum> = args.iter().collect();
@@ -84,18 +84,18 @@ impl<'m> Walk<'m> {
         }
         Ok(())
     }
-    fn integer(&self, v: Value, what: &str, loc: Loc) -> Result<i64, Fault> {
-        self.machine.integer(self.get(v), what, loc)
+    fn checked_integer(&self, v: Value, what: &str, loc: Loc) -> Result<i64, Fault> {
+        self.machine.checked_integer(self.get(v), what, loc)
     }
     fn branch(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
-        let side = if self.integer(inst.args[0], "the condition of this `if`", loc)? != 0 { 0 } else { 1 };
+        let side = if self.checked_integer(inst.args[0], "the condition of this `if`", loc)? != 0 { 0 } else { 1 };
         self.region(inst.regions[side], &[])
     }
     /// Executes a counted loop, and returns its results.
-    fn count(&mut self, inst: &Inst, reverse: bool, loc: Loc) -> Result<Vec<Datum>, Fault> {
-        let bound = |i: usize| self.integer(inst.args[i], "a bound of this `for`", loc);
+    fn run_counted_loop(&mut self, inst: &Inst, reverse: bool, loc: Loc) -> Result<Vec<Datum>, Fault> {
+        let bound = |i: usize| self.checked_integer(inst.args[i], "a bound of this `for`", loc);
         let (lo, hi, step) = (bound(0)?, bound(1)?, bound(2)?);
-        let trips = trip_count(lo, hi, step).map_err(|m| self.machine.fault_at("step", loc, m))?;
+        let trips = trip_count(lo, hi, step).map_err(|m| self.machine.fault_without_help("step", loc, m))?;
         let mut carried: Vec<Datum> = inst.args[3..].iter().map(|&v| self.get(v).clone()).collect();
         for k in 0..trips {
             let k = if reverse { trips - 1 - k } else { k };
@@ -105,12 +105,12 @@ impl<'m> Walk<'m> {
         Ok(carried)
     }
     /// Executes a loop with a condition, and returns its results.
-    fn repeat(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
+    fn run_while(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
         let mut carried: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).clone()).collect();
         for turns in 0.. {
-            self.machine.turn(turns, loc)?;
+            self.machine.check_iteration_limit(turns, loc)?;
             let mut tested = self.region(inst.regions[0], &carried)?;
-            let go = self.machine.integer(&tested.remove(0), "the condition of this `while`", loc)?;
+            let go = self.machine.checked_integer(&tested.remove(0), "the condition of this `while`", loc)?;
             if go == 0 {
                 return Ok(tested);
             }
@@ -126,12 +126,12 @@ impl<'m> Walk<'m> {
 /// The step is not positive.
 pub fn trip_count(lo: i64, hi: i64, step: i64) -> Result<i64, String> {
     if step < 1 {
-        return Err(step_refused(step));
+        return Err(invalid_step_message(step));
     }
     Ok(((hi - lo).max(0) + step - 1) / step)
 }
 /// Returns the message for a step that is not positive.
-pub fn step_refused(step: i64) -> String {
+pub fn invalid_step_message(step: i64) -> String {
     format!("the step of this `for` is {step}; it must be at least 1")
 }
 
@@ -150,7 +150,7 @@ pub fn step(
     let typed = || ty.clone().expect("the operation has a result");
     let loaded = args.iter().any(|a| a.loaded) || matches!(op, Op::Param(_) | Op::Prefetch(_) | Op::Load { .. });
     if let (Op::Scalar(op), false) = (op, loaded)
-        && let Some((i, n)) = lanes::overflow(*op, args, &typed())
+        && let Some((i, n)) = scalar_eval::find_i32_overflow(*op, args, &typed())
     {
         let at = if args.iter().all(|a| a.ty.is_scalar()) {
             String::new()
@@ -163,10 +163,11 @@ pub fn step(
     }
     let result = match op {
         Op::Const(x) => Datum::scalar(*x),
-        Op::Scalar(op) => lanes::scalar(*op, args, typed()),
+        Op::Scalar(op) => scalar_eval::scalar(*op, args, typed()),
         Op::Structural(op) => {
-            let located =
-                |d: pallas_ir::Diag| machine.fault_at(d.code, loc, format!("{}\n  help: {}", d.message, d.help));
+            let located = |d: pallas_ir::Diag| {
+                machine.fault_without_help(d.code, loc, format!("{}\n  help: {}", d.message, d.help))
+            };
             eval::structural(op, args, typed()).map_err(located)?
         }
         Op::ProgramId(axis) => int(machine.program[*axis]),
@@ -174,9 +175,9 @@ pub fn step(
         Op::NumSteps(axis) => int(machine.steps[*axis]),
         Op::Extent(dim) => int(machine.sizes[dim.index()]),
         Op::Param(o) => Datum::scalar(machine.param(*o)),
-        Op::Prefetch(o) => machine.prefetch(*o, args, loc)?,
+        Op::Prefetch(o) => machine.read_prefetched(*o, args, loc)?,
         Op::Load { from, view, .. } => machine.load(*from, view, args, loc)?,
-        Op::Valid { of, view, axis } => machine.valid(*of, view, *axis, args, loc)?,
+        Op::Valid { of, view, axis } => machine.valid_mask(*of, view, *axis, args, loc)?,
         Op::Store { to, view, .. } => {
             machine.store(*to, view, args, loc)?;
             return Ok(None);
@@ -188,17 +189,21 @@ pub fn step(
         }
         Op::DebugAssert(message) => {
             if args[0].poison.is_some() {
-                return Err(machine.undefined(args[0], "the condition of this assertion", loc));
+                return Err(machine.undefined_fault(args[0], "the condition of this assertion", loc));
             }
             if let Some(i) = (0..args[0].data.len()).find(|&i| args[0].data.get(i).as_i64() == 0) {
                 let at = unflatten(i, &args[0].ty.shape);
-                return Err(machine.fault_at("assert", loc, format!("assertion failed at {at:?}: {message}")));
+                return Err(machine.fault_without_help(
+                    "assert",
+                    loc,
+                    format!("assertion failed at {at:?}: {message}"),
+                ));
             }
             return Ok(None);
         }
         Op::If | Op::For { .. } | Op::While => unreachable!("regions are walked by their owner"),
     };
-    values::judge(machine, op, args, &result, loc)?;
+    value_faults::check_result(machine, op, args, &result, loc)?;
     // An undefined element of a result comes from the same place as one of an operand.
     let origin = || args.iter().filter(|x| x.poison.is_some()).find_map(|x| x.origin.clone());
     let origin = result.origin.clone().or_else(|| if result.poison.is_some() { origin() } else { None });

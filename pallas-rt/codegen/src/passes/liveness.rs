@@ -3,7 +3,7 @@ use pallas_ir::{InstId, Kernel, Op, RegionId, Value};
 
 /// The first and last instruction, in program order, between which a value's memory is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveRange {
     /// Number of the first instruction that writes the value; `usize::MAX` if there is none.
     pub from: usize,
     /// Number of the last instruction that reads the value.
@@ -12,25 +12,25 @@ pub(crate) struct Live {
 
 /// Returns the lifetimes of all values. A value that is defined outside of a loop and used in it lives until the loop
 /// ends; carried values and results of regions live through the whole region.
-pub(crate) fn lives(kernel: &Kernel) -> Vec<Live> {
-    let mut order = RegionOrder {
+pub(crate) fn live_ranges(kernel: &Kernel) -> Vec<LiveRange> {
+    let mut order = LivenessAnalysis {
         start: vec![0; kernel.insts.len()],
         end: vec![0; kernel.insts.len()],
-        live: vec![Live { from: usize::MAX, to: 0 }; kernel.values.len()],
+        live: vec![LiveRange { from: usize::MAX, to: 0 }; kernel.values.len()],
     };
     order.number(kernel, kernel.body, &mut 0);
-    order.touch(kernel, kernel.body, &mut vec![]);
+    order.extend_by_uses(kernel, kernel.body, &mut vec![]);
     order.live
 }
 
 /// The numbering of instructions, and the lifetimes that are found with it.
-struct RegionOrder {
+struct LivenessAnalysis {
     start: Vec<usize>,
     end: Vec<usize>,
-    live: Vec<Live>,
+    live: Vec<LiveRange>,
 }
 
-impl RegionOrder {
+impl LivenessAnalysis {
     /// Numbers the start and the end of each instruction.
     fn number(&mut self, kernel: &Kernel, region: RegionId, at: &mut usize) {
         for &i in &kernel.region(region).insts {
@@ -42,11 +42,11 @@ impl RegionOrder {
         }
     }
     /// Extends the lifetimes of values by the uses in a region; `loops` are the loops around it.
-    fn touch(&mut self, kernel: &Kernel, region: RegionId, loops: &mut Vec<InstId>) {
+    fn extend_by_uses(&mut self, kernel: &Kernel, region: RegionId, loops: &mut Vec<InstId>) {
         for &i in &kernel.region(region).insts {
             let inst = kernel.inst(i);
             let (start, end) = (self.start[i.index()], self.end[i.index()]);
-            inst.args.iter().for_each(|&v| self.used(v, start, loops));
+            inst.args.iter().for_each(|&v| self.extend_to_use(v, start, loops));
             for &v in &inst.results {
                 self.extend(v, start);
                 self.extend(v, end);
@@ -60,15 +60,15 @@ impl RegionOrder {
                     self.extend(p, start);
                     self.extend(p, end);
                 }
-                self.touch(kernel, r, loops);
-                kernel.region(r).yields.iter().for_each(|&v| self.used(v, end, loops));
+                self.extend_by_uses(kernel, r, loops);
+                kernel.region(r).yields.iter().for_each(|&v| self.extend_to_use(v, end, loops));
             }
             if looping {
                 loops.pop();
             }
         }
     }
-    fn used(&mut self, v: Value, at: usize, loops: &[InstId]) {
+    fn extend_to_use(&mut self, v: Value, at: usize, loops: &[InstId]) {
         let entered = loops.iter().find(|l| self.live[v.index()].from < self.start[l.index()]);
         self.extend(v, entered.map_or(at, |l| self.end[l.index()].max(at)));
     }

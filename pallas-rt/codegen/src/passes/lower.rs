@@ -9,16 +9,16 @@
 //!
 //! Index maps disappear. Scratch stays memory that a parallel program keeps over its loops.
 #![warn(clippy::wildcard_enum_match_arm)]
-use super::positions;
-use super::rewrite::Rewrite;
+use super::block_position_ranges;
+use super::rewrite::KernelRewriter;
 use pallas_ir::{
-    BlockDim, DType, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, Semantics, Type, Value,
-    View, ViewAxis, structural::Reshape,
+    BlockDim, DType, Inst, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, Semantics, Type, Value, View,
+    ViewAxis, ViewFrame, structural::Reshape,
 };
 
 /// Lowers a traced kernel.
 pub(crate) fn lower(kernel: &Kernel) -> Kernel {
-    let mut rewrite = Rewrite::of(kernel);
+    let mut rewrite = KernelRewriter::new(kernel);
     let declared = rewrite.out.kernel_mut();
     declared.operands.iter_mut().for_each(|o| o.map = None);
     let sequential = kernel.grid.iter().filter(|axis| axis.semantics == Semantics::Arbitrary);
@@ -26,7 +26,7 @@ pub(crate) fn lower(kernel: &Kernel) -> Kernel {
     declared.steps.extend(sequential.map(|axis| axis.extent.clone()));
     declared.grid.retain(|axis| axis.semantics == Semantics::Parallel);
     let mut lower = Lower { old: kernel, ids: vec![], counts: vec![], origins: vec![None; kernel.operands.len()] };
-    lower.axes(&mut rewrite, 0);
+    lower.lower_axes(&mut rewrite, 0);
     rewrite.finish()
 }
 
@@ -42,27 +42,27 @@ struct Lower<'k> {
 
 impl Lower<'_> {
     /// Opens a loop for each sequential axis from `axis` on, then lowers the body.
-    fn axes(&mut self, r: &mut Rewrite<'_>, axis: usize) {
+    fn lower_axes(&mut self, r: &mut KernelRewriter<'_>, axis: usize) {
         let Some(declared) = self.old.grid.get(axis) else { return self.body(r) };
-        let count = self.count(r, axis);
+        let count = self.emit_program_count(r, axis);
         self.counts.push(count);
         if declared.semantics == Semantics::Parallel {
             let parallel = self.old.grid[..axis].iter().filter(|a| a.semantics == Semantics::Parallel).count();
             let id = r.out.emit(Op::ProgramId(parallel), &[], Loc::NONE).expect("the axis exists");
             self.ids.push(id);
-            return self.axes(r, axis + 1);
+            return self.lower_axes(r, axis + 1);
         }
         let (zero, one) = (r.out.int(0, Loc::NONE), r.out.int(1, Loc::NONE));
         let index = r.out.begin(&[Type::scalar(DType::I32)])[0];
         self.ids.push(index);
-        self.axes(r, axis + 1);
+        self.lower_axes(r, axis + 1);
         let body = r.out.end(&[]);
         r.out.emit_for([zero, count, one], false, &[], body, Loc::NONE).expect("bounds are i32");
     }
 
     /// Returns the number of programs along an axis. Passes know a number or a dimension as such; any other extent is
     /// computed by the launch, in arithmetic that is wide enough for its terms.
-    fn count(&self, r: &mut Rewrite<'_>, axis: usize) -> Value {
+    fn emit_program_count(&self, r: &mut KernelRewriter<'_>, axis: usize) -> Value {
         let extent = &self.old.grid[axis].extent;
         if let Some(n) = extent.as_number() {
             return r.out.int(n, Loc::NONE);
@@ -79,24 +79,24 @@ impl Lower<'_> {
         r.out.emit(op, &[], Loc::NONE).expect("the axis exists")
     }
 
-    fn body(&mut self, r: &mut Rewrite<'_>) {
+    fn body(&mut self, r: &mut KernelRewriter<'_>) {
         for i in 0..self.old.operands.len() {
-            self.origins[i] = self.origin(r, OperandId(i as u32));
+            self.origins[i] = self.emit_block_origin(r, OperandId(i as u32));
         }
-        r.region(self.old.body, &mut |r, inst, loc| self.inst(r, inst, loc));
+        r.inline_region(self.old.body, &mut |r, inst, loc| self.rewrite_inst(r, inst, loc));
     }
 
     /// Computes the first element of an operand's block from its index map; `None` if it has no map.
-    fn origin(&self, r: &mut Rewrite<'_>, id: OperandId) -> Option<Vec<Value>> {
+    fn emit_block_origin(&self, r: &mut KernelRewriter<'_>, id: OperandId) -> Option<Vec<Value>> {
         let operand = self.old.operand(id);
         let map: RegionId = operand.map?;
         let params = self.old.region(map).params.clone();
-        params.iter().zip(&self.ids).for_each(|(&p, &v)| r.set(p, v));
-        let index = r.region(map, &mut |r, inst, loc| self.inst(r, inst, loc));
+        params.iter().zip(&self.ids).for_each(|(&p, &v)| r.map_value(p, v));
+        let index = r.inline_region(map, &mut |r, inst, loc| self.rewrite_inst(r, inst, loc));
         // An index that comes from data or from a division may have any value. If its position would overflow, it is
         // clamped to a position that is still outside of the array.
-        let known = positions::known(self.old, id);
-        let clamp = |r: &mut Rewrite<'_>, i: Value, clamped: bool, op: ScalarOp, bound: i64| {
+        let known = block_position_ranges::are_dims_affine(self.old, id);
+        let clamp = |r: &mut KernelRewriter<'_>, i: Value, clamped: bool, op: ScalarOp, bound: i64| {
             if !clamped {
                 return i;
             }
@@ -122,22 +122,22 @@ impl Lower<'_> {
     }
 
     /// Replaces an instruction if necessary; returns true if it did.
-    fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
+    fn rewrite_inst(&self, r: &mut KernelRewriter<'_>, inst: &Inst, loc: Loc) -> bool {
         let mut op = inst.op.clone();
         let (id, view, skip) = match &mut op {
             Op::ProgramId(axis) => {
-                r.set(inst.results[0], self.ids[*axis]);
+                r.map_value(inst.results[0], self.ids[*axis]);
                 return true;
             }
             Op::NumPrograms(axis) => {
-                r.set(inst.results[0], self.counts[*axis]);
+                r.map_value(inst.results[0], self.counts[*axis]);
                 return true;
             }
             Op::Load { from: id, view, .. } | Op::Valid { of: id, view, .. } => (*id, view, 0),
             Op::Store { to, view, .. } => (*to, view, 1),
             Op::Structural(op) => {
                 let Some(kept) = op.keeping() else { return false };
-                let kept = r.out.emit(Op::Structural(kept), &r.args(inst), loc).expect("the axes exist");
+                let kept = r.out.emit(Op::Structural(kept), &r.mapped_args(inst), loc).expect("the axes exist");
                 let to = self.old.ty(inst.results[0]).dims();
                 r.append(Op::Structural(Reshape { to }.into()), vec![kept], inst, loc);
                 return true;
@@ -148,19 +148,19 @@ impl Lower<'_> {
             Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => return false,
         };
         // The view is in lowered form already.
-        if view.frame == Frame::Array {
+        if view.frame == ViewFrame::Array {
             return false;
         }
-        let args = self.place(r, id, view, inst, skip, loc);
+        let args = self.lower_view(r, id, view, inst, skip, loc);
         r.append(op, args, inst, loc);
         true
     }
 
     /// Converts a view of the block to a view of the array. Returns the operands of `inst`, with the starts of the new
     /// view in place of the old ones; `skip` operands come before the starts.
-    fn place(
+    fn lower_view(
         &self,
-        r: &mut Rewrite<'_>,
+        r: &mut KernelRewriter<'_>,
         id: OperandId,
         view: &mut View,
         inst: &Inst,
@@ -168,15 +168,16 @@ impl Lower<'_> {
         loc: Loc,
     ) -> Vec<Value> {
         let operand = self.old.operand(id);
-        let mapped = r.args(inst);
+        let mapped = r.mapped_args(inst);
         let (head, rest) = mapped.split_at(skip);
-        let (starts, tail) = rest.split_at(view.dynamic());
+        let (starts, tail) = rest.split_at(view.dynamic_count());
         let (mut starts, mut kept) = (starts.iter().copied(), view.axes.iter());
         let origin = self.origins[id.index()].as_ref();
         let (mut axes, mut placed) = (vec![], head.to_vec());
         for (axis, block) in operand.block.iter().enumerate() {
             let squeezed = ViewAxis { kept: false, ..ViewAxis::whole(1) };
-            let mut a = if block.kept() { *kept.next().expect("one view axis per kept dimension") } else { squeezed };
+            let mut a =
+                if block.is_kept() { *kept.next().expect("one view axis per kept dimension") } else { squeezed };
             let own = if a.dynamic { starts.next() } else { None };
             let start = match (origin.map(|o| o[axis]), own) {
                 (Some(a), Some(b)) => Some(r.out.scalar(ScalarOp::Add, &[a, b], loc)),
@@ -187,13 +188,13 @@ impl Lower<'_> {
             axes.push(a);
         }
         placed.extend(tail);
-        *view = View { frame: Frame::Array, axes };
+        *view = View { frame: ViewFrame::Array, axes };
         placed
     }
 }
 
 /// Returns true if the index map of an operand reads tables or run-time scalars.
-pub(crate) fn by_data(kernel: &Kernel, operand: OperandId) -> bool {
+pub(crate) fn has_data_dependent_map(kernel: &Kernel, operand: OperandId) -> bool {
     let mut found = false;
     if let Some(map) = kernel.operand(operand).map {
         kernel.walk(map, &mut |_, inst| found |= matches!(inst.op, Op::Prefetch(_) | Op::Param(_)));
@@ -208,7 +209,7 @@ pub(crate) fn is_whole(kernel: &Kernel, scratch: OperandId, view: &View) -> bool
 }
 
 /// Returns the value that loads get outside of an array on the backends.
-pub(crate) fn fill(kernel: &Kernel, operand: OperandId) -> Literal {
+pub(crate) fn fill_value(kernel: &Kernel, operand: OperandId) -> Literal {
     let operand = kernel.operand(operand);
     operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0))
 }

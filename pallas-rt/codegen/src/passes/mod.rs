@@ -1,4 +1,4 @@
-//! Passes over the tile IR. [`PIPELINE`] runs on every kernel, [`PLACEMENT`] before a GPU's placement.
+//! Passes over the tile IR. [`PIPELINE`] runs on every kernel, [`PLACEMENT_PASSES`] before a GPU's placement.
 //!
 //! - [`lower`] replaces blocks by array positions and sequential axes by loops;
 //! - [`simplify`] folds constants and removes repeated computations;
@@ -11,8 +11,9 @@
 //! - [`rewrite`] copies a kernel, [`variables`] lists the variables of control flow; all passes use them.
 //!
 //! The passes for placement are compiled only with the feature `wgsl`, and for unit tests.
+pub mod block_position_ranges;
 #[cfg(any(feature = "wgsl", test))]
-mod axis;
+mod gpu_pass_state;
 #[cfg(any(feature = "wgsl", test))]
 pub(crate) mod liveness;
 pub(crate) mod lower;
@@ -20,28 +21,27 @@ pub(crate) mod lower;
 mod peel;
 #[cfg(any(feature = "wgsl", test))]
 mod placement;
-pub mod positions;
 #[cfg(any(feature = "wgsl", test))]
-mod promote;
-#[cfg(any(feature = "wgsl", test))]
-pub mod resume;
+mod promote_scratch;
 pub(crate) mod rewrite;
+#[cfg(any(feature = "wgsl", test))]
+mod sequential_axis;
 pub(crate) mod simplify;
 #[cfg(any(feature = "wgsl", test))]
 mod sink_reductions;
 #[cfg(any(feature = "wgsl", test))]
 mod software_pipeline;
 #[cfg(any(feature = "wgsl", test))]
-mod staged;
+pub mod split_long_loops;
 #[cfg(test)]
 mod tests;
 #[cfg(any(feature = "wgsl", test))]
 pub(crate) mod variables;
 
 #[cfg(any(feature = "wgsl", test))]
-pub use placement::{PLACEMENT, PlacementPass};
+pub use gpu_pass_state::PlacementPassState;
 #[cfg(any(feature = "wgsl", test))]
-pub use staged::Staged;
+pub use placement::{PLACEMENT_PASSES, PlacementPass};
 
 use pallas_ir::{Access, Dim, Inst, Kernel, StructuralOp};
 
@@ -53,16 +53,16 @@ pub const PIPELINE: &[Pass] = &[("lower", lower::lower), ("simplify", simplify::
 
 /// Runs the pipeline; debug builds verify its input and the result of each pass.
 pub fn run(kernel: &Kernel) -> Kernel {
-    verified("tracing", kernel);
+    verify_in_debug("tracing", kernel);
     PIPELINE.iter().fold(kernel.clone(), |before, (name, pass)| {
         let after = pass(&before);
-        verified(name, &after);
+        verify_in_debug(name, &after);
         after
     })
 }
 
 /// In debug builds, panics if a kernel is not well formed, which is a bug of this crate and not of the user's kernel.
-fn verified(stage: &str, kernel: &Kernel) {
+fn verify_in_debug(stage: &str, kernel: &Kernel) {
     if cfg!(debug_assertions)
         && let Err(violation) = pallas_ir::verify(kernel)
     {

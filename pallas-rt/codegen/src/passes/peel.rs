@@ -7,15 +7,15 @@
 //! A launch has no axis without steps, so A and C are executed. A is moved only if nothing before it accesses memory
 //! that changes, C only if nothing after it does. Neither is moved if it has loops, so that a region's first loop is
 //! still that over its axis.
-use super::axis::Axis;
-use super::rewrite::Rewrite;
-use super::simplify::{pure, simplify};
-use super::staged::Staged;
+use super::gpu_pass_state::PlacementPassState;
+use super::rewrite::KernelRewriter;
+use super::sequential_axis::SequentialLoop;
+use super::simplify::{is_pure, simplify};
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, ScalarOp, Value};
 
 /// Peels the innermost sequential axis; not if a dispatch runs a range of the steps, which need not have the first or
 /// the last.
-pub(super) fn peel(staged: &mut Staged) {
+pub(super) fn peel(staged: &mut PlacementPassState) {
     if staged.resumed {
         return;
     }
@@ -25,21 +25,21 @@ pub(super) fn peel(staged: &mut Staged) {
 
 /// Returns the kernel with the first and last step's parts outside of the loop; `None` if neither can be moved.
 fn peeled(kernel: &Kernel, sequential: usize) -> Option<Kernel> {
-    let axis = Axis::innermost(kernel, sequential)?;
+    let axis = SequentialLoop::innermost(kernel, sequential)?;
     let peel = Peel { k: kernel, axis };
-    let (first, last) = (peel.first(), peel.last());
+    let (first, last) = (peel.find_first_guard(), peel.find_last_guard());
     if first.is_none() && last.is_none() {
         return None;
     }
-    let mut rewrite = Rewrite::of(kernel);
-    rewrite.region(kernel.body, &mut |r, inst, loc| peel.inst(r, inst, loc, first, last));
+    let mut rewrite = KernelRewriter::new(kernel);
+    rewrite.inline_region(kernel.body, &mut |r, inst, loc| peel.rewrite_loop(r, inst, loc, first, last));
     Some(rewrite.finish())
 }
 
 /// The peeling of the loop over an axis.
 struct Peel<'k> {
     k: &'k Kernel,
-    axis: Axis<'k>,
+    axis: SequentialLoop<'k>,
 }
 
 impl Peel<'_> {
@@ -48,28 +48,28 @@ impl Peel<'_> {
         self.k.inst(self.axis.at).args[1]
     }
     /// Returns the `if` that guards the part of the first step, if it can be moved.
-    fn first(&self) -> Option<InstId> {
+    fn find_first_guard(&self) -> Option<InstId> {
         let insts = &self.k.region(self.axis.body).insts;
-        let at = insts.iter().position(|&i| !pure(&self.k.inst(i).op))?;
-        let quiet = insts[..at].iter().all(|&i| self.steady(&self.k.inst(i).op));
+        let at = insts.iter().position(|&i| !is_pure(&self.k.inst(i).op))?;
+        let quiet = insts[..at].iter().all(|&i| self.is_unaffected_by_stores(&self.k.inst(i).op));
         let zero = |v: Value| self.constant(v) == Some(0);
-        (quiet && self.guards(insts[at], &zero)).then_some(insts[at])
+        (quiet && self.is_movable_guard(insts[at], &zero)).then_some(insts[at])
     }
     /// Returns the `if` that guards the part of the last step, if it can be moved.
-    fn last(&self) -> Option<InstId> {
+    fn find_last_guard(&self) -> Option<InstId> {
         let insts = &self.k.region(self.axis.body).insts;
-        let at = insts.iter().rposition(|&i| !pure(&self.k.inst(i).op))?;
+        let at = insts.iter().rposition(|&i| !is_pure(&self.k.inst(i).op))?;
         let end = |v: Value| match self.definition(v) {
             Some(Inst { op: Op::Scalar(ScalarOp::Sub), args, .. }) => {
                 args[0] == self.steps() && self.constant(args[1]) == Some(1)
             }
             _ => false,
         };
-        self.guards(insts[at], &end).then_some(insts[at])
+        self.is_movable_guard(insts[at], &end).then_some(insts[at])
     }
     /// Returns true if an instruction is `if index == step { .. }`, possibly with further conditions, and can be
     /// moved.
-    fn guards(&self, id: InstId, step: &dyn Fn(Value) -> bool) -> bool {
+    fn is_movable_guard(&self, id: InstId, step: &dyn Fn(Value) -> bool) -> bool {
         let inst = self.k.inst(id);
         let alone = matches!(inst.op, Op::If)
             && inst.results.is_empty()
@@ -79,7 +79,7 @@ impl Peel<'_> {
         self.k.walk(inst.regions.first().copied().unwrap_or(self.axis.body), &mut |_, inner| {
             loops |= matches!(inner.op, Op::For { .. } | Op::While);
         });
-        alone && !loops && self.needs(inst).into_iter().all(|v| self.movable(v))
+        alone && !loops && self.body_values_read(inst).into_iter().all(|v| self.movable(v))
     }
     /// Returns true if a condition is true only in the step that `step` accepts.
     fn implies(&self, condition: Value, step: &dyn Fn(Value) -> bool) -> bool {
@@ -102,7 +102,7 @@ impl Peel<'_> {
         }
     }
     /// Returns the values defined in the loop's body that an instruction and its regions read.
-    fn needs(&self, inst: &Inst) -> Vec<Value> {
+    fn body_values_read(&self, inst: &Inst) -> Vec<Value> {
         let mut found = inst.args.clone();
         for &r in &inst.regions {
             found.extend(&self.k.region(r).yields);
@@ -118,37 +118,44 @@ impl Peel<'_> {
     fn movable(&self, v: Value) -> bool {
         let Some(&id) = self.axis.defined.get(&v) else { return true };
         let inst = self.k.inst(id);
-        pure(&inst.op) && self.steady(&inst.op) && inst.args.iter().all(|&v| self.movable(v))
+        is_pure(&inst.op) && self.is_unaffected_by_stores(&inst.op) && inst.args.iter().all(|&v| self.movable(v))
     }
     /// Returns true if an operation has the same result before and after the kernel's stores.
-    fn steady(&self, op: &Op) -> bool {
+    fn is_unaffected_by_stores(&self, op: &Op) -> bool {
         !matches!(op, Op::Load { from, .. } if !self.k.is_constant(*from))
     }
 
     /// Replaces the loop: the first step's part, the loop without both parts, the last step's part.
-    fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc, first: Option<InstId>, last: Option<InstId>) -> bool {
-        if !self.axis.is(inst) {
+    fn rewrite_loop(
+        &self,
+        r: &mut KernelRewriter<'_>,
+        inst: &Inst,
+        loc: Loc,
+        first: Option<InstId>,
+        last: Option<InstId>,
+    ) -> bool {
+        if !self.axis.is_loop_inst(inst) {
             return false;
         }
         if let Some(guard) = first {
             let zero = r.out.constant(Literal::int(DType::I32, 0), Loc::NONE);
-            self.step(r, guard, zero);
+            self.copy_guarded_part(r, guard, zero);
         }
         let moved = |other: &Inst| [first, last].into_iter().flatten().any(|g| std::ptr::eq(self.k.inst(g), other));
-        let body = r.nested(self.axis.body, &mut |_, inst, _| moved(inst));
-        let args = r.args(inst);
-        r.append_nest(inst.op.clone(), args, vec![body], inst, loc);
+        let body = r.copy_region(self.axis.body, &mut |_, inst, _| moved(inst));
+        let args = r.mapped_args(inst);
+        r.append_control_flow(inst.op.clone(), args, vec![body], inst, loc);
         if let Some(guard) = last {
             let one = r.out.constant(Literal::int(DType::I32, 1), Loc::NONE);
-            let steps = r.get(self.steps());
+            let steps = r.mapped_value(self.steps());
             let end = r.out.scalar(ScalarOp::Sub, &[steps, one], Loc::NONE);
-            self.step(r, guard, end);
+            self.copy_guarded_part(r, guard, end);
         }
         true
     }
     /// Copies a guarded part, with the value `step` in place of the index.
-    fn step(&self, r: &mut Rewrite<'_>, guard: InstId, step: Value) {
-        let needed = self.needs(self.k.inst(guard));
-        self.axis.again(r, step, needed.iter().map(|v| self.axis.defined[v]).chain([guard]).collect());
+    fn copy_guarded_part(&self, r: &mut KernelRewriter<'_>, guard: InstId, step: Value) {
+        let needed = self.body_values_read(self.k.inst(guard));
+        self.axis.copy_for_step(r, step, needed.iter().map(|v| self.axis.defined[v]).chain([guard]).collect());
     }
 }

@@ -1,28 +1,28 @@
 //! The list of passes that prepare a kernel for a GPU's placement.
-use super::staged::Staged;
-use super::{peel, promote, sink_reductions, software_pipeline, verified};
+use super::gpu_pass_state::PlacementPassState;
+use super::{peel, promote_scratch, sink_reductions, software_pipeline, verify_in_debug};
 
 /// A pass before placement: its name, and its function.
-pub type PlacementPass = (&'static str, fn(&mut Staged));
+pub type PlacementPass = (&'static str, fn(&mut PlacementPassState));
 
 /// The passes from the lowered form to the form that placement reads, in order.
-pub const PLACEMENT: &[PlacementPass] = &[
+pub const PLACEMENT_PASSES: &[PlacementPass] = &[
     ("peel", peel::peel),
-    ("promote", promote::promote),
+    ("promote", promote_scratch::promote),
     ("sink_reductions", sink_reductions::sink_reductions),
     ("software_pipeline", software_pipeline::software_pipeline),
 ];
 
-impl Staged {
+impl PlacementPassState {
     /// Runs a pass; debug builds verify its result.
     pub fn run(&mut self, (name, pass): PlacementPass) {
         pass(self);
-        verified(name, &self.kernel);
+        verify_in_debug(name, &self.kernel);
     }
 
-    /// Runs all passes of [`PLACEMENT`].
-    pub(crate) fn placed(mut self) -> Staged {
-        PLACEMENT.iter().for_each(|pass| self.run(*pass));
+    /// Runs all passes of [`PLACEMENT_PASSES`].
+    pub(crate) fn run_all_passes(mut self) -> PlacementPassState {
+        PLACEMENT_PASSES.iter().for_each(|pass| self.run(*pass));
         self
     }
 }

@@ -3,7 +3,7 @@ use pallas_ir::{Builder, Inst, Kernel, Loc, Op, OperandId, RegionId, Type, Value
 use std::collections::BTreeMap;
 
 /// A copy of a kernel that is being made.
-pub(crate) struct Rewrite<'k> {
+pub(crate) struct KernelRewriter<'k> {
     old: &'k Kernel,
     /// The builder of the copy.
     pub out: Builder,
@@ -13,11 +13,11 @@ pub(crate) struct Rewrite<'k> {
 }
 
 /// Handles an instruction: returns true if it has been replaced and its results are set, false if it is to be copied.
-pub(crate) type Decide<'a> = dyn FnMut(&mut Rewrite<'_>, &Inst, Loc) -> bool + 'a;
+pub(crate) type InstHandler<'a> = dyn FnMut(&mut KernelRewriter<'_>, &Inst, Loc) -> bool + 'a;
 
-impl<'k> Rewrite<'k> {
+impl<'k> KernelRewriter<'k> {
     /// Begins a copy with the declarations of `old`.
-    pub(crate) fn of(old: &'k Kernel) -> Self {
+    pub(crate) fn new(old: &'k Kernel) -> Self {
         let mut out = Builder::new(&old.name);
         let declared = out.kernel_mut();
         declared.dims.clone_from(&old.dims);
@@ -25,66 +25,74 @@ impl<'k> Rewrite<'k> {
         declared.grid.clone_from(&old.grid);
         declared.steps.clone_from(&old.steps);
         declared.allow = old.allow;
-        Rewrite { map: vec![None; old.values.len()], retyped: BTreeMap::new(), old, out }
+        KernelRewriter { map: vec![None; old.values.len()], retyped: BTreeMap::new(), old, out }
     }
     /// Returns the new value for an old one.
-    pub(crate) fn get(&self, old: Value) -> Value {
+    pub(crate) fn mapped_value(&self, old: Value) -> Value {
         self.map[old.index()].expect("a value is defined before its uses")
     }
     /// Returns the new values of an instruction's operands.
-    pub(crate) fn args(&self, inst: &Inst) -> Vec<Value> {
-        inst.args.iter().map(|&v| self.get(v)).collect()
+    pub(crate) fn mapped_args(&self, inst: &Inst) -> Vec<Value> {
+        inst.args.iter().map(|&v| self.mapped_value(v)).collect()
     }
     /// Replaces marked values of the old kernel by their copies; values that were not copied are removed.
-    pub(crate) fn follow(&self, marked: &mut Vec<(Value, OperandId)>) {
+    pub(crate) fn remap_values(&self, marked: &mut Vec<(Value, OperandId)>) {
         *marked = marked.iter().filter_map(|&(v, mark)| Some((self.map[v.index()]?, mark))).collect();
     }
     /// Makes `new` the copy of `old`, and gives it `old`'s name.
-    pub(crate) fn set(&mut self, old: Value, new: Value) {
+    pub(crate) fn map_value(&mut self, old: Value, new: Value) {
         self.out.kernel_mut().name_value(new, self.old.names.get(&old).map(String::as_str));
         self.map[old.index()] = Some(new);
     }
     /// Appends `op` in place of `inst`, whose results it defines.
     pub(crate) fn append(&mut self, op: Op, args: Vec<Value>, inst: &Inst, loc: Loc) {
-        self.append_nest(op, args, vec![], inst, loc);
+        self.append_control_flow(op, args, vec![], inst, loc);
     }
     /// Appends control flow in place of `inst`, whose results it defines.
-    pub(crate) fn append_nest(&mut self, op: Op, args: Vec<Value>, regions: Vec<RegionId>, inst: &Inst, loc: Loc) {
-        let results = inst.results.iter().map(|&v| self.define(v)).collect();
+    pub(crate) fn append_control_flow(
+        &mut self,
+        op: Op,
+        args: Vec<Value>,
+        regions: Vec<RegionId>,
+        inst: &Inst,
+        loc: Loc,
+    ) {
+        let results = inst.results.iter().map(|&v| self.define_copy(v)).collect();
         self.out.push(Inst { op, args, results, regions }, loc);
     }
     fn ty(&self, old: Value) -> Type {
         self.retyped.get(&old).unwrap_or_else(|| self.old.ty(old)).clone()
     }
     /// Creates a value with the type of an old one, as its copy.
-    pub(crate) fn define(&mut self, old: Value) -> Value {
+    pub(crate) fn define_copy(&mut self, old: Value) -> Value {
         let new = self.out.value(self.ty(old));
-        self.set(old, new);
+        self.map_value(old, new);
         new
     }
     /// Copies a region's instructions into the region that is open in the copy; returns the values that it yields.
-    pub(crate) fn region(&mut self, region: RegionId, decide: &mut Decide<'_>) -> Vec<Value> {
+    pub(crate) fn inline_region(&mut self, region: RegionId, decide: &mut InstHandler<'_>) -> Vec<Value> {
         let old = self.old;
         for &id in &old.region(region).insts {
             let (inst, loc) = (old.inst(id), old.loc(id));
             if !decide(self, inst, loc) {
-                self.copy(inst, loc, decide);
+                self.copy_inst(inst, loc, decide);
             }
         }
-        old.region(region).yields.iter().map(|&v| self.get(v)).collect()
+        old.region(region).yields.iter().map(|&v| self.mapped_value(v)).collect()
     }
     /// Copies an instruction.
-    pub(crate) fn copy(&mut self, inst: &Inst, loc: Loc, decide: &mut Decide<'_>) {
-        let (args, regions) = (self.args(inst), inst.regions.iter().map(|&r| self.nested(r, decide)).collect());
-        self.append_nest(inst.op.clone(), args, regions, inst, loc);
+    pub(crate) fn copy_inst(&mut self, inst: &Inst, loc: Loc, decide: &mut InstHandler<'_>) {
+        let (args, regions) =
+            (self.mapped_args(inst), inst.regions.iter().map(|&r| self.copy_region(r, decide)).collect());
+        self.append_control_flow(inst.op.clone(), args, regions, inst, loc);
     }
     /// Copies a region as a new region.
-    pub(crate) fn nested(&mut self, region: RegionId, decide: &mut Decide<'_>) -> RegionId {
-        self.nested_with(region, vec![], |r, _| r.region(region, decide))
+    pub(crate) fn copy_region(&mut self, region: RegionId, decide: &mut InstHandler<'_>) -> RegionId {
+        self.copy_region_with_params(region, vec![], |r, _| r.inline_region(region, decide))
     }
     /// Adds a region with the parameters of `region` and additional parameters of the types `more`. `copy` fills the
     /// region, and returns the values to yield.
-    pub(crate) fn nested_with(
+    pub(crate) fn copy_region_with_params(
         &mut self,
         region: RegionId,
         more: Vec<Type>,
@@ -93,7 +101,7 @@ impl<'k> Rewrite<'k> {
         let params = &self.old.region(region).params;
         let types: Vec<Type> = params.iter().map(|&p| self.ty(p)).chain(more).collect();
         let new = self.out.begin(&types);
-        params.iter().zip(&new).for_each(|(&p, &n)| self.set(p, n));
+        params.iter().zip(&new).for_each(|(&p, &n)| self.map_value(p, n));
         let yields = copy(self, &new[params.len()..]);
         self.out.end(&yields)
     }

@@ -8,7 +8,7 @@
 //! %9 = eq %2 %2                          ->    %9 = true, for integers
 //! %1 = load @x ..; .. %2 = load @x ..    ->    %1 = load @x .., also for %2, where nothing writes to x
 //! ```
-use super::rewrite::Rewrite;
+use super::rewrite::KernelRewriter;
 use crate::interp::eval;
 use pallas_ir::scalar::Ty;
 use pallas_ir::structural::Reduce;
@@ -23,22 +23,26 @@ pub(crate) fn simplify(kernel: &Kernel) -> Kernel {
 /// Simplifies a kernel, and replaces the marked values by those of the result.
 pub(crate) fn simplify_marked(kernel: &Kernel, marked: &mut Vec<(Value, OperandId)>) -> Kernel {
     let mut simplify = Simplify { constants: BTreeMap::new(), scopes: vec![HashMap::new()] };
-    let folded = copy(kernel, marked, &mut |r, inst, loc| simplify.inst(r, inst, loc));
-    let used = used(&folded);
-    let needed = |inst: &Inst| !pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
-    copy(&folded, marked, &mut |_, inst, _| !needed(inst))
+    let folded = copy_kernel(kernel, marked, &mut |r, inst, loc| simplify.rewrite_inst(r, inst, loc));
+    let used = needed_values(&folded);
+    let needed = |inst: &Inst| !is_pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
+    copy_kernel(&folded, marked, &mut |_, inst, _| !needed(inst))
 }
 
 /// Copies a kernel, while `decide` replaces instructions.
-fn copy(kernel: &Kernel, marked: &mut Vec<(Value, OperandId)>, decide: &mut super::rewrite::Decide<'_>) -> Kernel {
-    let mut rewrite = Rewrite::of(kernel);
-    rewrite.region(kernel.body, decide);
-    rewrite.follow(marked);
+fn copy_kernel(
+    kernel: &Kernel,
+    marked: &mut Vec<(Value, OperandId)>,
+    decide: &mut super::rewrite::InstHandler<'_>,
+) -> Kernel {
+    let mut rewrite = KernelRewriter::new(kernel);
+    rewrite.inline_region(kernel.body, decide);
+    rewrite.remap_values(marked);
     rewrite.finish()
 }
 
 /// Returns true if an instruction whose results are unused can be removed.
-pub(crate) fn pure(op: &Op) -> bool {
+pub(crate) fn is_pure(op: &Op) -> bool {
     match op {
         Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => false,
         Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::Load { .. } | Op::Valid { .. } => true,
@@ -49,13 +53,13 @@ pub(crate) fn pure(op: &Op) -> bool {
 
 /// Returns for each value true if it is needed: by effects, by control flow, or by instructions whose results are
 /// needed.
-pub(crate) fn used(k: &Kernel) -> Vec<bool> {
+pub(crate) fn needed_values(k: &Kernel) -> Vec<bool> {
     fn region(k: &Kernel, r: RegionId, used: &mut [bool]) {
         k.region(r).yields.iter().for_each(|v| used[v.index()] = true);
         k.region(r).params.iter().for_each(|v| used[v.index()] = true);
         for &id in k.region(r).insts.iter().rev() {
             let inst = k.inst(id);
-            let needed = !pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
+            let needed = !is_pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
             if needed {
                 inst.args.iter().for_each(|v| used[v.index()] = true);
             }
@@ -77,51 +81,51 @@ struct Simplify {
 
 impl Simplify {
     /// Simplifies an instruction; returns false if it is to be copied unchanged.
-    fn inst(&mut self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
-        let args = r.args(inst);
+    fn rewrite_inst(&mut self, r: &mut KernelRewriter<'_>, inst: &Inst, loc: Loc) -> bool {
+        let args = r.mapped_args(inst);
         match &inst.op {
             Op::If if let Some(condition) = self.constants.get(&args[0]) => {
                 let taken = inst.regions[usize::from(condition.as_i64() == 0)];
-                let yields = r.region(taken, &mut |r, inst, loc| self.inst(r, inst, loc));
-                inst.results.iter().zip(yields).for_each(|(&old, new)| r.set(old, new));
+                let yields = r.inline_region(taken, &mut |r, inst, loc| self.rewrite_inst(r, inst, loc));
+                inst.results.iter().zip(yields).for_each(|(&old, new)| r.map_value(old, new));
             }
-            Op::If | Op::For { .. } | Op::While => self.nest(r, inst, args, loc),
+            Op::If | Op::For { .. } | Op::While => self.rewrite_control_flow(r, inst, args, loc),
             Op::Load { from, .. } if !r.out.kernel().is_constant(*from) => return false,
-            op if pure(op) => {
-                let new = self.result(r, inst, &args, loc);
-                r.set(inst.results[0], new);
+            op if is_pure(op) => {
+                let new = self.simplify_pure_op(r, inst, &args, loc);
+                r.map_value(inst.results[0], new);
             }
             _ => return false,
         }
         true
     }
     /// Copies control flow; values computed in its regions are not available after them.
-    fn nest(&mut self, r: &mut Rewrite<'_>, inst: &Inst, args: Vec<Value>, loc: Loc) {
+    fn rewrite_control_flow(&mut self, r: &mut KernelRewriter<'_>, inst: &Inst, args: Vec<Value>, loc: Loc) {
         let regions = inst
             .regions
             .iter()
             .map(|&region| {
                 self.scopes.push(HashMap::new());
-                let new = r.nested(region, &mut |r, inst, loc| self.inst(r, inst, loc));
+                let new = r.copy_region(region, &mut |r, inst, loc| self.rewrite_inst(r, inst, loc));
                 self.scopes.pop();
                 new
             })
             .collect();
-        r.append_nest(inst.op.clone(), args, regions, inst, loc);
+        r.append_control_flow(inst.op.clone(), args, regions, inst, loc);
     }
     /// Returns the value of a pure operation: an existing one if possible, else that of a new instruction.
-    fn result(&mut self, r: &mut Rewrite<'_>, inst: &Inst, args: &[Value], loc: Loc) -> Value {
-        if let Some(same) = self.unchanged(&inst.op, args) {
+    fn simplify_pure_op(&mut self, r: &mut KernelRewriter<'_>, inst: &Inst, args: &[Value], loc: Loc) -> Value {
+        if let Some(same) = self.identity_operand(&inst.op, args) {
             return same;
         }
-        let computed = match self.folded(&inst.op, args, r) {
+        let computed = match self.fold_constants(&inst.op, args, r) {
             Some(known) => (Op::Const(known), vec![]),
-            None => match fold_of_one(&inst.op, args, r) {
+            None => match match_unit_fold(&inst.op, args, r) {
                 Some((op, neutral)) => {
                     let start = r.out.constant(neutral, loc);
                     self.constants.insert(start, neutral);
                     let (op, args) = (Op::Scalar(op), vec![args[0], start]);
-                    if let Some(same) = self.unchanged(&op, &args) {
+                    if let Some(same) = self.identity_operand(&op, &args) {
                         return same;
                     }
                     (op, args)
@@ -133,7 +137,7 @@ impl Simplify {
             return *value;
         }
         r.append(computed.0.clone(), computed.1.clone(), inst, loc);
-        let value = r.get(inst.results[0]);
+        let value = r.mapped_value(inst.results[0]);
         if let Op::Const(x) = computed.0 {
             self.constants.insert(value, x);
         }
@@ -142,7 +146,7 @@ impl Simplify {
     }
     /// Returns the operand that equals the operation's result: `x + 0`, `x · 1`, `x & true`, `x - 0`, `x / 1`. Returns
     /// `None` for floats, since -0 + 0 is 0.
-    fn unchanged(&self, op: &Op, args: &[Value]) -> Option<Value> {
+    fn identity_operand(&self, op: &Op, args: &[Value]) -> Option<Value> {
         let (Op::Scalar(op), &[x, y]) = (op, args) else { return None };
         let is = |v: Value, neutral: Option<Literal>| neutral.is_some() && self.constants.get(&v).copied() == neutral;
         let dtype = self.constants.get(&y).or(self.constants.get(&x))?.dtype;
@@ -158,9 +162,9 @@ impl Simplify {
         }
     }
     /// Returns the value of a scalar operation on constants, or of a comparison of an integer with itself.
-    fn folded(&self, op: &Op, args: &[Value], r: &Rewrite<'_>) -> Option<Literal> {
+    fn fold_constants(&self, op: &Op, args: &[Value], r: &KernelRewriter<'_>) -> Option<Literal> {
         let Op::Scalar(op) = op else { return None };
-        if let (Some(holds), [x, y]) = (holds_of_equals(*op), args)
+        if let (Some(holds), [x, y]) = (self_comparison_result(*op), args)
             && x == y
             && r.out.kernel().ty(*x).is_scalar()
             && !r.out.kernel().ty(*x).dtype.is_float()
@@ -168,23 +172,23 @@ impl Simplify {
             return Some(Literal::new(DType::Bool, f64::from(holds)));
         }
         let known: Vec<Literal> = args.iter().map(|v| self.constants.get(v).copied()).collect::<Option<_>>()?;
-        Some(eval::lane(*op, &known))
+        Some(eval::eval_element(*op, &known))
     }
 }
 
 /// If an operation folds axes of extent 1 only, returns the scalar operation and the neutral element that it amounts
 /// to.
-fn fold_of_one(op: &Op, args: &[Value], r: &Rewrite<'_>) -> Option<(ScalarOp, Literal)> {
+fn match_unit_fold(op: &Op, args: &[Value], r: &KernelRewriter<'_>) -> Option<(ScalarOp, Literal)> {
     let Op::Structural(StructuralOp::Reduce(Reduce { op, axes, keep: true })) = op else { return None };
     let ty = r.out.kernel().ty(args[0]);
     axes.iter().all(|&axis| ty.shape[axis] == 1).then_some((*op, op.neutral(ty.dtype)?))
 }
 
 /// Returns the result of comparing a number with itself, if `op` is a comparison. It does not hold for NaN.
-fn holds_of_equals(op: ScalarOp) -> Option<bool> {
+fn self_comparison_result(op: ScalarOp) -> Option<bool> {
     let row = op.row();
     let compares = row.result == Ty::Is(DType::Bool) && row.operands.iter().map(|o| o.1).eq([Ty::T, Ty::T]);
-    compares.then(|| eval::lane(op, &[Literal::int(DType::I32, 0); 2]).bits != 0)
+    compares.then(|| eval::eval_element(op, &[Literal::int(DType::I32, 0); 2]).bits != 0)
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@
 //! If every use of a sum is linear (added to another such sum, scaled by a factor that is constant along the axis,
 //! carried), the elements may be accumulated instead of their sums. Threads that share a row then combine their values
 //! once, not in every step.
-use super::rewrite::Rewrite;
+use super::gpu_pass_state::PlacementPassState;
+use super::rewrite::KernelRewriter;
 use super::simplify::simplify_marked;
-use super::staged::Staged;
-use super::variables::{Variable, variables};
+use super::variables::{CarriedVariable, carried_variables};
 use pallas_ir::structural::Reduce;
 use pallas_ir::{
     Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Type, Value,
@@ -20,19 +20,19 @@ use pallas_ir::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum elements of a tile that a loop carries in place of its sum.
-const WIDE: usize = 4096;
+const MAX_CARRIED_TILE_ELEMENTS: usize = 4096;
 
 /// Moves every sum for which it is possible. Without registers there would be no gain.
-pub(super) fn sink_reductions(staged: &mut Staged) {
+pub(super) fn sink_reductions(staged: &mut PlacementPassState) {
     if !staged.has_registers {
         return;
     }
     let (mut kernel, marked) = (staged.kernel.clone(), &mut staged.carried);
     let mut tried = BTreeSet::new();
-    while let Some((at, reduce)) = sums(&kernel).into_iter().find(|(i, _)| !tried.contains(i)) {
-        let mut uses = Uses::default();
-        uses.region(&kernel, kernel.body, 0);
-        let delayed = Class::of(&kernel, &uses, at, &reduce).map(|class| class.rewrite(marked));
+    while let Some((at, reduce)) = find_sums(&kernel).into_iter().find(|(i, _)| !tried.contains(i)) {
+        let mut uses = ValueUses::default();
+        uses.collect_region(&kernel, kernel.body, 0);
+        let delayed = LinearClass::find(&kernel, &uses, at, &reduce).map(|class| class.rewrite(marked));
         match delayed {
             // Instructions have new numbers.
             Some(delayed) => (kernel, tried) = (delayed, BTreeSet::new()),
@@ -43,10 +43,12 @@ pub(super) fn sink_reductions(staged: &mut Staged) {
 }
 
 /// Returns the sums in a kernel that may be moved.
-fn sums(k: &Kernel) -> Vec<(InstId, Reduce)> {
+fn find_sums(k: &Kernel) -> Vec<(InstId, Reduce)> {
     let mut found = vec![];
     k.walk(k.body, &mut |id, inst| match &inst.op {
-        Op::Structural(StructuralOp::Reduce(r)) if r.op == ScalarOp::Add && k.ty(inst.args[0]).elements() <= WIDE => {
+        Op::Structural(StructuralOp::Reduce(r))
+            if r.op == ScalarOp::Add && k.ty(inst.args[0]).elements() <= MAX_CARRIED_TILE_ELEMENTS =>
+        {
             found.push((id, r.clone()));
         }
         _ => {}
@@ -56,7 +58,7 @@ fn sums(k: &Kernel) -> Vec<(InstId, Reduce)> {
 
 /// For each value the instructions that use and define it; for each instruction the number of loops around it.
 #[derive(Default)]
-struct Uses {
+struct ValueUses {
     users: BTreeMap<Value, Vec<InstId>>,
     definition: BTreeMap<Value, InstId>,
     depth: BTreeMap<InstId, usize>,
@@ -65,9 +67,9 @@ struct Uses {
     variables: BTreeMap<Value, Vec<Option<Vec<Value>>>>,
 }
 
-impl Uses {
+impl ValueUses {
     /// Collects the uses in a region; `depth` counts the loops around it.
-    fn region(&mut self, k: &Kernel, region: RegionId, depth: usize) {
+    fn collect_region(&mut self, k: &Kernel, region: RegionId, depth: usize) {
         for &id in &k.region(region).insts {
             let inst = k.inst(id);
             self.depth.insert(id, depth);
@@ -76,7 +78,7 @@ impl Uses {
             if inst.regions.is_empty() {
                 continue;
             }
-            for Variable { start, values } in variables(k, inst) {
+            for CarriedVariable { start, values } in carried_variables(k, inst) {
                 let all: Vec<Value> = start.into_iter().chain(values).collect();
                 for &v in &all {
                     let known = (inst.op != Op::While).then(|| all.clone());
@@ -84,13 +86,13 @@ impl Uses {
                 }
             }
             let inner = depth + usize::from(inst.op != Op::If);
-            inst.regions.iter().for_each(|&r| self.region(k, r, inner));
+            inst.regions.iter().for_each(|&r| self.collect_region(k, r, inner));
         }
     }
 }
 
 /// A sum and all values to which it contributes linearly: their copies get the shape of the summed tile ("wide").
-struct Class<'k> {
+struct LinearClass<'k> {
     k: &'k Kernel,
     wide: BTreeSet<Value>,
     /// Tiles of zeros from which the sums start.
@@ -99,19 +101,19 @@ struct Class<'k> {
     shape: Vec<usize>,
 }
 
-impl<'k> Class<'k> {
+impl<'k> LinearClass<'k> {
     /// Finds the class of a sum; `None` if a use inside of the loop is not linear.
-    fn of(k: &'k Kernel, uses: &Uses, at: InstId, reduce: &Reduce) -> Option<Class<'k>> {
+    fn find(k: &'k Kernel, uses: &ValueUses, at: InstId, reduce: &Reduce) -> Option<LinearClass<'k>> {
         let sum = k.inst(at);
         let (shape, depth) = (k.ty(sum.args[0]).shape.clone(), uses.depth[&at]);
-        let mut class = Class { k, wide: BTreeSet::new(), zeros: BTreeSet::new(), reduce: reduce.clone(), shape };
+        let mut class = LinearClass { k, wide: BTreeSet::new(), zeros: BTreeSet::new(), reduce: reduce.clone(), shape };
         let mut open = vec![sum.results[0]];
         let mut escapes = vec![];
         while let Some(v) = open.pop() {
             if !class.wide.insert(v) {
                 continue;
             }
-            class.sources(uses, v, &mut open)?;
+            class.collect_sources(uses, v, &mut open)?;
             for &id in uses.users.get(&v).into_iter().flatten() {
                 let user = k.inst(id);
                 match &user.op {
@@ -131,7 +133,7 @@ impl<'k> Class<'k> {
         (outside && linear && depth > 0).then_some(class)
     }
     /// Adds the values that must be wide if `v` is; `None` if one cannot be.
-    fn sources(&mut self, uses: &Uses, v: Value, open: &mut Vec<Value>) -> Option<()> {
+    fn collect_sources(&mut self, uses: &ValueUses, v: Value, open: &mut Vec<Value>) -> Option<()> {
         let k = self.k;
         let Some(&id) = uses.definition.get(&v) else { return uses.variables.contains_key(&v).then_some(()) };
         let inst = k.inst(id);
@@ -149,12 +151,12 @@ impl<'k> Class<'k> {
         }
         Some(())
     }
-    fn is_zero(&self, uses: &Uses, v: Value) -> bool {
+    fn is_zero(&self, uses: &ValueUses, v: Value) -> bool {
         let defined = uses.definition.get(&v).map(|&id| &self.k.inst(id).op);
         matches!(defined, Some(Op::Const(x)) if x.as_f64() == 0.0)
     }
     /// Returns true unless `v` is a product in which not exactly one factor is wide.
-    fn is_linear(&self, uses: &Uses, v: Value) -> bool {
+    fn is_linear(&self, uses: &ValueUses, v: Value) -> bool {
         match uses.definition.get(&v).map(|&id| self.k.inst(id)) {
             Some(Inst { op: Op::Scalar(ScalarOp::Mul), args, .. }) => {
                 args.iter().filter(|a| self.wide.contains(a)).count() == 1
@@ -164,15 +166,15 @@ impl<'k> Class<'k> {
     }
 
     fn rewrite(&self, marked: &mut Vec<(Value, OperandId)>) -> Kernel {
-        let mut rewrite = Rewrite::of(self.k);
+        let mut rewrite = KernelRewriter::new(self.k);
         let wide = |&v: &Value| (v, Type::new(self.k.ty(v).dtype, self.shape.clone()));
         rewrite.retyped.extend(self.wide.iter().map(wide));
-        rewrite.region(self.k.body, &mut |r, inst, loc| self.inst(r, inst, loc));
-        rewrite.follow(marked);
+        rewrite.inline_region(self.k.body, &mut |r, inst, loc| self.rewrite_inst(r, inst, loc));
+        rewrite.remap_values(marked);
         rewrite.finish()
     }
     /// Replaces an instruction of the class by one on wide values, and narrows wide operands of other instructions.
-    fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
+    fn rewrite_inst(&self, r: &mut KernelRewriter<'_>, inst: &Inst, loc: Loc) -> bool {
         let is_wide = |v: &Value| self.wide.contains(v);
         match &inst.op {
             Op::If | Op::For { .. } | Op::While => return false,
@@ -182,12 +184,13 @@ impl<'k> Class<'k> {
                 r.append(Op::Structural(Broadcast::to(to).into()), vec![zero], inst, loc);
             }
             Op::Structural(StructuralOp::Reduce(_)) if is_wide(&inst.results[0]) => {
-                let elements = r.get(inst.args[0]);
-                r.set(inst.results[0], elements);
+                let elements = r.mapped_value(inst.args[0]);
+                r.map_value(inst.results[0], elements);
             }
             Op::Scalar(_) if is_wide(&inst.results[0]) => return false,
             _ if inst.args.iter().any(is_wide) => {
-                let args = inst.args.iter().map(|&v| if is_wide(&v) { self.narrow(r, v, loc) } else { r.get(v) });
+                let args =
+                    inst.args.iter().map(|&v| if is_wide(&v) { self.emit_sum(r, v, loc) } else { r.mapped_value(v) });
                 let args = args.collect();
                 r.append(inst.op.clone(), args, inst, loc);
             }
@@ -196,8 +199,8 @@ impl<'k> Class<'k> {
         true
     }
     /// Emits the sum of a wide value, which stands for the original one.
-    fn narrow(&self, r: &mut Rewrite<'_>, v: Value, loc: Loc) -> Value {
-        let wide = r.get(v);
+    fn emit_sum(&self, r: &mut KernelRewriter<'_>, v: Value, loc: Loc) -> Value {
+        let wide = r.mapped_value(v);
         r.out.emit(Op::Structural(self.reduce.clone().into()), &[wide], loc).expect("it has the axes")
     }
 }

@@ -12,42 +12,42 @@
 //! those whose spec says `buffered` with the depth given there. After the last step, such a load may be outside of the
 //! array, where it accesses nothing, or load a tile that nothing reads.
 use super::access;
-use super::axis::Axis;
-use super::rewrite::Rewrite;
-use super::simplify::{pure, simplify_marked};
-use super::staged::Staged;
+use super::gpu_pass_state::PlacementPassState;
+use super::rewrite::KernelRewriter;
+use super::sequential_axis::SequentialLoop;
+use super::simplify::{is_pure, simplify_marked};
 use pallas_ir::{Access, Inst, InstId, Kernel, Loc, Op, OperandId, ScalarOp, Type, Value};
 
 /// The depth for operands that only products read.
-const USUAL: usize = 2;
+const DEFAULT_PIPELINE_DEPTH: usize = 2;
 
 /// Moves loads ahead, with at most the depth in `staged`.
-pub(super) fn software_pipeline(staged: &mut Staged) {
+pub(super) fn software_pipeline(staged: &mut PlacementPassState) {
     let kernel = &staged.kernel;
-    let Some(axis) = Axis::innermost(kernel, staged.sequential) else { return };
+    let Some(axis) = SequentialLoop::innermost(kernel, staged.sequential) else { return };
     let insts = &kernel.region(axis.body).insts;
-    let mut ahead = Ahead { k: kernel, axis, loads: vec![] };
+    let mut ahead = PipelinedLoads { k: kernel, axis, loads: vec![] };
     let depth = |i: InstId| ahead.depth(i).map(|depth| depth.min(staged.depth)).filter(|&depth| depth > 1);
     ahead.loads = insts.iter().filter_map(|&i| Some((i, depth(i)?))).collect();
     if ahead.loads.is_empty() {
         return;
     }
-    let mut rewrite = Rewrite::of(kernel);
-    rewrite.region(kernel.body, &mut |r, inst, loc| ahead.inst(r, inst, loc));
-    rewrite.follow(&mut staged.carried);
+    let mut rewrite = KernelRewriter::new(kernel);
+    rewrite.inline_region(kernel.body, &mut |r, inst, loc| ahead.rewrite_loop(r, inst, loc));
+    rewrite.remap_values(&mut staged.carried);
     staged.fetched = ahead.loads.iter().filter_map(|&(i, depth)| Some((ahead.operand(i)?, depth))).collect();
     staged.kernel = simplify_marked(&rewrite.finish(), &mut staged.carried);
 }
 
 /// The loads of a loop that are moved ahead.
-struct Ahead<'k> {
+struct PipelinedLoads<'k> {
     k: &'k Kernel,
-    axis: Axis<'k>,
+    axis: SequentialLoop<'k>,
     /// The loads that are moved, each with its depth, which is at least 2.
     loads: Vec<(InstId, usize)>,
 }
 
-impl Ahead<'_> {
+impl PipelinedLoads<'_> {
     /// Returns the operand of an unmasked load; `None` for other instructions.
     fn operand(&self, id: InstId) -> Option<OperandId> {
         match self.k.inst(id).op {
@@ -61,15 +61,15 @@ impl Ahead<'_> {
         let from = self.operand(id)?;
         let moves = self.k.is_constant(from)
             && !self.k.ty(inst.results[0]).is_scalar()
-            && inst.args.iter().any(|&v| self.moves(v))
+            && inst.args.iter().any(|&v| self.depends_on_step(v))
             && inst.args.iter().all(|&v| self.movable(v));
-        let usual = || self.only_products(inst.results[0]).then_some(USUAL);
+        let usual = || self.only_products(inst.results[0]).then_some(DEFAULT_PIPELINE_DEPTH);
         if moves { self.k.operand(from).buffered.map(|depth| depth as usize).or_else(usual) } else { None }
     }
     /// Returns true if a value depends on the step.
-    fn moves(&self, v: Value) -> bool {
+    fn depends_on_step(&self, v: Value) -> bool {
         v == self.axis.index()
-            || self.axis.defined.get(&v).is_some_and(|&i| self.k.inst(i).args.iter().any(|&v| self.moves(v)))
+            || self.axis.defined.get(&v).is_some_and(|&i| self.k.inst(i).args.iter().any(|&v| self.depends_on_step(v)))
     }
     /// Returns true if a value depends only on the step and on values that are constant in the loop.
     fn movable(&self, v: Value) -> bool {
@@ -79,7 +79,7 @@ impl Ahead<'_> {
         }
         let Some(&id) = self.axis.defined.get(&v) else { return true };
         let inst = self.k.inst(id);
-        pure(&inst.op) && !matches!(inst.op, Op::Load { .. }) && inst.args.iter().all(|&v| self.movable(v))
+        is_pure(&inst.op) && !matches!(inst.op, Op::Load { .. }) && inst.args.iter().all(|&v| self.movable(v))
     }
     /// Returns true if only products read a value, directly or by way of moved elements.
     fn only_products(&self, v: Value) -> bool {
@@ -97,12 +97,12 @@ impl Ahead<'_> {
     }
 
     /// Replaces the loop by one that carries the tiles of later steps.
-    fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
-        if !self.axis.is(inst) {
+    fn rewrite_loop(&self, r: &mut KernelRewriter<'_>, inst: &Inst, loc: Loc) -> bool {
+        if !self.axis.is_loop_inst(inst) {
             return false;
         }
         let deepest = self.loads.iter().map(|&(_, depth)| depth).max().unwrap_or(1);
-        let (first, step) = (r.get(inst.args[0]), r.get(inst.args[2]));
+        let (first, step) = (r.mapped_value(inst.args[0]), r.mapped_value(inst.args[2]));
         // Before the loop: the tiles of its first steps, load by load.
         let mut heads: Vec<Vec<Value>> = vec![vec![]; self.loads.len()];
         let mut at = first;
@@ -110,15 +110,15 @@ impl Ahead<'_> {
             if steps > 0 {
                 at = r.out.scalar(ScalarOp::Add, &[at, step], Loc::NONE);
             }
-            self.fetch(r, at, &|depth| depth > steps + 1, &mut |load, tile| heads[load].push(tile));
+            self.copy_loads(r, at, &|depth| depth > steps + 1, &mut |load, tile| heads[load].push(tile));
         }
-        let args = [r.args(inst), heads.concat()].concat();
+        let args = [r.mapped_args(inst), heads.concat()].concat();
         let region = self.k.region(self.axis.body);
         let ahead = self.loads.iter().flat_map(|&(i, depth)| vec![self.k.inst(i).results[0]; depth - 1]);
         let types: Vec<Type> = region.params.iter().copied().chain(ahead).map(|v| self.k.ty(v).clone()).collect();
         let params = r.out.begin(&types);
-        region.params.iter().zip(&params).for_each(|(&old, &new)| r.set(old, new));
-        let step = r.get(inst.args[2]);
+        region.params.iter().zip(&params).for_each(|(&old, &new)| r.map_value(old, new));
+        let step = r.mapped_value(inst.args[2]);
         // The values that each load carries: the present step's tile first, the newly loaded tile last.
         let mut carried = params[region.params.len()..].iter().copied();
         let mut queues: Vec<Vec<Value>> =
@@ -126,32 +126,32 @@ impl Ahead<'_> {
         let mut later = params[0];
         for depth in 2..=deepest {
             later = r.out.scalar(ScalarOp::Add, &[later, step], Loc::NONE);
-            self.fetch(r, later, &|own| own == depth, &mut |load, tile| queues[load].push(tile));
+            self.copy_loads(r, later, &|own| own == depth, &mut |load, tile| queues[load].push(tile));
         }
-        r.set(region.params[0], params[0]);
+        r.map_value(region.params[0], params[0]);
         for (&(i, _), queue) in self.loads.iter().zip(&queues) {
-            r.set(self.k.inst(i).results[0], queue[0]);
+            r.map_value(self.k.inst(i).results[0], queue[0]);
         }
         let done = |other: &Inst| self.loads.iter().any(|&(i, _)| std::ptr::eq(self.k.inst(i), other));
-        let mut yields = r.region(self.axis.body, &mut |_, inst, _| done(inst));
+        let mut yields = r.inline_region(self.axis.body, &mut |_, inst, _| done(inst));
         yields.extend(queues.iter().flat_map(|queue| &queue[1..]));
         let body = r.out.end(&yields);
-        let mut results: Vec<Value> = inst.results.iter().map(|&v| r.define(v)).collect();
+        let mut results: Vec<Value> = inst.results.iter().map(|&v| r.define_copy(v)).collect();
         results.extend(types[region.params.len()..].iter().map(|ty| r.out.value(ty.clone())));
         r.out.push(Inst { op: inst.op.clone(), args, results, regions: vec![body] }, loc);
         true
     }
     /// Copies the loads whose depth `wanted` accepts, for the given step; calls `give` with each load's number and its
     /// tile.
-    fn fetch(
+    fn copy_loads(
         &self,
-        r: &mut Rewrite<'_>,
+        r: &mut KernelRewriter<'_>,
         step: Value,
         wanted: &dyn Fn(usize) -> bool,
         give: &mut dyn FnMut(usize, Value),
     ) {
         let loads = || self.loads.iter().enumerate().filter(|(_, (_, depth))| wanted(*depth));
-        self.axis.again(r, step, loads().map(|(_, &(i, _))| i).collect());
-        loads().for_each(|(load, &(i, _))| give(load, r.get(self.k.inst(i).results[0])));
+        self.axis.copy_for_step(r, step, loads().map(|(_, &(i, _))| i).collect());
+        loads().for_each(|(load, &(i, _))| give(load, r.mapped_value(self.k.inst(i).results[0])));
     }
 }

@@ -1,6 +1,6 @@
 //! Kernels after each pass, as text. `UPDATE_EXPECT=1 cargo test -p pallas-codegen passes` writes the texts
 //! anew; that they mean the same is tested with random kernels in `lang::random` of pallas-rt.
-use super::{PLACEMENT, Staged, lower::lower, resume::resume, simplify};
+use super::{PLACEMENT_PASSES, PlacementPassState, lower::lower, simplify, split_long_loops::add_step_ranges};
 use expect_test::{Expect, expect};
 use pallas_ir::Kernel;
 
@@ -9,14 +9,14 @@ pub(super) fn parse(text: &str) -> Kernel {
 }
 /// Compares a kernel's body, after verification.
 pub(super) fn body(kernel: &Kernel, expected: Expect) {
-    super::verified("a pass", kernel);
+    super::verify_in_debug("a pass", kernel);
     let text = kernel.to_string();
     let begin = text.find("  body {").expect("a kernel has a body");
     expected.assert_eq(&text[begin..]);
 }
 /// Runs the pass of this name.
-fn run(pass: &str, staged: &mut Staged) {
-    staged.run(*PLACEMENT.iter().find(|(name, _)| *name == pass).expect("a pass"));
+fn run(pass: &str, staged: &mut PlacementPassState) {
+    staged.run(*PLACEMENT_PASSES.iter().find(|(name, _)| *name == pass).expect("a pass"));
 }
 
 /// Row sums, of which what came before counts half: scratch, a first step and a last one.
@@ -114,7 +114,7 @@ fn one_kernel_goes_through_all_passes() {
             }
         "#]],
     );
-    let mut staged = Staged { depth: 3, ..Staged::new(simple, 1) };
+    let mut staged = PlacementPassState { depth: 3, ..PlacementPassState::new(simple, 1) };
     run("peel", &mut staged);
     body(
         &staged.kernel,
@@ -252,7 +252,7 @@ fn one_kernel_goes_through_all_passes() {
 #[test]
 fn a_step_range_is_a_parameter_where_dispatches_share_the_steps() {
     body(
-        &resume(&simplify::simplify(&lower(&parse(SUMS))), 1),
+        &add_step_ranges(&simplify::simplify(&lower(&parse(SUMS))), 1),
         expect![[r#"
               body {
                 %0: i32[] = program_id axis(0)
@@ -418,7 +418,7 @@ kernel ordered {
 }
 ",
     );
-    let mut staged = Staged::new(kernel.clone(), 1);
+    let mut staged = PlacementPassState::new(kernel.clone(), 1);
     run("peel", &mut staged);
     assert_eq!(staged.kernel.to_string(), simplify::simplify(&kernel).to_string());
 }

@@ -2,7 +2,7 @@
 use pallas_ir::{Inst, Kernel, Op, Value};
 
 /// A variable that a loop or branch passes on.
-pub(crate) struct Variable {
+pub(crate) struct CarriedVariable {
     /// The initial value of a loop's variable.
     pub start: Option<Value>,
     /// The variable's values: parameters, values that regions yield for them, and the result; for a branch the result
@@ -11,7 +11,7 @@ pub(crate) struct Variable {
 }
 
 /// Returns the variables of a loop or branch, one for each result.
-pub(crate) fn variables<'k>(k: &'k Kernel, inst: &'k Inst) -> impl Iterator<Item = Variable> + 'k {
+pub(crate) fn carried_variables<'k>(k: &'k Kernel, inst: &'k Inst) -> impl Iterator<Item = CarriedVariable> + 'k {
     // Carried values come after bounds and step (operands), after the index (parameters), and after the condition
     // (yields).
     let (args, params, tested) = match inst.op {
@@ -25,6 +25,6 @@ pub(crate) fn variables<'k>(k: &'k Kernel, inst: &'k Inst) -> impl Iterator<Item
         });
         let mut values: Vec<Value> = of_regions.collect();
         values.insert(if inst.op == Op::If { 0 } else { values.len() }, result);
-        Variable { start: inst.args.get(args + i).copied().filter(|_| inst.op != Op::If), values }
+        CarriedVariable { start: inst.args.get(args + i).copied().filter(|_| inst.op != Op::If), values }
     })
 }

@@ -8,8 +8,8 @@
 //!
 //! - `wgsl/` (feature `wgsl`, which `gpu` includes, and unit tests) emits the lowered form as a shader for a `Target`:
 //!   1. Passes: first and last steps move out of the innermost sequential loop (`passes/peel`), scratch becomes values
-//!      (`passes/promote`), reductions of sums move after their loop (`passes/sink_reductions`), and operands of products are fetched one
-//!      or more steps ahead (`passes/software_pipeline`), fewer if tiles would not fit. Where a driver stops long loops, `passes/resume`
+//!      (`passes/promote_scratch`), reductions of sums move after their loop (`passes/sink_reductions`), and operands of products are fetched one
+//!      or more steps ahead (`passes/software_pipeline`), fewer if tiles would not fit. Where a driver stops long loops, `passes/split_long_loops`
 //!      splits the sequential axes into ranges, and scratch stays in global memory between dispatches.
 //!   2. `place/` distributes the axes of tiles over a grid of threads, and assigns registers or a buffer to each tile, or
 //!      recomputes it. If rows of arrays are whole vectors of four elements (a part of the shader's key), threads read, hold
@@ -25,39 +25,39 @@
 //!   6. `choose` estimates the cost for every thread grid of the profile, and emits the cheapest.
 //!
 //!   The profile `simt_cpu` (lavapipe) stages nothing: products read arrays directly, and a workgroup is one vector in
-//!   lockstep. A target with cooperative matrices (`gpu_coop`) differs in products only: `place/matrices` finds the products
+//!   lockstep. A target with cooperative matrices (`gpu_coop`) differs in products only: `place/cooperative_matrices` finds the products
 //!   that subgroups can compute together, and the sums that can stay in accumulators, whose elements cannot be accessed.
-//!   Factors are in workgroup memory of their own element type (`Cell`), results are read from copies there, and
-//!   `emit/cooperate` writes both, in control flow that is uniform across threads. Tests run the same text on adapters without
+//!   Factors are in workgroup memory of their own element type (`StorageCell`), results are read from copies there, and
+//!   `emit/fragment_products` writes both, in control flow that is uniform across threads. Tests run the same text on adapters without
 //!   matrices, with the matrix functions replaced (`tests/product/emulation.rs`). The baseline profile is the same algorithm
 //!   without registers, as a reference in tests.
 //!
 //! - No thread writes one component of a vector that other threads see: Metal and D3D write whole vectors, so neighbours'
-//!   writes would be lost. Buffers that words are written to one by one are arrays of words (`wgsl`'s `Cell`);
+//!   writes would be lost. Buffers that words are written to one by one are arrays of words (`wgsl`'s `StorageCell`);
 //!   `tests/product/validate.rs` looks at every shipped shader.
-mod arena;
-mod choose;
+mod bank_conflicts;
+mod barriers;
+mod buffer_addresses;
 mod emit;
 mod pipeline;
 mod place;
-mod placed;
+mod placed_kernel;
 mod pressure;
 mod profile;
 mod races;
-mod reach;
 mod report;
-mod settle;
-mod sync;
+mod sink_steps;
+mod thread_grid_choice;
 mod types;
 
-pub use emit::{Counts, HEADER_WORDS, Iterations};
+pub use bank_conflicts::AccessReport;
+pub use emit::{HEADER_WORDS, IterationBound, OperationCounts};
 pub use pipeline::PipelinedOperand;
-pub use reach::Reach;
 pub use report::{PlacedTile, Placement};
 
 use crate::target::{Profile, Target};
 use pallas_ir::{At, DType, Diag, Kernel, Op, OperandId, OperandKind};
-use placed::{Addresses, Placed, Task};
+use placed_kernel::{PlacedKernel, PlacementInput, PlanAddresses};
 
 /// A kernel as a WGSL shader, and what a launch must provide.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ pub struct Shader {
     /// True if the shader reports errors in a flag.
     pub error_flag: bool,
     /// Upper bound of the loop iterations of a thread.
-    pub iterations: Iterations,
+    pub iterations: IterationBound,
     /// The tile IR that was placed: the lowered form after the passes for GPUs (peeling, promotion, sunk reductions,
     /// pipelining).
     pub kernel: Kernel,
@@ -93,7 +93,7 @@ pub struct Shader {
 /// # Errors
 /// An element type that adapters do not support; scratch larger than workgroup memory; a target that runs no shaders.
 pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
-    Ok(written(place(Task { kernel, sequential, resumed: false, target, multiples })?, target))
+    Ok(assemble_shader(place_kernel(PlacementInput { kernel, sequential, resumed: false, target, multiples })?, target))
 }
 
 /// Emits a kernel whose sequential axes [`resume`](crate::passes::resume) has split into ranges: its scratch outlives
@@ -102,12 +102,12 @@ pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64)
 /// # Errors
 /// Those of [`emit`].
 pub fn emit_resumed(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
-    Ok(written(place(Task { kernel, sequential, resumed: true, target, multiples })?, target))
+    Ok(assemble_shader(place_kernel(PlacementInput { kernel, sequential, resumed: true, target, multiples })?, target))
 }
 
 /// Returns the cheapest placement of a kernel.
-fn place(task: Task<'_>) -> Result<Placed, Diag> {
-    let Task { kernel, target, .. } = task;
+fn place_kernel(task: PlacementInput<'_>) -> Result<PlacedKernel, Diag> {
+    let PlacementInput { kernel, target, .. } = task;
     if target.profile == Profile::Cpu {
         let help = "take the target of a GPU, or `Target::webgpu()`";
         return Err(Diag::new("target", At::Op, "the target is the CPU, which runs no shaders".into(), help));
@@ -118,18 +118,18 @@ fn place(task: Task<'_>) -> Result<Placed, Diag> {
     for ty in &kernel.values {
         refuse_wide(ty.dtype, "a tile")?;
     }
-    choose::choose(task).ok_or_else(|| refuse_scratch(kernel, target))
+    thread_grid_choice::choose_placement(task).ok_or_else(|| scratch_memory_error(kernel, target))
 }
 
 /// Assembles the shader of a placed kernel.
-fn written(placed: Placed, target: &Target) -> Shader {
+fn assemble_shader(placed: PlacedKernel, target: &Target) -> Shader {
     let error_flag = target.max_loop_iterations.is_some() || placed.emitted.checks;
     let placement = report::placement(&placed, target);
-    let Placed { kernel, plan, emitted, sizes, .. } = placed;
+    let PlacedKernel { kernel, plan, emitted, sizes, .. } = placed;
     Shader {
-        text: emit::module(&kernel, &plan, &emitted, sizes, error_flag),
-        bindings: emit::arrays(&kernel),
-        extents: emit::extents(&kernel),
+        text: emit::emit_module(&kernel, &plan, &emitted, sizes, error_flag),
+        bindings: emit::bound_arrays(&kernel),
+        extents: emit::launch_extents(&kernel),
         constants: emitted.constants,
         scratch_words: sizes.scratch,
         workgroup_bytes: sizes.workgroup_bytes(),
@@ -143,7 +143,7 @@ fn written(placed: Placed, target: &Target) -> Shader {
 
 /// The result of checking a shader's barriers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Audit {
+pub struct BarrierAudit {
     /// Number of barriers in the text.
     pub barriers: usize,
     /// Conflicting accesses without a barrier between them; any such pair is a bug of the emitter.
@@ -157,15 +157,20 @@ pub struct Audit {
 ///
 /// # Errors
 /// Those of `emit`.
-pub fn audit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<(Shader, Audit), Diag> {
-    let placed = place(Task { kernel, sequential, resumed: false, target, multiples })?;
-    let (nodes, addresses) = (&placed.emitted.nodes, Addresses { k: &placed.kernel, plan: &placed.plan });
-    let audit = Audit {
-        barriers: sync::reasons(nodes).len(),
+pub fn audit_barriers(
+    kernel: &Kernel,
+    sequential: usize,
+    target: &Target,
+    multiples: u64,
+) -> Result<(Shader, BarrierAudit), Diag> {
+    let placed = place_kernel(PlacementInput { kernel, sequential, resumed: false, target, multiples })?;
+    let (nodes, addresses) = (&placed.emitted.nodes, PlanAddresses { k: &placed.kernel, plan: &placed.plan });
+    let audit = BarrierAudit {
+        barriers: barriers::barrier_reasons(nodes).len(),
         races: races::races(nodes, &addresses),
-        idle: races::idle(nodes, &addresses),
+        idle: races::find_redundant_barriers(nodes, &addresses),
     };
-    Ok((written(placed, target), audit))
+    Ok((assemble_shader(placed, target), audit))
 }
 
 fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {
@@ -178,7 +183,7 @@ fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {
 
 /// Returns the diagnostic for tiles that do not fit workgroup memory, of a kernel without scratch; it names the
 /// largest tile.
-fn refuse_tiles(kernel: &Kernel, target: &Target) -> Diag {
+fn tile_memory_error(kernel: &Kernel, target: &Target) -> Diag {
     let made = kernel.insts.iter().flat_map(|inst| inst.results.iter().map(move |&v| (inst, v)));
     let largest = made.max_by_key(|(_, v)| kernel.ty(*v).elements());
     let tile = largest.map_or("its tiles".to_string(), |(inst, v)| match &inst.op {
@@ -194,14 +199,14 @@ fn refuse_tiles(kernel: &Kernel, target: &Target) -> Diag {
 
 /// Returns the diagnostic for scratch that does not fit workgroup memory. Scratch is never moved to global memory,
 /// since the user asked for fast memory.
-fn refuse_scratch(kernel: &Kernel, target: &Target) -> Diag {
+fn scratch_memory_error(kernel: &Kernel, target: &Target) -> Diag {
     let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
     // Each element takes a word, whatever its type.
     let mut table: Vec<(&str, usize)> =
         scratch.map(|o| (o.name.as_str(), 4 * o.block_shape().iter().product::<usize>())).collect();
     table.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
     if table.is_empty() {
-        return refuse_tiles(kernel, target);
+        return tile_memory_error(kernel, target);
     }
     let total: usize = table.iter().map(|(_, bytes)| bytes).sum();
     let rows: Vec<String> = table.iter().map(|(name, bytes)| format!("`{name}` {bytes}")).collect();

@@ -1,5 +1,5 @@
 //! Software pipelining of operands: the requested depth, the actual depth, and the reason.
-use super::placed::{Placed, Task};
+use super::placed_kernel::{PlacedKernel, PlacementInput};
 use crate::target::Target;
 use pallas_ir::OperandId;
 
@@ -17,21 +17,21 @@ pub struct PipelinedOperand {
 }
 
 /// Returns how far tiles do not fit: words of tiles moved to global memory, and registers that spill.
-pub(super) fn misfit(placed: &Placed, target: &Target) -> (usize, usize) {
+pub(super) fn spill_counts(placed: &PlacedKernel, target: &Target) -> (usize, usize) {
     let left = placed.plan.buffers.iter().filter(|b| b.outside && !b.scratch).map(|b| b.words).sum();
-    (left, placed.registers.saturating_sub(target.profile.numbers().file.0))
+    (left, placed.registers.saturating_sub(target.profile.parameters().register_file.0))
 }
 
 /// Returns the depths to try, deepest first; a shallower one is for the case that more tiles fit with it.
-pub(super) fn depths(task: Task<'_>) -> impl Iterator<Item = usize> + use<> {
+pub(super) fn candidate_depths(task: PlacementInput<'_>) -> impl Iterator<Item = usize> + use<> {
     let asked = task.kernel.operands.iter().filter_map(|o| o.buffered).max().map_or(2, |depth| depth.max(2));
-    let most = if task.resumed || task.sequential == 0 { 1 } else { task.target.profile.numbers().depth };
+    let most = if task.resumed || task.sequential == 0 { 1 } else { task.target.profile.parameters().depth };
     (1..=most.min(asked as usize)).rev()
 }
 
 /// Returns the operands that are loaded ahead, or were to be.
-pub(super) fn pipelined(placed: &Placed, target: &Target) -> Vec<PipelinedOperand> {
-    let most = target.profile.numbers().depth;
+pub(super) fn pipelined(placed: &PlacedKernel, target: &Target) -> Vec<PipelinedOperand> {
+    let most = target.profile.parameters().depth;
     let among = |list: &[(OperandId, usize)], i: usize| {
         list.iter().filter(|(id, _)| id.index() == i).map(|(_, depth)| *depth).max().unwrap_or(1)
     };

@@ -4,36 +4,36 @@
 //! The values that loops and branches pass on (a yielded value, the result that it becomes, the parameter in the next
 //! iteration) are one variable. An elementwise result may take the registers of an operand that is not needed any
 //! more.
-use super::place::{Classes, Home, Plan};
-use crate::passes::liveness::{Live, lives};
-use crate::passes::variables::{Variable, variables};
+use super::place::{PlacementPlan, TileStorage, UnionFind};
+use crate::passes::liveness::{LiveRange, live_ranges};
+use crate::passes::variables::{CarriedVariable, carried_variables};
 use pallas_ir::{Kernel, Value};
 use std::collections::BTreeSet;
 
 /// Returns the maximum number of registers for tiles that are alive at once. Threads read the registers of tiles in
 /// `held`; other tiles with a copy are in registers only until they are copied.
-pub(super) fn registers(k: &Kernel, plan: &Plan, held: &BTreeSet<Value>) -> usize {
-    let lives = lives(k);
-    let mut joined = Classes::new(k.values.len());
+pub(super) fn max_live_registers(k: &Kernel, plan: &PlacementPlan, held: &BTreeSet<Value>) -> usize {
+    let lives = live_ranges(k);
+    let mut joined = UnionFind::new(k.values.len());
     for inst in k.insts.iter().filter(|inst| !inst.regions.is_empty()) {
-        for Variable { values, .. } in variables(k, inst) {
+        for CarriedVariable { values, .. } in carried_variables(k, inst) {
             values[1..].iter().for_each(|v| joined.join(v.index(), values[0].index()));
         }
     }
-    let mut needed: Vec<Option<(Live, usize)>> = vec![None; k.values.len()];
+    let mut needed: Vec<Option<(LiveRange, usize)>> = vec![None; k.values.len()];
     for v in (0..k.values.len() as u32).map(Value) {
         let life = lives[v.index()];
-        let own_registers = match plan.homes[v.index()] {
-            Home::Registers => plan.layout.registers(v),
-            Home::Fragments => plan.fragments[v.index()].map_or(0, |f| f.registers(plan.lanes)),
-            Home::None | Home::Buffer(_) => 0,
+        let own_registers = match plan.tile_storage[v.index()] {
+            TileStorage::Registers => plan.layout.registers(v),
+            TileStorage::Accumulators => plan.fragments[v.index()].map_or(0, |f| f.registers(plan.lanes)),
+            TileStorage::None | TileStorage::Buffer(_) => 0,
         };
         if own_registers == 0 || life.from == usize::MAX {
             continue;
         }
         let flat = plan.defined[v.index()].is_some_and(|i| k.inst(i).regions.is_empty());
         let passing = flat && plan.copies[v.index()].is_some() && !held.contains(&v);
-        let own = Live { from: life.from + usize::from(flat), to: if passing { life.from + 1 } else { life.to } };
+        let own = LiveRange { from: life.from + usize::from(flat), to: if passing { life.from + 1 } else { life.to } };
         let (life, registers) = needed[joined.root(v.index())].get_or_insert((own, 0));
         (life.from, life.to) = (life.from.min(own.from), life.to.max(own.to));
         *registers = (*registers).max(own_registers);

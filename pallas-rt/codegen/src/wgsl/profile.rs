@@ -4,7 +4,7 @@ use crate::target::Profile;
 
 /// The parameters of a profile.
 #[derive(Debug)]
-pub(super) struct Numbers {
+pub(super) struct ProfileParameters {
     /// Thread grids to try: rows and columns of threads.
     pub(super) grids: &'static [(u32, u32)],
     /// Maximum registers of a thread for one tile; larger tiles are stored in memory.
@@ -16,13 +16,13 @@ pub(super) struct Numbers {
     /// Number of adjacent elements of a thread along columns, if rows of arrays consist of whole vectors.
     pub(super) vector: usize,
     /// True if threads have that many adjacent elements of all arrays, whatever the length of rows.
-    pub(super) always: bool,
+    pub(super) vectorize_always: bool,
     /// Maximum fused multiply-adds in the text of one iteration of a product's inner loop.
-    pub(super) products: usize,
+    pub(super) max_unrolled_fmas: usize,
     /// Price of an element read from or written to global memory.
     pub(super) global: f64,
     /// Price of a vec4 read from or written to global memory.
-    pub(super) four: f64,
+    pub(super) vec4: f64,
     /// Price of a word read from or written to workgroup memory.
     pub(super) workgroup: f64,
     /// Price of an operation in registers.
@@ -34,7 +34,7 @@ pub(super) struct Numbers {
     /// Price of a line of text, for compile time.
     pub(super) line: f64,
     /// Registers that a thread has before it spills, and the price of each further register.
-    pub(super) file: (usize, f64),
+    pub(super) register_file: (usize, f64),
     /// Number of threads that run for the price of one.
     pub(super) parallel: f64,
 }
@@ -42,7 +42,7 @@ pub(super) struct Numbers {
 impl Profile {
     /// Returns the profile's parameters. The CPU has those of the baseline; no shader is generated for it
     /// ([`super::place`] refuses it).
-    pub(super) fn numbers(self) -> &'static Numbers {
+    pub(super) fn parameters(self) -> &'static ProfileParameters {
         match self {
             Profile::Cpu | Profile::Baseline => &BASELINE,
             Profile::Gpu => &GPU,
@@ -52,7 +52,7 @@ impl Profile {
 }
 
 /// Parameters of GPUs.
-const GPU: Numbers = Numbers {
+const GPU: ProfileParameters = ProfileParameters {
     grids: &[
         (16, 16),
         (8, 32),
@@ -74,48 +74,48 @@ const GPU: Numbers = Numbers {
     stage: true,
     depth: 3,
     vector: 4,
-    always: false,
-    products: 512,
+    vectorize_always: false,
+    max_unrolled_fmas: 512,
     global: 16.0,
-    four: 64.0,
+    vec4: 64.0,
     workgroup: 1.0,
     operation: 0.25,
     matrix: 0.03,
     barrier: 20.0,
     line: 0.02,
-    file: (192, 400.0),
+    register_file: (192, 400.0),
     parallel: 256.0,
 };
 
 /// Parameters of the baseline: no registers, no vectors.
-const BASELINE: Numbers = Numbers {
+const BASELINE: ProfileParameters = ProfileParameters {
     grids: &[(1, 256)],
     registers: 0,
     depth: 1,
     vector: 1,
-    products: 1,
-    four: 26.0,
+    max_unrolled_fmas: 1,
+    vec4: 26.0,
     line: 0.0,
-    file: (255, 4.0),
+    register_file: (255, 4.0),
     ..GPU
 };
 
 /// Parameters of software adapters.
-const SIMT_CPU: Numbers = Numbers {
+const SIMT_CPU: ProfileParameters = ProfileParameters {
     grids: &[(8, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 16), (1, 32), (1, 64), (8, 8)],
     registers: 64,
     stage: false,
     depth: 1,
     vector: 4,
-    always: true,
-    products: 256,
+    vectorize_always: true,
+    max_unrolled_fmas: 256,
     global: 8.0,
-    four: 18.0,
+    vec4: 18.0,
     workgroup: 8.0,
     operation: 0.35,
     matrix: 0.35,
     barrier: 60.0,
     line: 20.0,
-    file: (512, 1.0),
+    register_file: (512, 1.0),
     parallel: 8.0,
 };

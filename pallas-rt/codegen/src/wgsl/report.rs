@@ -1,12 +1,12 @@
 //! A readable report of the decisions of placement.
-use super::emit::Counts;
+use super::bank_conflicts::{AccessReport, analyze_coalescing, pluralize};
+use super::barriers;
+use super::emit::OperationCounts;
 use super::pipeline::{PipelinedOperand, pipelined};
-use super::place::matrices::{Cell, Fragments};
-use super::place::views::Inline;
-use super::place::{Home, Plan};
-use super::placed::Placed;
-use super::reach::{Reach, counted, reaches};
-use super::sync;
+use super::place::cooperative_matrices::{AccumulatorFragments, StorageCell};
+use super::place::views::InlineKind;
+use super::place::{PlacementPlan, TileStorage};
+use super::placed_kernel::PlacedKernel;
 use crate::target::Target;
 use pallas_ir::{Op, OperandId, OperandKind, Value};
 use std::fmt;
@@ -23,11 +23,11 @@ pub struct Placement {
     /// The reason of every barrier, in the order of the text.
     pub barriers: Vec<String>,
     /// For each line, the memory that 32 neighbouring threads access at once.
-    pub reaches: Vec<Reach>,
+    pub reaches: Vec<AccessReport>,
     /// Maximum number of registers that a thread needs for tiles at the same time.
     pub registers: usize,
     /// Operations of a thread in one step of the innermost sequential axis, or in the whole program if there is none.
-    pub step: Counts,
+    pub step: OperationCounts,
     /// Bytes of workgroup memory.
     pub workgroup_bytes: usize,
     /// Operands whose blocks are loaded ahead of the innermost sequential axis, or were requested to be.
@@ -50,13 +50,15 @@ pub struct PlacedTile {
 }
 
 /// Describes the decisions of placement for a kernel.
-pub(super) fn placement(placed: &Placed, target: &Target) -> Placement {
-    let Placed { kernel: k, plan, emitted, sizes, registers, .. } = placed;
+pub(super) fn placement(placed: &PlacedKernel, target: &Target) -> Placement {
+    let PlacedKernel { kernel: k, plan, emitted, sizes, registers, .. } = placed;
     let mut tiles = vec![];
     for (i, operand) in k.operands.iter().enumerate() {
         if operand.kind == OperandKind::Scratch {
             let (home, why, bytes) = match plan.scratches[i] {
-                Some(b) => (memory(plan, b), "read or written in part, or more than registers hold", bytes(plan, b)),
+                Some(b) => {
+                    (describe_memory(plan, b), "read or written in part, or more than registers hold", bytes(plan, b))
+                }
                 None => ("values".into(), "only read and written whole: carried by loops and branches", 0),
             };
             let ty = format!("{}{:?}", operand.dtype, operand.block_shape());
@@ -65,7 +67,7 @@ pub(super) fn placement(placed: &Placed, target: &Target) -> Placement {
         }
     }
     for v in (0..k.values.len() as u32).map(Value).filter(|&v| !k.ty(v).is_scalar()) {
-        let Some((home, why, bytes)) = tile(placed, v) else { continue };
+        let Some((home, why, bytes)) = describe_tile_storage(placed, v) else { continue };
         let what = match plan.defined[v.index()].map(|i| &k.inst(i).op) {
             Some(Op::Load { from, .. }) => format!("load of `{}`", name(k, *from)),
             Some(Op::Structural(op)) => op.name().to_string(),
@@ -85,10 +87,13 @@ pub(super) fn placement(placed: &Placed, target: &Target) -> Placement {
         target: *target,
         grid: plan.grid,
         tiles,
-        barriers: sync::reasons(&emitted.nodes),
-        reaches: reaches(k, plan, &emitted.accesses),
+        barriers: barriers::barrier_reasons(&emitted.nodes),
+        reaches: analyze_coalescing(k, plan, &emitted.accesses),
         registers: *registers,
-        step: Counts { barriers: sync::barriers_of_step(&emitted.nodes, placed.sequential), ..emitted.step },
+        step: OperationCounts {
+            barriers: barriers::barriers_of_step(&emitted.nodes, placed.sequential),
+            ..emitted.step
+        },
         workgroup_bytes: sizes.workgroup_bytes(),
         pipeline: pipelined(placed, target),
     }
@@ -98,59 +103,61 @@ fn name(k: &pallas_ir::Kernel, id: OperandId) -> &str {
     &k.operand(id).name
 }
 /// Describes the memory of a buffer.
-fn memory(plan: &Plan, buffer: usize) -> String {
+fn describe_memory(plan: &PlacementPlan, buffer: usize) -> String {
     let b = &plan.buffers[buffer];
     let (place, unit) = match (b.outside, b.cell) {
         (true, _) => ("global scratch", "words"),
-        (false, Cell::Word | Cell::Four) => ("workgroup memory", "words"),
-        (false, cell) => ("workgroup memory", cell.arena()),
+        (false, StorageCell::Word | StorageCell::Vec4) => ("workgroup memory", "words"),
+        (false, cell) => ("workgroup memory", cell.arena_name()),
     };
     format!("{place}, {unit} {}..{}", b.at, b.at + b.words)
 }
-fn bytes(plan: &Plan, buffer: usize) -> usize {
+fn bytes(plan: &PlacementPlan, buffer: usize) -> usize {
     let b = &plan.buffers[buffer];
     if b.outside { 0 } else { b.words * b.cell.bytes() }
 }
 
 /// Returns the description of a tile's storage, its reason, and its bytes of workgroup memory; `None` if the tile has
 /// no storage and is not used.
-fn tile(placed: &Placed, v: Value) -> Option<(String, &'static str, usize)> {
-    let Placed { kernel: k, plan, .. } = placed;
-    Some(match (plan.inline[v.index()], plan.homes[v.index()]) {
-        (Some(Inline::Pure(_)), _) => ("recomputed".into(), "follows from positions and scalars", 0),
-        (Some(Inline::Fetch), _) => ("fetched".into(), "products read it from its array", 0),
-        (Some(Inline::View), _) => ("view".into(), "moves elements of another tile", 0),
+fn describe_tile_storage(placed: &PlacedKernel, v: Value) -> Option<(String, &'static str, usize)> {
+    let PlacedKernel { kernel: k, plan, .. } = placed;
+    Some(match (plan.inline[v.index()], plan.tile_storage[v.index()]) {
+        (Some(InlineKind::Pure(_)), _) => ("recomputed".into(), "follows from positions and scalars", 0),
+        (Some(InlineKind::Fetch), _) => ("fetched".into(), "products read it from its array", 0),
+        (Some(InlineKind::View), _) => ("view".into(), "moves elements of another tile", 0),
         _ if plan.fused[v.index()] => ("fused".into(), "a product whose only use adds it: summed there", 0),
-        (None, Home::None) => return None,
-        (None, Home::Registers) => {
+        (None, TileStorage::None) => return None,
+        (None, TileStorage::Registers) => {
             let own = format!("{} registers", plan.layout.registers(v));
             match plan.copies[v.index()] {
                 None => (own, "threads read only their own elements", 0),
-                Some(b) => {
-                    (format!("{own}; copy in {}", memory(plan, b)), "read across threads as well", bytes(plan, b))
-                }
+                Some(b) => (
+                    format!("{own}; copy in {}", describe_memory(plan, b)),
+                    "read across threads as well",
+                    bytes(plan, b),
+                ),
             }
         }
-        (None, Home::Fragments) => {
+        (None, TileStorage::Accumulators) => {
             let of = plan.fragments[v.index()].expect("accumulators are fragments");
-            let Fragments { size, grid: [y, x], own: [rows, columns] } = of;
+            let AccumulatorFragments { size, grid: [y, x], own: [rows, columns] } = of;
             let own = format!("{rows} x {columns} matrices of {size} x {size}, {y} x {x} subgroups");
             match plan.copies[v.index()] {
                 None => (own, "products add to it, and nothing else reads it", 0),
                 Some(b) => {
                     let why = "accumulators have no rows or elements: what reads them, reads a copy";
-                    (format!("{own}; copy in {}", memory(plan, b)), why, bytes(plan, b))
+                    (format!("{own}; copy in {}", describe_memory(plan, b)), why, bytes(plan, b))
                 }
             }
         }
-        (None, Home::Buffer(b)) => {
+        (None, TileStorage::Buffer(b)) => {
             let load = plan.defined[v.index()].is_some_and(|i| matches!(k.inst(i).op, Op::Load { .. }));
             let why = match (plan.layout.registers(v) <= placed.most_registers, load) {
                 (true, true) => "staged: products read it across threads",
                 (true, false) => "its elements do not come thread by thread",
                 (false, _) => "more registers than the profile grants a tile",
             };
-            (memory(plan, b), why, bytes(plan, b))
+            (describe_memory(plan, b), why, bytes(plan, b))
         }
     })
 }
@@ -165,16 +172,16 @@ impl fmt::Display for Placement {
             self.registers
         )?;
         writeln!(f, "VMEM: {used} of {most} bytes of workgroup memory")?;
-        let Counts { fma, fragments, product_words, global, barriers } = self.step;
+        let OperationCounts { fma, fragments, product_words, global, barriers } = self.step;
         write!(f, "a thread's step: ")?;
         if fma > 0.0 {
-            let (products, words) = (counted(fma, "multiply-add"), counted(product_words, "word"));
+            let (products, words) = (pluralize(fma, "multiply-add"), pluralize(product_words, "word"));
             let each = fma / product_words.max(1.0);
             write!(f, "{products} of products on {words} of workgroup memory ({each:.2} each), ")?;
         }
-        writeln!(f, "{} of arrays, {}", counted(global, "element"), counted(barriers, "barrier"))?;
+        writeln!(f, "{} of arrays, {}", pluralize(global, "element"), pluralize(barriers, "barrier"))?;
         if fragments > 0.0 {
-            let products = counted(fragments, "product");
+            let products = pluralize(fragments, "product");
             writeln!(f, "a subgroup's step: {products} of matrices, of which that is each thread's share")?;
         } else if self.target.matrices.is_some() {
             writeln!(
@@ -193,7 +200,7 @@ impl fmt::Display for Placement {
             let asked = asked.map_or(String::new(), |asked| format!(", {asked} asked for"));
             writeln!(f, "pipeline: `{name}` buffered {depth}{asked}: {why}")?;
         }
-        writeln!(f, "{}", counted(self.barriers.len(), "barrier"))?;
+        writeln!(f, "{}", pluralize(self.barriers.len(), "barrier"))?;
         for why in &self.barriers {
             writeln!(f, "  {why}")?;
         }

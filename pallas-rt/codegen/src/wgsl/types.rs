@@ -4,7 +4,7 @@ use pallas_ir::{DType, ScalarOp};
 use std::collections::BTreeSet;
 
 /// Returns the WGSL type that elements are computed in.
-pub(super) fn name(dtype: DType) -> &'static str {
+pub(super) fn wgsl_type(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 | DType::F16 | DType::Bf16 | DType::F64 => "f32",
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => "i32",
@@ -15,7 +15,7 @@ pub(super) fn name(dtype: DType) -> &'static str {
 
 /// Returns the expression of an element as the word that a tile stores.
 pub(super) fn to_word(dtype: DType, x: &str) -> String {
-    match name(dtype) {
+    match wgsl_type(dtype) {
         "u32" => x.to_string(),
         "bool" => format!("select(0u, 1u, {x})"),
         _ => format!("bitcast<u32>({x})"),
@@ -24,7 +24,7 @@ pub(super) fn to_word(dtype: DType, x: &str) -> String {
 
 /// Returns the expression of a tile's word as an element.
 pub(super) fn from_word(dtype: DType, word: &str) -> String {
-    match name(dtype) {
+    match wgsl_type(dtype) {
         "u32" => word.to_string(),
         "bool" => format!("({word} != 0u)"),
         ty => format!("bitcast<{ty}>({word})"),
@@ -32,7 +32,7 @@ pub(super) fn from_word(dtype: DType, word: &str) -> String {
 }
 
 /// Returns the expression of a computed value reduced to what its type can hold.
-pub(super) fn wrap(dtype: DType, x: &str) -> String {
+pub(super) fn narrow_to_dtype(dtype: DType, x: &str) -> String {
     match dtype {
         DType::I8 => format!("(({x} << 24u) >> 24u)"),
         DType::I16 => format!("(({x} << 16u) >> 16u)"),
@@ -46,11 +46,11 @@ pub(super) fn wrap(dtype: DType, x: &str) -> String {
 
 /// Returns the operand of an operation that counts bits: operations work on 32 bits, of which a narrow type uses
 /// fewer.
-pub(super) fn counted(op: ScalarOp, operand: usize, dtype: DType, x: String) -> String {
+pub(super) fn mask_counted_bits(op: ScalarOp, operand: usize, dtype: DType, x: String) -> String {
     let bits = 8 * dtype.bytes();
     match (op, operand) {
         _ if bits >= 32 => x,
-        (ScalarOp::CountOnes, 0) => format!("({x} & {}({}))", name(dtype), (1 << bits) - 1),
+        (ScalarOp::CountOnes, 0) => format!("({x} & {}({}))", wgsl_type(dtype), (1 << bits) - 1),
         _ => x,
     }
 }
@@ -90,7 +90,7 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
         DType::U32 | DType::I64 | DType::U64 => ("0.0", "4294967040.0"),
         DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::Bool => ("0.0", "4294967040.0"),
     };
-    match (name(from), name(to)) {
+    match (wgsl_type(from), wgsl_type(to)) {
         ("bool", "bool") => x.to_string(),
         ("bool", ty) => format!("select({ty}(0), {ty}(1), {x})"),
         // `!=` is avoided, since compilers turn it into a comparison that is false for NaN.
@@ -109,14 +109,14 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
             )
         }
         ("f32", ty @ ("i32" | "u32")) => format!("select({ty}(clamp({x}, {low}, {high})), {ty}(0), is_nan_bits({x}))"),
-        ("f32", "f32") => wrap(to, x),
-        (_, ty) => wrap(to, &format!("{ty}({x})")),
+        ("f32", "f32") => narrow_to_dtype(to, x),
+        (_, ty) => narrow_to_dtype(to, &format!("{ty}({x})")),
     }
 }
 
 /// Returns the expression of zero, or of false.
 pub(super) fn zero(dtype: DType) -> String {
-    if dtype == DType::Bool { "false".into() } else { format!("{}(0)", name(dtype)) }
+    if dtype == DType::Bool { "false".into() } else { format!("{}(0)", wgsl_type(dtype)) }
 }
 /// Returns the expression of a cast to a type; `x` itself if it has that type already.
 pub(super) fn convert(from: DType, to: DType, x: &str) -> String {
@@ -125,7 +125,7 @@ pub(super) fn convert(from: DType, to: DType, x: &str) -> String {
 
 /// Hides a constant coordinate from the compiler, which would refuse a shader that divides by a position known to be
 /// 0.
-pub(super) fn at_run_time(coordinate: &str) -> String {
+pub(super) fn hide_constant(coordinate: &str) -> String {
     let without_types = coordinate.replace("u32", "").replace("i32", "").replace('u', "");
     let known = !without_types.contains(char::is_alphabetic);
     if known { format!("at_run_time({coordinate})") } else { coordinate.to_string() }
@@ -171,14 +171,14 @@ const HELPERS: [(&str, &str); 6] = [
 
 /// Returns the functions `powi_<type>_<exponent>` that a module calls: repeated squaring, as in the interpreter. They
 /// have no loops, since drivers limit the number of iterations.
-fn powers(module: &str) -> String {
+fn powi_functions(module: &str) -> String {
     let called: BTreeSet<&str> =
         module.split("powi_").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0)).collect();
     let function = |call: &&str| {
         let (name_of, exponent) = call.split_once('_')?;
         let (dtype, mut left): (DType, u32) = (name_of.parse().ok()?, exponent.parse().ok()?);
-        let ty = name(dtype);
-        let product = |a: &str, b: &str| wrap(dtype, &format!("({a} * {b})"));
+        let ty = wgsl_type(dtype);
+        let product = |a: &str, b: &str| narrow_to_dtype(dtype, &format!("({a} * {b})"));
         let mut text = format!("fn powi_{call}(x: {ty}) -> {ty} {{\n    var y = {ty}(1);\n    var s = x;\n");
         while left > 0 {
             if left & 1 == 1 {
@@ -196,7 +196,7 @@ fn powers(module: &str) -> String {
 
 /// Returns the helper functions that a module calls.
 pub(super) fn helpers(module: &str) -> String {
-    HELPERS.iter().fold(powers(module), |mut called, (name, text)| {
+    HELPERS.iter().fold(powi_functions(module), |mut called, (name, text)| {
         let call = format!("{name}(");
         if module.contains(&call) || called.contains(&call) {
             called += text;

@@ -6,8 +6,8 @@ use pallas_ir::{DType, Elem, ScalarOp, Slice, SliceMut};
 /// Sets `to[i]` to the elements `i` of all parts, combined in order. 16-bit floats are summed in f32 and rounded once.
 pub(super) fn fold<'a>(op: ScalarOp, dtype: DType, to: &mut [u8], members: usize, part: impl Fn(usize) -> &'a [u8]) {
     match dtype {
-        DType::F16 if op.accumulator(dtype) == Some(DType::F32) => rounded_once(op, to, members, part, f16::from_f32),
-        DType::Bf16 if op.accumulator(dtype) == Some(DType::F32) => rounded_once(op, to, members, part, bf16::from_f32),
+        DType::F16 if op.accumulator(dtype) == Some(DType::F32) => fold_in_f32(op, to, members, part, f16::from_f32),
+        DType::Bf16 if op.accumulator(dtype) == Some(DType::F32) => fold_in_f32(op, to, members, part, bf16::from_f32),
         _ => {
             to.copy_from_slice(part(0));
             (1..members).for_each(|k| combine(op, dtype, to, part(k)));
@@ -16,10 +16,10 @@ pub(super) fn fold<'a>(op: ScalarOp, dtype: DType, to: &mut [u8], members: usize
 }
 
 /// Number of 16-bit elements that are combined at a time, so that their sums stay in the first-level cache.
-const BLOCK: usize = 1024;
+const F16_CHUNK_ELEMENTS: usize = 1024;
 
 /// Combines elements of a 16-bit float type in f32, and rounds once.
-fn rounded_once<'a, T: bytemuck::Pod + Into<f32>>(
+fn fold_in_f32<'a, T: bytemuck::Pod + Into<f32>>(
     op: ScalarOp,
     to: &mut [u8],
     members: usize,
@@ -27,11 +27,11 @@ fn rounded_once<'a, T: bytemuck::Pod + Into<f32>>(
     rounded: fn(f32) -> T,
 ) {
     let size = size_of::<T>();
-    let mut sums = [0.0f32; BLOCK];
-    for (number, to) in to.chunks_mut(BLOCK * size).enumerate() {
+    let mut sums = [0.0f32; F16_CHUNK_ELEMENTS];
+    for (number, to) in to.chunks_mut(F16_CHUNK_ELEMENTS * size).enumerate() {
         let sums = &mut sums[..to.len() / size];
         for k in 0..members {
-            let from = &part(k)[number * BLOCK * size..][..to.len()];
+            let from = &part(k)[number * F16_CHUNK_ELEMENTS * size..][..to.len()];
             for (sum, x) in sums.iter_mut().zip(from.chunks_exact(size)) {
                 let x: f32 = bytemuck::pod_read_unaligned::<T>(x).into();
                 *sum = match (k, op) {
@@ -48,15 +48,15 @@ fn rounded_once<'a, T: bytemuck::Pod + Into<f32>>(
 }
 
 /// Number of elements that are copied to aligned memory at a time, because the bytes need not be aligned.
-const STRIP: usize = 256;
+const ALIGNED_CHUNK_ELEMENTS: usize = 256;
 
 /// Slices for the loop `to[i] = to[i] op from[i]` over elements of one type.
-struct Strip<'a> {
+struct CombinedSlices<'a> {
     to: SliceMut<'a>,
     from: Slice<'a>,
 }
 
-impl VisitMonoid for Strip<'_> {
+impl VisitMonoid for CombinedSlices<'_> {
     type Out = ();
     fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) {
         for (to, &from) in T::of_mut(self.to).iter_mut().zip(T::of(self.from)) {
@@ -68,12 +68,12 @@ impl VisitMonoid for Strip<'_> {
 /// Computes `to[i] = to[i] op from[i]` on bytes, for an element type on which the operation is a monoid.
 fn combine(op: ScalarOp, dtype: DType, to: &mut [u8], from: &[u8]) {
     let strip = |to: SliceMut<'_>, from: Slice<'_>| {
-        op.visit_monoid(dtype, Strip { to, from }).expect("an exchange's type admits monoids only");
+        op.visit_monoid(dtype, CombinedSlices { to, from }).expect("an exchange's type admits monoids only");
     };
     macro_rules! strips {
         ($kind:ident $T:ty) => {{
-            let (mut x, mut y) = ([<$T>::default(); STRIP], [<$T>::default(); STRIP]);
-            let size = STRIP * size_of::<$T>();
+            let (mut x, mut y) = ([<$T>::default(); ALIGNED_CHUNK_ELEMENTS], [<$T>::default(); ALIGNED_CHUNK_ELEMENTS]);
+            let size = ALIGNED_CHUNK_ELEMENTS * size_of::<$T>();
             for (to, from) in to.chunks_mut(size).zip(from.chunks(size)) {
                 let n = to.len() / size_of::<$T>();
                 bytemuck::cast_slice_mut(&mut x[..n]).copy_from_slice(to);
@@ -98,7 +98,7 @@ fn combine(op: ScalarOp, dtype: DType, to: &mut [u8], from: &[u8]) {
         DType::U64 => strips!(U64 u64),
         DType::Bool => {
             // Bytes of arrays are not trusted to be 0 or 1.
-            for (to, from) in to.chunks_mut(STRIP).zip(from.chunks(STRIP)) {
+            for (to, from) in to.chunks_mut(ALIGNED_CHUNK_ELEMENTS).zip(from.chunks(ALIGNED_CHUNK_ELEMENTS)) {
                 let truths = |bytes: &[u8]| bytes.iter().map(|&byte| byte != 0).collect::<Vec<bool>>();
                 let (mut x, y) = (truths(to), truths(from));
                 strip(SliceMut::Bool(&mut x), Slice::Bool(&y));

@@ -14,11 +14,11 @@ pub trait Collectives: Send + Sync {
     fn positions(&self) -> &[usize];
 
     /// Returns the number of the participant's next collective, from 0.
-    fn next_step(&self) -> u64;
+    fn next_collective_number(&self) -> u64;
 
     /// Returns true if a collective makes progress between [`start`](Collectives::start) and
     /// [`finish`](Collectives::finish).
-    fn overlaps(&self) -> bool {
+    fn can_overlap(&self) -> bool {
         true
     }
 
@@ -63,7 +63,7 @@ pub struct Started {
 
 impl Started {
     /// Takes the collective, its step and the state, whose type is that of the engine.
-    pub(super) fn state<T: 'static>(self) -> (Arc<ResolvedCollective>, u64, T) {
+    pub(super) fn into_parts<T: 'static>(self) -> (Arc<ResolvedCollective>, u64, T) {
         let state = self.state.downcast().expect("an engine finishes the collectives that it started");
         (self.collective, self.step, *state)
     }

@@ -8,41 +8,41 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The only participant of a lockstep run. It never waits: a collective is complete when it starts.
-pub struct Lockstep {
+pub struct LockstepParticipant {
     /// Positions of the devices. Each run makes a participant, which allocates nothing for up to 8 devices.
     positions: SmallVec<[usize; 8]>,
     steps: AtomicU64,
 }
 
-impl Lockstep {
+impl LockstepParticipant {
     /// Creates the participant of this number of devices.
-    pub fn new(devices: usize) -> Lockstep {
-        Lockstep { positions: (0..devices).collect(), steps: AtomicU64::new(0) }
+    pub fn new(devices: usize) -> LockstepParticipant {
+        LockstepParticipant { positions: (0..devices).collect(), steps: AtomicU64::new(0) }
     }
 }
 
-impl Collectives for Lockstep {
+impl Collectives for LockstepParticipant {
     fn positions(&self) -> &[usize] {
         &self.positions
     }
 
-    fn next_step(&self) -> u64 {
+    fn next_collective_number(&self) -> u64 {
         self.steps.fetch_add(1, Relaxed)
     }
 
-    fn overlaps(&self) -> bool {
+    fn can_overlap(&self) -> bool {
         false
     }
 
     fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started> {
-        let mut results = vec![vec![0; collective.gives().bytes()]; self.positions.len()];
+        let mut results = vec![vec![0; collective.result_type().bytes()]; self.positions.len()];
         let mut each: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
-        collective.fill_all(operands, &mut each);
+        collective.compute_all_results(operands, &mut each);
         Ok(Started { collective: collective.clone(), step, state: Box::new(results) })
     }
 
     fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()> {
-        let (_, _, made) = started.state::<Vec<Vec<u8>>>();
+        let (_, _, made) = started.into_parts::<Vec<Vec<u8>>>();
         results.iter_mut().zip(&made).for_each(|(result, made)| result.copy_from_slice(made));
         Ok(())
     }
@@ -54,7 +54,7 @@ impl Collectives for Lockstep {
         operands: &[&[u8]],
         results: &mut [&mut [u8]],
     ) -> Result<()> {
-        collective.fill_all(operands, results);
+        collective.compute_all_results(operands, results);
         Ok(())
     }
 }

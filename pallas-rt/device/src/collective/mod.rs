@@ -15,19 +15,22 @@ mod engine;
 mod lockstep;
 #[cfg(feature = "mpi")]
 mod mpi;
-mod processes;
+mod process_engine;
 mod rendezvous;
 mod resolved;
-mod threads;
+mod thread_engine;
 mod ticket;
 #[allow(unsafe_code, reason = "lasting threads borrow work")]
 mod workers;
 
 pub use engine::{Collectives, Started};
-pub use lockstep::Lockstep;
+pub use lockstep::LockstepParticipant;
 #[cfg(feature = "mpi")]
-pub use mpi::Mpi;
-pub use processes::{Envelope, Farewell, Participant, Processes, Reply, Wire, join, processes};
+pub use mpi::MpiTransport;
+pub use process_engine::{
+    ExchangeReply, ExchangeRequest, ProcessGroup, ProcessOutcome, ProcessParticipant, Transport, join_process_group,
+    process_group,
+};
 pub use resolved::ResolvedCollective;
-pub use threads::on_threads;
+pub use thread_engine::run_on_threads;
 pub use ticket::Ticket;

@@ -11,17 +11,17 @@
 //! The devices of a group must all take a step, or none; otherwise it is an error before the collective.
 //!
 //! A GPU and the interpreter do not have a table of memory for each device: the graphs of all devices become one
-//! (`shard/united`), with collectives as slices, concatenations and sums, which is planned and fused like any other.
+//! (`shard/virtual_mesh`), with collectives as slices, concatenations and sums, which is planned and fused like any other.
 //! Devices with a collective in a loop share the loop, so its condition is read once for all of them; other devices
 //! have separate loops.
 //!
 //! Other engines run the same sequence for fewer devices at a time (*participants*: one on each of several threads, or
 //! some in each process of an MPI job) and exchange arrays by the trait `Collectives`, whose `start` takes the operands
-//! and whose `finish` writes the results; `jit/program/native` places `finish` before the first step that uses them.
+//! and whose `finish` writes the results; `jit/program/cpu_sequence` places `finish` before the first step that uses them.
 //! All engines compute results by one function (`collective/resolved`), so they give the same bits. Tickets are
 //! compared before any data is used. Threads meet in a `collective/rendezvous`, which finds deadlocks by counting: if
 //! all devices wait or have ended, no device will arrive. Processes have one thread for all calls of MPI
-//! (`collective/mpi/courier`) and send point to point with a probe and a deadline, because MPI's own collectives hang
+//! (`collective/mpi/point_to_point`) and send point to point with a probe and a deadline, because MPI's own collectives hang
 //! or give a wrong result if processes are at different ones. The values that decide about steps with collectives (the
 //! condition of a loop, the index of a branch) are gathered from all devices whenever they are read. Programs of a job
 //! run within their calls, not in the queue, so that all processes reach collectives in the order of their calls.
@@ -35,7 +35,7 @@
 use super::combine::fold;
 use super::ticket::Ticket;
 use pallas_ir::{Loc, Type};
-use pallas_mesh::{Axis, Form, Mesh, Piece, names};
+use pallas_mesh::{Axis, Form, Mesh, Piece, axes_text};
 use std::sync::Arc;
 
 /// A collective on a mesh: the groups of devices that take part in it, and what each member gets.
@@ -67,7 +67,7 @@ impl ResolvedCollective {
         gives: &Type,
         at: Loc,
     ) -> ResolvedCollective {
-        let devices = mesh.devices();
+        let devices = mesh.device_count();
         let (mut groups, mut places) = (vec![], vec![(usize::MAX, 0); devices]);
         for position in 0..devices {
             if places[position].0 == usize::MAX {
@@ -76,16 +76,16 @@ impl ResolvedCollective {
                 groups.push(group);
             }
         }
-        let source = |form: &Form| if let Form::One(source) = form { *source } else { None };
+        let source = |form: &Form| if let Form::FromMember(source) = form { *source } else { None };
         let kind = match forms[0] {
             Form::Fold(combined, _) => format!("{name} {combined}"),
-            Form::One(_) => format!("{name} {:?}", forms.iter().map(source).collect::<Vec<_>>()),
-            Form::Stack(_) | Form::Number(_) | Form::Own => name.to_string(),
+            Form::FromMember(_) => format!("{name} {:?}", forms.iter().map(source).collect::<Vec<_>>()),
+            Form::Stack(_) | Form::Constant(_) | Form::Own => name.to_string(),
         };
         let ticket = Ticket {
             step: 0,
             kind,
-            axes: names(axes, mesh),
+            axes: axes_text(axes, mesh),
             shape: gives.shape.clone(),
             dtype: gives.dtype.to_string(),
             layout: (0..gives.shape.len()).collect(),
@@ -106,7 +106,7 @@ impl ResolvedCollective {
     /// Sets the name on the collective's ticket.
     #[must_use]
     #[doc(hidden)]
-    pub fn named(mut self, kind: &str) -> ResolvedCollective {
+    pub fn with_ticket_kind(mut self, kind: &str) -> ResolvedCollective {
         self.ticket.kind = kind.to_string();
         self
     }
@@ -127,12 +127,12 @@ impl ResolvedCollective {
     }
 
     /// Type of each device's result.
-    pub fn gives(&self) -> &Type {
+    pub fn result_type(&self) -> &Type {
         &self.gives
     }
 
     /// Source position of the collective.
-    pub fn at(&self) -> Loc {
+    pub fn loc(&self) -> Loc {
         self.at
     }
 
@@ -147,24 +147,24 @@ impl ResolvedCollective {
     }
 
     /// Number of the device at `position` in its group.
-    pub fn number(&self, position: usize) -> usize {
+    pub fn number_in_group(&self, position: usize) -> usize {
         self.places[position].1
     }
 
     /// Returns true if devices exchange data: groups have several members, and the result depends on operands.
     #[doc(hidden)]
     pub fn communicates(&self) -> bool {
-        !matches!(self.form(0), Form::Number(_)) && self.groups[0].len() > 1
+        !matches!(self.form(0), Form::Constant(_)) && self.groups[0].len() > 1
     }
 
     /// Computes the result of the member with this number; `operand(k)` is that of member k.
     #[doc(hidden)]
-    pub fn fill<'a>(&self, number: usize, operand: impl Fn(usize) -> &'a [u8], result: &mut [u8]) {
+    pub fn compute_result<'a>(&self, number: usize, operand: impl Fn(usize) -> &'a [u8], result: &mut [u8]) {
         let members = self.groups[0].len();
         let bytes = result.len();
         match self.form(number) {
             Form::Own => unreachable!("devices do nothing for it"),
-            Form::Number(n) => result.copy_from_slice(&n.to_ne_bytes()),
+            Form::Constant(n) => result.copy_from_slice(&n.to_ne_bytes()),
             Form::Stack(Piece::Whole) => {
                 for (k, part) in result.chunks_exact_mut((bytes / members).max(1)).enumerate() {
                     part.copy_from_slice(operand(k));
@@ -176,8 +176,8 @@ impl ResolvedCollective {
                     result[k * own..][..own].copy_from_slice(&operand(k)[number * own..][..own]);
                 }
             }
-            Form::One(Some(source)) => result.copy_from_slice(operand(source)),
-            Form::One(None) => result.fill(0),
+            Form::FromMember(Some(source)) => result.copy_from_slice(operand(source)),
+            Form::FromMember(None) => result.fill(0),
             Form::Fold(op, Piece::Whole) => fold(op, self.gives.dtype, result, members, operand),
             Form::Fold(op, Piece::Part) => {
                 let part = |k: usize| &operand(k)[number * bytes..][..bytes];
@@ -188,7 +188,7 @@ impl ResolvedCollective {
 
     /// Computes the results of all devices from the operands of all, on this thread; sums are computed once per group.
     #[doc(hidden)]
-    pub fn fill_all(&self, operands: &[&[u8]], results: &mut [&mut [u8]]) {
+    pub fn compute_all_results(&self, operands: &[&[u8]], results: &mut [&mut [u8]]) {
         for group in &self.groups {
             for (number, &member) in group.iter().enumerate() {
                 match (self.form(number), number) {
@@ -197,7 +197,7 @@ impl ResolvedCollective {
                             results.get_disjoint_mut([group[0], member]).expect("a group has a member once");
                         own.copy_from_slice(first);
                     }
-                    _ => self.fill(number, |k| operands[group[k]], results[member]),
+                    _ => self.compute_result(number, |k| operands[group[k]], results[member]),
                 }
             }
         }

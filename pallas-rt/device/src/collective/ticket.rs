@@ -47,7 +47,7 @@ impl Ticket {
 
     /// Text of the ticket without the source position.
     #[doc(hidden)]
-    pub fn without_line(self) -> String {
+    pub fn text_without_line(self) -> String {
         Ticket { line: String::new(), ..self }.to_string()
     }
 }

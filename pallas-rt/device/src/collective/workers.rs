@@ -14,7 +14,7 @@ static WORKERS: Mutex<Vec<Sender<Job>>> = Mutex::new(vec![]);
 
 thread_local! {
     /// True if this thread is that of a device.
-    static IS_DEVICE: Cell<bool> = const { Cell::new(false) };
+    static IS_DEVICE_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Calls `work` with each number below `n`, on the thread of that number. Returns when all calls have, with the
@@ -23,8 +23,11 @@ thread_local! {
 ///
 /// # Errors
 /// The system starts no more threads; or this is the thread of a device, on which its own job would wait.
-pub(super) fn on_each(n: usize, work: &(dyn Fn(usize) + Sync)) -> std::io::Result<Vec<(usize, Box<dyn Any + Send>)>> {
-    if IS_DEVICE.get() {
+pub(super) fn run_on_workers(
+    n: usize,
+    work: &(dyn Fn(usize) + Sync),
+) -> std::io::Result<Vec<(usize, Box<dyn Any + Send>)>> {
+    if IS_DEVICE_THREAD.get() {
         return Err(std::io::Error::other("the program of a device cannot run a program on all devices"));
     }
     let (done, ends) = channel();
@@ -37,7 +40,7 @@ pub(super) fn on_each(n: usize, work: &(dyn Fn(usize) + Sync)) -> std::io::Resul
         }
         for (number, worker) in workers.iter().enumerate().take(n) {
             let done = done.clone();
-            // SAFETY: `receive_all` below returns after each job has sent its end, which is the last thing that it does;
+            // SAFETY: `receive_panics` below returns after each job has sent its end, which is the last thing that it does;
             // nothing between here and there returns or panics, so the borrow outlives every use.
             let work = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work) };
             let job = move || {
@@ -48,19 +51,22 @@ pub(super) fn on_each(n: usize, work: &(dyn Fn(usize) + Sync)) -> std::io::Resul
             let _ = worker.send(Box::new(job));
         }
     }
-    Ok(receive_all(&ends, n))
+    Ok(receive_panics(&ends, n))
 }
 
 /// Runs the jobs of a thread.
 fn serve(jobs: &Receiver<Job>) {
-    IS_DEVICE.set(true);
+    IS_DEVICE_THREAD.set(true);
     while let Ok(job) = jobs.recv() {
         job();
     }
 }
 
 /// Waits for the ends of all jobs; returns the panics.
-fn receive_all(ends: &Receiver<(usize, Option<Box<dyn Any + Send>>)>, n: usize) -> Vec<(usize, Box<dyn Any + Send>)> {
+fn receive_panics(
+    ends: &Receiver<(usize, Option<Box<dyn Any + Send>>)>,
+    n: usize,
+) -> Vec<(usize, Box<dyn Any + Send>)> {
     let all: Vec<_> = (0..n).filter_map(|_| ends.recv().ok()).collect();
     assert_eq!(all.len(), n, "every job sends its end");
     all.into_iter().filter_map(|(number, end)| Some((number, end?))).collect()
@@ -68,7 +74,7 @@ fn receive_all(ends: &Receiver<(usize, Option<Box<dyn Any + Send>>)>, n: usize) 
 
 #[cfg(test)]
 mod tests {
-    use super::on_each;
+    use super::run_on_workers;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     #[test]
@@ -79,7 +85,7 @@ mod tests {
                 scope.spawn(|| {
                     for n in [1, 8, 3] {
                         let barrier = std::sync::Barrier::new(n);
-                        let panics = on_each(n, &|i| {
+                        let panics = run_on_workers(n, &|i| {
                             // Each call is on a thread of its own, or this would wait for ever.
                             barrier.wait();
                             sums[i].fetch_add(1, SeqCst);
@@ -95,8 +101,8 @@ mod tests {
 
     #[test]
     fn panics_are_returned() {
-        let panics = on_each(3, &|i| assert!(i != 1, "on purpose")).expect("threads");
+        let panics = run_on_workers(3, &|i| assert!(i != 1, "on purpose")).expect("threads");
         assert_eq!(panics.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [1]);
-        assert!(on_each(3, &|_| {}).expect("threads").is_empty());
+        assert!(run_on_workers(3, &|_| {}).expect("threads").is_empty());
     }
 }

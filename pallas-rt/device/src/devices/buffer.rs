@@ -1,7 +1,7 @@
 //! Buffers: bytes in a client's memory.
 use super::client::Client;
-use super::memory::Block;
-use super::storage::{DeviceMemory, First, Storage};
+use super::memory::HostBlock;
+use super::storage::{DeviceMemory, InitialContents, Storage};
 use crate::error::Result;
 use std::borrow::Cow;
 use std::fmt;
@@ -36,30 +36,30 @@ impl Buffer {
     /// Allocates `len` bytes: zeros if `zeroed`, else with unspecified contents.
     #[doc(hidden)]
     pub fn allocate(client: &Client, len: usize, zeroed: bool) -> Result<Buffer> {
-        Buffer::new(client, len, if zeroed { First::Zeros } else { First::Any })
+        Buffer::new(client, len, if zeroed { InitialContents::Zeros } else { InitialContents::Unspecified })
     }
 
     /// Allocates `len` bytes that the host will write.
     #[doc(hidden)]
-    pub fn for_host(client: &Client, len: usize) -> Result<Buffer> {
-        Buffer::new(client, len, First::Host)
+    pub fn allocate_for_host(client: &Client, len: usize) -> Result<Buffer> {
+        Buffer::new(client, len, InitialContents::HostWrites)
     }
 
-    fn new(client: &Client, len: usize, first: First) -> Result<Buffer> {
+    fn new(client: &Client, len: usize, first: InitialContents) -> Result<Buffer> {
         let storage = client.runtime().clone().allocate(len, first)?;
         Ok(Buffer { client: client.clone(), len, storage })
     }
 
     /// Wraps device memory that the user allocated.
     #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
-    pub(super) fn of_user(client: &Client, len: usize, memory: Box<dyn DeviceMemory>) -> Buffer {
+    pub(super) fn from_user_memory(client: &Client, len: usize, memory: Box<dyn DeviceMemory>) -> Buffer {
         Buffer { client: client.clone(), len, storage: Storage::Device(memory) }
     }
 
     /// Allocates a buffer that holds these bytes.
     #[doc(hidden)]
-    pub fn holding(client: &Client, bytes: &[u8]) -> Result<Buffer> {
-        let mut buffer = Buffer::for_host(client, bytes.len())?;
+    pub fn from_bytes(client: &Client, bytes: &[u8]) -> Result<Buffer> {
+        let mut buffer = Buffer::allocate_for_host(client, bytes.len())?;
         buffer.write(bytes)?;
         Ok(buffer)
     }
@@ -110,18 +110,18 @@ impl Buffer {
     #[doc(hidden)]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         if let Some(block) = self.block() {
-            block.uses().wait_for_all();
+            block.launch_uses().wait_for_all();
         }
         self.start()
     }
 
     /// Start of the host memory, which kernels may still be using; null on a GPU.
     pub(super) fn start(&self) -> *mut u8 {
-        self.block().map_or(std::ptr::null_mut(), Block::start)
+        self.block().map_or(std::ptr::null_mut(), HostBlock::start)
     }
 
     /// The block of host memory; `None` on a GPU.
-    pub(super) fn block(&self) -> Option<&Block> {
+    pub(super) fn block(&self) -> Option<&HostBlock> {
         match &self.storage {
             Storage::Host(memory) => Some(memory.block()),
             Storage::Device(_) => None,
@@ -144,7 +144,7 @@ impl Buffer {
     #[doc(hidden)]
     pub fn wait(&self) -> Result<()> {
         match &self.storage {
-            Storage::Host(memory) => memory.block().uses().wait_for_writes(),
+            Storage::Host(memory) => memory.block().launch_uses().wait_for_writes(),
             Storage::Device(_) => self.client.block_until_ready(),
         }
     }
@@ -174,7 +174,7 @@ impl Buffer {
         assert!(self.client == other.client, "{other:?} into {self:?}");
         match (&mut self.storage, &other.storage) {
             (Storage::Host(to), Storage::Host(from)) => {
-                to.block_mut().overwritten(self.len).copy_from_slice(&from.block().bytes(end)?[start..]);
+                to.block_mut().bytes_to_overwrite(self.len).copy_from_slice(&from.block().bytes(end)?[start..]);
                 Ok(())
             }
             (Storage::Device(to), Storage::Device(from)) => to.copy_from(&**from, start, self.len),
@@ -200,7 +200,7 @@ impl Buffer {
         assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
         match &mut self.storage {
             Storage::Host(memory) => {
-                memory.block_mut().overwritten(bytes.len()).copy_from_slice(bytes);
+                memory.block_mut().bytes_to_overwrite(bytes.len()).copy_from_slice(bytes);
                 Ok(())
             }
             Storage::Device(memory) => memory.write(bytes),

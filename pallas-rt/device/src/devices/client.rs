@@ -2,7 +2,7 @@
 use super::ledger::MemoryStats;
 use super::name::{Device, DeviceKind};
 use super::runtime::Runtime;
-use crate::error::{Bytes, Error, Result};
+use crate::error::{DisplayedBytes, Error, Result};
 use pallas_codegen::target::Target;
 use pallas_ir::{At, DType, Diag, Loc};
 use std::fmt;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 /// A device that runs kernels, with its memory; `pallas_rt::Client` adds arrays to it.
 #[derive(Clone)]
 pub struct Client {
-    origin: Arc<Origin>,
+    origin: Arc<ClientState>,
     /// Held by users' clients and their arrays, not by compiled functions, so that its count says whether users are
     /// left.
     #[allow(dead_code, reason = "it is there to be counted")]
@@ -20,7 +20,7 @@ pub struct Client {
 }
 
 /// State that clones of a client share: a single allocation, since every array has a clone.
-struct Origin {
+struct ClientState {
     runtime: Arc<dyn Runtime>,
     why: String,
     #[cfg_attr(not(feature = "mesh"), allow(dead_code, reason = "functions of arrays keep programs by clients"))]
@@ -34,7 +34,7 @@ impl RefUnwindSafe for Client {}
 impl Client {
     pub(super) fn new(runtime: impl Runtime, why: &str) -> Self {
         let held = Arc::new(());
-        let origin = Origin { runtime: Arc::new(runtime), why: why.into(), life: Arc::downgrade(&held) };
+        let origin = ClientState { runtime: Arc::new(runtime), why: why.into(), life: Arc::downgrade(&held) };
         Client { origin: Arc::new(origin), held: Some(held) }
     }
 
@@ -42,14 +42,14 @@ impl Client {
     /// client, and would keep it for ever.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
-    pub fn noted(&self) -> Client {
+    pub fn without_use_count(&self) -> Client {
         Client { held: None, ..self.clone() }
     }
 
     /// Returns the client for arrays of users, which counts as a use.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
-    pub fn counted(&self) -> Client {
+    pub fn with_use_count(&self) -> Client {
         Client { held: self.origin.life.upgrade(), ..self.clone() }
     }
 
@@ -62,9 +62,9 @@ impl Client {
 
     /// The client with another reason for its choice.
     #[doc(hidden)]
-    pub fn because(self, why: &str) -> Self {
-        let Origin { runtime, life, .. } = &*self.origin;
-        let origin = Origin { runtime: runtime.clone(), why: why.into(), life: life.clone() };
+    pub fn with_reason(self, why: &str) -> Self {
+        let ClientState { runtime, life, .. } = &*self.origin;
+        let origin = ClientState { runtime: runtime.clone(), why: why.into(), life: life.clone() };
         Client { origin: Arc::new(origin), ..self }
     }
 
@@ -113,11 +113,15 @@ impl Client {
 
     /// Returns an error if tiles and scratch of a kernel exceed the memory limit.
     #[doc(hidden)]
-    pub fn check_room(&self, kernel: &str, bytes: u64) -> Result<()> {
-        if self.has_room(bytes) {
+    pub fn check_memory_fits(&self, kernel: &str, bytes: u64) -> Result<()> {
+        if self.has_memory_for(bytes) {
             return Ok(());
         }
-        let message = format!("its tiles and scratch take {}, {} of memory are free", Bytes(bytes), Bytes(self.free()));
+        let message = format!(
+            "its tiles and scratch take {}, {} of memory are free",
+            DisplayedBytes(bytes),
+            DisplayedBytes(self.free_bytes())
+        );
         let diag = Diag::new("memory", At::Op, message, "use smaller blocks, or raise `set_memory_limit`");
         Err(Error::kernel(kernel, Loc::NONE, "", diag))
     }
@@ -125,14 +129,14 @@ impl Client {
     /// Returns true if a launch that needs `bytes` bytes besides its arrays is within the memory limit. On the host,
     /// bytes that fit the cache of a thread are not counted.
     #[doc(hidden)]
-    pub fn has_room(&self, bytes: u64) -> bool {
-        const SMALL: u64 = 16 << 20;
-        let uncounted = if self.kind() == DeviceKind::Gpu { 0 } else { SMALL };
-        bytes <= uncounted || bytes <= self.free()
+    pub fn has_memory_for(&self, bytes: u64) -> bool {
+        const UNCOUNTED_HOST_BYTES: u64 = 16 << 20;
+        let uncounted = if self.kind() == DeviceKind::Gpu { 0 } else { UNCOUNTED_HOST_BYTES };
+        bytes <= uncounted || bytes <= self.free_bytes()
     }
 
     /// Number of bytes below the memory limit that are not in use.
-    fn free(&self) -> u64 {
+    fn free_bytes(&self) -> u64 {
         let memory = self.memory();
         memory.limit.saturating_sub(memory.in_use)
     }
@@ -143,20 +147,20 @@ impl Client {
     /// Those of `f`, and of the submission.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
-    pub fn program<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn submit_together<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         /// Ends the series of launches when dropped, even if `f` panics.
-        struct Open<'a>(&'a Client);
-        impl Drop for Open<'_> {
+        struct OpenSubmission<'a>(&'a Client);
+        impl Drop for OpenSubmission<'_> {
             fn drop(&mut self) {
                 // `f` has failed, and its error is reported instead of this one.
-                let _ = self.0.origin.runtime.end_program();
+                let _ = self.0.origin.runtime.end_submission();
             }
         }
-        self.origin.runtime.begin_program();
-        let open = Open(self);
+        self.origin.runtime.begin_submission();
+        let open = OpenSubmission(self);
         let made = f();
         std::mem::forget(open);
-        let submitted = self.origin.runtime.end_program();
+        let submitted = self.origin.runtime.end_submission();
         let made = made?;
         submitted.map(|()| made)
     }

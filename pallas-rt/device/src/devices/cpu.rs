@@ -3,27 +3,27 @@ use super::buffer::Buffer;
 use super::client::Client;
 use super::host::Host;
 use super::ledger::Ledger;
-use super::memory::Block;
-use super::queue::{Start, Uses};
-use super::runtime::{ByOperand, Executable, Geometry, Launch, described, outputs};
-use super::source::Source;
+use super::lowered_cache::KernelSource;
+use super::memory::HostBlock;
+use super::queue::{LaunchUses, StartPtr};
+use super::runtime::{ByOperand, Executable, Launch, LaunchGeometry, describe_launch, outputs};
 use crate::error::{Error, Result};
 use crate::timeline;
 use pallas_codegen::cpu;
-use pallas_codegen::cpu::team::{Pool, Threads};
+use pallas_codegen::cpu::thread_team::{LaunchThreads, RayonPool};
 use pallas_ir::{Kernel, Literal, OperandKind};
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 /// A kernel for the CPU, which is compiled at its first launch.
-pub(super) struct Native {
-    source: Arc<Source>,
+pub(super) struct CpuKernel {
+    source: Arc<KernelSource>,
     executable: OnceLock<Arc<cpu::Executable>>,
 }
 
-impl Native {
-    pub(super) fn new(source: Arc<Source>) -> Native {
-        Native { source, executable: OnceLock::new() }
+impl CpuKernel {
+    pub(super) fn new(source: Arc<KernelSource>) -> CpuKernel {
+        CpuKernel { source, executable: OnceLock::new() }
     }
 
     /// The compiled kernel.
@@ -31,14 +31,14 @@ impl Native {
         self.executable.get_or_init(|| {
             let (traced, lowered) = (self.source.traced.clone(), self.source.lowered().clone());
             let compile = || cpu::Executable::compile(traced, lowered, self.source.sizes);
-            Arc::new(timeline::compiling(compile))
+            Arc::new(timeline::time_compilation(compile))
         })
     }
 }
 
-impl Executable for Native {
+impl Executable for CpuKernel {
     /// Returns the bytes of tiles and scratch of the programs that run at the same time.
-    fn memory_needed(&self, _: &Client, geometry: &Geometry) -> Result<u64> {
+    fn memory_needed(&self, _: &Client, geometry: &LaunchGeometry) -> Result<u64> {
         let executable = self.executable();
         let threads = executable.threads(&geometry.parallel) as u64;
         Ok(threads.saturating_mul(executable.bytes_a_program() as u64))
@@ -61,32 +61,32 @@ impl Executable for Native {
             assert!(!array || buffer.as_ref().is_some_and(whole), "`{}` has no memory of {shape:?}", operand.name);
         }
         let ledger = client.runtime().ledger();
-        client.check_room(&launch.kernel.name, self.memory_needed(client, geometry)?)?;
-        let uses = |i: usize| launch.buffers[i].and_then(Buffer::block).map(Block::uses);
+        client.check_memory_fits(&launch.kernel.name, self.memory_needed(client, geometry)?)?;
+        let uses = |i: usize| launch.buffers[i].and_then(Buffer::block).map(HostBlock::launch_uses);
         let all = || (0..launch.buffers.len()).filter_map(uses);
         let own_pool = rayon_core::current_thread_index().is_some();
-        if own_pool || (executable.is_little(&geometry.parallel) && !all().any(Uses::is_busy)) {
-            all().for_each(Uses::wait_for_all);
-            reads(launch.kernel).filter_map(uses).try_for_each(Uses::wait_for_writes)?;
-            outputs(launch.kernel).filter_map(uses).for_each(Uses::forget_outcome);
+        if own_pool || (executable.is_small_launch(&geometry.parallel) && !all().any(LaunchUses::is_busy)) {
+            all().for_each(LaunchUses::wait_for_all);
+            read_operands(launch.kernel).filter_map(uses).try_for_each(LaunchUses::wait_for_writes)?;
+            outputs(launch.kernel).filter_map(uses).for_each(LaunchUses::forget_outcome);
             let start = |i: usize| launch.buffers[i].map_or(std::ptr::null_mut(), Buffer::start);
-            let describe = || described(launch.kernel, geometry);
+            let describe = || describe_launch(launch.kernel, geometry);
             // SAFETY: no launch uses the blocks, and the caller has exclusive access to those of outputs.
-            let run = || unsafe { execute(executable, geometry, launch.params, ledger, &Pool, start) };
-            return timeline::span(timeline::Kind::Launch, describe, run);
+            let run = || unsafe { execute(executable, geometry, launch.params, ledger, &RayonPool, start) };
+            return timeline::run_in_span(timeline::SpanKind::Launch, describe, run);
         }
-        let starts: Vec<Start> =
-            launch.buffers.iter().map(|buffer| Start(buffer.map_or(std::ptr::null_mut(), Buffer::start))).collect();
-        let (reads, writes) = (reads(launch.kernel).filter_map(uses), outputs(launch.kernel).filter_map(uses));
-        let (reads, writes): (Vec<&Uses>, Vec<&Uses>) = (reads.collect(), writes.collect());
+        let starts: Vec<StartPtr> =
+            launch.buffers.iter().map(|buffer| StartPtr(buffer.map_or(std::ptr::null_mut(), Buffer::start))).collect();
+        let (reads, writes) = (read_operands(launch.kernel).filter_map(uses), outputs(launch.kernel).filter_map(uses));
+        let (reads, writes): (Vec<&LaunchUses>, Vec<&LaunchUses>) = (reads.collect(), writes.collect());
         let (executable, geometry, params) = (executable.clone(), geometry.clone(), launch.params.to_vec());
         let (ledger, called) = (ledger.clone(), launch.called);
         // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
         // read, written or freed.
-        let run = move || unsafe { execute(&executable, &geometry, &params, &ledger, &Pool, |i| starts[i].0) };
+        let run = move || unsafe { execute(&executable, &geometry, &params, &ledger, &RayonPool, |i| starts[i].0) };
         let run = move || run().map_err(|error| error.called_at(called));
-        let described = timeline::is_recording().then(|| described(launch.kernel, launch.geometry));
-        let work = move || timeline::span(timeline::Kind::Launch, || described.unwrap_or_default(), run);
+        let described = timeline::is_recording().then(|| describe_launch(launch.kernel, launch.geometry));
+        let work = move || timeline::run_in_span(timeline::SpanKind::Launch, || described.unwrap_or_default(), run);
         let runtime: &dyn Any = &**client.runtime();
         let Host { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
         // SAFETY: `work` uses only the memory of the launch's buffers, whose blocks are passed here.
@@ -96,7 +96,7 @@ impl Executable for Native {
 }
 
 /// Indices of operands whose contents are read: inputs, prefetch operands, and outputs that alias an input.
-fn reads(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
+fn read_operands(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
     (0..kernel.operands.len()).filter(|&i| match kernel.operands[i].kind {
         OperandKind::Input | OperandKind::Prefetch => true,
         OperandKind::Output { alias, .. } => alias.is_some(),
@@ -111,20 +111,22 @@ fn reads(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
 /// and nothing else reads the memory of outputs.
 pub(super) unsafe fn execute(
     executable: &cpu::Executable,
-    geometry: &Geometry,
+    geometry: &LaunchGeometry,
     params: &[Option<Literal>],
     ledger: &Ledger,
-    on: &dyn Threads,
+    on: &dyn LaunchThreads,
     start: impl Fn(usize) -> *mut u8,
 ) -> Result<()> {
     let shapes = geometry.shapes.iter().enumerate();
     // SAFETY: the caller's.
-    let memory: ByOperand<_> = shapes.map(|(i, shape)| unsafe { cpu::Memory::new(start(i), shape) }).collect();
+    let memory: ByOperand<_> = shapes.map(|(i, shape)| unsafe { cpu::LaunchMemory::new(start(i), shape) }).collect();
     let (sizes, grid, steps) = (&geometry.sizes, &geometry.parallel, &geometry.sequential);
     let launch = cpu::Launch { sizes, grid, steps, memory: &memory, params };
     let stopped = |stop| match stop {
-        cpu::Stop::Fault(fault) => Error::from(fault),
-        cpu::Stop::Memory(bytes) => ledger.refused(bytes as u64, "out of memory for tiles".into()),
+        cpu::LaunchError::Fault(fault) => Error::from(fault),
+        cpu::LaunchError::OutOfMemory(bytes) => {
+            ledger.refused_allocation_error(bytes as u64, "out of memory for tiles".into())
+        }
     };
     // SAFETY: the caller's. Sizes, grid, shapes and parameters are in the order of the kernel's declarations.
     pallas_codegen::interp::print(&unsafe { executable.run(&launch, on) }.map_err(stopped)?);

@@ -1,14 +1,14 @@
 //! The host as a device: memory accounted in the ledger and kept for reuse, for the CPU and the interpreter.
-use super::cpu::Native;
-use super::interpreter::Traced;
+use super::cpu::CpuKernel;
+use super::interpreter::InterpretedKernel;
 use super::ledger::Ledger;
-use super::memory::{Block, physical_bytes};
-use super::memory_pool::{Stock, size_class};
+use super::lowered_cache::KernelSource;
+use super::memory::{HostBlock, physical_bytes};
+use super::memory_pool::{MemoryPool, size_class};
 use super::name::{Device, DeviceKind};
 use super::queue::Queue;
 use super::runtime::{Executable, Runtime};
-use super::source::Source;
-use super::storage::{First, HostMemory, Storage};
+use super::storage::{HostMemory, InitialContents, Storage};
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(super) struct Host {
     device: Device,
     ledger: Arc<Ledger>,
-    stock: Arc<Stock<Block>>,
+    stock: Arc<MemoryPool<HostBlock>>,
     /// Launches of the CPU that continue after their call returns; the interpreter has none.
     pub(super) queue: Queue,
 }
@@ -24,7 +24,7 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(device: Device) -> Host {
         let ledger = Ledger::new(device.id(), physical_bytes());
-        let stock = Arc::new(Stock::new(ledger.clone()));
+        let stock = Arc::new(MemoryPool::new(ledger.clone()));
         Host { device, ledger, stock, queue: Queue::default() }
     }
 }
@@ -39,23 +39,25 @@ impl Runtime for Host {
     }
 
     /// Allocates a block of the size class of `bytes`.
-    fn allocate(self: Arc<Self>, bytes: usize, first: First) -> Result<Storage> {
+    fn allocate(self: Arc<Self>, bytes: usize, first: InitialContents) -> Result<Storage> {
         let (ledger, stock) = (&self.ledger, &self.stock);
         let class = size_class(bytes as u64).and_then(|class| usize::try_from(class).ok());
-        let class = class.ok_or_else(|| ledger.refused(bytes as u64, "more than the address space".into()))?;
+        let class =
+            class.ok_or_else(|| ledger.refused_allocation_error(bytes as u64, "more than the address space".into()))?;
         let reservation = ledger.reserve(class as u64)?;
-        let block = match stock.take(class as u64, first != First::Any) {
+        let block = match stock.take(class as u64, first != InitialContents::Unspecified) {
             Some(mut block) => {
                 // Launches of the previous owner may still run; those of the next owner run after them.
-                block.uses().forget_outcome();
-                if first == First::Zeros {
-                    block.overwritten(bytes).fill(0);
+                block.launch_uses().forget_outcome();
+                if first == InitialContents::Zeros {
+                    block.bytes_to_overwrite(bytes).fill(0);
                 }
                 block
             }
             None => {
-                stock.make_room(class as u64);
-                Block::zeroed(class).ok_or_else(|| ledger.refused(class as u64, "out of memory".into()))?
+                stock.shrink_for(class as u64);
+                HostBlock::zeroed(class)
+                    .ok_or_else(|| ledger.refused_allocation_error(class as u64, "out of memory".into()))?
             }
         };
         Ok(Storage::Host(HostMemory::new(reservation, block, stock)))
@@ -69,10 +71,10 @@ impl Runtime for Host {
         self.queue.wait()
     }
 
-    fn compile(&self, source: Arc<Source>) -> Box<dyn Executable> {
+    fn compile(&self, source: Arc<KernelSource>) -> Box<dyn Executable> {
         match self.device.kind {
-            DeviceKind::Interpreter => Box::new(Traced(source)),
-            DeviceKind::Cpu | DeviceKind::Gpu => Box::new(Native::new(source)),
+            DeviceKind::Interpreter => Box::new(InterpretedKernel(source)),
+            DeviceKind::Cpu | DeviceKind::Gpu => Box::new(CpuKernel::new(source)),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The strict interpreter as a device: runs the tile IR as traced, or, operation by operation, the body that it was
 //! traced from.
 use super::client::Client;
-use super::runtime::{Executable, Geometry, Launch, described, outputs};
-use super::source::Source;
+use super::lowered_cache::KernelSource;
+use super::runtime::{Executable, Launch, LaunchGeometry, describe_launch, outputs};
 use crate::error::Result;
 use crate::timeline;
 use pallas_codegen::interp::{self, Argument, Data, Fault, Machine, walk};
@@ -10,10 +10,10 @@ use pallas_ir::{Kernel, OperandKind};
 use std::sync::Arc;
 
 /// A traced kernel, in the form that the interpreter runs.
-pub(super) struct Traced(pub(super) Arc<Source>);
+pub(super) struct InterpretedKernel(pub(super) Arc<KernelSource>);
 
-impl Executable for Traced {
-    fn memory_needed(&self, _: &Client, _: &Geometry) -> Result<u64> {
+impl Executable for InterpretedKernel {
+    fn memory_needed(&self, _: &Client, _: &LaunchGeometry) -> Result<u64> {
         Ok(memory_needed(&self.0.traced))
     }
 
@@ -22,14 +22,14 @@ impl Executable for Traced {
     }
 
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
-        timeline::span(
-            timeline::Kind::Launch,
-            || described(launch.kernel, launch.geometry),
+        timeline::run_in_span(
+            timeline::SpanKind::Launch,
+            || describe_launch(launch.kernel, launch.geometry),
             || {
-                let mut machine = machine(client, &self.0.traced, launch)?;
+                let mut machine = create_machine(client, &self.0.traced, launch)?;
                 walk::run(&mut machine)?;
                 // SAFETY: the caller has exclusive access to the outputs.
-                unsafe { finish(machine, launch) }
+                unsafe { finish_launch(machine, launch) }
             },
         )
     }
@@ -47,8 +47,8 @@ fn memory_needed(kernel: &Kernel) -> u64 {
 
 /// Returns a machine with copies of the launch's inputs. Refuses tiles and scratch that exceed the client's memory
 /// limit.
-pub fn machine(client: &Client, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<Machine> {
-    client.check_room(&kernel.name, memory_needed(kernel))?;
+pub fn create_machine(client: &Client, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<Machine> {
+    client.check_memory_fits(&kernel.name, memory_needed(kernel))?;
     let geometry = launch.geometry;
     let mut arguments = vec![];
     for (i, operand) in kernel.operands.iter().enumerate() {
@@ -58,7 +58,7 @@ pub fn machine(client: &Client, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Re
             (OperandKind::Input | OperandKind::Prefetch, Some(buffer), _) => {
                 Argument::Array(shape, Data::from_bytes(operand.dtype, &buffer.contents()?))
             }
-            _ => Argument::Fresh(shape),
+            _ => Argument::Uninitialized(shape),
         });
     }
     Ok(Machine::new(kernel.clone(), geometry.sizes.clone(), geometry.grid.clone(), arguments))
@@ -71,7 +71,7 @@ pub fn machine(client: &Client, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Re
 ///
 /// # Safety
 /// The contract of [`Executable::run`].
-pub unsafe fn finish(machine: Machine, launch: &Launch<'_>) -> Result<()> {
+pub unsafe fn finish_launch(machine: Machine, launch: &Launch<'_>) -> Result<()> {
     // The fault of an element that was never written gets the kernel's source position.
     let (data, log) = machine.finish().map_err(|fault| Fault { loc: launch.at, ..fault })?;
     interp::print(&log);

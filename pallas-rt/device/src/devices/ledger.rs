@@ -42,7 +42,7 @@ impl Ledger {
         let mut account = self.account();
         let total = account.in_use.saturating_add(bytes);
         if total > account.limit {
-            return Err(self.refusal(&account, bytes, None));
+            return Err(self.memory_error(&account, bytes, None));
         }
         account.in_use = total;
         account.peak = account.peak.max(total);
@@ -50,8 +50,8 @@ impl Ledger {
     }
 
     /// The error for an allocation within the limit that the system refused, with its message.
-    pub fn refused(&self, bytes: u64, cause: String) -> Error {
-        self.refusal(&self.account(), bytes, Some(cause))
+    pub fn refused_allocation_error(&self, bytes: u64, cause: String) -> Error {
+        self.memory_error(&self.account(), bytes, Some(cause))
     }
 
     pub fn set_limit(&self, bytes: u64) {
@@ -62,7 +62,7 @@ impl Ledger {
         MemoryStats { kept: self.kept.load(Relaxed), ..*self.account() }
     }
 
-    fn refusal(&self, account: &MemoryStats, asked: u64, cause: Option<String>) -> Error {
+    fn memory_error(&self, account: &MemoryStats, asked: u64, cause: Option<String>) -> Error {
         Error::Memory { asked, limit: account.limit, in_use: account.in_use, device: self.device.clone(), cause }
     }
 

@@ -1,6 +1,6 @@
 //! Host memory: aligned blocks, and elements as bytes.
 use super::memory_pool::Reusable;
-use super::queue::Uses;
+use super::queue::LaunchUses;
 use crate::error::Result;
 use memmap2::MmapMut;
 use pallas_codegen::raw;
@@ -11,28 +11,28 @@ use std::ptr::NonNull;
 /// Alignment of every block in bytes: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 /// Size in bytes from which a block is its own memory mapping, with huge pages where the system supports them.
-const MAPPED: usize = 2 << 20;
+const MIN_MAPPED_BYTES: usize = 2 << 20;
 
 /// A block of initialised host memory.
-pub struct Block {
+pub struct HostBlock {
     start: NonNull<u8>,
     size: usize,
     /// The mapping that provides the memory; `None` if it is the allocator's.
     map: Option<MmapMut>,
     /// The launches that use the block. The memory is not read, written or freed before they have finished.
-    uses: Uses,
+    uses: LaunchUses,
 }
 
 // SAFETY: a block owns its memory; shared access goes through `&Block` and only reads.
-unsafe impl Send for Block {}
+unsafe impl Send for HostBlock {}
 // SAFETY: as above: no safe method of `&Block` writes.
-unsafe impl Sync for Block {}
+unsafe impl Sync for HostBlock {}
 
-impl Block {
+impl HostBlock {
     /// Allocates a block of zeros; `None` if the system has no memory for it.
-    pub fn zeroed(size: usize) -> Option<Block> {
+    pub fn zeroed(size: usize) -> Option<HostBlock> {
         debug_assert!(size > 0, "size classes start at 64");
-        let mut map = if size >= MAPPED && cfg!(unix) { Some(MmapMut::map_anon(size).ok()?) } else { None };
+        let mut map = if size >= MIN_MAPPED_BYTES && cfg!(unix) { Some(MmapMut::map_anon(size).ok()?) } else { None };
         #[cfg(target_os = "linux")]
         if let Some(map) = &map {
             // On a system without huge pages the call fails, and small pages are used.
@@ -43,16 +43,16 @@ impl Block {
             // SAFETY: the size is not zero.
             None => unsafe { std::alloc::alloc_zeroed(layout(size)?) },
         };
-        Some(Block { start: NonNull::new(start)?, size, map, uses: Uses::default() })
+        Some(HostBlock { start: NonNull::new(start)?, size, map, uses: LaunchUses::default() })
     }
 
-    /// Start of the memory, which launches may still be using: see [`Block::uses`].
+    /// Start of the memory, which launches may still be using: see [`HostBlock::launch_uses`].
     pub(super) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
     /// The launches that use the block.
-    pub(super) fn uses(&self) -> &Uses {
+    pub(super) fn launch_uses(&self) -> &LaunchUses {
         &self.uses
     }
 
@@ -73,12 +73,12 @@ impl Block {
     /// The error of the last launch that wrote them.
     pub(super) fn bytes_mut(&mut self, len: usize) -> Result<&mut [u8]> {
         self.uses.wait_for_writes()?;
-        Ok(self.overwritten(len))
+        Ok(self.bytes_to_overwrite(len))
     }
 
     /// Borrows the first `len` bytes for overwriting, for callers that do not need the contents. Waits for the launches
     /// that use them.
-    pub(super) fn overwritten(&mut self, len: usize) -> &mut [u8] {
+    pub(super) fn bytes_to_overwrite(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= self.size, "{len} of {} bytes", self.size);
         self.uses.wait_for_all();
         self.uses.forget_outcome();
@@ -87,7 +87,7 @@ impl Block {
     }
 }
 
-impl Reusable for Block {
+impl Reusable for HostBlock {
     fn size(&self) -> u64 {
         self.size as u64
     }
@@ -97,7 +97,7 @@ impl Reusable for Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for HostBlock {
     fn drop(&mut self) {
         self.uses.wait_for_all();
         if let (None, Some(layout)) = (&self.map, layout(self.size)) {
@@ -155,11 +155,11 @@ mod tests {
 
     #[test]
     fn blocks_are_aligned_zeroed_and_writable_to_their_end() {
-        for size in [64, 4096, MAPPED, MAPPED + MAPPED / 4] {
-            let mut block = Block::zeroed(size).expect("a little memory");
+        for size in [64, 4096, MIN_MAPPED_BYTES, MIN_MAPPED_BYTES + MIN_MAPPED_BYTES / 4] {
+            let mut block = HostBlock::zeroed(size).expect("a little memory");
             assert_eq!(block.start() as usize % ALIGNMENT, 0);
             assert!(block.bytes(size).expect("nothing writes it").iter().all(|&byte| byte == 0));
-            block.overwritten(size)[size - 1] = 7;
+            block.bytes_to_overwrite(size)[size - 1] = 7;
             assert_eq!(block.bytes(size).expect("nothing writes it")[size - 1], 7);
         }
     }

@@ -30,20 +30,20 @@ pub(crate) fn size_class(bytes: u64) -> Option<u64> {
 
 /// The freed blocks that one client keeps.
 #[derive(Debug)]
-pub(crate) struct Stock<B> {
+pub(crate) struct MemoryPool<B> {
     ledger: Arc<Ledger>,
     blocks: Mutex<BTreeMap<u64, Vec<B>>>,
 }
 
-impl<B: Reusable> Stock<B> {
+impl<B: Reusable> MemoryPool<B> {
     pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
-        Stock { ledger, blocks: Mutex::new(BTreeMap::new()) }
+        MemoryPool { ledger, blocks: Mutex::new(BTreeMap::new()) }
     }
 
     /// Takes a kept block of exactly this class; if `idle`, an idle one, unless there is none and no room for a new
     /// block.
     pub(crate) fn take(&self, class: u64, idle: bool) -> Option<B> {
-        let has_room = idle && self.room() >= class;
+        let has_room = idle && self.spare_bytes() >= class;
         let mut blocks = self.blocks();
         let kept = blocks.get_mut(&class)?;
         let block = match kept.iter().rposition(|block| !idle || block.is_idle()) {
@@ -56,9 +56,9 @@ impl<B: Reusable> Stock<B> {
     }
 
     /// Keeps a freed block, or drops it if the total would exceed the maximum that was ever in use.
-    pub(crate) fn give(&self, block: B) {
+    pub(crate) fn return_block(&self, block: B) {
         let size = block.size();
-        if self.room() < size {
+        if self.spare_bytes() < size {
             return;
         }
         self.blocks().entry(size).or_default().push(block);
@@ -66,8 +66,8 @@ impl<B: Reusable> Stock<B> {
     }
 
     /// Drops kept blocks, the largest first, until the total plus `bytes` is within the maximum that was ever in use.
-    pub(crate) fn make_room(&self, bytes: u64) {
-        while self.room() < bytes {
+    pub(crate) fn shrink_for(&self, bytes: u64) {
+        while self.spare_bytes() < bytes {
             // A block that is dropped waits for the launches that use it. This must not happen while the stock is
             // locked, since the thread may run other work in the meantime.
             let Some(block) = self.take_largest() else { return };
@@ -89,11 +89,11 @@ impl<B: Reusable> Stock<B> {
 
     /// Drops all kept blocks.
     pub(crate) fn clear(&self) {
-        self.make_room(u64::MAX);
+        self.shrink_for(u64::MAX);
     }
 
     /// Number of bytes by which the total is below the maximum that was ever in use.
-    fn room(&self) -> u64 {
+    fn spare_bytes(&self) -> u64 {
         let stats = self.ledger.stats();
         stats.peak.saturating_sub(stats.in_use).saturating_sub(stats.kept)
     }
@@ -140,9 +140,9 @@ mod tests {
     #[test]
     fn the_host_gets_idle_blocks_first() {
         let ledger = Ledger::new("cpu".into(), u64::MAX);
-        let stock = Stock::new(ledger.clone());
+        let stock = MemoryPool::new(ledger.clone());
         drop(ledger.reserve(192).expect("no limit"));
-        [false, true, false].into_iter().for_each(|idle| stock.give(Used(idle)));
+        [false, true, false].into_iter().for_each(|idle| stock.return_block(Used(idle)));
         assert_eq!(stock.take(64, true), Some(Used(true)));
         assert_eq!(stock.take(64, true), None, "there is room for a new block");
         let new = ledger.reserve(64).expect("no limit");
@@ -154,16 +154,16 @@ mod tests {
     #[test]
     fn kept_blocks_stay_under_the_high_water_mark() {
         let ledger = Ledger::new("cpu".into(), u64::MAX);
-        let stock = Stock::new(ledger.clone());
+        let stock = MemoryPool::new(ledger.clone());
         let live = ledger.reserve(256).expect("no limit");
-        stock.give(128u64);
+        stock.return_block(128u64);
         assert_eq!(stock.take(128, false), None, "256 of 256 are in use");
         drop(live);
-        stock.give(128);
-        stock.give(64);
-        stock.give(128);
+        stock.return_block(128);
+        stock.return_block(64);
+        stock.return_block(128);
         assert_eq!((ledger.stats().kept, stock.take(256, false)), (192, None));
-        stock.make_room(192);
+        stock.shrink_for(192);
         assert_eq!((stock.take(64, false), stock.take(128, false)), (Some(64), None), "the largest goes first");
         assert_eq!(ledger.stats().kept, 0);
     }

@@ -15,8 +15,8 @@
 //! - `sequence`: many launches of the CPU that run as one.
 #[allow(unsafe_code, reason = "the interpreter overwrites outputs")]
 mod buffer;
-mod choice;
 mod client;
+mod client_choice;
 mod counters;
 #[allow(unsafe_code, reason = "vouches for the memory of launches")]
 mod cpu;
@@ -29,6 +29,7 @@ mod host;
 #[allow(unsafe_code, reason = "overwrites outputs")]
 pub mod interpreter;
 mod ledger;
+pub mod lowered_cache;
 mod lru;
 #[allow(unsafe_code, reason = "allocates, and sees elements as bytes")]
 pub mod memory;
@@ -41,7 +42,6 @@ mod runtime;
 #[cfg(feature = "mesh")]
 #[allow(unsafe_code, reason = "work goes on that uses raw memory")]
 pub mod sequence;
-pub mod source;
 mod storage;
 
 pub use buffer::{Buffer, BufferMut};
@@ -50,7 +50,7 @@ pub use counters::{CACHE_HITS, Counters, JIT_CALLS, JIT_COMPILES, JIT_TRACES, LA
 #[cfg(feature = "gpu")]
 pub use gpu::GpuCounters;
 pub use ledger::MemoryStats;
+pub use lowered_cache::KernelSource;
 pub use lru::{CacheLimits, Lru, set_cache_limits};
 pub use name::{Device, DeviceKind};
-pub use runtime::{ByOperand, Executable, Geometry, Launch, inputs, multiples, outputs};
-pub use source::Source;
+pub use runtime::{ByOperand, Executable, Launch, LaunchGeometry, find_multiples_of_four, inputs, outputs};

@@ -4,12 +4,12 @@ use super::name::Device;
 use crate::error::{Error, Result};
 
 /// Reason in error messages.
-const WITHOUT: &str = "this build is without the feature `gpu`";
+const NO_GPU_REASON: &str = "this build is without the feature `gpu`";
 
 /// Fails: there is no adapter.
 pub(super) fn client(gl: bool, index: usize, _: &str) -> Result<Client> {
     let name = if gl { "gl" } else { "gpu" };
-    Err(Error::NoDevice { asked: format!("{name}:{index}"), found: format!("{WITHOUT}; help: `--features gpu`") })
+    Err(Error::NoDevice { asked: format!("{name}:{index}"), found: format!("{NO_GPU_REASON}; help: `--features gpu`") })
 }
 
 /// Fails: there is no adapter.
@@ -19,7 +19,7 @@ pub(super) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> 
 
 /// The reason why there is no GPU.
 pub(super) fn best() -> std::result::Result<Client, String> {
-    Err(WITHOUT.into())
+    Err(NO_GPU_REASON.into())
 }
 
 /// An empty list.

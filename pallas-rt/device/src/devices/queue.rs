@@ -1,7 +1,7 @@
 //! The queue of a CPU client: launches that continue after their call returns, one after another, in the order of the
 //! calls.
 //!
-//! A launch gets a [`Ticket`]. Blocks of memory record the tickets of the launches that use them ([`Uses`]), so that a
+//! A launch gets a [`LaunchNumber`]. Blocks of memory record the tickets of the launches that use them ([`LaunchUses`]), so that a
 //! read, write or free of a block waits for those launches only. A block may be freed and allocated again before they
 //! finish: the launches of its next owner come later in the same queue.
 //!
@@ -17,21 +17,21 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
 /// Number of a launch, from 1. Launches finish in the order of their numbers.
-type Ticket = u64;
+type LaunchNumber = u64;
 
 /// Maximum number of unfinished launches: the call of a further one waits. Equal to that of JAX's CPU client. Each
 /// launch holds its arrays, and a program that times its steps by their calls is at most this far ahead.
-const MOST_AHEAD: u64 = 32;
+const MAX_UNFINISHED_LAUNCHES: u64 = 32;
 
 /// The error of a launch, set if it failed.
 type Outcome = Arc<OnceLock<Error>>;
 
 /// The unfinished launches of one client. When it is dropped, its thread exits after the last of them.
-pub(super) struct Queue(Arc<Shared>);
+pub(super) struct Queue(Arc<SharedQueue>);
 
 /// State that the queue, its thread and waiting threads share.
-struct Shared {
-    state: Mutex<State>,
+struct SharedQueue {
+    state: Mutex<QueueState>,
     /// The thread that runs a launch now.
     runner: Mutex<Option<ThreadId>>,
     /// Notifies that a launch may begin, or that the queue was closed.
@@ -44,9 +44,9 @@ struct Shared {
 
 /// Launches that have not begun, and what threads do.
 #[derive(Default)]
-struct State {
+struct QueueState {
     jobs: VecDeque<Job>,
-    last: Ticket,
+    last: LaunchNumber,
     /// True if the queue has a thread that runs launches.
     running: bool,
     /// True if a launch is being run, by that thread or by one that waits.
@@ -69,7 +69,7 @@ impl Default for Queue {
     fn default() -> Queue {
         let (added, ended) = (Condvar::new(), Condvar::new());
         let (state, runner) = (Mutex::default(), Mutex::default());
-        Queue(Arc::new(Shared { state, runner, added, ended, done: AtomicU64::new(0) }))
+        Queue(Arc::new(SharedQueue { state, runner, added, ended, done: AtomicU64::new(0) }))
     }
 }
 
@@ -82,22 +82,22 @@ impl Queue {
     pub(super) unsafe fn add(
         &self,
         kernel: &str,
-        reads: &[&Uses],
-        writes: &[&Uses],
+        reads: &[&LaunchUses],
+        writes: &[&LaunchUses],
         work: impl FnOnce() -> Result<()> + Send + 'static,
     ) {
-        self.0.wait_for_room();
+        self.0.wait_for_capacity();
         let needs = reads.iter().filter_map(|uses| uses.outcome()).collect();
         let outcome = Outcome::default();
         let job = Job { kernel: kernel.into(), work: Box::new(work), needs, outcome: outcome.clone() };
         let mut state = self.0.state.lock();
         state.last += 1;
         for uses in reads {
-            uses.note(&self.0, &uses.used, state.last);
+            uses.record_launch(&self.0, &uses.used, state.last);
         }
         for uses in writes {
-            uses.note(&self.0, &uses.used, state.last);
-            uses.note(&self.0, &uses.written, state.last);
+            uses.record_launch(&self.0, &uses.used, state.last);
+            uses.record_launch(&self.0, &uses.written, state.last);
             uses.set_outcome(Some(outcome.clone()));
         }
         state.jobs.push_back(job);
@@ -109,10 +109,10 @@ impl Queue {
         }
         let shared = self.0.clone();
         let thread = std::thread::Builder::new().name("pallas-cpu".into());
-        if thread.spawn(move || shared.work(true)).is_err() {
+        if thread.spawn(move || shared.run_launches(true)).is_err() {
             // The system has no more threads: this thread does the work. Other calls leave their launches to it in the
             // meantime, since launches finish in their order.
-            self.0.work(false);
+            self.0.run_launches(false);
         }
     }
 
@@ -134,25 +134,25 @@ impl Drop for Queue {
     }
 }
 
-impl Shared {
-    /// Waits until fewer than [`MOST_AHEAD`] launches are unfinished; a thread that runs a launch does not wait for
+impl SharedQueue {
+    /// Waits until fewer than [`MAX_UNFINISHED_LAUNCHES`] launches are unfinished; a thread that runs a launch does not wait for
     /// itself.
-    fn wait_for_room(&self) {
+    fn wait_for_capacity(&self) {
         let last = self.state.lock().last;
-        if last < self.done.load(Ordering::Acquire) + MOST_AHEAD {
+        if last < self.done.load(Ordering::Acquire) + MAX_UNFINISHED_LAUNCHES {
             return;
         }
         let runner = *self.runner.lock();
         if runner != Some(std::thread::current().id()) {
-            self.wait(last + 1 - MOST_AHEAD);
+            self.wait(last + 1 - MAX_UNFINISHED_LAUNCHES);
         }
     }
 
     /// Runs launches until none is left; if `waits`, waits for more until the queue is closed as well.
-    fn work(&self, waits: bool) {
+    fn run_launches(&self, waits: bool) {
         let mut state = self.state.lock();
         loop {
-            if let Some(job) = state.begin() {
+            if let Some(job) = state.take_next_launch() {
                 drop(state);
                 self.run(job);
                 state = self.state.lock();
@@ -165,14 +165,16 @@ impl Shared {
         }
     }
 
-    /// Runs a launch that [`State::begin`] has taken.
+    /// Runs a launch that [`QueueState::take_next_launch`] has taken.
     fn run(&self, job: Job) {
         let Job { kernel, work, needs, outcome } = job;
         let runner = |is| *self.runner.lock() = is;
         runner(Some(std::thread::current().id()));
         let result = match needs.iter().find_map(|needed| needed.get()) {
             Some(error) => Err(error.clone()),
-            None => catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panicked(&kernel, &*panic))),
+            None => {
+                catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(launch_panic_error(&kernel, &*panic)))
+            }
         };
         runner(None);
         let mut state = self.state.lock();
@@ -191,12 +193,12 @@ impl Shared {
     }
 
     /// Returns true if the launch has finished.
-    fn has_ended(&self, ticket: Ticket) -> bool {
+    fn has_ended(&self, ticket: LaunchNumber) -> bool {
         self.done.load(Ordering::Acquire) >= ticket
     }
 
     /// Waits until the launch has finished; runs launches meanwhile.
-    fn wait(&self, ticket: Ticket) {
+    fn wait(&self, ticket: LaunchNumber) {
         if self.has_ended(ticket) {
             return;
         }
@@ -211,7 +213,7 @@ impl Shared {
         }
         let mut state = self.state.lock();
         while !self.has_ended(ticket) {
-            if let Some(job) = state.begin() {
+            if let Some(job) = state.take_next_launch() {
                 drop(state);
                 self.run(job);
                 state = self.state.lock();
@@ -222,9 +224,9 @@ impl Shared {
     }
 }
 
-impl State {
+impl QueueState {
     /// Takes the next launch to run it; `None` if one is being run already.
-    fn begin(&mut self) -> Option<Job> {
+    fn take_next_launch(&mut self) -> Option<Job> {
         let job = if self.busy { None } else { self.jobs.pop_front() };
         self.busy |= job.is_some();
         job
@@ -232,39 +234,39 @@ impl State {
 }
 
 /// Converts a panic of a launch to an error: a bug in this crate, not in the user's kernel.
-fn panicked(kernel: &str, panic: &(dyn Any + Send)) -> Error {
+fn launch_panic_error(kernel: &str, panic: &(dyn Any + Send)) -> Error {
     let message = format!("its launch panicked: {}", panic_message(panic));
     Error::kernel(kernel, Loc::NONE, "", Diag::new("panic", At::Op, message, "report it, with the kernel"))
 }
 
 /// Start of the memory of an operand or a slot; null without memory.
 #[derive(Clone, Copy)]
-pub(super) struct Start(pub(super) *mut u8);
+pub(super) struct StartPtr(pub(super) *mut u8);
 // SAFETY: an address; `Queue::add` defines who may use the memory, and when.
-unsafe impl Send for Start {}
+unsafe impl Send for StartPtr {}
 // SAFETY: as above.
-unsafe impl Sync for Start {}
+unsafe impl Sync for StartPtr {}
 
 /// The launches that use a block of memory.
 #[derive(Default)]
-pub(super) struct Uses {
+pub(super) struct LaunchUses {
     /// The queue of the launches; set by the first one.
-    queue: OnceLock<Arc<Shared>>,
+    queue: OnceLock<Arc<SharedQueue>>,
     used: AtomicU64,
     written: AtomicU64,
     /// Outcome of the last launch that wrote the block.
     outcome: Mutex<Option<Outcome>>,
 }
 
-impl Uses {
+impl LaunchUses {
     /// Records that a launch uses or writes the block.
-    fn note(&self, queue: &Arc<Shared>, of: &AtomicU64, ticket: Ticket) {
+    fn record_launch(&self, queue: &Arc<SharedQueue>, of: &AtomicU64, ticket: LaunchNumber) {
         self.queue.get_or_init(|| queue.clone());
         of.fetch_max(ticket, Ordering::Relaxed);
     }
 
     /// Waits for a launch of the block.
-    fn wait(&self, ticket: Ticket) {
+    fn wait(&self, ticket: LaunchNumber) {
         if let Some(queue) = self.queue.get() {
             queue.wait(ticket);
         }
@@ -318,14 +320,19 @@ mod tests {
     }
 
     /// Adds work that accesses no memory.
-    fn add(queue: &Queue, reads: &[&Uses], writes: &[&Uses], work: impl FnOnce() -> Result<()> + Send + 'static) {
+    fn add(
+        queue: &Queue,
+        reads: &[&LaunchUses],
+        writes: &[&LaunchUses],
+        work: impl FnOnce() -> Result<()> + Send + 'static,
+    ) {
         // SAFETY: the work uses no block.
         unsafe { queue.add("k", reads, writes, work) }
     }
 
     #[test]
     fn launches_end_in_order_and_readers_wait_for_theirs() {
-        let (queue, x, y) = (Queue::default(), Uses::default(), Uses::default());
+        let (queue, x, y) = (Queue::default(), LaunchUses::default(), LaunchUses::default());
         let (go, wait) = mpsc::channel();
         add(&queue, &[], &[&x], move || wait.recv().map_err(|_| failure()));
         add(&queue, &[&x], &[&y], || Ok(()));
@@ -338,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_call_waits_while_many_launches_are_unfinished() {
-        let (queue, x) = (Queue::default(), Uses::default());
+        let (queue, x) = (Queue::default(), LaunchUses::default());
         let (go, wait) = mpsc::channel();
         add(&queue, &[], &[&x], move || wait.recv().map_err(|_| failure()));
         let ran = Arc::new(AtomicU64::new(0));
@@ -349,7 +356,7 @@ mod tests {
                 Ok(())
             }
         };
-        (1..MOST_AHEAD).for_each(|_| add(&queue, &[], &[&x], count()));
+        (1..MAX_UNFINISHED_LAUNCHES).for_each(|_| add(&queue, &[], &[&x], count()));
         assert_eq!(ran.load(Ordering::Relaxed), 0, "all wait for the first one");
         std::thread::scope(|scope| {
             let added = scope.spawn(|| add(&queue, &[], &[&x], count()));
@@ -357,12 +364,12 @@ mod tests {
             assert!(!added.is_finished(), "one too many");
             go.send(()).expect("the first launch waits");
         });
-        assert_eq!((x.wait_for_writes(), ran.load(Ordering::Relaxed)), (Ok(()), MOST_AHEAD));
+        assert_eq!((x.wait_for_writes(), ran.load(Ordering::Relaxed)), (Ok(()), MAX_UNFINISHED_LAUNCHES));
     }
 
     #[test]
     fn an_error_reaches_every_reader_and_whoever_waits_once() {
-        let (queue, x, y, z) = (Queue::default(), Uses::default(), Uses::default(), Uses::default());
+        let (queue, x, y, z) = (Queue::default(), LaunchUses::default(), LaunchUses::default(), LaunchUses::default());
         add(&queue, &[], &[&x], || Err(failure()));
         add(&queue, &[&x], &[&y], || panic!("must not run"));
         add(&queue, &[], &[&z], || panic!("as it is made to"));
@@ -384,7 +391,7 @@ mod tests {
                 let (queue, ran, inside) = (&queue, ran.clone(), inside.clone());
                 scope.spawn(move || {
                     for i in 0..200 {
-                        let (x, ran, inside) = (Uses::default(), ran.clone(), inside.clone());
+                        let (x, ran, inside) = (LaunchUses::default(), ran.clone(), inside.clone());
                         add(queue, &[], &[&x], move || {
                             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "another one runs");
                             ran.lock().push((thread, i));
@@ -409,7 +416,7 @@ mod tests {
 
     #[test]
     fn a_dropped_queue_ends_its_launches() {
-        let (queue, x) = (Queue::default(), Uses::default());
+        let (queue, x) = (Queue::default(), LaunchUses::default());
         (0..100).for_each(|_| add(&queue, &[], &[&x], || Ok(())));
         drop(queue);
         assert_eq!(x.wait_for_writes(), Ok(()));

@@ -2,9 +2,9 @@
 use super::buffer::Buffer;
 use super::client::Client;
 use super::ledger::Ledger;
+use super::lowered_cache::KernelSource;
 use super::name::Device;
-use super::source::Source;
-use super::storage::{First, Storage};
+use super::storage::{InitialContents, Storage};
 use crate::error::Result;
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, Operand, OperandKind, Semantics};
 use smallvec::SmallVec;
@@ -23,7 +23,7 @@ pub trait Runtime: Any + Send + Sync {
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory), [`Error::Limit`](crate::Error::Limit); nothing is reserved then.
-    fn allocate(self: Arc<Self>, bytes: usize, first: First) -> Result<Storage>;
+    fn allocate(self: Arc<Self>, bytes: usize, first: InitialContents) -> Result<Storage>;
 
     /// Returns memory to the system that was freed and is kept for reuse.
     fn release_kept_memory(&self);
@@ -35,16 +35,16 @@ pub trait Runtime: Any + Send + Sync {
     fn wait(&self) -> Result<()>;
 
     /// Begins a series of launches of this thread, which may be submitted together at the matching
-    /// [`end_program`](Runtime::end_program); calls nest.
+    /// [`end_submission`](Runtime::end_submission); calls nest.
     #[cfg(feature = "mesh")]
-    fn begin_program(&self) {}
+    fn begin_submission(&self) {}
 
-    /// Ends the series that [`begin_program`](Runtime::begin_program) began, and submits its launches.
+    /// Ends the series that [`begin_submission`](Runtime::begin_submission) began, and submits its launches.
     ///
     /// # Errors
     /// The driver refuses it.
     #[cfg(feature = "mesh")]
-    fn end_program(&self) -> Result<()> {
+    fn end_submission(&self) -> Result<()> {
         Ok(())
     }
 
@@ -55,7 +55,7 @@ pub trait Runtime: Any + Send + Sync {
     }
 
     /// Compiles a kernel to the form that devices of this kind run, which all of them share.
-    fn compile(&self, source: Arc<Source>) -> Box<dyn Executable>;
+    fn compile(&self, source: Arc<KernelSource>) -> Box<dyn Executable>;
 }
 
 /// A kernel compiled for one kind of device.
@@ -64,7 +64,7 @@ pub trait Executable: Any + Send + Sync {
     ///
     /// # Errors
     /// The device cannot run it.
-    fn memory_needed(&self, client: &Client, geometry: &Geometry) -> Result<u64>;
+    fn memory_needed(&self, client: &Client, geometry: &LaunchGeometry) -> Result<u64>;
 
     /// Estimated size of the compiled form in bytes.
     fn bytes(&self) -> u64;
@@ -82,7 +82,7 @@ pub trait Executable: Any + Send + Sync {
 
 /// All sizes of a launch: launches with equal geometry differ only in their arrays and parameters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Geometry {
+pub struct LaunchGeometry {
     /// Size of each named dimension, indexed by `DimId`.
     pub sizes: Vec<i64>,
     /// Extents of the traced kernel's grid.
@@ -95,7 +95,7 @@ pub struct Geometry {
     pub shapes: Vec<Vec<usize>>,
 }
 
-impl Geometry {
+impl LaunchGeometry {
     /// Creates the geometry of a launch on a grid whose axes have these semantics.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Geometry {
         grid: Vec<i64>,
         semantics: impl Iterator<Item = Semantics> + Clone,
         shapes: Vec<Vec<usize>>,
-    ) -> Result<Geometry, Diag> {
+    ) -> Result<LaunchGeometry, Diag> {
         // An empty grid has no program, however long its other axes are.
         let empty = grid.contains(&0);
         let programs = grid.iter().filter(|_| !empty).try_fold(1i64, |product, &n| product.checked_mul(n));
@@ -115,7 +115,7 @@ impl Geometry {
         }
         let of = |wanted| semantics.clone().zip(&grid).filter(move |(s, _)| *s == wanted).map(|(_, &n)| n).collect();
         let (parallel, sequential) = (of(Semantics::Parallel), of(Semantics::Arbitrary));
-        Ok(Geometry { sizes, grid, parallel, sequential, shapes })
+        Ok(LaunchGeometry { sizes, grid, parallel, sequential, shapes })
     }
 
     /// Returns true if the grid has no programs.
@@ -136,7 +136,7 @@ pub struct Launch<'a> {
     /// Source position of the call, for errors of work that continues after it.
     pub called: Loc,
     /// Sizes of the launch.
-    pub geometry: &'a Geometry,
+    pub geometry: &'a LaunchGeometry,
     /// Values of parameters, indexed by operand.
     pub params: &'a [Option<Literal>],
     /// Memory of arrays, indexed by operand; an input that an output aliases has the output's memory.
@@ -144,7 +144,7 @@ pub struct Launch<'a> {
 }
 
 /// Kernel name and grid of a launch, for a timeline.
-pub(super) fn described(kernel: &Kernel, geometry: &Geometry) -> (String, String) {
+pub(super) fn describe_launch(kernel: &Kernel, geometry: &LaunchGeometry) -> (String, String) {
     (kernel.name.clone(), format!("grid {:?}", geometry.grid))
 }
 
@@ -162,7 +162,7 @@ pub fn outputs(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + '_ {
 
 /// Bit set of the kernel's dimensions: bit i is 1 if dimension i occurs in the last axis of an array of rank 2 or more
 /// and its size is a multiple of 4 in this launch.
-pub fn multiples(kernel: &Kernel, geometry: &Geometry) -> u64 {
+pub fn find_multiples_of_four(kernel: &Kernel, geometry: &LaunchGeometry) -> u64 {
     let rows = |name: &str| {
         let last = |o: &Operand| o.dims.len() > 1 && o.dims.last().is_some_and(|d| d.names().iter().any(|n| n == name));
         kernel.arrays().any(|(_, o)| last(o))

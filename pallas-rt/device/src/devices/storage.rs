@@ -1,19 +1,19 @@
 //! The memory of buffers: a block of the host, or memory that is accessed through a driver.
 use super::ledger::Reservation;
-use super::memory::Block;
-use super::memory_pool::Stock;
+use super::memory::HostBlock;
+use super::memory_pool::MemoryPool;
 use crate::error::Result;
 use std::any::Any;
 use std::sync::Arc;
 
 /// Initial contents of new memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum First {
+pub enum InitialContents {
     /// Unspecified, for memory that a launch writes.
-    Any,
+    Unspecified,
     /// Unspecified, for memory that the host writes at once; it should not have to wait for launches of the previous
     /// owner.
-    Host,
+    HostWrites,
     /// All bytes are 0.
     Zeros,
 }
@@ -43,20 +43,20 @@ pub trait DeviceMemory: Any + Send + Sync {
 /// size.
 pub struct HostMemory {
     /// The block; `None` only during the drop.
-    held: Option<(Reservation, Block)>,
-    stock: Arc<Stock<Block>>,
+    held: Option<(Reservation, HostBlock)>,
+    stock: Arc<MemoryPool<HostBlock>>,
 }
 
 impl HostMemory {
-    pub(super) fn new(reservation: Reservation, block: Block, stock: &Arc<Stock<Block>>) -> HostMemory {
+    pub(super) fn new(reservation: Reservation, block: HostBlock, stock: &Arc<MemoryPool<HostBlock>>) -> HostMemory {
         HostMemory { held: Some((reservation, block)), stock: stock.clone() }
     }
 
-    pub(super) fn block(&self) -> &Block {
+    pub(super) fn block(&self) -> &HostBlock {
         &self.held.as_ref().expect("there until it is dropped").1
     }
 
-    pub(super) fn block_mut(&mut self) -> &mut Block {
+    pub(super) fn block_mut(&mut self) -> &mut HostBlock {
         &mut self.held.as_mut().expect("there until it is dropped").1
     }
 }
@@ -66,6 +66,6 @@ impl Drop for HostMemory {
         let Some((reservation, block)) = self.held.take() else { return };
         // The memory kept for reuse is limited by what is not reserved.
         drop(reservation);
-        self.stock.give(block);
+        self.stock.return_block(block);
     }
 }

@@ -16,14 +16,14 @@
 //!   could as well change the program. Even so an entry is verified and held against the kernel that was traced (operands,
 //!   dimensions, grid, bindings), so that a forged one gives other numbers, but touches no other memory. A shader's text and a
 //!   driver's binary are believed by their tag alone.
-mod key;
-mod own;
-mod policy;
+mod authentication;
+mod cache_folder;
+mod entry_name;
 mod store;
 
-pub use key::Key;
-pub use policy::{DiskCache, disk_cache, set_disk_cache};
-pub use policy::{agree, chosen, decide, store};
+pub use cache_folder::{DiskCache, disk_cache, set_disk_cache};
+pub use cache_folder::{choose_cache, choose_cache_unchecked, chosen_or_env_cache, disk_store};
+pub use entry_name::Key;
 pub use store::Store;
 pub use store::{HITS, MISSES, REMOVED, WRITES};
 
@@ -32,12 +32,12 @@ use serde::de::DeserializeOwned;
 
 /// Reads an entry as a value if it exists and `read` accepts it; deletes an entry that is not accepted.
 pub fn load<T: DeserializeOwned, R>(key: &Key, read: impl FnOnce(T) -> Option<R>) -> Option<R> {
-    store()?.load(key, read)
+    disk_store()?.load(key, read)
 }
 
 /// Writes an entry. A failure is not an error: the next process computes the value again.
 pub fn save<T: Serialize>(key: &Key, value: impl FnOnce() -> T) {
-    let Some(store) = store() else { return };
+    let Some(store) = disk_store() else { return };
     if let Ok(bytes) = serde_json::to_vec(&value()) {
         store.write(key, &bytes);
     }

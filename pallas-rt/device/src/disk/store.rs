@@ -4,8 +4,8 @@
 //! the tag of the rest ([`own`]): a file that is incomplete after a crash, or was changed, is deleted and made again. No
 //! failure here is an error for the caller: an entry that cannot be read is recomputed, one that cannot be written is not
 //! kept. A folder that belongs to another user, or that others may write to, is not used.
-use super::key::Key;
-use super::own::{self, Secret};
+use super::authentication::{self, Secret};
+use super::entry_name::Key;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -15,13 +15,13 @@ use std::sync::{Once, OnceLock};
 use std::time::{Duration, SystemTime};
 
 /// Number of bytes before an entry's contents: the tag and a line break.
-const TAG: u64 = 65;
+const TAG_LINE_BYTES: u64 = 65;
 /// Prefix of the name of a file that is still being written.
 const UNFINISHED: &str = "unfinished-";
 /// Age after which an unfinished file is deleted: its writer was killed.
-const ABANDONED: Duration = Duration::from_secs(3600);
+const ABANDONED_FILE_AGE: Duration = Duration::from_secs(3600);
 /// Time within which a used entry is not marked as used again, which saves writes to the disk.
-const FRESH: Duration = Duration::from_secs(24 * 3600);
+const USE_MARK_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// Number of entries that this process looked for and did not find.
 pub static MISSES: AtomicU64 = AtomicU64::new(0);
@@ -33,7 +33,7 @@ pub static WRITES: AtomicU64 = AtomicU64::new(0);
 pub static REMOVED: AtomicU64 = AtomicU64::new(0);
 
 /// Name of the file that a single writer keeps locked.
-const WRITER: &str = "writer";
+const WRITER_LOCK_FILE: &str = "writer";
 
 /// Processes that write the entries of a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,11 +63,11 @@ pub struct Store {
 impl Store {
     /// Opens a folder that every process may write to; `limit` is its maximum size in bytes.
     pub fn new(folder: PathBuf, limit: u64) -> Store {
-        Store::written_by(Writers::All, folder, limit)
+        Store::with_writers(Writers::All, folder, limit)
     }
 
     /// Opens a folder that these processes write to; `limit` is its maximum size in bytes.
-    pub fn written_by(writers: Writers, folder: PathBuf, limit: u64) -> Store {
+    pub fn with_writers(writers: Writers, folder: PathBuf, limit: u64) -> Store {
         let (writer, secret) = (OnceLock::new(), OnceLock::new());
         Store { folder, limit, writers, writer, secret, unmeasured: AtomicU64::new(0) }
     }
@@ -78,16 +78,16 @@ impl Store {
         match self.writers {
             Writers::All => true,
             Writers::Others => false,
-            Writers::One => self.writer.get_or_init(|| self.lock()).is_some(),
+            Writers::One => self.writer.get_or_init(|| self.lock_writer_file()).is_some(),
         }
     }
 
     /// Locks the file of the single writer until the process ends; `None` if another process holds it.
-    fn lock(&self) -> Option<File> {
-        let path = self.folder.join(WRITER);
-        let _ = own::make_folder(&self.folder);
-        let made = own::create(&path).ok();
-        let file = made.or_else(|| own::open(&path, File::options().write(true)))?;
+    fn lock_writer_file(&self) -> Option<File> {
+        let path = self.folder.join(WRITER_LOCK_FILE);
+        let _ = authentication::make_folder(&self.folder);
+        let made = authentication::create_private_file(&path).ok();
+        let file = made.or_else(|| authentication::open_private_file(&path, File::options().write(true)))?;
         match file.try_lock() {
             Ok(()) => Some(file),
             Err(_) => {
@@ -98,12 +98,12 @@ impl Store {
     }
 
     fn path(&self, key: &Key) -> PathBuf {
-        self.folder.join(key.file())
+        self.folder.join(key.file_name())
     }
 
     /// The folder's secret, if nobody else can write to the folder; `make` returns or creates it.
     fn secret(&self, make: impl FnOnce() -> Option<Secret>) -> Option<&Secret> {
-        if !own::is_private(&self.folder) {
+        if !authentication::is_private(&self.folder) {
             return None;
         }
         if self.secret.get().is_none() {
@@ -116,13 +116,13 @@ impl Store {
     /// Returns the contents of an entry, if it exists, is complete, and was written by this user.
     pub fn read(&self, key: &Key) -> Option<Vec<u8>> {
         let secret = self.secret(|| None)?;
-        let file = own::open(&self.path(key), File::options().read(true))?;
+        let file = authentication::open_private_file(&self.path(key), File::options().read(true))?;
         let mut bytes = vec![];
         // No entry is larger than the limit.
-        file.take(self.limit.saturating_add(TAG)).read_to_end(&mut bytes).ok()?;
+        file.take(self.limit.saturating_add(TAG_LINE_BYTES)).read_to_end(&mut bytes).ok()?;
         let end = bytes.iter().position(|&b| b == b'\n');
         let body = end.map_or(0, |end| end + 1);
-        if end.is_some_and(|end| bytes[..end] == *secret.tag(&key.file(), &bytes[body..]).as_bytes()) {
+        if end.is_some_and(|end| bytes[..end] == *secret.tag(&key.file_name(), &bytes[body..]).as_bytes()) {
             bytes.drain(..body);
             return Some(bytes);
         }
@@ -135,7 +135,7 @@ impl Store {
         let bytes = self.read(key);
         let value = bytes.as_ref().and_then(|bytes| serde_json::from_slice(bytes).ok()).and_then(read);
         match (&value, bytes) {
-            (Some(_), _) => self.hit(key),
+            (Some(_), _) => self.record_hit(key),
             (None, bytes) => {
                 MISSES.fetch_add(1, Relaxed);
                 if bytes.is_some() {
@@ -147,12 +147,12 @@ impl Store {
     }
 
     /// Counts a use of an entry, and marks it as recently used for eviction.
-    pub fn hit(&self, key: &Key) {
+    pub fn record_hit(&self, key: &Key) {
         HITS.fetch_add(1, Relaxed);
         let path = self.path(key);
-        if age(&path).is_some_and(|age| age > FRESH)
+        if age(&path).is_some_and(|age| age > USE_MARK_INTERVAL)
             && self.may_write()
-            && let Some(file) = own::open(&path, File::options().append(true))
+            && let Some(file) = authentication::open_private_file(&path, File::options().append(true))
         {
             let _ = file.set_modified(SystemTime::now());
         }
@@ -167,7 +167,7 @@ impl Store {
 
     /// Writes an entry, or replaces it, atomically.
     pub fn write(&self, key: &Key, body: &[u8]) {
-        let size = space(body.len() as u64);
+        let size = allocated_bytes(body.len() as u64);
         if size > self.limit || !self.may_write() || self.try_write(key, body).is_err() {
             return;
         }
@@ -181,9 +181,9 @@ impl Store {
     }
 
     /// Warns once that entries are not kept, since the folder cannot be made.
-    fn tell_missing(&self, error: &std::io::Error) {
-        static TOLD: Once = Once::new();
-        TOLD.call_once(|| {
+    fn warn_missing_folder(&self, error: &std::io::Error) {
+        static WARNED: Once = Once::new();
+        WARNED.call_once(|| {
             let folder = self.folder.display();
             log::warn!(
                 "compiled kernels are not kept: the folder {folder} cannot be made: {error}; help: set \
@@ -193,19 +193,19 @@ impl Store {
     }
 
     /// Path of a new unfinished file, unique also among processes on several machines.
-    fn unfinished(&self) -> PathBuf {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
+    fn new_unfinished_path(&self) -> PathBuf {
+        static NEXT_FILE_NUMBER: AtomicU64 = AtomicU64::new(0);
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
-        self.folder.join(format!("{UNFINISHED}{}-{}-{now}", std::process::id(), NUMBER.fetch_add(1, Relaxed)))
+        self.folder.join(format!("{UNFINISHED}{}-{}-{now}", std::process::id(), NEXT_FILE_NUMBER.fetch_add(1, Relaxed)))
     }
 
     fn try_write(&self, key: &Key, body: &[u8]) -> std::io::Result<()> {
-        own::make_folder(&self.folder).inspect_err(|error| self.tell_missing(error))?;
-        let secret = self.secret(|| Secret::make(&self.folder, &self.unfinished()));
+        authentication::make_folder(&self.folder).inspect_err(|error| self.warn_missing_folder(error))?;
+        let secret = self.secret(|| Secret::read_or_create(&self.folder, &self.new_unfinished_path()));
         let secret = secret.ok_or(std::io::ErrorKind::PermissionDenied)?;
-        let unfinished = self.unfinished();
-        let written = own::create(&unfinished).and_then(|mut file| {
-            file.write_all(secret.tag(&key.file(), body).as_bytes())?;
+        let unfinished = self.new_unfinished_path();
+        let written = authentication::create_private_file(&unfinished).and_then(|mut file| {
+            file.write_all(secret.tag(&key.file_name(), body).as_bytes())?;
             file.write_all(b"\n")?;
             file.write_all(body)
         });
@@ -226,11 +226,11 @@ impl Store {
             let Ok(modified) = about.modified() else { continue };
             let (name, numbers) = (name.to_string_lossy(), |b: u8| b.is_ascii_digit() || b == b'-');
             if name.strip_prefix(UNFINISHED).is_some_and(|rest| rest.bytes().all(numbers)) {
-                if age(&path).is_some_and(|age| age > ABANDONED) {
+                if age(&path).is_some_and(|age| age > ABANDONED_FILE_AGE) {
                     let _ = fs::remove_file(&path);
                 }
-            } else if about.is_file() && Key::names(&name) {
-                entries.push((modified, space(about.len()), path));
+            } else if about.is_file() && Key::is_entry_name(&name) {
+                entries.push((modified, allocated_bytes(about.len()), path));
             }
         }
         let mut total: u64 = entries.iter().map(|(_, size, _)| size).sum();
@@ -252,7 +252,7 @@ impl Store {
 }
 
 /// Disk space that a file of this length takes, in file systems with blocks of 4 KiB.
-fn space(bytes: u64) -> u64 {
+fn allocated_bytes(bytes: u64) -> u64 {
     bytes.next_multiple_of(4096)
 }
 
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn a_second_writer_only_reads() {
         let folder = Folder::new("single");
-        let single = || Store::written_by(Writers::One, folder.0.clone(), 1 << 20);
+        let single = || Store::with_writers(Writers::One, folder.0.clone(), 1 << 20);
         let (first, second) = (single(), single());
         first.write(&key("a"), b"first");
         second.write(&key("a"), b"second");
@@ -355,7 +355,7 @@ mod tests {
             found.as_deref() == Some(&b"third"[..])
         });
         assert!(written, "the first one has ended");
-        let reader = Store::written_by(Writers::Others, folder.0.clone(), 1 << 20);
+        let reader = Store::with_writers(Writers::Others, folder.0.clone(), 1 << 20);
         reader.write(&key("c"), b"reader");
         assert_eq!((reader.read(&key("b")).is_some(), reader.read(&key("c"))), (true, None));
     }
@@ -382,7 +382,7 @@ mod tests {
         dated(&theirs, 20_000_000);
         // Used: no longer the oldest.
         assert!(store.read(&key("a")).is_some());
-        store.hit(&key("a"));
+        store.record_hit(&key("a"));
         store.write(&key("e"), &[7; 900]);
         let left: Vec<bool> = ["a", "b", "c", "d", "e"].iter().map(|name| store.path(&key(name)).exists()).collect();
         assert_eq!(left, [true, false, false, true, true]);
@@ -480,7 +480,7 @@ mod tests {
             }
             let (done, seen) = std::sync::mpsc::channel();
             let reader = Store::new(folder.0.clone(), 1 << 20);
-            std::thread::spawn(move || done.send((reader.read(&key("a")), reader.hit(&key("a")))));
+            std::thread::spawn(move || done.send((reader.read(&key("a")), reader.record_hit(&key("a")))));
             let read = seen.recv_timeout(Duration::from_secs(20)).expect("it does not wait").0;
             assert_eq!(read, None, "{}", target.display());
             store.write(&key("a"), b"ours");

@@ -2,15 +2,17 @@
 //!
 //! - here: the configuration, from the program or from the environment; `backend`: names of devices; `fixed`: the first
 //!   use, after which it cannot change; `variables`: misspelled names of variables.
-mod backend;
-mod fixed;
-mod variables;
+mod backend_names;
+mod first_use;
+mod misspelled_variables;
 
-pub use backend::{ALLOWED, parse};
+pub use backend_names::{DEVICE_NAMES, parse_device_name};
 #[cfg(feature = "mpi")]
-pub use fixed::fixed_by;
-pub use fixed::{current, engine, first_use, first_use_by, fix_exactly, require_spmd};
-pub use fixed::{enable_spmd, startup_config};
+pub use first_use::first_use_description;
+pub use first_use::{enable_spmd, startup_config};
+pub use first_use::{
+    engine, fix_exact_config, fix_on_described_use, fix_on_first_use, get_or_fix_config, require_spmd,
+};
 
 use crate::disk::{self, DiskCache};
 use crate::error::{Error, Result};
@@ -109,8 +111,8 @@ impl StartupConfig {
             },
         };
         let backend = text(BACKEND).unwrap_or_else(|| "best".into());
-        if parse(&backend).is_none() {
-            return Err(wrong(BACKEND, &backend, ALLOWED));
+        if parse_device_name(&backend).is_none() {
+            return Err(wrong(BACKEND, &backend, DEVICE_NAMES));
         }
         let known = [BACKEND, ENGINE, SPMD, DEVICES, DEADLINE];
         let flags = std::env::vars_os().filter_map(|(name, value)| {
@@ -124,7 +126,7 @@ impl StartupConfig {
             processes: 1,
             devices,
             spmd,
-            cache: disk::chosen()?,
+            cache: disk::chosen_or_env_cache()?,
             deadline,
             flags: flags.collect(),
             versions: [env!("CARGO_PKG_VERSION"), env!("PALLAS_SOURCES"), pallas_ir::VERSION].map(String::from),
@@ -139,11 +141,11 @@ impl StartupConfig {
     /// [`Error::Unsupported`] for [`Engine::Mpi`] without `distributed::initialize`.
     #[track_caller]
     pub fn apply(self) -> Result<()> {
-        if parse(&self.backend).is_none() {
+        if parse_device_name(&self.backend).is_none() {
             let (variable, value) = ("StartupConfig::backend", self.backend);
-            return Err(Error::Environment { variable, value, allowed: ALLOWED });
+            return Err(Error::Environment { variable, value, allowed: DEVICE_NAMES });
         }
-        fixed::apply(self, std::panic::Location::caller())
+        first_use::apply(self, std::panic::Location::caller())
     }
 }
 

@@ -10,44 +10,50 @@
 //! scan of n steps               steps from n on leave the carried values unchanged
 //! pad, concatenate, reverse     positions after the existing elements are computed from their number (`moved`)
 //! ```
-use super::{Table, Unlike, called};
+use super::{GraphMismatch, SizeTable, graphs_called_by};
 use crate::build::dims;
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{Access, Broadcast, Iota, Order, Position, Role, Windows};
+use pallas_ir::structural::{Access, Broadcast, Iota, Position, Role, SortOrder, Windows};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::collections::{BTreeMap, HashMap};
 
 /// The data that the masking of a graph shares with that of the graphs that it calls.
-pub(crate) struct Masking<'a> {
+pub(crate) struct MaskingContext<'a> {
     /// The extents and constants that depend on the sizes.
-    pub table: &'a Table,
+    pub table: &'a SizeTable,
     /// For each sample, the sizes for which it was traced.
     pub sizes: &'a [&'a [usize]],
 }
 
 /// A called graph after masking, and the parameters of its table entries by their index in the table.
-pub(crate) type Part = (Graph, BTreeMap<usize, Var>);
+pub(crate) type MaskedGraph = (Graph, BTreeMap<usize, Var>);
 
 /// Masking of calls in a graph for all sizes up to bounds. No method has a default.
-pub(crate) trait CallSized {
+pub(crate) trait CallMasking {
     /// Checks that `other` is the same call, traced for another size. `is_same_type` is true if both have operands of
     /// the same types.
     ///
     /// # Errors
     /// The difference between the calls, as text.
-    fn agree(&self, other: &Call, is_same_type: bool) -> Result<(), String>;
+    fn check_same_call(&self, other: &Call, is_same_type: bool) -> Result<(), String>;
     /// Returns the integer attributes that may depend on the size, such as the number of steps.
-    fn numbers(&self) -> Vec<usize>;
+    fn size_attributes(&self) -> Vec<usize>;
     /// Appends the call for all sizes. `parts` are its masked graphs, each with the parameters for its table entries.
     /// `numbers` has the table index of each integer attribute; `None` for one that is constant.
-    fn masked(&self, scope: &mut Scope<'_>, parts: Vec<Part>, numbers: &[Option<usize>], args: &[Var]) -> Vec<Var>;
+    fn push_masked(
+        &self,
+        scope: &mut GraphMasker<'_>,
+        parts: Vec<MaskedGraph>,
+        numbers: &[Option<usize>],
+        args: &[Var],
+    ) -> Vec<Var>;
 }
 
 /// A masked graph under construction.
-pub(crate) struct Scope<'a> {
-    pub(super) masking: &'a Masking<'a>,
+pub(crate) struct GraphMasker<'a> {
+    pub(super) masking: &'a MaskingContext<'a>,
     /// The graph to mask, in each sample.
     pub(super) graphs: &'a [&'a Graph],
     pub(crate) to: Graph,
@@ -59,32 +65,32 @@ pub(crate) struct Scope<'a> {
     exists: HashMap<(usize, Vec<usize>, usize), Var>,
 }
 
-impl<'a> Masking<'a> {
+impl<'a> MaskingContext<'a> {
     /// Returns the masked graph of the whole function; its last parameters stand for all entries of the table.
-    pub(super) fn whole(&self, graphs: &[&Graph]) -> Result<Graph, Unlike> {
-        let mut scope = Scope::new(self, graphs);
+    pub(super) fn mask_function(&self, graphs: &[&Graph]) -> Result<Graph, GraphMismatch> {
+        let mut scope = GraphMasker::new(self, graphs);
         let types = self.table.types();
         for number in 0..types.len() {
-            scope.scalar(number);
+            scope.table_param(number);
         }
-        let mut graph = scope.graph()?;
+        let mut graph = scope.mask_graph()?;
         graph.0.params.extend(graph.1.values());
         Ok(graph.0)
     }
 
     /// Returns the masked form of a called graph, and the parameters for the table entries that it uses, which are not
     /// yet among its own parameters.
-    fn part(&self, graphs: &[&Graph]) -> Result<(Graph, BTreeMap<usize, Var>), Unlike> {
-        Scope::new(self, graphs).graph()
+    fn mask_called_graph(&self, graphs: &[&Graph]) -> Result<(Graph, BTreeMap<usize, Var>), GraphMismatch> {
+        GraphMasker::new(self, graphs).mask_graph()
     }
 }
 
-impl<'a> Scope<'a> {
+impl<'a> GraphMasker<'a> {
     /// Returns a masked graph with the parameters of the samples and no equations.
-    fn new(masking: &'a Masking<'a>, graphs: &'a [&'a Graph]) -> Scope<'a> {
+    fn new(masking: &'a MaskingContext<'a>, graphs: &'a [&'a Graph]) -> GraphMasker<'a> {
         let made = vec![None; graphs[0].types.len()];
         let (to, scalars, exists) = (Graph::default(), BTreeMap::new(), HashMap::new());
-        let mut scope = Scope { masking, graphs, to, made, scalars, exists };
+        let mut scope = GraphMasker { masking, graphs, to, made, scalars, exists };
         for &p in &graphs[0].params {
             scope.made[p.index()] = Some(scope.to.param(graphs[0].ty(p).clone()));
         }
@@ -92,9 +98,9 @@ impl<'a> Scope<'a> {
     }
 
     /// Masks all equations; returns the graph, and the parameters for the table entries that it uses.
-    fn graph(mut self) -> Result<(Graph, BTreeMap<usize, Var>), Unlike> {
+    fn mask_graph(mut self) -> Result<(Graph, BTreeMap<usize, Var>), GraphMismatch> {
         for i in 0..self.graphs[0].equations.len() {
-            self.equation(i)?;
+            self.mask_equation(i)?;
         }
         self.to.results = self.graphs[0].results.iter().map(|&r| self.var(r)).collect();
         Ok((self.to, self.scalars))
@@ -105,89 +111,89 @@ impl<'a> Scope<'a> {
     }
 
     /// Returns the parameter for entry `number` of the table.
-    pub(crate) fn scalar(&mut self, number: usize) -> Var {
+    pub(crate) fn table_param(&mut self, number: usize) -> Var {
         let ty = &self.masking.table.types()[number];
         *self.scalars.entry(number).or_insert_with(|| self.to.var(ty.clone()))
     }
 
     /// Returns the table index of the extent of `v` along an axis; `None` if it does not depend on the sizes.
-    pub(super) fn extent(&self, v: Var, axis: usize) -> Option<usize> {
+    pub(super) fn extent_index(&self, v: Var, axis: usize) -> Option<usize> {
         let samples: Vec<usize> = self.graphs.iter().map(|graph| graph.ty(v).shape[axis]).collect();
-        self.masking.table.extent(&samples, self.masking.sizes)
+        self.masking.table.extent_index(&samples, self.masking.sizes)
     }
 
     /// Appends the masked form of equation `i`.
-    fn equation(&mut self, i: usize) -> Result<(), Unlike> {
+    fn mask_equation(&mut self, i: usize) -> Result<(), GraphMismatch> {
         let e = &self.graphs[0].equations[i];
         self.to.at = e.loc;
         let mut args: Vec<Var> = e.args.iter().map(|&a| self.var(a)).collect();
         match &e.op {
             Op::Literal(_) => {
-                let values = super::literals(self.graphs, i).expect("the samples agree");
-                if let Some(number) = self.masking.table.literal(&values) {
-                    let v = self.scalar(self.masking.table.extents.len() + number);
+                let values = super::literals_of_equation(self.graphs, i).expect("the samples agree");
+                if let Some(number) = self.masking.table.literal_index(&values) {
+                    let v = self.table_param(self.masking.table.extents.len() + number);
                     self.made[e.result().index()] = Some(v);
                     return Ok(());
                 }
             }
             Op::Structural(op) => {
-                if let Some(v) = self.moved(op, i, &args) {
+                if let Some(v) = self.mask_end_dependent_op(op, i, &args) {
                     self.made[e.result().index()] = Some(v);
                     return Ok(());
                 }
-                self.structural(op, i, &mut args);
+                self.fill_structural_operands(op, i, &mut args);
             }
-            Op::Dynamic(op) => self.dynamic(op, e, &mut args),
+            Op::Dynamic(op) => self.clamp_window_positions(op, e, &mut args),
             Op::Call(call) => {
-                let made = self.call(call, i, args)?;
+                let made = self.mask_call(call, i, args)?;
                 e.results.iter().zip(made).for_each(|(r, v)| self.made[r.index()] = Some(v));
                 return Ok(());
             }
             Op::Scalar(_) | Op::Identity(_) => {}
-            Op::Collective(_) => return Err(Unlike::new(e.loc, "an exchange among devices")),
+            Op::Collective(_) => return Err(GraphMismatch::new(e.loc, "an exchange among devices")),
         }
-        let v = self.to.fitting(e.op.clone(), &args);
+        let v = self.to.push_valid(e.op.clone(), &args);
         self.made[e.result().index()] = Some(v);
         Ok(())
     }
 
     /// Replaces the elements of operand `operand` that do not exist along an axis by `with`.
-    fn fill(&mut self, e: &Equation, args: &mut [Var], operand: usize, axis: usize, with: Literal) {
-        if let Some(number) = self.extent(e.args[operand], axis) {
+    fn fill_operand(&mut self, e: &Equation, args: &mut [Var], operand: usize, axis: usize, with: Literal) {
+        if let Some(number) = self.extent_index(e.args[operand], axis) {
             let with = self.to.literal(with);
-            args[operand] = self.filled(args[operand], number, axis, with);
+            args[operand] = self.fill_nonexistent(args[operand], number, axis, with);
         }
     }
 
     /// Returns `v` with the scalar `with` in place of the elements after the existing ones along an axis. `number` is
     /// the table index of their number.
-    pub(super) fn filled(&mut self, v: Var, number: usize, axis: usize, with: Var) -> Var {
+    pub(super) fn fill_nonexistent(&mut self, v: Var, number: usize, axis: usize, with: Var) -> Var {
         let shape = self.to.ty(v).shape.clone();
-        let exists = self.exists(number, &shape, axis);
-        let other = self.spread(with, &shape);
-        self.to.fitting(ScalarOp::Select, &[exists, v, other])
+        let exists = self.existence_mask(number, &shape, axis);
+        let other = self.broadcast_scalar(with, &shape);
+        self.to.push_valid(ScalarOp::Select, &[exists, v, other])
     }
 
     /// Returns a mask of a shape: true for the elements that exist along `axis`. `number` is the table index of their
     /// number.
-    fn exists(&mut self, number: usize, shape: &[usize], axis: usize) -> Var {
+    fn existence_mask(&mut self, number: usize, shape: &[usize], axis: usize) -> Var {
         let key = (number, shape.to_vec(), axis);
         if let Some(&v) = self.exists.get(&key) {
             return v;
         }
-        let n = self.scalar(number);
+        let n = self.table_param(number);
         let line = [shape[axis]];
-        let at = self.to.fitting(StructuralOp::from(Iota { shape: dims(&line), axis: 0, dtype: DType::I32 }), &[]);
-        let end = self.to.fitting(StructuralOp::from(Broadcast::to(dims(&line))), &[n]);
-        let v = self.to.fitting(ScalarOp::Lt, &[at, end]);
+        let at = self.to.push_valid(StructuralOp::from(Iota { shape: dims(&line), axis: 0, dtype: DType::I32 }), &[]);
+        let end = self.to.push_valid(StructuralOp::from(Broadcast::to(dims(&line))), &[n]);
+        let v = self.to.push_valid(ScalarOp::Lt, &[at, end]);
         let wide = Broadcast { to: dims(shape), dims: vec![axis] };
-        let v = if shape.len() == 1 { v } else { self.to.fitting(StructuralOp::from(wide), &[v]) };
+        let v = if shape.len() == 1 { v } else { self.to.push_valid(StructuralOp::from(wide), &[v]) };
         self.exists.insert(key, v);
         v
     }
 
     /// Replaces operand elements that do not exist where structural equation `i` would mix them with existing ones.
-    fn structural(&mut self, op: &StructuralOp, i: usize, args: &mut [Var]) {
+    fn fill_structural_operands(&mut self, op: &StructuralOp, i: usize, args: &mut [Var]) {
         let graph = self.graphs[0];
         let e = &graph.equations[i];
         let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
@@ -200,24 +206,24 @@ impl<'a> Scope<'a> {
                     Op::Structural(StructuralOp::Pad(pad)) => pad.high[axis] != Dim::from(0i64),
                     _ => false,
                 };
-                if let (Some(number), true) = (self.extent(e.args[0], axis), self.graphs.iter().any(pads)) {
-                    args[0] = self.filled(args[0], number, axis, args[1]);
+                if let (Some(number), true) = (self.extent_index(e.args[0], axis), self.graphs.iter().any(pads)) {
+                    args[0] = self.fill_nonexistent(args[0], number, axis, args[1]);
                 }
             }
         }
         match op.access(&shapes) {
             Access::Contract { contract, .. } => {
                 for (a, b) in contract {
-                    self.fill(e, args, 0, a, zero);
-                    self.fill(e, args, 1, b, Literal::new(graph.ty(e.args[1]).dtype, 0.0));
+                    self.fill_operand(e, args, 0, a, zero);
+                    self.fill_operand(e, args, 1, b, Literal::new(graph.ty(e.args[1]).dtype, 0.0));
                 }
             }
             Access::Fold { op, axes } => {
                 let neutral = op.neutral(dtype).expect("it is a monoid");
-                axes.into_iter().for_each(|axis| self.fill(e, args, 0, axis, neutral));
+                axes.into_iter().for_each(|axis| self.fill_operand(e, args, 0, axis, neutral));
             }
             Access::Scan { op, axis, reverse: true } => {
-                self.fill(e, args, 0, axis, op.neutral(dtype).expect("it is a monoid"));
+                self.fill_operand(e, args, 0, axis, op.neutral(dtype).expect("it is a monoid"));
             }
             Access::Nest(nest) => {
                 // With several operands the elements are multiplied and then added, so zero is neutral.
@@ -226,24 +232,24 @@ impl<'a> Scope<'a> {
                 for (operand, positions) in nest.operands.iter().enumerate() {
                     for (axis, position) in positions.iter().enumerate() {
                         let is_kept = |&(loop_, _): &(usize, i64)| {
-                            nest.axes[loop_].role == Role::Parallel && *position == Position::of(loop_)
+                            nest.axes[loop_].role == Role::Parallel && *position == Position::from_axis(loop_)
                         };
                         if !position.terms.first().is_some_and(is_kept) {
-                            self.fill(e, args, operand, axis, neutral);
+                            self.fill_operand(e, args, operand, axis, neutral);
                         }
                     }
                 }
             }
             Access::Arg { max, axis } => {
                 let last = if max { Literal::lowest(dtype) } else { Literal::highest(dtype) };
-                self.fill(e, args, 0, axis, last);
+                self.fill_operand(e, args, 0, axis, last);
             }
-            Access::Sort { axis, order, .. } => self.fill(e, args, 0, axis, last(order, dtype)),
+            Access::Sort { axis, order, .. } => self.fill_operand(e, args, 0, axis, value_sorted_last(order, dtype)),
             Access::Gather { windows, checked } => {
                 if checked {
                     self.fill_starts(e, args, &windows, |dtype| Literal::new(dtype, 0.0));
                 }
-                self.clamp(i, args, &windows);
+                self.clamp_gather_starts(i, args, &windows);
             }
             Access::Scatter { windows, .. } => self.fill_starts(e, args, &windows, Literal::lowest),
             Access::Map(_)
@@ -260,32 +266,32 @@ impl<'a> Scope<'a> {
     fn fill_starts(&mut self, e: &Equation, args: &mut [Var], windows: &Windows, with: impl Fn(DType) -> Literal) {
         let Type { dtype, shape } = self.graphs[0].ty(e.args[1]);
         for axis in (0..shape.len()).filter(|axis| windows.vector != Some(*axis)) {
-            self.fill(e, args, 1, axis, with(*dtype));
+            self.fill_operand(e, args, 1, axis, with(*dtype));
         }
     }
 
     /// Limits the start positions of a gather to those at which the whole window exists.
-    fn clamp(&mut self, i: usize, args: &mut [Var], windows: &Windows) {
+    fn clamp_gather_starts(&mut self, i: usize, args: &mut [Var], windows: &Windows) {
         let e = &self.graphs[0].equations[i];
         let ty = self.graphs[0].ty(e.args[1]).clone();
         for (axis, window) in windows.axes.iter().enumerate() {
-            let (Some(k), Some(number)) = (window.start, self.extent(e.args[0], axis)) else { continue };
+            let (Some(k), Some(number)) = (window.start, self.extent_index(e.args[0], axis)) else { continue };
             // If the window shrinks with the operand, the last start is the same for all sizes.
-            if self.graphs.iter().any(|graph| window_of(graph, i, axis) != Some(window.size.clone())) {
+            if self.graphs.iter().any(|graph| gather_window_extent(graph, i, axis) != Some(window.size.clone())) {
                 continue;
             }
             let size = window.size.as_number().expect("an access form has sizes of numbers");
-            let last = self.less(number, size);
-            let last = self.to.fitting(StructuralOp::from(pallas_ir::structural::Cast { to: ty.dtype }), &[last]);
-            let last = self.spread(last, &ty.shape);
-            let least = self.to.fitting(ScalarOp::Minimum, &[args[1], last]);
+            let last = self.extent_minus(number, size);
+            let last = self.to.push_valid(StructuralOp::from(pallas_ir::structural::Cast { to: ty.dtype }), &[last]);
+            let last = self.broadcast_scalar(last, &ty.shape);
+            let least = self.to.push_valid(ScalarOp::Minimum, &[args[1], last]);
             args[1] = match windows.vector {
                 Some(vector) if ty.shape[vector] > 1 => {
                     let iota = Iota { shape: dims(&ty.shape), axis: vector, dtype: DType::I32 };
-                    let at = self.to.fitting(StructuralOp::from(iota), &[]);
+                    let at = self.to.push_valid(StructuralOp::from(iota), &[]);
                     let own = self.to.splat(Literal::int(DType::I32, k as i64), &ty.shape);
-                    let is_own = self.to.fitting(ScalarOp::Eq, &[at, own]);
-                    self.to.fitting(ScalarOp::Select, &[is_own, least, args[1]])
+                    let is_own = self.to.push_valid(ScalarOp::Eq, &[at, own]);
+                    self.to.push_valid(ScalarOp::Select, &[is_own, least, args[1]])
                 }
                 _ => least,
             };
@@ -293,47 +299,48 @@ impl<'a> Scope<'a> {
     }
 
     /// Returns the extent at a table index minus `by`, as an i32 scalar.
-    fn less(&mut self, number: usize, by: i64) -> Var {
-        let n = self.scalar(number);
+    fn extent_minus(&mut self, number: usize, by: i64) -> Var {
+        let n = self.table_param(number);
         let by = self.to.int(by);
-        self.to.fitting(ScalarOp::Sub, &[n, by])
+        self.to.push_valid(ScalarOp::Sub, &[n, by])
     }
 
     /// Broadcasts a scalar to a shape.
-    pub(super) fn spread(&mut self, v: Var, shape: &[usize]) -> Var {
-        if shape.is_empty() { v } else { self.to.fitting(StructuralOp::from(Broadcast::to(dims(shape))), &[v]) }
+    pub(super) fn broadcast_scalar(&mut self, v: Var, shape: &[usize]) -> Var {
+        if shape.is_empty() { v } else { self.to.push_valid(StructuralOp::from(Broadcast::to(dims(shape))), &[v]) }
     }
 
     /// Limits the positions of a dynamic window to those at which the whole window exists.
-    fn dynamic(&mut self, op: &Dynamic, e: &Equation, args: &mut [Var]) {
+    fn clamp_window_positions(&mut self, op: &Dynamic, e: &Equation, args: &mut [Var]) {
         let graph = self.graphs[0];
-        let part = op.part(e);
+        let part = op.window_var(e);
         for (axis, &size) in graph.ty(part).shape.iter().enumerate() {
-            let Some(number) = self.extent(e.args[0], axis) else { continue };
-            if self.extent(part, axis).is_none() {
-                let last = self.less(number, size as i64);
-                let at = op.arrays() + axis;
-                args[at] = self.to.fitting(ScalarOp::Minimum, &[args[at], last]);
+            let Some(number) = self.extent_index(e.args[0], axis) else { continue };
+            if self.extent_index(part, axis).is_none() {
+                let last = self.extent_minus(number, size as i64);
+                let at = op.array_operand_count() + axis;
+                args[at] = self.to.push_valid(ScalarOp::Minimum, &[args[at], last]);
             }
         }
     }
 
     /// Appends the masked form of a call, after masking the graphs that it calls.
-    fn call(&mut self, call: &Call, i: usize, args: Vec<Var>) -> Result<Vec<Var>, Unlike> {
-        let called = called(self.graphs, i);
-        let parts = called.iter().map(|graphs| self.masking.part(graphs)).collect::<Result<Vec<_>, _>>()?;
-        let (sized, numbers) = (call.sized().expect("functions are expanded"), self.numbers(i));
-        Ok(sized.masked(self, parts, &numbers, &args))
+    fn mask_call(&mut self, call: &Call, i: usize, args: Vec<Var>) -> Result<Vec<Var>, GraphMismatch> {
+        let called = graphs_called_by(self.graphs, i);
+        let parts =
+            called.iter().map(|graphs| self.masking.mask_called_graph(graphs)).collect::<Result<Vec<_>, _>>()?;
+        let (sized, numbers) = (call.sized().expect("functions are expanded"), self.attribute_indices(i));
+        Ok(sized.push_masked(self, parts, &numbers, &args))
     }
 
     /// Returns this graph's variables for the table entries that are keys of `scalars`, to pass them to a called graph.
-    pub(crate) fn given(&mut self, scalars: &BTreeMap<usize, Var>) -> Vec<Var> {
-        scalars.keys().map(|&number| self.scalar(number)).collect()
+    pub(crate) fn table_params(&mut self, scalars: &BTreeMap<usize, Var>) -> Vec<Var> {
+        scalars.keys().map(|&number| self.table_param(number)).collect()
     }
 }
 
 /// Returns the extent of the windows of gather equation `i` along an axis of its operand; `None` if it is no gather.
-fn window_of(graph: &Graph, i: usize, axis: usize) -> Option<Dim> {
+fn gather_window_extent(graph: &Graph, i: usize, axis: usize) -> Option<Dim> {
     let e = &graph.equations[i];
     let Op::Structural(op) = &e.op else { return None };
     let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
@@ -343,12 +350,12 @@ fn window_of(graph: &Graph, i: usize, axis: usize) -> Option<Dim> {
 
 /// Returns a value that a sort places after all others; since sorts are stable, it stays after equal existing elements
 /// too.
-fn last(order: Order, dtype: DType) -> Literal {
+fn value_sorted_last(order: SortOrder, dtype: DType) -> Literal {
     match order {
-        Order::Ascending if dtype.is_float() => Literal::new(dtype, f64::NAN),
-        Order::Ascending => Literal::highest(dtype),
-        Order::Descending => Literal::lowest(dtype),
-        Order::Largest if dtype.is_float() => Literal { dtype, bits: u64::MAX >> (64 - 8 * dtype.bytes()) },
-        Order::Largest => Literal::lowest(dtype),
+        SortOrder::Ascending if dtype.is_float() => Literal::new(dtype, f64::NAN),
+        SortOrder::Ascending => Literal::highest(dtype),
+        SortOrder::Descending => Literal::lowest(dtype),
+        SortOrder::Largest if dtype.is_float() => Literal { dtype, bits: u64::MAX >> (64 - 8 * dtype.bytes()) },
+        SortOrder::Largest => Literal::lowest(dtype),
     }
 }

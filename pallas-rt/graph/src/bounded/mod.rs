@@ -2,7 +2,7 @@
 //!
 //! A function is traced for the bounds, and once more for each size, with that size alone smaller. The traces differ
 //! only in extents and constants that depend on the sizes, so comparing them shows how the number of existing elements
-//! along each axis depends on the sizes, and operations need not declare anything for it. [`Family::graph`] computes
+//! along each axis depends on the sizes, and operations need not declare anything for it. [`BoundedGraph::graph`] computes
 //! the results for any sizes up to the bounds. Its arrays have the bounds as extents, and the elements that exist are
 //! at their start. The other elements have no influence: they are replaced where an operation would mix them with
 //! existing ones (`mask`). Constants that depend on the sizes become parameters.
@@ -15,49 +15,49 @@
 //! ```
 //!
 //! A function may do something else for other sizes, such as a loop in Rust over the elements of an axis. So the
-//! function is traced once for each combination of sizes, and [`Family::scalars`] checks that its graph belongs to the
+//! function is traced once for each combination of sizes, and [`BoundedGraph::size_dependent_args`] checks that its graph belongs to the
 //! family (`agree`).
-mod agree;
 mod mask;
-mod moved;
+mod masked_moves;
+mod trace_comparison;
 
-use crate::dead::without_dead;
+use crate::dead_code::without_dead;
 use crate::graph::{Graph, Op};
 use crate::simplify::inlined;
-use agree::agree;
-use mask::Masking;
-pub(crate) use mask::{CallSized, Part, Scope};
+use mask::MaskingContext;
+pub(crate) use mask::{CallMasking, GraphMasker, MaskedGraph};
 use pallas_ir::{DType, Literal, Loc, StructuralOp, Type};
 use std::collections::HashMap;
+use trace_comparison::check_same_function;
 
 /// The error for a graph that cannot be computed by the family's one graph, since it differs in more than extents and
 /// constants.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unlike {
+pub struct GraphMismatch {
     /// The user's line of the first operation that differs; `Loc::NONE` if none does.
     pub at: Loc,
     /// The difference, as text.
     pub what: String,
 }
 
-impl Unlike {
-    fn new(at: Loc, what: impl Into<String>) -> Unlike {
-        Unlike { at, what: what.into() }
+impl GraphMismatch {
+    fn new(at: Loc, what: impl Into<String>) -> GraphMismatch {
+        GraphMismatch { at, what: what.into() }
     }
 }
 
 /// The graphs of one function for all sizes up to bounds, with the one masked graph that stands for all of them.
-pub struct Family {
+pub struct BoundedGraph {
     /// The traced sizes, each with its graph: first all sizes at their bounds, then one sample for each size, where
     /// that size alone is smaller.
     samples: Vec<(Vec<usize>, Graph)>,
-    table: Table,
+    table: SizeTable,
     masked: Graph,
 }
 
 /// An extent, or another integer attribute, as a linear function of the sizes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Extent {
+struct LinearExtent {
     /// Its value if all sizes are at their bounds.
     bound: usize,
     /// For each size, by how much the extent grows if the size grows by 1.
@@ -66,22 +66,22 @@ struct Extent {
 
 /// The extents and constants that differ between the samples; each entry is a parameter of the masked graph.
 #[derive(Default)]
-struct Table {
-    extents: Vec<Extent>,
+struct SizeTable {
+    extents: Vec<LinearExtent>,
     /// For each constant that differs, its values in the samples.
     literals: Vec<Vec<Literal>>,
     /// For each constant that differs, the lines of the user's program that contain it.
     lines: Vec<Vec<Loc>>,
-    extent_numbers: HashMap<Extent, usize>,
+    extent_numbers: HashMap<LinearExtent, usize>,
     literal_numbers: HashMap<Vec<Literal>, usize>,
 }
 
 /// Inlines all functions that the graph calls, also in the bodies of loops and branches, and drops what nothing reads.
-fn flat(graph: &Graph) -> Graph {
+fn inline_and_prune(graph: &Graph) -> Graph {
     let mut graph = without_dead(inlined(graph));
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {
-            e.op = call.map(flat).into();
+            e.op = call.map(inline_and_prune).into();
         }
     }
     graph
@@ -89,18 +89,21 @@ fn flat(graph: &Graph) -> Graph {
 
 /// Calls `f` for the samples of a graph, and then for the samples of each graph that they call: a graph's samples are
 /// the graphs at the same position, one for each sample.
-fn each(graphs: &[&Graph], f: &mut dyn FnMut(&[&Graph]) -> Result<(), Unlike>) -> Result<(), Unlike> {
+fn visit_called_graphs(
+    graphs: &[&Graph],
+    f: &mut dyn FnMut(&[&Graph]) -> Result<(), GraphMismatch>,
+) -> Result<(), GraphMismatch> {
     f(graphs)?;
     for i in 0..graphs[0].equations.len() {
-        for called in called(graphs, i) {
-            each(&called, f)?;
+        for called in graphs_called_by(graphs, i) {
+            visit_called_graphs(&called, f)?;
         }
     }
     Ok(())
 }
 
 /// Returns the graphs that equation `i` calls: for each called graph, one in each sample.
-fn called<'a>(graphs: &[&'a Graph], i: usize) -> Vec<Vec<&'a Graph>> {
+fn graphs_called_by<'a>(graphs: &[&'a Graph], i: usize) -> Vec<Vec<&'a Graph>> {
     let of = |graph: &&'a Graph| match &graph.equations[i].op {
         Op::Call(call) => call.graphs(),
         _ => vec![],
@@ -109,27 +112,27 @@ fn called<'a>(graphs: &[&'a Graph], i: usize) -> Vec<Vec<&'a Graph>> {
     (0..all[0].len()).map(|k| all.iter().map(|graphs| graphs[k]).collect()).collect()
 }
 
-impl Table {
+impl SizeTable {
     /// Returns the table's index of the extent that has these values in the samples; `None` if it is the same in all of
     /// them.
-    fn extent(&self, samples: &[usize], sizes: &[&[usize]]) -> Option<usize> {
-        self.extent_numbers.get(&Extent::of(samples, sizes)?).copied()
+    fn extent_index(&self, samples: &[usize], sizes: &[&[usize]]) -> Option<usize> {
+        self.extent_numbers.get(&LinearExtent::from_samples(samples, sizes)?).copied()
     }
 
     /// Returns the table's index of the constant that has these values in the samples; `None` if it is the same in all
     /// of them.
-    fn literal(&self, samples: &[Literal]) -> Option<usize> {
+    fn literal_index(&self, samples: &[Literal]) -> Option<usize> {
         self.literal_numbers.get(samples).copied()
     }
 
     /// Adds an extent to the table, unless it is the same in all samples or already listed. `samples` are its values
     /// and `sizes` the sizes of each sample; an extent that is not linear in the sizes is an error.
-    fn add_extent(&mut self, at: Loc, samples: &[usize], sizes: &[&[usize]]) -> Result<(), Unlike> {
+    fn add_extent(&mut self, at: Loc, samples: &[usize], sizes: &[&[usize]]) -> Result<(), GraphMismatch> {
         if samples.iter().all(|n| *n == samples[0]) {
             return Ok(());
         }
-        let Some(extent) = Extent::of(samples, sizes) else {
-            return Err(Unlike::new(at, format!("an axis has extents of {samples:?} for sizes of {sizes:?}")));
+        let Some(extent) = LinearExtent::from_samples(samples, sizes) else {
+            return Err(GraphMismatch::new(at, format!("an axis has extents of {samples:?} for sizes of {sizes:?}")));
         };
         if !self.extent_numbers.contains_key(&extent) {
             self.extent_numbers.insert(extent.clone(), self.extents.len());
@@ -161,20 +164,20 @@ impl Table {
     }
 }
 
-impl Extent {
+impl LinearExtent {
     /// Returns the linear function of the sizes that has the values `samples` at the samples' `sizes`; `None` if it is
     /// constant or no such function exists.
-    fn of(samples: &[usize], sizes: &[&[usize]]) -> Option<Extent> {
+    fn from_samples(samples: &[usize], sizes: &[&[usize]]) -> Option<LinearExtent> {
         let mut slopes = vec![];
         for (k, (&extent, own)) in samples.iter().zip(sizes).enumerate().skip(1) {
             let (grown, by) = (samples[0].checked_sub(extent)?, sizes[0][k - 1] - own[k - 1]);
             slopes.push(if grown % by == 0 { grown / by } else { return None });
         }
-        slopes.iter().any(|slope| *slope > 0).then_some(Extent { bound: samples[0], slopes })
+        slopes.iter().any(|slope| *slope > 0).then_some(LinearExtent { bound: samples[0], slopes })
     }
 
     /// Returns the extent for these sizes.
-    fn at(&self, bounds: &[usize], sizes: &[usize]) -> i64 {
+    fn evaluate(&self, bounds: &[usize], sizes: &[usize]) -> i64 {
         let less = self.slopes.iter().zip(bounds.iter().zip(sizes)).map(|(slope, (most, n))| slope * (most - n));
         self.bound as i64 - less.sum::<usize>() as i64
     }
@@ -186,21 +189,21 @@ fn defined(graph: &Graph) -> impl Iterator<Item = (crate::Var, Loc)> {
     graph.params.iter().map(|&p| (p, Loc::NONE)).chain(made)
 }
 
-impl Family {
+impl BoundedGraph {
     /// Makes the family of a function from its traced graphs. The first sample has all sizes at their bounds; then each
     /// size has one sample, in which that size alone is smaller.
     ///
     /// # Errors
     /// Graphs that differ in more than extents and constants; an operation that depends on where an axis of variable
     /// extent ends, and that has no masked form.
-    pub fn new(samples: Vec<(Vec<usize>, Graph)>) -> Result<Family, Unlike> {
+    pub fn new(samples: Vec<(Vec<usize>, Graph)>) -> Result<BoundedGraph, GraphMismatch> {
         let samples: Vec<(Vec<usize>, Graph)> =
-            samples.into_iter().map(|(sizes, graph)| (sizes, flat(&graph))).collect();
+            samples.into_iter().map(|(sizes, graph)| (sizes, inline_and_prune(&graph))).collect();
         let sizes: Vec<&[usize]> = samples.iter().map(|(sizes, _)| &sizes[..]).collect();
         let graphs: Vec<&Graph> = samples.iter().map(|(_, graph)| graph).collect();
-        graphs[1..].iter().try_for_each(|graph| agree(graphs[0], graph))?;
-        let mut table = Table::default();
-        each(&graphs, &mut |graphs| {
+        graphs[1..].iter().try_for_each(|graph| check_same_function(graphs[0], graph))?;
+        let mut table = SizeTable::default();
+        visit_called_graphs(&graphs, &mut |graphs| {
             for (v, at) in defined(graphs[0]) {
                 for axis in 0..graphs[0].ty(v).shape.len() {
                     let extents: Vec<usize> = graphs.iter().map(|graph| graph.ty(v).shape[axis]).collect();
@@ -208,88 +211,88 @@ impl Family {
                 }
             }
             for (i, e) in graphs[0].equations.iter().enumerate() {
-                for numbers in numbers(graphs, i) {
+                for numbers in size_attributes(graphs, i) {
                     table.add_extent(e.loc, &numbers, &sizes)?;
                 }
-                if let Some(values) = literals(graphs, i) {
+                if let Some(values) = literals_of_equation(graphs, i) {
                     table.add_literal(e.loc, values);
                 }
             }
             Ok(())
         })?;
-        let masked = Masking { table: &table, sizes: &sizes }.whole(&graphs)?;
+        let masked = MaskingContext { table: &table, sizes: &sizes }.mask_function(&graphs)?;
         debug_assert_eq!(crate::verify(&masked), Ok(()));
-        Ok(Family { masked, table, samples })
+        Ok(BoundedGraph { masked, table, samples })
     }
 
     /// Returns the graph for all sizes up to the bounds. Its parameters are those of the graph for the bounds, followed
-    /// by one for each of the [`scalars`](Family::scalars).
+    /// by one for each of the [`size_dependent_args`](BoundedGraph::size_dependent_args).
     pub fn graph(&self) -> &Graph {
         &self.masked
     }
 
     /// Returns the constants that depend on the sizes: for each, the lines of the user's program that compute with it,
     /// and its values in the samples.
-    pub fn numbers(&self) -> impl Iterator<Item = (&[Loc], &[Literal])> {
+    pub fn size_dependent_literals(&self) -> impl Iterator<Item = (&[Loc], &[Literal])> {
         self.table.lines.iter().zip(&self.table.literals).map(|(lines, values)| (&lines[..], &values[..]))
     }
 
-    /// Returns the values of the additional parameters of [`graph`](Family::graph) for these sizes. `graph` is the
+    /// Returns the values of the additional parameters of [`graph`](BoundedGraph::graph) for these sizes. `graph` is the
     /// function's graph as traced for them.
     ///
     /// # Errors
-    /// A traced graph that [`graph`](Family::graph) does not compute.
-    pub fn scalars(&self, sizes: &[usize], graph: &Graph) -> Result<Vec<Literal>, Unlike> {
-        let graph = flat(graph);
+    /// A traced graph that [`graph`](BoundedGraph::graph) does not compute.
+    pub fn size_dependent_args(&self, sizes: &[usize], graph: &Graph) -> Result<Vec<Literal>, GraphMismatch> {
+        let graph = inline_and_prune(graph);
         let (bounds, first) = &self.samples[0];
         let all: Vec<&[usize]> = self.samples.iter().map(|(sizes, _)| &sizes[..]).collect();
-        agree(first, &graph)?;
+        check_same_function(first, &graph)?;
         let mut values: Vec<Option<Literal>> = vec![None; self.table.literals.len()];
         let graphs: Vec<&Graph> = self.samples.iter().map(|(_, graph)| graph).chain([&graph]).collect();
-        let fits = |samples: &[usize], found: usize| match self.table.extent(samples, &all) {
-            Some(number) => self.table.extents[number].at(bounds, sizes) == found as i64,
+        let fits = |samples: &[usize], found: usize| match self.table.extent_index(samples, &all) {
+            Some(number) => self.table.extents[number].evaluate(bounds, sizes) == found as i64,
             None => samples[0] == found,
         };
-        each(&graphs, &mut |graphs| {
+        visit_called_graphs(&graphs, &mut |graphs| {
             let (own, samples) = graphs.split_last().expect("that of these sizes");
             for (v, at) in defined(own) {
                 for (axis, &found) in own.ty(v).shape.iter().enumerate() {
                     let extents: Vec<usize> = samples.iter().map(|graph| graph.ty(v).shape[axis]).collect();
                     if !fits(&extents, found) {
-                        return Err(Unlike::new(at, format!("an axis has an extent of {found}")));
+                        return Err(GraphMismatch::new(at, format!("an axis has an extent of {found}")));
                     }
                 }
             }
             for (i, e) in own.equations.iter().enumerate() {
-                for numbers in numbers(graphs, i) {
+                for numbers in size_attributes(graphs, i) {
                     let (found, numbers) = numbers.split_last().expect("that of these sizes");
                     if !fits(numbers, *found) {
-                        return Err(Unlike::new(e.loc, format!("an attribute is {found}")));
+                        return Err(GraphMismatch::new(e.loc, format!("an attribute is {found}")));
                     }
                 }
-                if let Some(literals) = literals(graphs, i) {
+                if let Some(literals) = literals_of_equation(graphs, i) {
                     let (found, literals) = literals.split_last().expect("that of these sizes");
-                    let expected = match self.table.literal(literals) {
+                    let expected = match self.table.literal_index(literals) {
                         Some(number) => *values[number].get_or_insert(*found),
                         None => literals[0],
                     };
                     if *found != expected {
-                        return Err(Unlike::new(e.loc, format!("the number {found} depends on the size")));
+                        return Err(GraphMismatch::new(e.loc, format!("the number {found} depends on the size")));
                     }
                 }
             }
             Ok(())
         })?;
-        let extents = self.table.extents.iter().map(|extent| Literal::int(DType::I32, extent.at(bounds, sizes)));
+        let extents = self.table.extents.iter().map(|extent| Literal::int(DType::I32, extent.evaluate(bounds, sizes)));
         Ok(extents.chain(values.into_iter().map(|x| x.expect("every literal of the table is in the graph"))).collect())
     }
 }
 
 /// Returns the integer attributes of equation `i` that may depend on the sizes, besides extents: steps of a scan,
 /// starts of a slice, elements that a pad adds in front. For each attribute there is one value for each sample.
-fn numbers(graphs: &[&Graph], i: usize) -> Vec<Vec<usize>> {
+fn size_attributes(graphs: &[&Graph], i: usize) -> Vec<Vec<usize>> {
     let of = |graph: &&Graph| match &graph.equations[i].op {
-        Op::Call(call) => call.sized().map_or(vec![], |sized| sized.numbers()),
+        Op::Call(call) => call.sized().map_or(vec![], |sized| sized.size_attributes()),
         Op::Structural(StructuralOp::Slice(slice)) => slice.start.iter().map(|&start| start as usize).collect(),
         Op::Structural(StructuralOp::Pad(pad)) => {
             // Negative padding is the same in all samples.
@@ -302,7 +305,7 @@ fn numbers(graphs: &[&Graph], i: usize) -> Vec<Vec<usize>> {
 }
 
 /// Returns the values of the constant that equation `i` is, one for each sample; `None` if it is no literal.
-fn literals(graphs: &[&Graph], i: usize) -> Option<Vec<Literal>> {
+fn literals_of_equation(graphs: &[&Graph], i: usize) -> Option<Vec<Literal>> {
     let of = |graph: &&Graph| if let Op::Literal(x) = graph.equations[i].op { Some(x) } else { None };
     graphs.iter().map(of).collect()
 }

@@ -1,9 +1,9 @@
 //! Clusters: equations that share a kernel.
-use super::apart::Apart;
-use super::cut::{self, Cut, whole};
-use super::kinds::is_alias;
+use super::equation_kinds::is_alias;
+use super::operand_cuts::{self, AxisTiling, unit_block_elements};
 use super::panels;
-use super::scatter::Rounded;
+use super::scatter::RoundedScatter;
+use super::unfused_reasons::UnfusedReason;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ pub(crate) struct Cluster {
     /// The members' results that equations outside of the cluster read.
     pub outs: BTreeSet<Var>,
     /// By result of a member, how each of its axes is split among programs.
-    pub cuts: BTreeMap<Var, Vec<Cut>>,
+    pub cuts: BTreeMap<Var, Vec<AxisTiling>>,
     /// Extents of the axes of the kernel's grid, in positions of arrays.
     pub extents: Vec<usize>,
     /// The member that is a product (`dot` or a convolution); of several ones the first, which decides the blocks.
@@ -24,26 +24,31 @@ pub(crate) struct Cluster {
     /// Extents of the product's contracted axes if it is computed in panels: further axes of the grid after `extents`.
     pub panels: Vec<usize>,
     /// By value that the cluster reads, the reason why another cluster computes it.
-    pub apart: BTreeMap<Var, Apart>,
+    pub apart: BTreeMap<Var, UnfusedReason>,
 }
 
 impl Cluster {
     /// Returns the cuts of each operand of a member whose result has these cuts; `None` if blocks of the result do not
     /// follow from blocks of the operands.
-    pub(super) fn operands(&self, graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
-        let mut operands = cut::operands(graph, e, cuts)?;
+    pub(super) fn operand_tilings(
+        &self,
+        graph: &Graph,
+        e: &Equation,
+        cuts: &[AxisTiling],
+    ) -> Option<Vec<Vec<AxisTiling>>> {
+        let mut operands = operand_cuts::operand_tilings(graph, e, cuts)?;
         let is_product = self.product.is_some_and(|i| graph.equations[i].result() == e.result());
         if is_product && !self.panels.is_empty() {
-            panels::divide(graph, e, self.extents.len(), &mut operands);
+            panels::split_contracted_axes(graph, e, self.extents.len(), &mut operands);
         }
         Some(operands)
     }
 
     /// Returns the number of elements that all sorts of a program order, if blocks have one position along each axis of
     /// the grid.
-    pub(super) fn sorted(&self, graph: &Graph) -> usize {
+    pub(super) fn count_sorted_elements(&self, graph: &Graph) -> usize {
         let members = self.members.iter().map(|&i| &graph.equations[i]);
-        members.map(|e| sorted(graph, e, &self.cuts[&e.result()])).sum()
+        members.map(|e| count_sorted_in_equation(graph, e, &self.cuts[&e.result()])).sum()
     }
 }
 
@@ -57,19 +62,19 @@ pub(super) struct Clusters<'g> {
     /// memory.
     pub owner: Vec<Option<usize>>,
     /// Sums of rows of 16-bit floats that are steps of their own, by the index of their last equation.
-    pub sums: BTreeMap<usize, Rounded>,
+    pub sums: BTreeMap<usize, RoundedScatter>,
 }
 
 impl Clusters<'_> {
     /// Returns the equation whose operation decides what kind of step a cluster is.
-    pub(super) fn named_by(&self, cluster: &Cluster) -> usize {
+    pub(super) fn deciding_equation(&self, cluster: &Cluster) -> usize {
         let [first, last] =
             [cluster.members.first(), cluster.members.last()].map(|i| *i.expect("a cluster has members"));
         self.sums.get(&last).map_or(first, |sum| sum.scatter)
     }
 
     /// Returns the value in whose memory a value is: a reshape that belongs to no cluster has its operand's memory.
-    pub(super) fn stored_as(&self, mut v: Var) -> Var {
+    pub(super) fn storage_value(&self, mut v: Var) -> Var {
         while let Some(i) = self.definitions[v.index()]
             && is_alias(self.graph, &self.definitions, &self.graph.equations[i])
             && self.owner[i].is_none()
@@ -82,8 +87,8 @@ impl Clusters<'_> {
     /// Returns true if the memory of a value is read by a single equation of a cluster, and belongs to no result and to
     /// no parameter that the caller keeps.
     pub(super) fn has_one_reader(&self, v: Var, is_donated: &[bool]) -> bool {
-        let stored = self.stored_as(v);
-        let is = |other: &&Var| self.stored_as(**other) == stored;
+        let stored = self.storage_value(v);
+        let is = |other: &&Var| self.storage_value(**other) == stored;
         let params = self.graph.params.iter().zip(is_donated);
         let is_kept = params.filter(|(_, donated)| !**donated).any(|(p, _)| *p == stored);
         let owned = self.graph.equations.iter().zip(&self.owner).filter(|(_, owner)| owner.is_some());
@@ -92,24 +97,25 @@ impl Clusters<'_> {
     }
 
     /// Returns the reason why a cluster reads a value from memory; `None` if no cluster computes the value.
-    pub(super) fn apart(&self, cluster: usize, v: Var) -> Option<Apart> {
-        let stored = self.stored_as(v);
+    pub(super) fn unfused_reason(&self, cluster: usize, v: Var) -> Option<UnfusedReason> {
+        let stored = self.storage_value(v);
         self.cluster_of(stored)?;
         let apart = self.all[cluster].apart.iter();
-        apart.filter(|(own, _)| self.stored_as(**own) == stored).map(|(_, apart)| *apart).next_back()
+        apart.filter(|(own, _)| self.storage_value(**own) == stored).map(|(_, apart)| *apart).next_back()
     }
 
     /// Returns the cluster that computes a value; `None` for parameters and values without a kernel.
     pub(super) fn cluster_of(&self, v: Var) -> Option<usize> {
-        self.owner[self.definitions[self.stored_as(v).index()]?]
+        self.owner[self.definitions[self.storage_value(v).index()]?]
     }
 }
 
 /// Returns the number of elements that a sort orders in a program, if blocks have one position along each axis of the
 /// grid; 0 for other equations. The program needs memory for two positions of each, and its loops grow with them.
-pub(super) fn sorted(graph: &Graph, e: &Equation, cuts: &[Cut]) -> usize {
+pub(super) fn count_sorted_in_equation(graph: &Graph, e: &Equation, cuts: &[AxisTiling]) -> usize {
     let Op::Structural(StructuralOp::Sort(_) | StructuralOp::ArgSort(_) | StructuralOp::ArgTopK(_)) = &e.op else {
         return 0;
     };
-    cut::operands(graph, e, cuts).map_or(0, |operands| whole(&graph.ty(e.args[0]).shape, &operands[0]))
+    operand_cuts::operand_tilings(graph, e, cuts)
+        .map_or(0, |operands| unit_block_elements(&graph.ty(e.args[0]).shape, &operands[0]))
 }

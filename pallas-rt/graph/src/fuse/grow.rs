@@ -1,42 +1,46 @@
 //! Growth of clusters, each from its last equation backwards to those it depends on.
-use super::apart::Apart;
-use super::cluster::{Cluster, Clusters, sorted};
-use super::cut::{self, Cut, Cut::Full, Cut::Grid, covers, whole};
-use super::kinds::{SMALL, is_alias, is_alone, is_dot, is_free, is_short_fold};
-use super::merge::merge;
+use super::cluster::{Cluster, Clusters, count_sorted_in_equation};
+use super::convolution_cuts;
+use super::device_limits::DeviceLimits;
+use super::dynamic_window_kernels;
+use super::equation_kinds::{
+    MAX_RECOMPUTED_ELEMENTS, is_alias, is_always_inlined, is_product, is_short_fold, is_standalone_op,
+};
+use super::large_pads;
+use super::merge::merge_clusters;
 use super::moves;
-use super::order::Order;
-use super::padded;
+use super::operand_cuts::{
+    self, AxisTiling, AxisTiling::Full, AxisTiling::Grid, has_distinct_blocks, unit_block_elements,
+};
 use super::panels;
-use super::scatter::Rounded;
-use super::sizes::Sizes;
-use super::stages::Given;
-use super::windowed;
-use super::windows;
+use super::scatter::RoundedScatter;
+use super::split_reductions::StageKernelResults;
+use super::topological_order::ClusterOrder;
+use super::unfused_reasons::UnfusedReason;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{ArgReduce, Reduce};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Most equations of a cluster: passes over a kernel's body take more than linear time.
-pub(super) const MOST: usize = 300;
+pub(super) const MAX_CLUSTER_EQUATIONS: usize = 300;
 /// Longest last axis that each program has whole if rows are folded.
-const WHOLE_ROW: usize = 1 << 15;
+const MAX_WHOLE_ROW_ELEMENTS: usize = 1 << 15;
 /// Most columns of a product that each program has whole if its rows are folded.
-const WHOLE_COLUMNS: usize = 512;
+const MAX_WHOLE_PRODUCT_COLUMNS: usize = 512;
 /// Most columns of a product that each program has whole on a CPU if its rows are folded and each element is a sum of
-/// at most [`SHORT_SUM`] terms: writing the product and reading it again to fold it, as a softmax of scores does, would
+/// at most [`MAX_SHORT_SUM_TERMS`] terms: writing the product and reading it again to fold it, as a softmax of scores does, would
 /// take longer than computing it.
-const LONG_COLUMNS: usize = 1 << 12;
-/// Most terms of a sum for which [`LONG_COLUMNS`] applies.
-const SHORT_SUM: usize = 256;
+const MAX_SHORT_SUM_COLUMNS: usize = 1 << 12;
+/// Most terms of a sum for which [`MAX_SHORT_SUM_COLUMNS`] applies.
+const MAX_SHORT_SUM_TERMS: usize = 256;
 /// Most members of a cluster that several programs may each compute, although they are not small.
-const REPEATED: usize = 16;
+const MAX_REPEATED_MEMBERS: usize = 16;
 
 /// Groups equations in clusters, from the last equation to the first, until each one that takes work belongs to one.
 /// `given` says which values of staged reductions have to be computed by the kernel of which result.
-pub(super) fn clusters<'g>(graph: &'g Graph, given: &Given, sizes: &Sizes) -> Clusters<'g> {
-    let mut grow = Grow {
+pub(super) fn grow_clusters<'g>(graph: &'g Graph, given: &StageKernelResults, sizes: &DeviceLimits) -> Clusters<'g> {
+    let mut grow = ClusterGrower {
         graph,
         given,
         sizes,
@@ -47,41 +51,41 @@ pub(super) fn clusters<'g>(graph: &'g Graph, given: &Given, sizes: &Sizes) -> Cl
             definitions: graph.definitions(),
             all: vec![],
             owner: vec![None; graph.equations.len()],
-            sums: Rounded::all(graph, sizes),
+            sums: RoundedScatter::find_all(graph, sizes),
         },
     };
     // Positions that are literals are part of a window's kernel and are not read.
     let is_read = |e: &Equation, v: Var| {
-        !matches!(e.op, Op::Dynamic(_)) || windows::literal(graph, &grow.found.definitions, v).is_none()
+        !matches!(e.op, Op::Dynamic(_)) || dynamic_window_kernels::literal(graph, &grow.found.definitions, v).is_none()
     };
     let alone = graph
         .equations
         .iter()
-        .filter(|e| is_alone(&e.op) || padded::is_apart(graph, &grow.found.definitions, e, sizes));
-    let read = alone.flat_map(|e| grow.read_by(e).into_iter().filter(|&v| is_read(e, v)));
+        .filter(|e| is_standalone_op(&e.op) || large_pads::is_standalone_pad(graph, &grow.found.definitions, e, sizes));
+    let read = alone.flat_map(|e| grow.standalone_inputs(e).into_iter().filter(|&v| is_read(e, v)));
     let read_from_memory: Vec<Var> = read.collect();
     graph.results.iter().chain(&read_from_memory).for_each(|v| grow.is_stored[v.index()] = true);
-    let mut order = Order::new(graph);
+    let mut order = ClusterOrder::new(graph);
     for root in (0..graph.equations.len()).rev() {
         let e = &graph.equations[root];
         let is_stored = grow.is_stored[e.result().index()];
-        let is_free = is_free(graph, &grow.found.definitions, e);
+        let is_free = is_always_inlined(graph, &grow.found.definitions, e);
         if grow.found.owner[root].is_none() && !is_alias(graph, &grow.found.definitions, e) && (is_stored || !is_free) {
-            let cluster = grow.from(root, &mut order);
+            let cluster = grow.grow_from(root, &mut order);
             let id = grow.found.all.len();
             cluster.members.iter().for_each(|&i| grow.found.owner[i] = Some(id));
             grow.found.all.push(cluster);
         }
     }
-    merge(&mut grow, &mut order);
+    merge_clusters(&mut grow, &mut order);
     grow.found
 }
 
 /// State while the equations of a graph are grouped in clusters.
-pub(super) struct Grow<'g, 's> {
+pub(super) struct ClusterGrower<'g, 's> {
     pub graph: &'g Graph,
-    given: &'s Given,
-    pub sizes: &'s Sizes,
+    given: &'s StageKernelResults,
+    pub sizes: &'s DeviceLimits,
     /// By variable, the equations that read it.
     uses: Vec<Vec<usize>>,
     /// By variable, true if it is in memory anyway: results, and operands of operations that form a step of their own.
@@ -91,19 +95,19 @@ pub(super) struct Grow<'g, 's> {
 }
 
 /// The tiling of the equation from which a cluster grows.
-struct Root {
+struct RootTiling {
     /// By axis of the result, its cut.
-    cuts: Vec<Cut>,
+    cuts: Vec<AxisTiling>,
     /// Extents of the axes of the grid, in positions of arrays.
     extents: Vec<usize>,
     /// True if the result is computed from a product of its shape.
     has_dot: bool,
 }
 
-impl Grow<'_, '_> {
+impl ClusterGrower<'_, '_> {
     /// Returns the tiling of an equation's result: each axis is split among programs, except the last one if rows are
     /// folded or if it has few enough columns of a product.
-    fn root(&self, i: usize) -> Root {
+    fn tile_root(&self, i: usize) -> RootTiling {
         let graph = self.graph;
         let shape = &graph.ty(graph.equations[i].result()).shape;
         // All equations that the result depends on, up to operations of other kinds.
@@ -117,14 +121,16 @@ impl Grow<'_, '_> {
                 continue;
             }
             let e = &graph.equations[j];
-            if let Some(axes) = windowed::whole(&e.op, shape).filter(|_| graph.ty(e.result()).shape == *shape) {
-                if is_dot(&e.op) && windowed.is_none() {
+            if let Some(axes) =
+                convolution_cuts::whole_axes(&e.op, shape).filter(|_| graph.ty(e.result()).shape == *shape)
+            {
+                if is_product(&e.op) && windowed.is_none() {
                     windowed = Some(axes.clone());
                 }
                 whole.iter_mut().zip(axes).for_each(|(whole, own)| *whole |= own);
             }
             match &e.op {
-                op if is_dot(op) => {
+                op if is_product(op) => {
                     if has_rows_of(&graph.ty(e.result()).shape, shape) {
                         has_dot = true;
                         longest = longest.min(self.whole_columns(e));
@@ -140,11 +146,11 @@ impl Grow<'_, '_> {
                     has_rows |= of == shape && axis + 1 == of.len();
                 }
                 Op::Structural(op)
-                    if let Some(axes) = e.args.first().and_then(|x| moves::axes(op, &graph.ty(*x).shape)) =>
+                    if let Some(axes) = e.args.first().and_then(|x| moves::moved_axes(op, &graph.ty(*x).shape)) =>
                 {
                     let own = &graph.ty(e.result()).shape;
                     let is_last = axes.contains(&own.len().wrapping_sub(1));
-                    has_rows |= is_last || !moves::divides_columns(&axes, own, self.sizes);
+                    has_rows |= is_last || !moves::can_split_columns(&axes, own, self.sizes);
                     let is_same = |axis: usize| axes.contains(&axis) || own[axis] == shape[axis];
                     if own.len() == shape.len() && (0..own.len()).all(is_same) {
                         axes.iter().for_each(|&axis| moved[axis] = true);
@@ -161,7 +167,7 @@ impl Grow<'_, '_> {
                 }
             }
         }
-        let columns = if has_rows { longest } else { self.sizes.product[1].min(WHOLE_COLUMNS) };
+        let columns = if has_rows { longest } else { self.sizes.product[1].min(MAX_WHOLE_PRODUCT_COLUMNS) };
         // Programs have axes whole along which elements move if programs split the columns, or if a tile can hold these
         // axes and the rows and enough programs are left. Then all that moves along other axes shares the kernel too.
         let is_held = |axis: usize| moved[axis] || axis + 1 == shape.len();
@@ -173,28 +179,33 @@ impl Grow<'_, '_> {
         }
         let (mut cuts, mut extents) = (vec![], vec![]);
         for (axis, &n) in shape.iter().enumerate() {
-            let is_row = axis + 1 == shape.len() && if has_dot { n <= columns } else { has_rows && n <= WHOLE_ROW };
+            let is_row =
+                axis + 1 == shape.len() && if has_dot { n <= columns } else { has_rows && n <= MAX_WHOLE_ROW_ELEMENTS };
             let is_whole = windowed.as_ref().map_or(is_row || whole[axis], |axes| axes[axis]);
             cuts.push(if n == 1 || is_whole { Full } else { Grid(extents.len() as u8) });
             if cuts[axis] != Full {
                 extents.push(n);
             }
         }
-        Root { cuts, extents, has_dot }
+        RootTiling { cuts, extents, has_dot }
     }
 
     /// Returns the most columns of a product that each program has whole if its rows are folded.
     fn whole_columns(&self, e: &Equation) -> usize {
-        let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return WHOLE_COLUMNS };
+        let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return MAX_WHOLE_PRODUCT_COLUMNS };
         let of = &self.graph.ty(e.args[0]).shape;
         let summed: usize = dot.contract.iter().map(|p| of[p.0]).product();
-        if self.sizes.panel.is_none() && summed <= SHORT_SUM { LONG_COLUMNS } else { WHOLE_COLUMNS }
+        if self.sizes.panel.is_none() && summed <= MAX_SHORT_SUM_TERMS {
+            MAX_SHORT_SUM_COLUMNS
+        } else {
+            MAX_WHOLE_PRODUCT_COLUMNS
+        }
     }
 
     /// Returns true if a product would have these cuts as the root of a cluster of its own; a last axis that is whole
     /// is allowed if it is short enough, since its rows are folded then.
-    fn is_own(&self, product: usize, cuts: &[Cut]) -> bool {
-        let own = self.root(product).cuts;
+    fn is_root_tiling(&self, product: usize, cuts: &[AxisTiling]) -> bool {
+        let own = self.tile_root(product).cuts;
         let columns = self.graph.ty(self.graph.equations[product].result()).shape.last();
         let has_whole_rows = columns.is_some_and(|&n| n <= self.whole_columns(&self.graph.equations[product]))
             && cuts.last() == Some(&Full);
@@ -203,22 +214,26 @@ impl Grow<'_, '_> {
     }
 
     /// Grows the cluster whose last equation is `root`.
-    fn from(&self, root: usize, order: &mut Order) -> Cluster {
+    fn grow_from(&self, root: usize, order: &mut ClusterOrder) -> Cluster {
         let graph = self.graph;
-        if self.is_alone(root) {
-            return self.alone(root, order);
+        if self.is_standalone(root) {
+            return self.standalone_cluster(root, order);
         }
-        let mut own = self.root(root);
-        if cut::operands(graph, &graph.equations[root], &own.cuts).is_none() {
+        let mut own = self.tile_root(root);
+        if operand_cuts::operand_tilings(graph, &graph.equations[root], &own.cuts).is_none() {
             // An axis along which the root moves elements is whole; at worst there is one program.
-            own = self.narrowed(root, own);
+            own = self.narrow_tiling(root, own);
         }
         let result = graph.equations[root].result();
         let mut cluster = Cluster { outs: BTreeSet::from([result]), extents: own.extents, ..Cluster::default() };
-        let mut repeated = Repeated { most: whole(&graph.ty(result).shape, &own.cuts), left: REPEATED };
+        let mut repeated = RepetitionLimits {
+            most: unit_block_elements(&graph.ty(result).shape, &own.cuts),
+            left: MAX_REPEATED_MEMBERS,
+        };
         // The cuts with which members need a value. Equations are visited after all their readers, so all are known by
         // then.
-        let mut wanted: BTreeMap<Var, BTreeSet<Vec<Cut>>> = BTreeMap::from([(result, BTreeSet::from([own.cuts]))]);
+        let mut wanted: BTreeMap<Var, BTreeSet<Vec<AxisTiling>>> =
+            BTreeMap::from([(result, BTreeSet::from([own.cuts]))]);
         // Values that operands of the cluster's product depend on.
         let mut in_front: BTreeSet<Var> = BTreeSet::new();
         let mut next = BinaryHeap::from([root]);
@@ -230,17 +245,24 @@ impl Grow<'_, '_> {
             let wanted_cuts = &wanted[&e.result()];
             let cuts = wanted_cuts.first().expect("someone asks for it").clone();
             let mut joins = || {
-                Apart::unless(cluster.members.len() < MOST, Apart::Full)?;
-                Apart::unless(wanted_cuts.len() == 1, Apart::Cuts)?;
-                let sorts = sorted(graph, e, &cuts);
-                let others = if sorts == 0 { 0 } else { cluster.sorted(graph) };
-                Apart::unless(others == 0 || others + sorts <= self.sizes.sorted, Apart::Sorts)?;
-                Apart::unless(self.given.get(&e.result()).is_none_or(|own| *own == result), Apart::Stage)?;
-                self.joins(&cluster, i, &cuts, &in_front, &mut repeated)?;
-                Apart::unless(!order.closes_circle(i, root), Apart::Circle)
+                UnfusedReason::require(cluster.members.len() < MAX_CLUSTER_EQUATIONS, UnfusedReason::KernelFull)?;
+                UnfusedReason::require(wanted_cuts.len() == 1, UnfusedReason::DifferentBlocks)?;
+                let sorts = count_sorted_in_equation(graph, e, &cuts);
+                let others = if sorts == 0 { 0 } else { cluster.count_sorted_elements(graph) };
+                UnfusedReason::require(
+                    others == 0 || others + sorts <= self.sizes.sorted,
+                    UnfusedReason::TooManySorts,
+                )?;
+                UnfusedReason::require(
+                    self.given.get(&e.result()).is_none_or(|own| *own == result),
+                    UnfusedReason::ReductionStage,
+                )?;
+                self.check_can_join(&cluster, i, &cuts, &in_front, &mut repeated)?;
+                UnfusedReason::require(!order.closes_circle(i, root), UnfusedReason::Cycle)
             };
             let operands = if i == root { Ok(()) } else { joins() };
-            let operands = operands.and_then(|()| cut::operands(graph, e, &cuts).ok_or(Apart::Cuts));
+            let operands = operands
+                .and_then(|()| operand_cuts::operand_tilings(graph, e, &cuts).ok_or(UnfusedReason::DifferentBlocks));
             let mut operands = match operands {
                 Ok(operands) => operands,
                 Err(apart) => {
@@ -249,16 +271,20 @@ impl Grow<'_, '_> {
                     continue;
                 }
             };
-            if is_dot(&e.op) {
+            if is_product(&e.op) {
                 cluster.product = Some(i);
-                cluster.panels = panels::extents(graph, e, self.sizes);
-                operands = cluster.operands(graph, e, &cuts).expect("a product has cuts");
+                cluster.panels = panels::panel_extents(graph, e, self.sizes);
+                operands = cluster.operand_tilings(graph, e, &cuts).expect("a product has cuts");
             }
-            if is_dot(&e.op) || in_front.contains(&e.result()) {
+            if is_product(&e.op) || in_front.contains(&e.result()) {
                 in_front.extend(&e.args);
             }
             if self.is_stored(&cluster, i) {
-                debug_assert!(covers(cluster.extents.len(), &cuts), "several programs store one block of {}", e.op);
+                debug_assert!(
+                    has_distinct_blocks(cluster.extents.len(), &cuts),
+                    "several programs store one block of {}",
+                    e.op
+                );
                 cluster.outs.insert(e.result());
             }
             cluster.members.insert(i);
@@ -270,13 +296,13 @@ impl Grow<'_, '_> {
                 wanted.entry(arg).or_default().insert(cuts);
                 // Each program would compute the whole table of the gather.
                 if i == 0 && matches!(e.op, Op::Structural(StructuralOp::Gather(_))) {
-                    cluster.apart.insert(arg, Apart::Table);
+                    cluster.apart.insert(arg, UnfusedReason::GatherTable);
                     continue;
                 }
                 let Some(d) = self.found.definitions[arg.index()] else { continue };
-                if self.is_alone(d) {
-                    cluster.apart.insert(arg, Apart::Alone);
-                } else if !is_free(graph, &self.found.definitions, &graph.equations[d]) {
+                if self.is_standalone(d) {
+                    cluster.apart.insert(arg, UnfusedReason::Standalone);
+                } else if !is_always_inlined(graph, &self.found.definitions, &graph.equations[d]) {
                     next.push(d);
                 }
             }
@@ -285,7 +311,7 @@ impl Grow<'_, '_> {
     }
 
     /// Returns the tiling of a root that splits as many of the axes as its operation allows.
-    fn narrowed(&self, root: usize, own: Root) -> Root {
+    fn narrow_tiling(&self, root: usize, own: RootTiling) -> RootTiling {
         let e = &self.graph.equations[root];
         let shape = &self.graph.ty(e.result()).shape;
         let mut cuts = vec![Full; own.cuts.len()];
@@ -293,19 +319,19 @@ impl Grow<'_, '_> {
         for axis in 0..cuts.len() {
             if own.cuts[axis] != Full {
                 cuts[axis] = Grid(extents.len() as u8);
-                match cut::operands(self.graph, e, &cuts) {
+                match operand_cuts::operand_tilings(self.graph, e, &cuts) {
                     Some(_) => extents.push(shape[axis]),
                     None => cuts[axis] = Full,
                 }
             }
         }
-        Root { cuts, extents, ..own }
+        RootTiling { cuts, extents, ..own }
     }
 
     /// Returns true if an equation reads and computes only few elements, so that every program may compute it again.
     fn is_small(&self, e: &Equation) -> bool {
         let mut values = e.args.iter().chain(&e.results).map(|&v| self.graph.ty(v));
-        !is_dot(&e.op) && values.all(|ty| ty.shape.iter().product::<usize>() <= SMALL)
+        !is_product(&e.op) && values.all(|ty| ty.shape.iter().product::<usize>() <= MAX_RECOMPUTED_ELEMENTS)
     }
 
     /// Returns true if an equation outside of the cluster reads the result of equation `i`, or it is in memory anyway.
@@ -316,47 +342,47 @@ impl Grow<'_, '_> {
 
     /// Checks if an equation can become a member with these cuts, apart from circles of clusters; the error is the
     /// reason why it cannot. `in_front` has the values that operands of the cluster's product depend on.
-    fn joins(
+    fn check_can_join(
         &self,
         cluster: &Cluster,
         i: usize,
-        cuts: &[Cut],
+        cuts: &[AxisTiling],
         in_front: &BTreeSet<Var>,
-        repeated: &mut Repeated,
-    ) -> Result<(), Apart> {
+        repeated: &mut RepetitionLimits,
+    ) -> Result<(), UnfusedReason> {
         let e = &self.graph.equations[i];
         let is_stored = self.is_stored(cluster, i);
         let is_alias = is_alias(self.graph, &self.found.definitions, e);
         let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
         let is_cheap = is_alias || is_broadcast || self.is_small(e);
-        Apart::unless(self.found.owner[i].is_none(), Apart::Taken)?;
-        Apart::unless(!is_alias || !is_stored, Apart::Alias)?;
+        UnfusedReason::require(self.found.owner[i].is_none(), UnfusedReason::InOtherKernel)?;
+        UnfusedReason::require(!is_alias || !is_stored, UnfusedReason::ReshapeAlias)?;
         // A product joins only with the blocks that it would have alone.
-        Apart::unless(!is_dot(&e.op) || cluster.product.is_none(), Apart::Product)?;
-        Apart::unless(!is_dot(&e.op) || self.is_own(i, cuts), Apart::Cuts)?;
+        UnfusedReason::require(!is_product(&e.op) || cluster.product.is_none(), UnfusedReason::SecondProduct)?;
+        UnfusedReason::require(!is_product(&e.op) || self.is_root_tiling(i, cuts), UnfusedReason::DifferentBlocks)?;
         // An equation after another product belongs to that product's cluster.
-        let follows = in_front.contains(&e.result()) && !is_cheap && self.root(i).has_dot;
-        Apart::unless(!follows, Apart::Product)?;
+        let follows = in_front.contains(&e.result()) && !is_cheap && self.tile_root(i).has_dot;
+        UnfusedReason::require(!follows, UnfusedReason::SecondProduct)?;
         // A program whose block does not depend on an axis of the grid computes the same as others along that axis, and
         // would store to the same block.
         let is_in_front = in_front.contains(&e.result());
         // Before a product in panels, it would be computed again for each panel that it does not belong to.
         let once = if is_in_front { cluster.panels.len() } else { 0 };
-        if covers(cluster.extents.len() + once, cuts) || !is_stored && is_cheap {
+        if has_distinct_blocks(cluster.extents.len() + once, cuts) || !is_stored && is_cheap {
             return Ok(());
         }
-        let elements = whole(&self.graph.ty(e.result()).shape, cuts);
+        let elements = unit_block_elements(&self.graph.ty(e.result()).shape, cuts);
         // More repeated work is worth it for an operand of a product, which does more with each element.
         let most = if is_in_front { repeated.most.max(self.sizes.tile) } else { repeated.most };
         let is_little = e.op.is_light() && elements <= most || once == 0 && is_short_fold(self.graph, e);
-        Apart::unless(!is_stored && is_little && repeated.left > 0, Apart::Repeated)?;
+        UnfusedReason::require(!is_stored && is_little && repeated.left > 0, UnfusedReason::RepeatedWork)?;
         repeated.left -= 1;
         Ok(())
     }
 }
 
 /// Limits for members of a cluster that several programs compute again: little beside what each computes alone.
-struct Repeated {
+struct RepetitionLimits {
     /// Most elements of a repeated member in a program, if blocks have one position along each axis of the grid.
     most: usize,
     /// Number of repeated members that may still be added.
@@ -374,7 +400,7 @@ fn has_rows_of(shape: &[usize], other: &[usize]) -> bool {
 }
 
 /// Returns true if both lists of cuts are equal up to the numbers of the grid's axes, each of which occurs once.
-fn is_renumbered(cuts: &[Cut], others: &[Cut]) -> bool {
+fn is_renumbered(cuts: &[AxisTiling], others: &[AxisTiling]) -> bool {
     let mut seen = BTreeSet::new();
     cuts.iter().zip(others).all(|(own, other)| match (own, other) {
         (Grid(_), Grid(k)) => seen.insert(*k),

@@ -1,11 +1,11 @@
 //! Conversion of a cluster to a tile kernel, in which its equations are operations on blocks.
-use super::blocks::blocks;
 use super::cluster::Cluster;
-use super::cut::{self, Cut, Cut::Full, Cut::Grid, Cut::Parts};
-use super::kinds::is_free;
+use super::cluster_blocks::choose_block_sizes;
+use super::device_limits::{CACHE_LINE_ELEMENTS, DeviceLimits};
+use super::equation_kinds::is_always_inlined;
+use super::operand_cuts::{self, AxisTiling, AxisTiling::Full, AxisTiling::Grid, AxisTiling::GridParts};
 use super::panels;
-use super::plan::{Lowered, Work};
-use super::sizes::{LINE, Sizes};
+use super::plan::{LoweredStep, StepOp};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Iota, Reduce, Reshape, Slice};
@@ -17,18 +17,23 @@ use std::collections::BTreeMap;
 
 /// Converts a cluster to a kernel with blocks for this device. Extents of axes that are shared among programs are
 /// symbolic dimensions of the kernel, so one kernel serves arrays of any length along them.
-pub(crate) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, sizes: &Sizes) -> Lowered {
-    let flat = flat(graph, definitions, cluster);
+pub(crate) fn lower_cluster(
+    graph: &Graph,
+    definitions: &[Option<usize>],
+    cluster: &Cluster,
+    sizes: &DeviceLimits,
+) -> LoweredStep {
+    let flat = flattened_extent(graph, definitions, cluster);
     let (is_flat, mut extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
     let mut blocks = match extents[..] {
         // The cuts of the members belong to the axes before flattening.
-        [n] if is_flat => vec![sizes.even(n, n.clamp(1, sizes.tile), 1, LINE)],
-        _ => blocks(graph, cluster, &extents, sizes),
+        [n] if is_flat => vec![sizes.balance_block(n, n.clamp(1, sizes.tile), 1, CACHE_LINE_ELEMENTS)],
+        _ => choose_block_sizes(graph, cluster, &extents, sizes),
     };
     let parallel = extents.len();
     extents.extend(&cluster.panels);
-    blocks.extend(panels::blocks(&cluster.panels, sizes));
-    let mut b = Builder::new(&name(graph, cluster));
+    blocks.extend(panels::panel_block_sizes(&cluster.panels, sizes));
+    let mut b = Builder::new(&kernel_name(graph, cluster));
     let names: Vec<String> = (0..extents.len()).map(|k| format!("n{k}")).collect();
     for name in &names {
         b.dim(name, None);
@@ -39,7 +44,7 @@ pub(crate) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     };
     b.kernel_mut().grid = names.iter().zip(&blocks).enumerate().map(axis).collect();
     let (sizes, made) = (extents.iter().map(|&n| n as i64).collect(), BTreeMap::new());
-    let mut to = Lower {
+    let mut to = KernelLowering {
         graph,
         definitions,
         cluster,
@@ -54,27 +59,27 @@ pub(crate) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     };
 
     for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
-        for (&arg, cuts) in e.args.iter().zip(&to.operand_cuts(e)) {
+        for (&arg, cuts) in e.args.iter().zip(&to.operand_tilings(e)) {
             to.declare_input(arg, cuts);
         }
     }
     let outputs: Vec<Var> = cluster.outs.iter().copied().collect();
     for &v in &outputs {
         let kind = OperandKind::Output { empty: Literal::new(graph.ty(v).dtype, 0.0), alias: None };
-        to.declare(v, &to.own_cuts(v), kind);
+        to.declare(v, &to.member_tiling(v), kind);
     }
     match cluster.product.filter(|_| !cluster.panels.is_empty()) {
-        Some(product) => to.in_panels(product, &outputs),
-        None => cluster.members.iter().for_each(|&i| to.member(i, &outputs)),
+        Some(product) => to.emit_in_panels(product, &outputs),
+        None => cluster.members.iter().for_each(|&i| to.emit_member(i, &outputs)),
     }
     // A value is read once for each of its cuts.
     let inputs = to.inputs.iter().map(|(v, _)| *v).collect();
-    let work = Work::launch(to.b.finish(), sizes);
-    Lowered { work, inputs, in_place: vec![None; outputs.len()], outputs }
+    let work = StepOp::from_kernel(to.b.finish(), sizes);
+    LoweredStep { work, inputs, in_place: vec![None; outputs.len()], outputs }
 }
 
 /// Returns a kernel's name: the names of the cluster's operations, each once, at most four of those that compute.
-fn name(graph: &Graph, cluster: &Cluster) -> String {
+fn kernel_name(graph: &Graph, cluster: &Cluster) -> String {
     let mut words: Vec<String> = vec![];
     for &i in &cluster.members {
         let text = graph.equations[i].op.to_string();
@@ -99,7 +104,7 @@ fn name(graph: &Graph, cluster: &Cluster) -> String {
 
 /// Returns the number of elements if all members work element by element on one shape, and none on positions: then all
 /// arrays can be treated as arrays of one axis.
-fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Option<usize> {
+fn flattened_extent(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Option<usize> {
     let is_pointwise = |e: &Equation| match &e.op {
         Op::Literal(_) | Op::Identity(_) | Op::Scalar(_) => true,
         Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_) | StructuralOp::Bitcast(_)) => true,
@@ -121,7 +126,7 @@ fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Opti
 }
 
 /// State of the conversion of a cluster to a kernel.
-pub(super) struct Lower<'g> {
+pub(super) struct KernelLowering<'g> {
     pub graph: &'g Graph,
     pub definitions: &'g [Option<usize>],
     pub cluster: &'g Cluster,
@@ -135,14 +140,14 @@ pub(super) struct Lower<'g> {
     pub blocks: Vec<usize>,
     pub b: Builder,
     /// By value and cuts, the block that was computed or loaded.
-    made: BTreeMap<(Var, Vec<Cut>), Value>,
+    made: BTreeMap<(Var, Vec<AxisTiling>), Value>,
     /// Broadcasts of blocks so far: the operation, its operand, its result.
     broadcasts: Vec<(Broadcast, Value, Value)>,
     /// The kernel's inputs in order, each with its cuts.
-    inputs: Vec<(Var, Vec<Cut>)>,
+    inputs: Vec<(Var, Vec<AxisTiling>)>,
 }
 
-impl Lower<'_> {
+impl KernelLowering<'_> {
     /// Returns the shape of a value in the kernel.
     fn shape(&self, v: Var) -> Vec<usize> {
         let shape = &self.graph.ty(v).shape;
@@ -150,24 +155,24 @@ impl Lower<'_> {
     }
 
     /// Returns the cuts of a value that a member defines.
-    pub(super) fn own_cuts(&self, v: Var) -> Vec<Cut> {
+    pub(super) fn member_tiling(&self, v: Var) -> Vec<AxisTiling> {
         if self.is_flat { vec![Grid(0)] } else { self.cluster.cuts[&v].clone() }
     }
 
     /// Returns the cuts of each operand of a member.
-    pub(super) fn operand_cuts(&self, e: &Equation) -> Vec<Vec<Cut>> {
+    pub(super) fn operand_tilings(&self, e: &Equation) -> Vec<Vec<AxisTiling>> {
         if self.is_flat {
             let cuts = |&v: &Var| if self.graph.ty(v).is_scalar() { vec![] } else { vec![Grid(0)] };
             return e.args.iter().map(cuts).collect();
         }
-        self.cluster.operands(self.graph, e, &self.cluster.cuts[&e.result()]).expect("a member has cuts")
+        self.cluster.operand_tilings(self.graph, e, &self.cluster.cuts[&e.result()]).expect("a member has cuts")
     }
 
     /// Returns the shape of a program's block of a value with these cuts.
-    pub(super) fn block(&self, v: Var, cuts: &[Cut]) -> Vec<usize> {
-        let extent = |(n, cut): (usize, &Cut)| match cut {
+    pub(super) fn block_shape(&self, v: Var, cuts: &[AxisTiling]) -> Vec<usize> {
+        let extent = |(n, cut): (usize, &AxisTiling)| match cut {
             Grid(k) => self.blocks[*k as usize],
-            Parts(k, part) => self.blocks[*k as usize] * part,
+            GridParts(k, part) => self.blocks[*k as usize] * part,
             Full => n,
         };
         self.shape(v).into_iter().zip(cuts).map(extent).collect()
@@ -180,11 +185,11 @@ impl Lower<'_> {
     /// Returns true if the kernel computes a value instead of reading it.
     pub(super) fn is_made_here(&self, v: Var) -> bool {
         let is_member = self.definitions[v.index()].is_some_and(|i| self.cluster.members.contains(&i));
-        is_member || self.definition(v).is_some_and(|e| is_free(self.graph, self.definitions, e))
+        is_member || self.definition(v).is_some_and(|e| is_always_inlined(self.graph, self.definitions, e))
     }
 
     /// Declares an input of the kernel for a value with these cuts, unless the kernel computes it or has the input.
-    fn declare_input(&mut self, v: Var, cuts: &[Cut]) {
+    fn declare_input(&mut self, v: Var, cuts: &[AxisTiling]) {
         let key = (v, cuts.to_vec());
         if !self.is_made_here(v) && !self.inputs.contains(&key) {
             self.declare(v, cuts, OperandKind::Input);
@@ -193,20 +198,20 @@ impl Lower<'_> {
     }
 
     /// Declares an operand of the kernel for a value with these cuts: its dimensions, block, index map and fill.
-    fn declare(&mut self, v: Var, cuts: &[Cut], kind: OperandKind) {
+    fn declare(&mut self, v: Var, cuts: &[AxisTiling], kind: OperandKind) {
         let dims = self.shape(v).into_iter().zip(cuts).map(|(n, cut)| match cut {
             Grid(k) => Dim::name(&self.names[*k as usize]),
-            Parts(k, part) if n == self.extents[*k as usize] * part => {
+            GridParts(k, part) if n == self.extents[*k as usize] * part => {
                 &Dim::name(&self.names[*k as usize]) * &Dim::from(*part)
             }
-            Parts(..) | Full => Dim::from(n),
+            GridParts(..) | Full => Dim::from(n),
         });
         let dims = dims.collect();
-        let block = self.block(v, cuts).into_iter().map(BlockDim::Blocked).collect();
+        let block = self.block_shape(v, cuts).into_iter().map(BlockDim::Blocked).collect();
         let ids = self.b.begin(&vec![Type::scalar(DType::I32); self.blocks.len()]);
         let zero = cuts.contains(&Full).then(|| self.b.int(0, Loc::NONE));
-        let index = |cut: &Cut| match cut {
-            Grid(k) | Parts(k, _) => ids[*k as usize],
+        let index = |cut: &AxisTiling| match cut {
+            Grid(k) | GridParts(k, _) => ids[*k as usize],
             Full => zero.expect("an axis is whole"),
         };
         let map = Some(self.b.end(&cuts.iter().map(index).collect::<Vec<_>>()));
@@ -214,7 +219,7 @@ impl Lower<'_> {
         let dtype = self.graph.ty(v).dtype;
         let is_input = matches!(kind, OperandKind::Input);
         let is_ragged = is_input && cuts.iter().any(|cut| self.is_ragged(cut));
-        let padding = self.padding(v, cuts).filter(|_| is_input);
+        let padding = self.common_padding(v, cuts).filter(|_| is_input);
         let fill = padding.or(is_ragged.then(|| Literal::new(dtype, 0.0)));
         self.b.operand(Operand { name, kind, dtype, dims, block, map, fill, buffered: None });
     }
@@ -228,7 +233,7 @@ impl Lower<'_> {
     }
 
     /// If the kernel makes a value as the broadcast of a scalar, returns the scalar.
-    fn spread(&self, v: Var) -> Option<Var> {
+    fn broadcast_source(&self, v: Var) -> Option<Var> {
         let e = self.definition(v).filter(|_| self.is_made_here(v))?;
         let is_spread =
             matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) && self.graph.ty(e.args[0]).is_scalar();
@@ -237,30 +242,31 @@ impl Lower<'_> {
 
     /// Returns the blocks that are a member's operands. An elementwise operation gets a broadcast scalar as a scalar if
     /// another operand is a block: a block of equal elements would occupy memory or a register for each of them.
-    pub(super) fn operands(&mut self, e: &Equation, cuts: &[Vec<Cut>]) -> Vec<Value> {
-        let has_block = e.args.iter().any(|&arg| self.spread(arg).is_none());
+    pub(super) fn operand_blocks(&mut self, e: &Equation, cuts: &[Vec<AxisTiling>]) -> Vec<Value> {
+        let has_block = e.args.iter().any(|&arg| self.broadcast_source(arg).is_none());
         let takes_scalars = matches!(e.op, Op::Scalar(_)) && has_block;
-        let operand = |(&arg, cuts): (&Var, &Vec<Cut>)| match self.spread(arg).filter(|_| takes_scalars) {
-            Some(scalar) => self.value(scalar, &[]),
-            None => self.value(arg, cuts),
-        };
+        let operand =
+            |(&arg, cuts): (&Var, &Vec<AxisTiling>)| match self.broadcast_source(arg).filter(|_| takes_scalars) {
+                Some(scalar) => self.load_or_compute_block(scalar, &[]),
+                None => self.load_or_compute_block(arg, cuts),
+            };
         e.args.iter().zip(cuts).map(operand).collect()
     }
 
     /// Returns the block of a value with these cuts, which is computed or loaded on first use.
-    fn value(&mut self, v: Var, cuts: &[Cut]) -> Value {
+    fn load_or_compute_block(&mut self, v: Var, cuts: &[AxisTiling]) -> Value {
         let key = (v, cuts.to_vec());
         if let Some(&value) = self.made.get(&key) {
             return value;
         }
         let value = match self.definition(v).filter(|_| self.is_made_here(v)).cloned() {
             Some(e) => {
-                let args: Vec<Value> = e.args.iter().map(|&arg| self.value(arg, &[])).collect();
-                self.equation(&e, &args, cuts)
+                let args: Vec<Value> = e.args.iter().map(|&arg| self.load_or_compute_block(arg, &[])).collect();
+                self.emit_equation(&e, &args, cuts)
             }
             None => {
                 let from = self.inputs.iter().position(|input| *input == key).expect("it is declared");
-                let view = View::whole(&self.block(v, cuts));
+                let view = View::whole(&self.block_shape(v, cuts));
                 self.emit(TileOp::Load { from: OperandId(from as u32), view, masked: false }, &[], Loc::NONE)
             }
         };
@@ -269,8 +275,8 @@ impl Lower<'_> {
     }
 
     /// Appends an equation on blocks; shapes among its attributes become shapes of blocks.
-    pub(super) fn equation(&mut self, e: &Equation, args: &[Value], cuts: &[Cut]) -> Value {
-        let block = dims(&self.block(e.result(), cuts));
+    pub(super) fn emit_equation(&mut self, e: &Equation, args: &[Value], cuts: &[AxisTiling]) -> Value {
+        let block = dims(&self.block_shape(e.result(), cuts));
         match &e.op {
             Op::Literal(x) => self.emit(TileOp::Const(*x), &[], e.loc),
             Op::Identity(_) => args[0],
@@ -299,7 +305,7 @@ impl Lower<'_> {
             }
             Op::Structural(StructuralOp::Iota(op)) => {
                 let own = self.structural(Iota { shape: block, ..op.clone() }, &[], e.loc);
-                let Some(first) = self.first(cuts[op.axis], e.loc) else { return own };
+                let Some(first) = self.emit_block_start(cuts[op.axis], e.loc) else { return own };
                 let dtype = self.graph.ty(e.result()).dtype;
                 let first = if dtype == DType::I32 {
                     first
@@ -311,8 +317,10 @@ impl Lower<'_> {
             Op::Structural(StructuralOp::Reduce(op)) if let Some((v, cuts, axis)) = self.single_part(e, op) => {
                 self.fold_part(e, op, (v, &cuts, axis), block)
             }
-            Op::Structural(StructuralOp::Pad(op)) if let Some(axis) = cut::padded(&op.low, &op.high, cuts) => {
-                self.filled(e, axis, args, cuts)
+            Op::Structural(StructuralOp::Pad(op))
+                if let Some(axis) = operand_cuts::padded_parts_axis(&op.low, &op.high, cuts) =>
+            {
+                self.emit_last_part_pad(e, axis, args, cuts)
             }
             Op::Structural(op) => self.structural(op.clone(), args, e.loc),
             Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => unreachable!("{} shares no kernel", e.op),
@@ -331,22 +339,22 @@ impl Lower<'_> {
 
     /// If each program folds exactly one part of an array that a reshape splits into parts, returns the array before
     /// the reshape, its cuts, and the axis that is split.
-    fn single_part(&self, e: &Equation, op: &Reduce) -> Option<(Var, Vec<Cut>, usize)> {
+    fn single_part(&self, e: &Equation, op: &Reduce) -> Option<(Var, Vec<AxisTiling>, usize)> {
         let is_reshape = |e: &&Equation| matches!(e.op, Op::Structural(StructuralOp::Reshape(_)));
         let parts = self.definition(e.args[0]).filter(|_| self.is_made_here(e.args[0])).filter(is_reshape)?;
-        let cuts = self.operand_cuts(parts).swap_remove(0);
-        let is_single = |cut: &Cut| matches!(cut, Parts(k, _) if self.blocks[*k as usize] == 1);
+        let cuts = self.operand_tilings(parts).swap_remove(0);
+        let is_single = |cut: &AxisTiling| matches!(cut, GridParts(k, _) if self.blocks[*k as usize] == 1);
         let axis = cuts.iter().position(is_single)?;
         (!op.keep && op.axes.contains(&(axis + 1))).then(|| (parts.args[0], cuts, axis))
     }
 
     /// Appends the fold of a program's one part without the axis of parts: first along rows, then over their results,
     /// so that each row is folded as it is computed.
-    fn fold_part(&mut self, e: &Equation, op: &Reduce, part: (Var, &[Cut], usize), block: Vec<Dim>) -> Value {
+    fn fold_part(&mut self, e: &Equation, op: &Reduce, part: (Var, &[AxisTiling], usize), block: Vec<Dim>) -> Value {
         let (v, cuts, axis) = part;
         let axes = op.axes.iter().map(|&a| if a > axis { a - 1 } else { a });
         let (rows, others): (Vec<usize>, Vec<usize>) = axes.partition(|&a| a + 1 == cuts.len());
-        let mut folded = self.value(v, cuts);
+        let mut folded = self.load_or_compute_block(v, cuts);
         for axes in [rows, others].into_iter().filter(|axes| !axes.is_empty()) {
             folded = self.structural(Reduce { op: op.op, axes, keep: true }, &[folded], e.loc);
         }
@@ -355,16 +363,16 @@ impl Lower<'_> {
 
     /// Appends the position of a block's first element along an axis with this cut; `None` if the block has the whole
     /// axis.
-    fn first(&mut self, cut: Cut, loc: Loc) -> Option<Value> {
-        let k = cut.axis()?;
+    fn emit_block_start(&mut self, cut: AxisTiling, loc: Loc) -> Option<Value> {
+        let k = cut.grid_axis()?;
         let id = self.emit(TileOp::ProgramId(k as usize), &[], loc);
-        let size = self.b.int((self.blocks[k as usize] * cut.least(1)) as i64, loc);
+        let size = self.b.int((self.blocks[k as usize] * cut.unit_block_extent(1)) as i64, loc);
         Some(self.b.scalar(ScalarOp::Mul, &[id, size], loc))
     }
 
     /// Returns the number with which the kernel's members fill up the last part of an array, if all of them take the
     /// same one: then loads fill with it, and the members need not.
-    fn padding(&self, v: Var, cuts: &[Cut]) -> Option<Literal> {
+    fn common_padding(&self, v: Var, cuts: &[AxisTiling]) -> Option<Literal> {
         // Products in panels read zeros there.
         if self.is_made_here(v) || !self.cluster.panels.is_empty() {
             return None;
@@ -372,8 +380,8 @@ impl Lower<'_> {
         let mut found = None;
         for e in self.cluster.members.iter().map(|&i| &self.graph.equations[i]) {
             let Op::Structural(StructuralOp::Pad(op)) = &e.op else { continue };
-            let own = self.own_cuts(e.result());
-            if e.args[0] != v || own != cuts || cut::padded(&op.low, &op.high, &own).is_none() {
+            let own = self.member_tiling(e.result());
+            if e.args[0] != v || own != cuts || operand_cuts::padded_parts_axis(&op.low, &op.high, &own).is_none() {
                 continue;
             }
             let Op::Literal(x) = self.definition(e.args[1])?.op else { return None };
@@ -386,51 +394,51 @@ impl Lower<'_> {
     }
 
     /// Appends the pad that fills up the last part of an axis: the padding replaces elements outside of the operand.
-    fn filled(&mut self, e: &Equation, axis: usize, args: &[Value], cuts: &[Cut]) -> Value {
-        if self.padding(e.args[0], cuts).is_some() {
+    fn emit_last_part_pad(&mut self, e: &Equation, axis: usize, args: &[Value], cuts: &[AxisTiling]) -> Value {
+        if self.common_padding(e.args[0], cuts).is_some() {
             return args[0];
         }
-        let block = self.block(e.result(), cuts);
+        let block = self.block_shape(e.result(), cuts);
         let end = self.b.int(self.shape(e.args[0])[axis] as i64, e.loc);
-        self.until(end, [args[0], args[1]], (&block, axis, cuts[axis]), e.loc)
+        self.fill_past_end(end, [args[0], args[1]], (&block, axis, cuts[axis]), e.loc)
     }
 
     /// Appends a block with `other` in place of the elements at positions from `end` on along an axis.
-    pub(super) fn until(
+    pub(super) fn fill_past_end(
         &mut self,
         end: Value,
         [value, other]: [Value; 2],
-        (block, axis, cut): (&[usize], usize, Cut),
+        (block, axis, cut): (&[usize], usize, AxisTiling),
         loc: Loc,
     ) -> Value {
         let mut shape = vec![1; block.len()];
         shape[axis] = block[axis];
         let at = self.structural(Iota { dtype: DType::I32, shape: dims(&shape), axis }, &[], loc);
-        let first = self.first(cut, loc).expect("the axis is divided");
+        let first = self.emit_block_start(cut, loc).expect("the axis is divided");
         let left = self.b.scalar(ScalarOp::Sub, &[end, first], loc);
         let is_inside = self.b.scalar(ScalarOp::Lt, &[at, left], loc);
         self.b.scalar(ScalarOp::Select, &[is_inside, value, other], loc)
     }
 
     /// Appends a member, and stores its result if it is one of `outputs`.
-    pub(super) fn member(&mut self, i: usize, outputs: &[Var]) {
+    pub(super) fn emit_member(&mut self, i: usize, outputs: &[Var]) {
         let e = &self.graph.equations[i];
-        if self.spread(e.result()).is_some() && !outputs.contains(&e.result()) {
+        if self.broadcast_source(e.result()).is_some() && !outputs.contains(&e.result()) {
             return;
         }
-        let args = self.operands(e, &self.operand_cuts(e));
-        let own = self.own_cuts(e.result());
-        let value = self.equation(e, &args, &own);
+        let args = self.operand_blocks(e, &self.operand_tilings(e));
+        let own = self.member_tiling(e.result());
+        let value = self.emit_equation(e, &args, &own);
         self.define(e.result(), own, value, outputs, e.loc);
     }
 
     /// Records the block that a member computed for a value, and stores it if the value is one of `outputs`.
-    pub(super) fn define(&mut self, v: Var, cuts: Vec<Cut>, value: Value, outputs: &[Var], loc: Loc) {
+    pub(super) fn define(&mut self, v: Var, cuts: Vec<AxisTiling>, value: Value, outputs: &[Var], loc: Loc) {
         let Some(at) = outputs.iter().position(|&out| out == v) else {
             self.made.insert((v, cuts), value);
             return;
         };
-        let block = self.block(v, &cuts);
+        let block = self.block_shape(v, &cuts);
         self.made.insert((v, cuts), value);
         let (to, view) = (OperandId((self.inputs.len() + at) as u32), View::whole(&block));
         let stored = self.b.effect(TileOp::Store { to, view, masked: false }, &[value], loc);

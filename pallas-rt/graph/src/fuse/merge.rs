@@ -12,25 +12,25 @@
 //! On a CPU, a program has whole sums and also multiplies the block that it computed from a product, if that array is
 //! the largest one of the next product: writing and reading it would take longer than the products.
 use super::cluster::Cluster;
-use super::cut::Cut;
-use super::grow::{Grow, MOST};
-use super::order::Order;
+use super::grow::{ClusterGrower, MAX_CLUSTER_EQUATIONS};
+use super::operand_cuts::AxisTiling;
+use super::topological_order::ClusterOrder;
 use crate::graph::{Op, Var};
 use pallas_ir::StructuralOp;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Merges clusters until no two of them can be merged.
-pub(super) fn merge(grow: &mut Grow<'_, '_>, order: &mut Order) {
+pub(super) fn merge_clusters(grow: &mut ClusterGrower<'_, '_>, order: &mut ClusterOrder) {
     let mut clusters: Vec<Option<Cluster>> = std::mem::take(&mut grow.found.all).into_iter().map(Some).collect();
     for reader in 0..clusters.len() {
         let Some(mut own) = clusters[reader].take() else { continue };
-        while let Some(made) = makers(grow, order, &own)
+        while let Some(made) = producer_clusters(grow, order, &own)
             .into_iter()
-            .find(|&i| clusters[i].as_ref().is_some_and(|other| are_one(grow, order, other, &own)))
+            .find(|&i| clusters[i].as_ref().is_some_and(|other| can_merge(grow, order, other, &own)))
         {
             let other = clusters[made].take().expect("it was there");
-            order.merge(root(order, &other), root(order, &own));
-            own = joined(grow, other, own);
+            order.merge(cluster_root(order, &other), cluster_root(order, &own));
+            own = join_clusters(grow, other, own);
             own.members.iter().for_each(|&i| grow.found.owner[i] = Some(reader));
         }
         clusters[reader] = Some(own);
@@ -50,34 +50,34 @@ pub(super) fn merge(grow: &mut Grow<'_, '_>, order: &mut Order) {
 }
 
 /// Returns the representative of a cluster's equations in the order.
-fn root(order: &Order, cluster: &Cluster) -> usize {
+fn cluster_root(order: &ClusterOrder, cluster: &Cluster) -> usize {
     order.root(*cluster.members.first().expect("a cluster has members"))
 }
 
 /// Returns the clusters whose results a cluster reads.
-fn makers(grow: &Grow<'_, '_>, order: &Order, own: &Cluster) -> BTreeSet<usize> {
+fn producer_clusters(grow: &ClusterGrower<'_, '_>, order: &ClusterOrder, own: &Cluster) -> BTreeSet<usize> {
     let from = own.members.iter().flat_map(|&i| order.sources(i)).filter(|i| !own.members.contains(i));
     from.filter_map(|&i| grow.found.owner[i]).collect()
 }
 
 /// Returns true if cluster `own`, which reads from `made`, can be merged with it: their programs have the same blocks,
 /// and limits are kept.
-fn are_one(grow: &Grow<'_, '_>, order: &Order, made: &Cluster, own: &Cluster) -> bool {
+fn can_merge(grow: &ClusterGrower<'_, '_>, order: &ClusterOrder, made: &Cluster, own: &Cluster) -> bool {
     let is_plain = |cluster: &Cluster| !cluster.cuts.is_empty() && cluster.panels.is_empty();
     is_plain(made)
         && is_plain(own)
-        && (own.product.is_none() || multiplies(grow, made, own))
+        && (own.product.is_none() || can_chain_products(grow, made, own))
         && made.extents == own.extents
-        && made.members.len() + own.members.len() <= MOST
-        && may_sort(grow, made, own)
-        && operands(grow, made, own) <= grow.sizes.operands
+        && made.members.len() + own.members.len() <= MAX_CLUSTER_EQUATIONS
+        && can_sort_together(grow, made, own)
+        && count_operands(grow, made, own) <= grow.sizes.operands
         && reads_own_blocks(grow, made, own)
-        && !order.closes_circle(root(order, made), root(order, own))
+        && !order.closes_circle(cluster_root(order, made), cluster_root(order, own))
 }
 
 /// Returns true if the product of `own` multiplies an array that `made` computes from its product, and that array is
 /// larger than the other operand and the result together.
-fn multiplies(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
+fn can_chain_products(grow: &ClusterGrower<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
     let (None, Some(_), Some(product)) = (grow.sizes.panel, made.product, own.product) else { return false };
     let e = &grow.graph.equations[product];
     let elements = |v: Var| grow.graph.ty(v).elements();
@@ -88,13 +88,13 @@ fn multiplies(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
 }
 
 /// Returns true if a program may do the sorts of both clusters.
-fn may_sort(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
-    let [a, b] = [made, own].map(|cluster| cluster.sorted(grow.graph));
+fn can_sort_together(grow: &ClusterGrower<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
+    let [a, b] = [made, own].map(|cluster| cluster.count_sorted_elements(grow.graph));
     a == 0 || b == 0 || a + b <= grow.sizes.sorted
 }
 
 /// Returns the most arrays that the kernel of both clusters would read and write.
-fn operands(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> usize {
+fn count_operands(grow: &ClusterGrower<'_, '_>, made: &Cluster, own: &Cluster) -> usize {
     let members = || made.members.iter().chain(&own.members);
     let args = members().flat_map(|&i| &grow.graph.equations[i].args);
     let is_outside = |v: &&Var| !made.cuts.contains_key(*v) && !own.cuts.contains_key(*v);
@@ -103,17 +103,17 @@ fn operands(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> usize {
 
 /// Returns true if each program of `own` reads of the results of `made` only the block that the same program of `made`
 /// computes.
-fn reads_own_blocks(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
+fn reads_own_blocks(grow: &ClusterGrower<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
     own.members.iter().map(|&i| &grow.graph.equations[i]).all(|e| {
-        let operands = own.operands(grow.graph, e, &own.cuts[&e.result()]).expect("a member has cuts");
+        let operands = own.operand_tilings(grow.graph, e, &own.cuts[&e.result()]).expect("a member has cuts");
         e.args.iter().zip(operands).all(|(arg, cuts)| made.cuts.get(arg).is_none_or(|own| *own == cuts))
     })
 }
 
 /// Returns the cluster of the members of two clusters, with the blocks of both.
-fn joined(grow: &Grow<'_, '_>, made: Cluster, own: Cluster) -> Cluster {
+fn join_clusters(grow: &ClusterGrower<'_, '_>, made: Cluster, own: Cluster) -> Cluster {
     let members: BTreeSet<usize> = made.members.into_iter().chain(own.members).collect();
-    let cuts: BTreeMap<Var, Vec<Cut>> = made.cuts.into_iter().chain(own.cuts).collect();
+    let cuts: BTreeMap<Var, Vec<AxisTiling>> = made.cuts.into_iter().chain(own.cuts).collect();
     let apart = own.apart.into_iter().chain(made.apart).filter(|(v, _)| !cuts.contains_key(v)).collect();
     let mut joined = Cluster { members, cuts, apart, outs: BTreeSet::new(), ..own };
     joined.product = made.product.or(joined.product);
@@ -125,7 +125,7 @@ fn joined(grow: &Grow<'_, '_>, made: Cluster, own: Cluster) -> Cluster {
 #[cfg(test)]
 mod tests {
     use super::super::plan;
-    use crate::fuse::Sizes;
+    use crate::fuse::DeviceLimits;
     use crate::graph::Graph;
     use pallas_ir::structural::{Dot, Reduce, Transpose};
     use pallas_ir::{DType, ScalarOp, StructuralOp, Type};
@@ -138,7 +138,7 @@ mod tests {
         let other = other(&mut graph, [x, b]);
         let last = graph.push(ScalarOp::Mul, &[b, y]).expect("one shape");
         graph.results = vec![other, last];
-        plan(&graph, &[], &Sizes::TEST).steps.len()
+        plan(&graph, &[], &DeviceLimits::TEST).steps.len()
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
 
     /// Returns the number of launches for `softmax(q k) v` with these numbers of positions and features, or with the
     /// shares transposed.
-    fn attention(positions: usize, features: usize, sizes: &Sizes, is_turned: bool) -> usize {
+    fn attention(positions: usize, features: usize, sizes: &DeviceLimits, is_turned: bool) -> usize {
         let mut graph = Graph::default();
         let [q, k, v] = [0; 3].map(|_| graph.param(Type::new(DType::F32, [2, positions, features])));
         let dot = |a: usize, b: usize| {
@@ -177,11 +177,11 @@ mod tests {
 
     #[test]
     fn a_product_of_large_scores_shares_their_kernel() {
-        let panels = Sizes { panel: Some(16), ..Sizes::TEST };
-        assert_eq!(attention(100, 8, &Sizes::TEST, false), 1);
+        let panels = DeviceLimits { panel: Some(16), ..DeviceLimits::TEST };
+        assert_eq!(attention(100, 8, &DeviceLimits::TEST, false), 1);
         // The scores are not the largest array; other blocks; products in panels.
-        assert!(attention(15, 8, &Sizes::TEST, false) > 1);
-        assert!(attention(100, 8, &Sizes::TEST, true) > 1);
+        assert!(attention(15, 8, &DeviceLimits::TEST, false) > 1);
+        assert!(attention(100, 8, &DeviceLimits::TEST, true) > 1);
         assert!(attention(100, 8, &panels, false) > 1);
     }
 }

@@ -15,7 +15,7 @@
 //!
 //! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are
 //! used ([`kinds`]). Calls, and windows at positions that are only known at run time, are steps of their own
-//! ([`Work`]); `windows` has kernels for windows. A scatter is a step of its own (`scatter`), which changes its operand
+//! ([`StepOp`]); `windows` has kernels for windows. A scatter is a step of its own (`scatter`), which changes its operand
 //! in place; so is a large pad along many axes (`padded`). `alone` makes the clusters of such steps, and `parts` has
 //! code that their kernels share.
 //!
@@ -24,41 +24,41 @@
 //! one arena; `schedule` and `rematerialize` keep it small. `donate` lets results take over the memory of parameters.
 //! `shown` has the texts of clusters, steps and memory, and verifies them. A cluster holds at most one `dot`, so that
 //! its blocks suit that one; on a GPU it sums the product panel by panel (`panels`, `in_panels`).
-mod alone;
-mod apart;
-mod blocks;
+mod arena_packing;
+mod broadcast_copies;
 pub(crate) mod cluster;
-mod copies;
-pub(crate) mod cut;
-mod donate;
+mod cluster_blocks;
+mod convolution_cuts;
+mod device_limits;
+mod donated_arguments;
+mod dynamic_window_kernels;
+pub(crate) mod equation_kinds;
 mod grow;
-mod in_panels;
-pub(crate) mod kinds;
+mod large_pads;
 pub(crate) mod lower;
-mod memory;
 mod merge;
 mod moves;
-mod order;
-mod padded;
+pub(crate) mod operand_cuts;
+mod panel_kernel;
 mod panels;
-mod parts;
 mod pipeline;
 mod plan;
+mod plan_text;
 mod rematerialize;
 mod scatter;
 mod schedule;
-mod shown;
-mod sizes;
-pub(crate) mod stages;
-mod text;
-mod windowed;
-mod windows;
+mod shared_kernel_code;
+pub(crate) mod split_reductions;
+mod stage_texts;
+mod standalone_steps;
+mod topological_order;
+mod unfused_reasons;
 
-pub use apart::Apart;
-pub use cut::Cut;
-pub use memory::{ALIGNMENT, moved};
-pub(crate) use pipeline::{CallStep, Lowering};
+pub use arena_packing::{REGION_ALIGNMENT_BYTES, find_movable_results};
+pub use device_limits::DeviceLimits;
+pub use operand_cuts::AxisTiling;
+pub(crate) use pipeline::{CallLoweringContext, CallStep};
 pub use pipeline::{plan, plan_watched};
-pub(crate) use plan::Lowered;
-pub use plan::{Held, Place, Plan, Region, Step, Work};
-pub use sizes::Sizes;
+pub(crate) use plan::LoweredStep;
+pub use plan::{ArenaRegion, ArenaValue, MemoryLocation, Plan, PlanStep, StepOp};
+pub use unfused_reasons::UnfusedReason;

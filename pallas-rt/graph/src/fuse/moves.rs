@@ -1,14 +1,14 @@
 //! Axes along which operations move or combine elements.
-use super::sizes::Sizes;
+use super::device_limits::DeviceLimits;
 use pallas_ir::structural::{ArgSort, ArgTopK, Concat, Cumulative, Pad, Reverse, Roll, Slice, Sort, TakeAlong};
 use pallas_ir::{Dim, StructuralOp};
 
 /// Fewest columns of a block if programs split the columns: shorter rows leave vectors partly empty.
-const COLUMNS: usize = 64;
+const MIN_SPLIT_COLUMNS: usize = 64;
 
 /// Returns the axes along which an operation moves the elements of its first operand, which has this shape; `None` for
 /// other operations. For a windowed operation, which has its own rules, these are all axes.
-pub(super) fn axes(op: &StructuralOp, shape: &[usize]) -> Option<Vec<usize>> {
+pub(super) fn moved_axes(op: &StructuralOp, shape: &[usize]) -> Option<Vec<usize>> {
     let is = |n: &Dim, m: usize| n.as_number() == Some(m as i64);
     let all = 0..shape.len();
     Some(match op {
@@ -31,7 +31,7 @@ pub(super) fn axes(op: &StructuralOp, shape: &[usize]) -> Option<Vec<usize>> {
 
 /// Returns true if programs that have these axes whole split the other ones, the columns: if a tile holds enough
 /// columns, and does not hold the whole value.
-pub(super) fn divides_columns(axes: &[usize], shape: &[usize], sizes: &Sizes) -> bool {
+pub(super) fn can_split_columns(axes: &[usize], shape: &[usize], sizes: &DeviceLimits) -> bool {
     let column: usize = axes.iter().map(|&axis| shape[axis]).product();
-    column.saturating_mul(COLUMNS) <= sizes.tile && shape.iter().product::<usize>() > sizes.tile
+    column.saturating_mul(MIN_SPLIT_COLUMNS) <= sizes.tile && shape.iter().product::<usize>() > sizes.tile
 }

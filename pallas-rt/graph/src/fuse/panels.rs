@@ -21,8 +21,8 @@
 //! panel. A fold of a contracted axis is another kernel then. Columns are split among programs too, unless rows are
 //! folded (softmax of scores). On the CPU a program handles several positions of other axes where its matrices are
 //! small. Unit tests give the interpreter a GPU's plans, with panels of three elements.
-use super::cut::Cut::{self, Grid};
-use super::sizes::Sizes;
+use super::device_limits::DeviceLimits;
+use super::operand_cuts::AxisTiling::{self, Grid};
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Dot;
@@ -35,7 +35,7 @@ fn contracted(graph: &Graph, e: &Equation, dot: &Dot) -> Vec<(usize, usize)> {
 
 /// Returns the extents of the axes along which a product is split into panels; none if a program multiplies all
 /// elements at once.
-pub(super) fn extents(graph: &Graph, e: &Equation, sizes: &Sizes) -> Vec<usize> {
+pub(super) fn panel_extents(graph: &Graph, e: &Equation, sizes: &DeviceLimits) -> Vec<usize> {
     let (Op::Structural(StructuralOp::Dot(dot)), Some(panel)) = (&e.op, sizes.panel) else { return vec![] };
     let shape = &graph.ty(e.args[0]).shape;
     let extents: Vec<usize> = contracted(graph, e, dot).into_iter().map(|pair| shape[pair.0]).collect();
@@ -44,7 +44,7 @@ pub(super) fn extents(graph: &Graph, e: &Equation, sizes: &Sizes) -> Vec<usize> 
 
 /// Sets the cuts of the contracted axes in those of a product's operands: they are split along the axes of the grid
 /// from `first` on.
-pub(super) fn divide(graph: &Graph, e: &Equation, first: usize, operands: &mut [Vec<Cut>]) {
+pub(super) fn split_contracted_axes(graph: &Graph, e: &Equation, first: usize, operands: &mut [Vec<AxisTiling>]) {
     let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return };
     for (j, (a, b)) in contracted(graph, e, dot).into_iter().enumerate() {
         let cut = Grid((first + j) as u8);
@@ -54,7 +54,7 @@ pub(super) fn divide(graph: &Graph, e: &Equation, first: usize, operands: &mut [
 
 /// Returns the sizes of blocks along the axes that are split into panels, so that a panel has at most [`Sizes::panel`]
 /// elements.
-pub(super) fn blocks(extents: &[usize], sizes: &Sizes) -> Vec<usize> {
+pub(super) fn panel_block_sizes(extents: &[usize], sizes: &DeviceLimits) -> Vec<usize> {
     let mut left = sizes.panel.unwrap_or(usize::MAX);
     let mut blocks: Vec<usize> = vec![];
     for &extent in extents.iter().rev() {

@@ -1,57 +1,57 @@
 //! Planning of a graph, in stages.
-use super::apart::Apart;
+use super::broadcast_copies::copy_broadcasts;
 use super::cluster::Clusters;
-use super::copies::copied;
-use super::grow::clusters;
-use super::lower::lower;
-use super::plan::{Lowered, Plan, Work};
-use super::rematerialize::{GAIN, Planned};
-use super::schedule::{self, Steps};
-use super::shown::{Memory, Scheduled};
-use super::sizes::Sizes;
-use super::stages::{Given, Staged, staged};
-use super::{donate, memory, padded, scatter, windows};
+use super::device_limits::DeviceLimits;
+use super::grow::grow_clusters;
+use super::lower::lower_cluster;
+use super::plan::{LoweredStep, Plan, StepOp};
+use super::rematerialize::{MIN_SAVED_ARENA_DIVISOR, PlannedGraph};
+use super::schedule::{self, StepDependencies};
+use super::split_reductions::{StageKernelResults, StagedGraph, split_long_reductions};
+use super::stage_texts::{MemoryDisplay, ScheduleDisplay};
+use super::unfused_reasons::UnfusedReason;
+use super::{arena_packing, donated_arguments, dynamic_window_kernels, large_pads, scatter};
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::watch::Watch;
+use crate::stage_watch::StageObserver;
 use pallas_ir::StructuralOp;
 
 /// Plans a graph for a device. The plan may write to the memory of parameters for which `is_donated` is true.
-pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
+pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &DeviceLimits) -> Plan {
     plan_watched(graph, is_donated, sizes, &mut ())
 }
 
 /// Plans a graph like [`plan`]; shows `watch` the graph after each stage, each planned graph with its clusters, steps
 /// and memory, and the plan.
-pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &Sizes, watch: &mut dyn Watch) -> Plan {
-    let Staged { graph, given } = staged(graph, sizes);
-    watch.made("stages", &*graph);
-    let graph = copied(&graph);
+pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &DeviceLimits, watch: &mut dyn StageObserver) -> Plan {
+    let StagedGraph { graph, given } = split_long_reductions(graph, sizes);
+    watch.observe_stage("stages", &*graph);
+    let graph = copy_broadcasts(&graph);
     debug_assert_eq!(crate::verify(&graph), Ok(()));
-    watch.made("copies", &*graph);
-    let (mut best, mut others) = planned(&graph, &given, is_donated, sizes, watch);
+    watch.observe_stage("copies", &*graph);
+    let (mut best, mut others) = plan_once(&graph, &given, is_donated, sizes, watch);
     if let Some(graph) = &others.of_readers {
-        watch.made("readers", graph);
-        let (plan, next) = planned(graph, &given, is_donated, sizes, watch);
+        watch.observe_stage("readers", graph);
+        let (plan, next) = plan_once(graph, &given, is_donated, sizes, watch);
         if plan.steps.len() <= best.steps.len() && plan.arena <= best.arena {
             (best, others) = (plan, next);
         }
     }
     let mut other = others.again;
-    for _ in 0..MOST_TURNS {
+    for _ in 0..MAX_REMATERIALIZATION_ROUNDS {
         let Some(graph) = other else { break };
-        watch.made("rematerialize", &graph);
-        let (plan, next) = planned(&graph, &given, is_donated, sizes, watch);
-        if plan.arena > best.arena - best.arena / GAIN {
+        watch.observe_stage("rematerialize", &graph);
+        let (plan, next) = plan_once(&graph, &given, is_donated, sizes, watch);
+        if plan.arena > best.arena - best.arena / MIN_SAVED_ARENA_DIVISOR {
             break;
         }
         (best, other) = (plan, next.again);
     }
-    watch.made("plan", &best);
+    watch.observe_stage("plan", &best);
     best
 }
 
 /// Graphs equal to a planned one in which values are computed again, to be planned instead.
-struct Others {
+struct RecomputedGraphs {
     /// Values are computed again for later readers, to need less memory.
     again: Option<Graph>,
     /// Values are computed by the only kernel that reads them, from others that it reads anyway.
@@ -59,32 +59,41 @@ struct Others {
 }
 
 /// Most times that a graph is planned again with values that are computed again.
-const MOST_TURNS: usize = 4;
+const MAX_REMATERIALIZATION_ROUNDS: usize = 4;
 
 /// Plans a graph; returns the plan, and graphs that may need less memory.
-fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes, watch: &mut dyn Watch) -> (Plan, Others) {
-    let found = clusters(graph, given, sizes);
-    watch.made("clusters", &found);
-    let order = schedule::given(&found);
-    let lowered: Vec<Lowered> = order.iter().map(|&cluster| step(&found, cluster, is_donated, sizes)).collect();
-    let steps = Steps::new(&found, &lowered, is_donated);
-    let schedule = steps.order();
+fn plan_once(
+    graph: &Graph,
+    given: &StageKernelResults,
+    is_donated: &[bool],
+    sizes: &DeviceLimits,
+    watch: &mut dyn StageObserver,
+) -> (Plan, RecomputedGraphs) {
+    let found = grow_clusters(graph, given, sizes);
+    watch.observe_stage("clusters", &found);
+    let order = schedule::initial_order(&found);
+    let lowered: Vec<LoweredStep> =
+        order.iter().map(|&cluster| lower_step(&found, cluster, is_donated, sizes)).collect();
+    let steps = StepDependencies::new(&found, &lowered, is_donated);
+    let schedule = steps.best_order();
     let mut all: Vec<_> = order.into_iter().zip(lowered).map(Some).collect();
     let next = |&at: &usize| all[at].take().expect("each step comes once");
-    let (order, mut lowered): (Vec<usize>, Vec<Lowered>) = schedule.iter().map(next).unzip();
-    watch.made("schedule", &Scheduled(&found, &order, &lowered));
-    let other = Planned { found: &found, is_donated, sizes, steps: &steps, schedule: &schedule, order: &order };
-    let others = Others { again: other.with_values_made_again(), of_readers: other.with_values_of_readers() };
-    donate::share(&found, &mut lowered, is_donated, sizes.arena);
-    watch.made("donate", &Scheduled(&found, &order, &lowered));
-    let apart = |(&cluster, step): (&usize, &Lowered)| {
-        let inputs: Vec<Option<Apart>> = step.inputs.iter().map(|&v| found.apart(cluster, v)).collect();
-        let changed = step.in_place.iter().enumerate().filter_map(|(k, v)| Some((k, found.apart(cluster, (*v)?))));
+    let (order, mut lowered): (Vec<usize>, Vec<LoweredStep>) = schedule.iter().map(next).unzip();
+    watch.observe_stage("schedule", &ScheduleDisplay(&found, &order, &lowered));
+    let other = PlannedGraph { found: &found, is_donated, sizes, steps: &steps, schedule: &schedule, order: &order };
+    let others = RecomputedGraphs { again: other.recompute_at_peak(), of_readers: other.recompute_in_readers() };
+    donated_arguments::alias_outputs_to_inputs(&found, &mut lowered, is_donated, sizes.arena);
+    watch.observe_stage("donate", &ScheduleDisplay(&found, &order, &lowered));
+    let apart = |(&cluster, step): (&usize, &LoweredStep)| {
+        let inputs: Vec<Option<UnfusedReason>> =
+            step.inputs.iter().map(|&v| found.unfused_reason(cluster, v)).collect();
+        let changed =
+            step.in_place.iter().enumerate().filter_map(|(k, v)| Some((k, found.unfused_reason(cluster, (*v)?))));
         (inputs, changed.collect())
     };
     let apart: Vec<_> = order.iter().zip(&lowered).map(apart).collect();
-    let mut plan = memory::places(&found, lowered, is_donated);
-    watch.made("memory", &Memory(&plan));
+    let mut plan = arena_packing::assign_memory(&found, lowered, is_donated);
+    watch.observe_stage("memory", &MemoryDisplay(&plan));
     for (step, apart) in plan.steps.iter_mut().zip(apart) {
         (step.apart, step.in_place) = apart;
     }
@@ -92,22 +101,23 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes, wat
 }
 
 /// Returns the step of a cluster.
-fn step(found: &Clusters<'_>, cluster: usize, is_donated: &[bool], sizes: &Sizes) -> Lowered {
+fn lower_step(found: &Clusters<'_>, cluster: usize, is_donated: &[bool], sizes: &DeviceLimits) -> LoweredStep {
     let (graph, definitions, cluster) = (found.graph, &found.definitions, &found.all[cluster]);
-    let e = &graph.equations[found.named_by(cluster)];
+    let e = &graph.equations[found.deciding_equation(cluster)];
     match &e.op {
-        Op::Dynamic(op) => windows::lower(found, e, op, sizes),
+        Op::Dynamic(op) => dynamic_window_kernels::lower_window(found, e, op, sizes),
         Op::Call(call) => {
             let step = call.step().unwrap_or_else(|| unreachable!("`simplify` expands {}", call.name()));
-            step.lower(&Lowering { graph, e, sizes, is_free: &|v| found.has_one_reader(v, is_donated) })
+            step.lower(&CallLoweringContext { graph, e, sizes, is_free: &|v| found.has_one_reader(v, is_donated) })
         }
-        Op::Structural(StructuralOp::Scatter(_)) => scatter::lower(graph, definitions, cluster, sizes),
-        Op::Collective(op) => {
-            Lowered::of(e, Work::Collective { op: op.clone(), ty: graph.ty(e.result()).clone(), at: e.loc })
-        }
-        Op::Structural(_) if let Some(pad) = padded::lower(graph, definitions, e, sizes) => pad,
+        Op::Structural(StructuralOp::Scatter(_)) => scatter::lower_scatter(graph, definitions, cluster, sizes),
+        Op::Collective(op) => LoweredStep::from_equation(
+            e,
+            StepOp::Collective { op: op.clone(), ty: graph.ty(e.result()).clone(), at: e.loc },
+        ),
+        Op::Structural(_) if let Some(pad) = large_pads::lower_pad(graph, definitions, e, sizes) => pad,
         Op::Literal(_) | Op::Identity(_) | Op::Scalar(_) | Op::Structural(_) => {
-            lower(graph, definitions, cluster, sizes)
+            lower_cluster(graph, definitions, cluster, sizes)
         }
     }
 }
@@ -115,23 +125,23 @@ fn step(found: &Clusters<'_>, cluster: usize, is_donated: &[bool], sizes: &Sizes
 /// The plan's step for a call that is no function, such as a loop. No method has a default.
 pub(crate) trait CallStep {
     /// Returns the call's step, in which values that a loop carries are updated in place.
-    fn lower(&self, from: &Lowering<'_>) -> Lowered;
+    fn lower(&self, from: &CallLoweringContext<'_>) -> LoweredStep;
 }
 
 /// The data from which a call's step is made.
-pub(crate) struct Lowering<'a> {
+pub(crate) struct CallLoweringContext<'a> {
     /// The graph that contains the call.
     pub graph: &'a Graph,
     /// The equation of the call.
     pub e: &'a Equation,
     /// The limits of the device.
-    pub sizes: &'a Sizes,
+    pub sizes: &'a DeviceLimits,
     /// Returns true for an operand whose memory the step may overwrite: nothing else reads it, and the caller does not
     /// keep it.
     pub is_free: &'a dyn Fn(Var) -> bool,
 }
 
-impl Lowering<'_> {
+impl CallLoweringContext<'_> {
     /// Plans a graph that the call runs. The plan may write to the memory of parameters for which `is_donated` is true.
     pub(crate) fn plan(&self, graph: &Graph, is_donated: &[bool]) -> Plan {
         plan(graph, is_donated, self.sizes)

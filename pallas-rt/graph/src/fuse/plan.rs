@@ -1,5 +1,5 @@
 //! Plans: the steps that compute a graph, and the memory in which its values are stored.
-use super::apart::Apart;
+use super::unfused_reasons::UnfusedReason;
 use crate::call::{Callback, Print};
 use crate::graph::{Equation, Var};
 use crate::mesh::Collective;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Memory in which a value of a plan is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum MemoryLocation {
     /// The memory of the plan's parameter with this number.
     Param(usize),
     /// Memory that the call allocates and a result keeps; the index is into [`Plan::fresh`].
@@ -19,7 +19,7 @@ pub enum Place {
 
 /// The operation that one step of a plan executes.
 #[derive(Debug)]
-pub enum Work {
+pub enum StepOp {
     /// Launches a kernel.
     Kernel {
         /// The kernel that is launched.
@@ -84,43 +84,45 @@ pub enum Work {
     },
 }
 
-impl Work {
+impl StepOp {
     /// Returns the launch of a kernel made from array operations, in which integers narrower than 32 bits wrap around,
     /// as NumPy's do.
-    pub(super) fn launch(mut kernel: Kernel, sizes: Vec<i64>) -> Work {
+    pub(super) fn from_kernel(mut kernel: Kernel, sizes: Vec<i64>) -> StepOp {
         let is_narrow = |ty: &Type| ty.dtype.bytes() < 4 && !ty.dtype.is_float() && ty.dtype != DType::Bool;
         kernel.allow.overflow = kernel.values.iter().any(is_narrow);
-        Work::Kernel { kernel: Arc::new(kernel), sizes, params: vec![] }
+        StepOp::Kernel { kernel: Arc::new(kernel), sizes, params: vec![] }
     }
 
     /// Returns the plans that this work runs: bodies, conditions and branches.
     pub fn bodies(&self) -> Vec<&Plan> {
         match self {
-            Work::For { body, .. } => vec![body],
-            Work::While { condition, body, .. } => vec![condition, body],
-            Work::Case { branches } => branches.iter().collect(),
-            Work::Kernel { .. } | Work::Collective { .. } | Work::Print { .. } | Work::Callback { .. } => vec![],
+            StepOp::For { body, .. } => vec![body],
+            StepOp::While { condition, body, .. } => vec![condition, body],
+            StepOp::Case { branches } => branches.iter().collect(),
+            StepOp::Kernel { .. } | StepOp::Collective { .. } | StepOp::Print { .. } | StepOp::Callback { .. } => {
+                vec![]
+            }
         }
     }
 
     /// Returns the text that names this work in printed plans.
     pub(super) fn name(&self) -> String {
         match self {
-            Work::Kernel { kernel, sizes, .. } => format!("{} {sizes:?}", kernel.name),
-            Work::For { length, .. } => format!("for {length} steps"),
-            Work::While { .. } => "while".into(),
-            Work::Case { .. } => "case".into(),
-            Work::Collective { op, .. } => op.to_string(),
-            Work::Print { .. } => "debug_print".into(),
-            Work::Callback { .. } => "pure_callback".into(),
+            StepOp::Kernel { kernel, sizes, .. } => format!("{} {sizes:?}", kernel.name),
+            StepOp::For { length, .. } => format!("for {length} steps"),
+            StepOp::While { .. } => "while".into(),
+            StepOp::Case { .. } => "case".into(),
+            StepOp::Collective { op, .. } => op.to_string(),
+            StepOp::Print { .. } => "debug_print".into(),
+            StepOp::Callback { .. } => "pure_callback".into(),
         }
     }
 }
 
 /// A step with the values of the graph that it reads and writes, before memory is assigned.
 #[derive(Debug)]
-pub(crate) struct Lowered {
-    pub work: Work,
+pub(crate) struct LoweredStep {
+    pub work: StepOp,
     /// The values that it reads, in the order of the operands.
     pub inputs: Vec<Var>,
     /// The values that it writes, in the order of the results.
@@ -130,56 +132,56 @@ pub(crate) struct Lowered {
     pub in_place: Vec<Option<Var>>,
 }
 
-impl Lowered {
+impl LoweredStep {
     /// Returns the step of an equation that reads all operands of the equation and writes results with memory of their
     /// own.
-    pub(crate) fn of(e: &Equation, work: Work) -> Lowered {
+    pub(crate) fn from_equation(e: &Equation, work: StepOp) -> LoweredStep {
         let outputs = e.results.clone();
-        Lowered { work, inputs: e.args.clone(), in_place: vec![None; outputs.len()], outputs }
+        LoweredStep { work, inputs: e.args.clone(), in_place: vec![None; outputs.len()], outputs }
     }
 }
 
 /// One step of a plan, with the memory of its inputs and outputs.
 #[derive(Debug)]
-pub struct Step {
+pub struct PlanStep {
     /// The operation that the step executes.
-    pub work: Work,
+    pub work: StepOp,
     /// Copies that run before it, from the memory of a value to that of the output that starts with its elements.
-    pub copies: Vec<(Place, Place)>,
+    pub copies: Vec<(MemoryLocation, MemoryLocation)>,
     /// The memory of the inputs, in the order of the operands.
-    pub inputs: Vec<Place>,
+    pub inputs: Vec<MemoryLocation>,
     /// By input, the reason why the step's kernel reads it instead of computing it; `None` if no kernel of the plan
     /// computes it.
-    pub apart: Vec<Option<Apart>>,
+    pub apart: Vec<Option<UnfusedReason>>,
     /// The memory of the outputs, in the order of the results.
-    pub outputs: Vec<Place>,
+    pub outputs: Vec<MemoryLocation>,
     /// The outputs whose memory holds a value before the step, by number, each with the reason why the step's kernel
     /// does not compute that value; `None` if no kernel of the plan computes it.
-    pub in_place: Vec<(usize, Option<Apart>)>,
-    /// The part of the arena that the step needs while it runs ([`Work::scratch`]).
-    pub scratch: Option<Region>,
+    pub in_place: Vec<(usize, Option<UnfusedReason>)>,
+    /// The part of the arena that the step needs while it runs ([`StepOp::scratch`]).
+    pub scratch: Option<ArenaRegion>,
 }
 
 /// The steps that compute a graph, and the memory that they use.
 #[derive(Debug)]
 pub struct Plan {
     /// The steps, in the order in which they run.
-    pub steps: Vec<Step>,
-    /// Size in bytes of each [`Place::Fresh`].
+    pub steps: Vec<PlanStep>,
+    /// Size in bytes of each [`MemoryLocation::Fresh`].
     pub fresh: Vec<usize>,
-    /// The region of each [`Place::Temporary`]. Values that are needed at the same time have disjoint regions.
-    pub temporary: Vec<Region>,
+    /// The region of each [`MemoryLocation::Temporary`]. Values that are needed at the same time have disjoint regions.
+    pub temporary: Vec<ArenaRegion>,
     /// Size of the arena in bytes, including what steps need while they run.
     pub arena: usize,
     /// The values in the arena, each with the steps during which it is kept.
-    pub held: Vec<Held>,
+    pub held: Vec<ArenaValue>,
     /// The memory and the type of each result.
-    pub results: Vec<(Place, Type)>,
+    pub results: Vec<(MemoryLocation, Type)>,
 }
 
 /// A range of bytes in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Region {
+pub struct ArenaRegion {
     /// Offset in the arena of the first byte.
     pub offset: usize,
     /// Number of bytes of the range.
@@ -188,9 +190,9 @@ pub struct Region {
 
 /// A value in the arena, with the steps during which it is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct ArenaValue {
     /// The bytes of the arena that the value occupies.
-    pub region: Region,
+    pub region: ArenaRegion,
     /// The number of the step that makes the value.
     pub first: usize,
     /// The number of the last step that needs the value.

@@ -8,26 +8,26 @@
 //! A value with a single reader is always computed by that reader's kernel if light operations compute it from values
 //! that the kernel reads anyway.
 use super::cluster::Clusters;
-use super::kinds::{is_alias, is_alone, is_dot, is_short_fold};
-use super::schedule::Steps;
-use super::sizes::Sizes;
+use super::device_limits::DeviceLimits;
+use super::equation_kinds::{is_alias, is_product, is_short_fold, is_standalone_op};
+use super::schedule::StepDependencies;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most operations by which a value is computed again.
-const MOST: usize = 8;
-/// Computing values again has to save at least one part in `GAIN` of the arena.
-pub(super) const GAIN: usize = 16;
+const MAX_RECOMPUTED_OPS: usize = 8;
+/// Computing values again has to save at least one part in `MIN_SAVED_ARENA_DIVISOR` of the arena.
+pub(super) const MIN_SAVED_ARENA_DIVISOR: usize = 16;
 /// Most bytes of a value that takes no time to read.
-const SMALL: usize = 1 << 10;
+const MAX_CHEAP_READ_BYTES: usize = 1 << 10;
 
 /// A graph with the plan that was made for it.
-pub(super) struct Planned<'p> {
+pub(super) struct PlannedGraph<'p> {
     pub found: &'p Clusters<'p>,
     pub is_donated: &'p [bool],
-    pub sizes: &'p Sizes,
-    pub steps: &'p Steps,
+    pub sizes: &'p DeviceLimits,
+    pub steps: &'p StepDependencies,
     /// The steps in the order of the plan.
     pub schedule: &'p [usize],
     /// The clusters that the steps of the plan compute, in the order of the plan.
@@ -35,7 +35,7 @@ pub(super) struct Planned<'p> {
 }
 
 /// The lifetime of a value in memory, in indices into the plan's order of steps.
-struct Wait {
+struct ValueLifetime {
     /// Bytes of the value in the arena; 0 if it is kept anyway.
     bytes: usize,
     /// Index of the step that makes the value.
@@ -44,17 +44,17 @@ struct Wait {
     reads: Vec<usize>,
 }
 
-impl Planned<'_> {
+impl PlannedGraph<'_> {
     /// Returns the graph in which values that are kept at the peak of memory are computed again for their later
     /// readers; `None` if that saves too little.
-    pub(super) fn with_values_made_again(&self) -> Option<Graph> {
-        let (bytes, peak) = self.steps.highest(self.schedule);
+    pub(super) fn recompute_at_peak(&self) -> Option<Graph> {
+        let (bytes, peak) = self.steps.find_peak(self.schedule);
         if bytes < self.sizes.arena {
             return None;
         }
-        let waits = self.waits();
-        let is_idle = |wait: &Wait| wait.made <= peak && wait.reads.iter().all(|&at| at != peak);
-        let mut idle: Vec<(Var, &Wait)> = waits.iter().map(|(&v, wait)| (v, wait)).collect();
+        let waits = self.value_lifetimes();
+        let is_idle = |wait: &ValueLifetime| wait.made <= peak && wait.reads.iter().all(|&at| at != peak);
+        let mut idle: Vec<(Var, &ValueLifetime)> = waits.iter().map(|(&v, wait)| (v, wait)).collect();
         idle.retain(|(_, wait)| wait.bytes > 0 && is_idle(wait) && wait.reads.last().is_some_and(|&at| at > peak));
         idle.sort_by_key(|(v, wait)| (std::cmp::Reverse(wait.bytes), *v));
         // By value, the equations that compute it again; and the values that those read.
@@ -64,7 +64,8 @@ impl Planned<'_> {
         for (v, wait) in idle {
             let late = wait.reads[wait.reads.len() - 1];
             let is_there = |s: Var| {
-                let waits_longer = |wait: &Wait| wait.bytes == 0 || wait.reads.last().is_some_and(|&at| at >= late);
+                let waits_longer =
+                    |wait: &ValueLifetime| wait.bytes == 0 || wait.reads.last().is_some_and(|&at| at >= late);
                 let waits = !again.contains_key(&s) && waits.get(&s).is_some_and(waits_longer);
                 // A parameter that is not donated has its value at all times.
                 let param = self.found.graph.params.iter().position(|&p| p == s);
@@ -72,7 +73,7 @@ impl Planned<'_> {
             };
             let heavy = usize::from(wait.reads.len() == 1);
             if !kept.contains(&v)
-                && let Some((equations, reads)) = self.chain(v, heavy, &is_there)
+                && let Some((equations, reads)) = self.find_light_chain(v, heavy, &is_there)
             {
                 saved += wait.bytes;
                 kept.extend(reads);
@@ -80,57 +81,58 @@ impl Planned<'_> {
             }
         }
         let late: BTreeSet<usize> = self.order.iter().skip(peak + 1).copied().collect();
-        (saved >= bytes / GAIN && saved > 0).then(|| self.rewritten(&again, &|cluster, _| late.contains(&cluster)))
+        (saved >= bytes / MIN_SAVED_ARENA_DIVISOR && saved > 0)
+            .then(|| self.rewrite_with_copies(&again, &|cluster, _| late.contains(&cluster)))
     }
 
     /// Returns the graph in which kernels compute the values that only they read, from others that they read anyway;
     /// `None` if there are none.
-    pub(super) fn with_values_of_readers(&self) -> Option<Graph> {
+    pub(super) fn recompute_in_readers(&self) -> Option<Graph> {
         let (mut again, mut reader): (BTreeMap<Var, Vec<usize>>, BTreeMap<Var, usize>) = Default::default();
         let mut kept: BTreeSet<Var> = BTreeSet::new();
-        let waits = self.waits();
+        let waits = self.value_lifetimes();
         for (&v, wait) in &waits {
             let &[at] = &wait.reads[..] else { continue };
             let cluster = self.order[at];
-            if wait.bytes < self.sizes.arena.max(1) || kept.contains(&v) || !self.makes_elements(cluster) {
+            if wait.bytes < self.sizes.arena.max(1) || kept.contains(&v) || !self.is_elementwise_cluster(cluster) {
                 continue;
             }
-            let read: BTreeSet<Var> = self.steps.read(self.schedule[at]).filter(|&other| other != v).collect();
-            let is_small = |s: Var| self.found.graph.ty(s).bytes() <= SMALL && waits.contains_key(&s);
+            let read: BTreeSet<Var> = self.steps.values_read(self.schedule[at]).filter(|&other| other != v).collect();
+            let is_small = |s: Var| self.found.graph.ty(s).bytes() <= MAX_CHEAP_READ_BYTES && waits.contains_key(&s);
             let is_there = |s: Var| (read.contains(&s) || is_small(s)) && !again.contains_key(&s);
-            if let Some((equations, reads)) = self.chain(v, 0, &is_there) {
+            if let Some((equations, reads)) = self.find_light_chain(v, 0, &is_there) {
                 kept.extend(reads);
                 again.insert(v, equations);
                 reader.insert(v, cluster);
             }
         }
-        (!again.is_empty()).then(|| self.rewritten(&again, &|cluster, v| reader.get(&v) == Some(&cluster)))
+        (!again.is_empty()).then(|| self.rewrite_with_copies(&again, &|cluster, v| reader.get(&v) == Some(&cluster)))
     }
 
     /// Returns light equations that compute a value from values for which `is_there` is true, and the values that they
     /// read; at most `heavy` of the equations may be more than light.
-    fn chain(&self, v: Var, heavy: usize, is_there: &dyn Fn(Var) -> bool) -> Option<(Vec<usize>, Vec<Var>)> {
-        let mut chain = Chain { found: self.found, is_there, equations: vec![], reads: vec![], heavy };
-        chain.makes(v).then_some((chain.equations, chain.reads))
+    fn find_light_chain(&self, v: Var, heavy: usize, is_there: &dyn Fn(Var) -> bool) -> Option<(Vec<usize>, Vec<Var>)> {
+        let mut chain = LightChainSearch { found: self.found, is_there, equations: vec![], reads: vec![], heavy };
+        chain.try_find_equations(v).then_some((chain.equations, chain.reads))
     }
 
     /// Returns true for a cluster that computes elements only. A product would compute a value again for each of its
     /// blocks.
-    fn makes_elements(&self, cluster: usize) -> bool {
+    fn is_elementwise_cluster(&self, cluster: usize) -> bool {
         let own =
             self.found.owner.iter().zip(&self.found.graph.equations).filter(|(owner, _)| **owner == Some(cluster));
         let mut ops = own.map(|(_, e)| &e.op);
-        !ops.any(|op| is_alone(op) || is_dot(op))
+        !ops.any(|op| is_standalone_op(op) || is_product(op))
     }
 
     /// Returns the lifetime of each value that a step makes.
-    fn waits(&self) -> BTreeMap<Var, Wait> {
+    fn value_lifetimes(&self) -> BTreeMap<Var, ValueLifetime> {
         let mut waits = BTreeMap::new();
         for (at, &step) in self.schedule.iter().enumerate() {
-            for (v, bytes) in self.steps.made(step) {
-                waits.insert(v, Wait { bytes, made: at, reads: vec![] });
+            for (v, bytes) in self.steps.values_made(step) {
+                waits.insert(v, ValueLifetime { bytes, made: at, reads: vec![] });
             }
-            for v in self.steps.read(step) {
+            for v in self.steps.values_read(step) {
                 if let Some(wait) = waits.get_mut(&v) {
                     wait.reads.push(at);
                 }
@@ -141,16 +143,16 @@ impl Planned<'_> {
 
     /// Returns the graph with copies of the equations `again` for the clusters and values for which `makes` returns
     /// true.
-    fn rewritten(&self, again: &BTreeMap<Var, Vec<usize>>, makes: &dyn Fn(usize, Var) -> bool) -> Graph {
-        let mut made = self.found.graph.with(vec![]);
+    fn rewrite_with_copies(&self, again: &BTreeMap<Var, Vec<usize>>, makes: &dyn Fn(usize, Var) -> bool) -> Graph {
+        let mut made = self.found.graph.with_equations(vec![]);
         let mut own: BTreeMap<(usize, Var), Var> = BTreeMap::new();
         for (i, e) in self.found.graph.equations.iter().enumerate() {
             let mut e = e.clone();
             if let Some(cluster) = self.found.owner[i] {
                 for arg in &mut e.args {
-                    let stored = self.found.stored_as(*arg);
+                    let stored = self.found.storage_value(*arg);
                     if let Some(equations) = again.get(&stored).filter(|_| makes(cluster, stored)) {
-                        *arg = self.made_for(&mut made, cluster, *arg, equations, &mut own);
+                        *arg = self.copy_for_cluster(&mut made, cluster, *arg, equations, &mut own);
                     }
                 }
             }
@@ -161,7 +163,7 @@ impl Planned<'_> {
 
     /// Appends copies of equations that compute a value for a cluster, and of the reshape if `v` is one of the value;
     /// returns the copy.
-    fn made_for(
+    fn copy_for_cluster(
         &self,
         made: &mut Graph,
         cluster: usize,
@@ -175,8 +177,8 @@ impl Planned<'_> {
         let definition = self.found.definitions[v.index()].expect("it is no parameter");
         let mut equations = equations;
         let view = [definition];
-        if self.found.stored_as(v) != v {
-            self.made_for(made, cluster, self.found.graph.equations[definition].args[0], equations, own);
+        if self.found.storage_value(v) != v {
+            self.copy_for_cluster(made, cluster, self.found.graph.equations[definition].args[0], equations, own);
             equations = &view;
         }
         for &i in equations {
@@ -191,7 +193,7 @@ impl Planned<'_> {
 }
 
 /// A search for light equations that compute a value from others.
-struct Chain<'p> {
+struct LightChainSearch<'p> {
     found: &'p Clusters<'p>,
     /// Returns true for values that are in memory when this one is needed.
     is_there: &'p dyn Fn(Var) -> bool,
@@ -203,9 +205,9 @@ struct Chain<'p> {
     heavy: usize,
 }
 
-impl Chain<'_> {
+impl LightChainSearch<'_> {
     /// Finds the equations that compute a value, each after those that it reads from; returns true if there are such.
-    fn makes(&mut self, v: Var) -> bool {
+    fn try_find_equations(&mut self, v: Var) -> bool {
         let Some(i) = self.found.definitions[v.index()] else { return false };
         let e = &self.found.graph.equations[i];
         if self.equations.contains(&i) {
@@ -216,10 +218,10 @@ impl Chain<'_> {
             let Some(left) = self.heavy.checked_sub(1).filter(|_| matches!(e.op, Op::Scalar(_))) else { return false };
             self.heavy = left;
         }
-        if self.equations.len() == MOST {
+        if self.equations.len() == MAX_RECOMPUTED_OPS {
             return false;
         }
-        let made = e.args.iter().all(|&arg| self.has(arg) || self.makes(arg));
+        let made = e.args.iter().all(|&arg| self.is_available(arg) || self.try_find_equations(arg));
         if made {
             self.equations.push(i);
         }
@@ -227,8 +229,8 @@ impl Chain<'_> {
     }
 
     /// Returns true for a value that is in memory, or a literal or the like that is made wherever it is used.
-    fn has(&mut self, v: Var) -> bool {
-        let stored = self.found.stored_as(v);
+    fn is_available(&mut self, v: Var) -> bool {
+        let stored = self.found.storage_value(v);
         if (self.is_there)(stored) {
             self.reads.push(stored);
             return true;
@@ -277,8 +279,8 @@ mod tests {
         Ok(graph)
     }
 
-    fn sizes(arena: usize) -> Sizes {
-        Sizes { arena, ..Sizes::TEST }
+    fn sizes(arena: usize) -> DeviceLimits {
+        DeviceLimits { arena, ..DeviceLimits::TEST }
     }
 
     /// Returns a graph of exponentials divided by their sum, for which all programs have to wait.

@@ -3,12 +3,12 @@
 //! An axis that starts address is split among programs too: each program subtracts its first position from the starts,
 //! so that windows in other blocks do not fit its own block and are skipped. Blocks divide the operand evenly, so that
 //! none extends beyond it. On a CPU the kernel itself makes an operand with the same number everywhere, and sums rows
-//! of 16-bit floats ([`Rounded`]).
+//! of 16-bit floats ([`RoundedScatter`]).
 use super::cluster::Cluster;
-use super::kinds::is_free;
-use super::parts::{divide, operand};
-use super::plan::{Lowered, Work};
-use super::sizes::Sizes;
+use super::device_limits::DeviceLimits;
+use super::equation_kinds::is_always_inlined;
+use super::plan::{LoweredStep, StepOp};
+use super::shared_kernel_code::{operand, set_parallel_grid};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Iota, Windows};
@@ -19,15 +19,15 @@ use pallas_ir::{
 use std::collections::BTreeMap;
 
 /// Fewest bytes of a part of a row that are worth a program of their own.
-const ROW: usize = 128;
+const MIN_PROGRAM_ROW_BYTES: usize = 128;
 /// Fewest elements of a row that a CPU rounds as soon as its sum is complete.
-const ROUNDED: usize = 8;
+const MIN_ROUNDED_ROW_ELEMENTS: usize = 8;
 
 /// A scatter that adds rows of 16-bit floats to zeros, with sums in f32: `round(scatter(zeros, indices,
 /// widen(updates)))`. The CPU computes it without an f32 array of the operand's size
-/// (`pallas-rt/codegen/src/cpu/plan/casts`).
+/// (`pallas-rt/codegen/src/cpu/plan/fused_casts`).
 #[derive(Clone, Copy)]
-pub(super) struct Rounded {
+pub(super) struct RoundedScatter {
     /// Index of the equation that casts the updates to f32.
     pub widen: usize,
     /// Index of the scatter.
@@ -36,10 +36,15 @@ pub(super) struct Rounded {
     pub round: usize,
 }
 
-impl Rounded {
+impl RoundedScatter {
     /// Returns the sum of rows with the scatter at this index; `None` if it is another kind of scatter, or other
     /// equations read the values in between.
-    fn of(graph: &Graph, definitions: &[Option<usize>], uses: &[Vec<usize>], scatter: usize) -> Option<Rounded> {
+    fn from_scatter(
+        graph: &Graph,
+        definitions: &[Option<usize>],
+        uses: &[Vec<usize>],
+        scatter: usize,
+    ) -> Option<RoundedScatter> {
         let e = &graph.equations[scatter];
         let Op::Structural(StructuralOp::Scatter(op)) = &e.op else { return None };
         let reader = |v: Var| match uses[v.index()][..] {
@@ -56,20 +61,21 @@ impl Rounded {
         let fits = op.op == Some(ScalarOp::Add)
             && is_rounded
             && graph.ty(graph.equations[widen].args[0]).dtype == narrow
-            && everywhere(graph, definitions, e) == Some(Literal::new(x.dtype, 0.0))
+            && uniform_operand_value(graph, definitions, e) == Some(Literal::new(x.dtype, 0.0))
             && windows.are_rows(&x.shape)
-            && x.shape.last().is_some_and(|&n| n >= ROUNDED);
-        (fits && updates.elements() > 0).then_some(Rounded { widen, scatter, round })
+            && x.shape.last().is_some_and(|&n| n >= MIN_ROUNDED_ROW_ELEMENTS);
+        (fits && updates.elements() > 0).then_some(RoundedScatter { widen, scatter, round })
     }
     /// Finds the scatter-additions of rows into 16-bit arrays: the rows are widened to f32, added, and the sums rounded, by
     /// three equations that become one kernel. Returns them by the index of the equation that rounds.
-    pub(super) fn all(graph: &Graph, sizes: &Sizes) -> BTreeMap<usize, Rounded> {
+    pub(super) fn find_all(graph: &Graph, sizes: &DeviceLimits) -> BTreeMap<usize, RoundedScatter> {
         // Programs of a GPU do not hold an operand whose rows they could sum in order.
         if sizes.panel.is_some() {
             return BTreeMap::new();
         }
         let (definitions, uses) = (graph.definitions(), graph.uses());
-        let all = (0..graph.equations.len()).filter_map(|i| Rounded::of(graph, &definitions, &uses, i));
+        let all =
+            (0..graph.equations.len()).filter_map(|i| RoundedScatter::from_scatter(graph, &definitions, &uses, i));
         all.map(|rounded| (rounded.round, rounded)).collect()
     }
     pub(super) fn members(self) -> [usize; 3] {
@@ -78,9 +84,9 @@ impl Rounded {
 }
 
 /// Returns the number that all elements of a scatter's operand are equal to, if its kernel can make the operand.
-fn everywhere(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> Option<Literal> {
+fn uniform_operand_value(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> Option<Literal> {
     let made = &graph.equations[definitions[e.args[0].index()]?];
-    if !is_free(graph, definitions, made) {
+    if !is_always_inlined(graph, definitions, made) {
         return None;
     }
     let Op::Literal(x) = &graph.equations[definitions[made.args.first()?.index()]?].op else { return None };
@@ -88,13 +94,23 @@ fn everywhere(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> Opt
 }
 
 /// Returns the operands of a scatter that its step reads from memory.
-pub(super) fn reads(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> Vec<Var> {
-    let is_made = sizes.panel.is_none() && everywhere(graph, definitions, e).is_some();
+pub(super) fn scatter_inputs(
+    graph: &Graph,
+    definitions: &[Option<usize>],
+    e: &Equation,
+    sizes: &DeviceLimits,
+) -> Vec<Var> {
+    let is_made = sizes.panel.is_none() && uniform_operand_value(graph, definitions, e).is_some();
     e.args[usize::from(is_made)..].to_vec()
 }
 
-/// Returns the step of a cluster with a scatter, and with casts around it if it is a [`Rounded`] sum.
-pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, sizes: &Sizes) -> Lowered {
+/// Returns the step of a cluster with a scatter, and with casts around it if it is a [`RoundedScatter`] sum.
+pub(super) fn lower_scatter(
+    graph: &Graph,
+    definitions: &[Option<usize>],
+    cluster: &Cluster,
+    sizes: &DeviceLimits,
+) -> LoweredStep {
     let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
     let scatter = members().find_map(|e| match &e.op {
         Op::Structural(StructuralOp::Scatter(op)) => Some((e, op)),
@@ -103,15 +119,15 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     let (e, op) = scatter.expect("its cluster has it");
     let [x, index, updates] = [0, 1, 2].map(|i| graph.ty(e.args[i]));
     let windows = op.windows(x.shape.len(), index.shape.len(), &updates.dims());
-    let constant = everywhere(graph, definitions, e).filter(|_| sizes.panel.is_none());
+    let constant = uniform_operand_value(graph, definitions, e).filter(|_| sizes.panel.is_none());
     let filled = constant.map_or(0, |_| x.elements());
-    let blocks = blocks(x, updates, &windows, filled, sizes);
+    let blocks = choose_scatter_block(x, updates, &windows, filled, sizes);
     let widen = members().find(|other| other.result() == e.args[2]);
     let from = widen.map_or(e.args[2], |widen| widen.args[0]);
     let result = cluster.outs.first().copied().unwrap_or(e.result());
     let mut b = Builder::new("scatter");
     let axes: Vec<usize> = (0..blocks.len()).filter(|&axis| blocks[axis] != x.shape[axis]).collect();
-    divide(&mut b, axes.iter().map(|&axis| x.shape[axis] / blocks[axis]));
+    set_parallel_grid(&mut b, axes.iter().map(|&axis| x.shape[axis] / blocks[axis]));
     // The axis of the grid along which each axis of an operand is split, and the size of its block.
     let grid = |axis: usize| axes.iter().position(|&a| a == axis);
     let of_x: Vec<_> = (0..blocks.len()).map(|axis| (grid(axis), blocks[axis])).collect();
@@ -163,7 +179,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
         for (k, &axis) in axes.iter().enumerate() {
             if let Some(start) = windows.axes[axis].start {
                 let first = (k, blocks[axis]);
-                starts = moved(&mut b, starts, (start, &windows), first, e.loc);
+                starts = emit_relative_starts(&mut b, starts, (start, &windows), first, e.loc);
             }
         }
         let mut updates = load(&mut b, next + 1, &of_updates);
@@ -178,8 +194,8 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     let to = OperandId(b.kernel().operands.len() as u32 - 1);
     let view = View::whole(&blocks);
     b.effect(TileOp::Store { to, view, masked: false }, &[made], e.loc).expect("a whole block");
-    Lowered {
-        work: Work::launch(b.finish(), vec![]),
+    LoweredStep {
+        work: StepOp::from_kernel(b.finish(), vec![]),
         inputs: if is_empty { vec![] } else { vec![e.args[1], from] },
         outputs: vec![result],
         in_place: vec![constant.is_none().then_some(e.args[0])],
@@ -193,12 +209,18 @@ fn structural(b: &mut Builder, op: impl Into<StructuralOp>, args: &[Value], loc:
 /// Returns starts relative to the first position of a program's block, for an axis that is split along the grid. A
 /// start that would be less than the lowest integer wraps around to one greater than any position, so that its window
 /// is skipped too.
-fn moved(b: &mut Builder, starts: Value, of: (usize, &Windows), block: (usize, usize), loc: Loc) -> Value {
+fn emit_relative_starts(
+    b: &mut Builder,
+    starts: Value,
+    of: (usize, &Windows),
+    block: (usize, usize),
+    loc: Loc,
+) -> Value {
     let ((start, windows), (axis, size)) = (of, block);
     let id = b.emit(TileOp::ProgramId(axis), &[], loc).expect("an axis of the grid");
     let size = b.int(size as i64, loc);
     let mut first = b.scalar(ScalarOp::Mul, &[id, size], loc);
-    if let (Some(vector), true) = (windows.vector, windows.starts() > 1) {
+    if let (Some(vector), true) = (windows.vector, windows.start_count() > 1) {
         let shape = b.kernel().ty(starts).dims();
         let number = structural(b, Iota { shape, axis: vector, dtype: DType::I32 }, &[], loc);
         let [own, zero] = [start as i64, 0].map(|n| b.int(n, loc));
@@ -209,13 +231,19 @@ fn moved(b: &mut Builder, starts: Value, of: (usize, &Windows), block: (usize, u
 }
 
 /// Elements that can be filled in the time in which one is read and added to another.
-const FILLED: usize = 16;
+const FILLED_ELEMENTS_PER_UPDATE: usize = 16;
 
 /// Returns the block of the operand that each program changes: a few large blocks, as each program reads all indices.
 /// `filled` is the number of elements that the kernel fills itself, 0 if it reads the operand.
-fn blocks(x: &Type, updates: &Type, windows: &Windows, filled: usize, sizes: &Sizes) -> Vec<usize> {
+fn choose_scatter_block(
+    x: &Type,
+    updates: &Type,
+    windows: &Windows,
+    filled: usize,
+    sizes: &DeviceLimits,
+) -> Vec<usize> {
     let mut blocks: Vec<usize> = x.shape.iter().map(|&n| n.max(1)).collect();
-    let work = (updates.elements() * 4).max(filled / FILLED);
+    let work = (updates.elements() * 4).max(filled / FILLED_ELEMENTS_PER_UPDATE);
     let programs = if work >= sizes.tile { sizes.programs } else { 1 };
     let most = (x.elements() / programs.max(1)).clamp(1, sizes.scattered.max(1));
     // Axes to split, in this order: those of index positions, those inside of windows if rows stay long, then addressed
@@ -227,7 +255,7 @@ fn blocks(x: &Type, updates: &Type, windows: &Windows, filled: usize, sizes: &Si
         let is_whole = window.size.as_number() == Some(x.shape[axis] as i64);
         match window.start {
             None if is_position => Some((0, 1)),
-            None if is_whole && axis == last => Some((1, ROW.div_ceil(x.dtype.bytes()))),
+            None if is_whole && axis == last => Some((1, MIN_PROGRAM_ROW_BYTES.div_ceil(x.dtype.bytes()))),
             None if is_whole => Some((1, 1)),
             Some(_) if window.size.as_number() == Some(1) => Some((2, 1)),
             _ => None,

@@ -5,20 +5,20 @@
 //! Ullman, "The Generation of Optimal Code for Arithmetic Expressions", 1970); and one that always takes the step which
 //! frees most.
 use super::cluster::Clusters;
-use super::plan::Lowered;
+use super::plan::LoweredStep;
 use crate::call::has_effect;
 use crate::graph::Var;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Another order is only taken if it needs less memory by at least one part in `GAIN`: in the given order values are
+/// Another order is only taken if it needs less memory by at least one part in `MIN_SAVED_PEAK_DIVISOR`: in the given order values are
 /// read soon after they are computed, while they are in caches.
-const GAIN: usize = 16;
+const MIN_SAVED_PEAK_DIVISOR: usize = 16;
 
 /// Steps of a plan in a given order, with the data that decides which other orders are possible and how much memory
 /// they need.
 #[derive(Default)]
-pub(super) struct Steps {
+pub(super) struct StepDependencies {
     /// By step, the steps that have to come before it.
     before: Vec<Vec<usize>>,
     /// By step, the values that it makes.
@@ -39,17 +39,17 @@ pub(super) struct Steps {
     readers: Vec<Vec<usize>>,
 }
 
-impl Steps {
+impl StepDependencies {
     /// Collects the steps of a plan. Each step has to come after those that make what it reads, steps with effects stay
     /// in their order, and a value is read before its memory is taken over.
-    pub(super) fn new(found: &Clusters<'_>, lowered: &[Lowered], is_donated: &[bool]) -> Steps {
+    pub(super) fn new(found: &Clusters<'_>, lowered: &[LoweredStep], is_donated: &[bool]) -> StepDependencies {
         let graph = found.graph;
-        let stored_as = |v| found.stored_as(v);
+        let stored_as = |v| found.storage_value(v);
         let n = lowered.len();
         let none = || vec![vec![]; n];
         let scratch = lowered.iter().map(|step| step.work.scratch()).collect();
         let (before, makes, reads, takes_over) = (none(), none(), none(), none());
-        let mut steps = Steps { before, makes, reads, takes_over, scratch, ..Steps::default() };
+        let mut steps = StepDependencies { before, makes, reads, takes_over, scratch, ..StepDependencies::default() };
         let outlives: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
         // Parameters count as values of no bytes, for the order of their readers.
         let mut values: BTreeMap<Var, usize> = BTreeMap::new();
@@ -57,7 +57,7 @@ impl Steps {
             let taken = step.in_place.iter().flatten().map(|&v| stored_as(v));
             let read: BTreeSet<Var> = step.inputs.iter().map(|&v| stored_as(v)).chain(taken.clone()).collect();
             for v in read {
-                let value = *values.entry(v).or_insert_with(|| steps.value(v, usize::MAX, 0));
+                let value = *values.entry(v).or_insert_with(|| steps.add_value(v, usize::MAX, 0));
                 steps.readers[value].push(at);
                 steps.reads[at].push(value);
                 if steps.maker[value] != usize::MAX {
@@ -71,7 +71,7 @@ impl Steps {
             }
             for &v in &step.outputs {
                 let bytes = if outlives.contains(&v) { 0 } else { graph.ty(v).bytes() };
-                let value = steps.value(v, at, bytes);
+                let value = steps.add_value(v, at, bytes);
                 values.insert(v, value);
                 steps.makes[at].push(value);
             }
@@ -83,7 +83,7 @@ impl Steps {
                 steps.before[*last].extend(others);
             }
         }
-        let has_effect = |step: &Lowered| match step.outputs.first().and_then(|v| found.definitions[v.index()]) {
+        let has_effect = |step: &LoweredStep| match step.outputs.first().and_then(|v| found.definitions[v.index()]) {
             Some(i) => has_effect(&graph.equations[i].op),
             None => false,
         };
@@ -97,7 +97,7 @@ impl Steps {
     }
 
     /// Adds a value of the graph; returns its number.
-    fn value(&mut self, v: Var, maker: usize, bytes: usize) -> usize {
+    fn add_value(&mut self, v: Var, maker: usize, bytes: usize) -> usize {
         self.vars.push(v);
         self.maker.push(maker);
         self.bytes.push(bytes);
@@ -106,34 +106,35 @@ impl Steps {
     }
 
     /// Returns the steps in an order that needs little memory.
-    pub(super) fn order(&self) -> Vec<usize> {
+    pub(super) fn best_order(&self) -> Vec<usize> {
         let given: Vec<usize> = (0..self.before.len()).collect();
         let most = self.peak(&given);
-        let others = [self.by_need(), self.by_gain()].into_iter().map(|order| (self.peak(&order), order));
+        let others =
+            [self.depth_first_order(), self.greedy_order()].into_iter().map(|order| (self.peak(&order), order));
         match others.min_by_key(|(peak, _)| *peak) {
-            Some((peak, order)) if peak < most - most / GAIN => order,
+            Some((peak, order)) if peak < most - most / MIN_SAVED_PEAK_DIVISOR => order,
             _ => given,
         }
     }
 
     /// Returns the values that a step makes, each with its bytes in the arena.
-    pub(super) fn made(&self, step: usize) -> impl Iterator<Item = (Var, usize)> {
+    pub(super) fn values_made(&self, step: usize) -> impl Iterator<Item = (Var, usize)> {
         self.makes[step].iter().map(|&value| (self.vars[value], self.bytes[value]))
     }
 
     /// Returns the values that a step reads, each once.
-    pub(super) fn read(&self, step: usize) -> impl Iterator<Item = Var> {
+    pub(super) fn values_read(&self, step: usize) -> impl Iterator<Item = Var> {
         self.reads[step].iter().map(|&value| self.vars[value])
     }
 
     /// Returns the most bytes of the arena that are in use at once if the steps run in this order.
     fn peak(&self, order: &[usize]) -> usize {
-        self.highest(order).0
+        self.find_peak(order).0
     }
 
     /// Returns the most bytes of the arena that are in use at once in this order, and the first index in the order at
     /// which they are.
-    pub(super) fn highest(&self, order: &[usize]) -> (usize, usize) {
+    pub(super) fn find_peak(&self, order: &[usize]) -> (usize, usize) {
         let mut left: Vec<usize> = self.readers.iter().map(Vec::len).collect();
         let (mut live, mut peak) = (0, (0, 0));
         for (place, &at) in order.iter().enumerate() {
@@ -156,7 +157,7 @@ impl Steps {
 
     /// Returns the depth-first order from the last steps: of the steps that a step reads from, the one whose memory
     /// need exceeds its result most comes first, as if nothing else read its result.
-    fn by_need(&self) -> Vec<usize> {
+    fn depth_first_order(&self) -> Vec<usize> {
         let n = self.before.len();
         let (mut need, mut sources) = (vec![0; n], vec![vec![]; n]);
         let mut is_read = vec![false; n];
@@ -183,7 +184,7 @@ impl Steps {
     }
 
     /// Returns the order that always continues with the possible step after which the fewest bytes are in use.
-    fn by_gain(&self) -> Vec<usize> {
+    fn greedy_order(&self) -> Vec<usize> {
         let n = self.before.len();
         let mut waits: Vec<usize> = self.before.iter().map(Vec::len).collect();
         let mut after: Vec<Vec<usize>> = vec![vec![]; n];
@@ -240,7 +241,7 @@ fn sources(found: &Clusters<'_>, cluster: usize) -> Vec<usize> {
 
 /// Returns the clusters in an order in which each comes after those it reads from: depth first from the equations with
 /// effects in their order, then from the results, so that values are read soon after they are computed.
-pub(super) fn given(found: &Clusters<'_>) -> Vec<usize> {
+pub(super) fn initial_order(found: &Clusters<'_>) -> Vec<usize> {
     let effects = found.graph.equations.iter().zip(&found.owner).filter(|(e, _)| has_effect(&e.op));
     let effects = effects.filter_map(|(_, owner)| *owner);
     let results = found.graph.results.iter().filter_map(|&r| found.cluster_of(r));
@@ -251,23 +252,23 @@ pub(super) fn given(found: &Clusters<'_>) -> Vec<usize> {
 /// than each number.
 fn depth_first(roots: impl Iterator<Item = usize>, count: usize, sources: impl Fn(usize) -> Vec<usize>) -> Vec<usize> {
     #[derive(Clone, Copy, PartialEq)]
-    enum State {
+    enum VisitState {
         New,
         Open,
         Done,
     }
-    let (mut states, mut order) = (vec![State::New; count], vec![]);
+    let (mut states, mut order) = (vec![VisitState::New; count], vec![]);
     for root in roots {
         let mut stack = vec![(root, false)];
         while let Some((at, sources_are_done)) = stack.pop() {
             if sources_are_done {
-                states[at] = State::Done;
+                states[at] = VisitState::Done;
                 order.push(at);
-            } else if states[at] == State::New {
-                states[at] = State::Open;
+            } else if states[at] == VisitState::New {
+                states[at] = VisitState::Open;
                 stack.push((at, true));
                 let sources = sources(at);
-                assert!(sources.iter().all(|&s| states[s] != State::Open), "they depend on each other");
+                assert!(sources.iter().all(|&s| states[s] != VisitState::Open), "they depend on each other");
                 stack.extend(sources.into_iter().rev().map(|s| (s, false)));
             }
         }
@@ -277,16 +278,16 @@ fn depth_first(roots: impl Iterator<Item = usize>, count: usize, sources: impl F
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Sizes, plan};
+    use super::super::{DeviceLimits, plan};
     use super::*;
     use crate::graph::Graph;
     use pallas_ir::structural::Dot;
     use pallas_ir::{DType, StructuralOp, Type};
 
-    impl Steps {
+    impl StepDependencies {
         /// Makes steps of one value each, from its bytes and the steps that it reads from.
-        fn of(all: &[(usize, Vec<usize>)]) -> Steps {
-            let mut steps = Steps {
+        fn of(all: &[(usize, Vec<usize>)]) -> StepDependencies {
+            let mut steps = StepDependencies {
                 before: all.iter().map(|(_, reads)| reads.clone()).collect(),
                 makes: (0..all.len()).map(|at| vec![at]).collect(),
                 reads: all.iter().map(|(_, reads)| reads.clone()).collect(),
@@ -327,15 +328,15 @@ mod tests {
                 (below(state, 1000), reads.into_iter().collect())
             };
             let all: Vec<(usize, Vec<usize>)> = (0..n).map(|at| step(at, &mut state)).collect();
-            let mut steps = Steps::of(&all);
+            let mut steps = StepDependencies::of(&all);
             let second = below(&mut state, n);
             steps.takes_over[second] = steps.reads[second].first().copied().into_iter().collect();
             let given: Vec<usize> = (0..n).collect();
-            for order in [steps.by_need(), steps.by_gain(), steps.order()] {
+            for order in [steps.depth_first_order(), steps.greedy_order(), steps.best_order()] {
                 assert!(steps.is_possible(&order), "{order:?} of {all:?}");
             }
-            assert!(steps.peak(&steps.order()) <= steps.peak(&given));
-            shrunk += usize::from(steps.peak(&steps.order()) < steps.peak(&given));
+            assert!(steps.peak(&steps.best_order()) <= steps.peak(&given));
+            shrunk += usize::from(steps.peak(&steps.best_order()) < steps.peak(&given));
         }
         assert!(shrunk > 100, "{shrunk} of 500 need less");
     }
@@ -345,9 +346,9 @@ mod tests {
         // Nine values wait for each other in the given order; two at once are enough.
         let combined = |at: usize| (100, vec![17 - at, if at == 9 { 0 } else { at - 1 }]);
         let all: Vec<(usize, Vec<usize>)> = (0..9).map(|_| (100, vec![])).chain((9..17).map(combined)).collect();
-        let steps = Steps::of(&all);
+        let steps = StepDependencies::of(&all);
         assert_eq!(steps.peak(&(0..17).collect::<Vec<_>>()), 1000);
-        assert_eq!(steps.peak(&steps.order()), 300);
+        assert_eq!(steps.peak(&steps.best_order()), 300);
     }
 
     /// The products `a_1 b_1 (a_2 b_2 (a_3 b_3 .. x))`, in which each weight is a product itself and the first operand.
@@ -362,7 +363,7 @@ mod tests {
         let made: Vec<Var> = weights.iter().map(|w| graph.push(dot(), w).expect("it fits")).collect();
         let y = made.iter().rev().fold(x, |y, &w| graph.push(dot(), &[w, y]).expect("it fits"));
         graph.results.push(y);
-        let sizes = Sizes { arena: 0, ..Sizes::TEST };
+        let sizes = DeviceLimits { arena: 0, ..DeviceLimits::TEST };
         let plan = plan(&graph, &[], &sizes);
         assert!(plan.arena <= 3 * N * N * 4, "{} bytes", plan.arena);
         assert_eq!(plan.steps.len(), 20);

@@ -4,18 +4,18 @@ use pallas_ir::structural::{Gather, Scatter};
 use pallas_ir::{DType, ScalarOp};
 
 /// Stands in a parameter, with a digit, for a name that is new in the text.
-const NAME: char = '\u{1}';
+const NAME_PLACEHOLDER: char = '\u{1}';
 
 /// Puts new names into a parameter.
-pub(super) fn named(param: &mut String, mut fresh: impl FnMut() -> String) {
-    for place in (0..3).map(|i| format!("{NAME}{i}")) {
+pub(super) fn fill_name_placeholders(param: &mut String, mut fresh: impl FnMut() -> String) {
+    for place in (0..3).map(|i| format!("{NAME_PLACEHOLDER}{i}")) {
         if param.contains(&place) {
             *param = param.replace(&place, &fresh());
         }
     }
 }
 
-pub(super) fn gather(op: &Gather) -> (String, Vec<String>) {
+pub(super) fn gather_primitive(op: &Gather) -> (String, Vec<String>) {
     let numbers = [
         ("offset_dims", &op.offset_dims),
         ("collapsed_slice_dims", &op.collapsed_slice_dims),
@@ -24,7 +24,7 @@ pub(super) fn gather(op: &Gather) -> (String, Vec<String>) {
         ("start_indices_batching_dims", &op.start_indices_batching_dims),
     ];
     let params = vec![
-        dimensions("GatherDimensionNumbers", numbers),
+        dimension_numbers_param("GatherDimensionNumbers", numbers),
         "fill_value=None".into(),
         "indices_are_sorted=False".into(),
         "mode=GatherScatterMode.CLIP".into(),
@@ -34,7 +34,7 @@ pub(super) fn gather(op: &Gather) -> (String, Vec<String>) {
     ("gather".into(), params)
 }
 
-pub(super) fn scatter(op: &Scatter, dtype: DType) -> (String, Vec<String>) {
+pub(super) fn scatter_primitive(op: &Scatter, dtype: DType) -> (String, Vec<String>) {
     let numbers = [
         ("update_window_dims", &op.update_window_dims),
         ("inserted_window_dims", &op.inserted_window_dims),
@@ -52,10 +52,10 @@ pub(super) fn scatter(op: &Scatter, dtype: DType) -> (String, Vec<String>) {
     let ty = format!("{dtype}[]");
     let update = combined.map_or("None".into(), |op| {
         // The names of two parameters and of the result, in order.
-        format!("{{ lambda ; {NAME}0:{ty} {NAME}1:{ty}. let {NAME}2:{ty} = {op} {NAME}0 {NAME}1 in ({NAME}2,) }}")
+        format!("{{ lambda ; {NAME_PLACEHOLDER}0:{ty} {NAME_PLACEHOLDER}1:{ty}. let {NAME_PLACEHOLDER}2:{ty} = {op} {NAME_PLACEHOLDER}0 {NAME_PLACEHOLDER}1 in ({NAME_PLACEHOLDER}2,) }}")
     });
     let params = vec![
-        dimensions("ScatterDimensionNumbers", numbers),
+        dimension_numbers_param("ScatterDimensionNumbers", numbers),
         "indices_are_sorted=False".into(),
         "mode=GatherScatterMode.FILL_OR_DROP".into(),
         "unique_indices=False".into(),
@@ -65,7 +65,7 @@ pub(super) fn scatter(op: &Scatter, dtype: DType) -> (String, Vec<String>) {
     (name, params)
 }
 
-fn dimensions(class: &str, numbers: [(&str, &Vec<usize>); 5]) -> String {
+fn dimension_numbers_param(class: &str, numbers: [(&str, &Vec<usize>); 5]) -> String {
     let numbers = numbers.map(|(name, axes)| format!("{name}={}", tuple(axes)));
     format!("dimension_numbers={class}({})", numbers.join(", "))
 }

@@ -4,16 +4,16 @@ use crate::graph::{Equation, Graph};
 use pallas_ir::structural::{Conv, ReduceWindow, WindowDim};
 
 /// A list of one number of each window.
-fn each<T: std::fmt::Display>(windows: &[WindowDim], of: impl Fn(&WindowDim) -> T) -> String {
+fn window_tuple<T: std::fmt::Display>(windows: &[WindowDim], of: impl Fn(&WindowDim) -> T) -> String {
     tuple(&windows.iter().map(of).collect::<Vec<_>>())
 }
 
 fn padding(windows: &[WindowDim]) -> String {
-    each(windows, |w| format!("({}, {})", w.low, w.high))
+    window_tuple(windows, |w| format!("({}, {})", w.low, w.high))
 }
 
 /// `conv_general_dilated` and its parameters.
-pub(super) fn conv(op: &Conv, graph: &Graph, e: &Equation) -> (String, Vec<String>) {
+pub(super) fn conv_primitive(op: &Conv, graph: &Graph, e: &Equation) -> (String, Vec<String>) {
     let [made, from] = [e.result(), e.args[0]].map(|v| graph.ty(v).dtype);
     let Conv { windows, groups, batch_groups, lhs, rhs, out, .. } = op;
     let [lhs, rhs, out] = [lhs, rhs, out].map(|axes| tuple(axes));
@@ -22,19 +22,19 @@ pub(super) fn conv(op: &Conv, graph: &Graph, e: &Equation) -> (String, Vec<Strin
         format!("batch_group_count={batch_groups}"),
         format!("dimension_numbers=ConvDimensionNumbers(lhs_spec={lhs}, rhs_spec={rhs}, out_spec={out})"),
         format!("feature_group_count={groups}"),
-        format!("lhs_dilation={}", each(windows, |w| w.dilation)),
+        format!("lhs_dilation={}", window_tuple(windows, |w| w.dilation)),
         "out_sharding=None".into(),
         format!("padding={}", padding(windows)),
         "precision=None".into(),
         format!("preferred_element_type={wider}"),
-        format!("rhs_dilation={}", each(windows, |w| w.spacing)),
-        format!("window_strides={}", each(windows, |w| w.stride)),
+        format!("rhs_dilation={}", window_tuple(windows, |w| w.spacing)),
+        format!("window_strides={}", window_tuple(windows, |w| w.stride)),
     ];
     ("conv_general_dilated".into(), params)
 }
 
 /// `reduce_window_sum` and its like; other monoids, which JAX writes as functions, have no name.
-pub(super) fn reduce_window(op: &ReduceWindow) -> Option<(String, Vec<String>)> {
+pub(super) fn reduce_window_primitive(op: &ReduceWindow) -> Option<(String, Vec<String>)> {
     let ReduceWindow { op, size, windows } = op;
     let name = match op.name() {
         "add" => "reduce_window_sum",
@@ -43,11 +43,11 @@ pub(super) fn reduce_window(op: &ReduceWindow) -> Option<(String, Vec<String>)> 
         _ => return None,
     };
     let params = vec![
-        format!("base_dilation={}", each(windows, |w| w.dilation)),
+        format!("base_dilation={}", window_tuple(windows, |w| w.dilation)),
         format!("padding={}", padding(windows)),
-        format!("window_dilation={}", each(windows, |w| w.spacing)),
+        format!("window_dilation={}", window_tuple(windows, |w| w.spacing)),
         format!("window_dimensions={}", tuple(size)),
-        format!("window_strides={}", each(windows, |w| w.stride)),
+        format!("window_strides={}", window_tuple(windows, |w| w.stride)),
     ];
     Some((name.into(), params))
 }

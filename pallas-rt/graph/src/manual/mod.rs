@@ -1,6 +1,6 @@
 //! Types the bodies of `shard_map` (graphs that every device runs on its blocks): which values differ between devices.
 //!
-//! A value has a [`State`] along each axis of the mesh. [`Typing`] finds the states of a graph's values in the order of its
+//! A value has a [`State`] along each axis of the mesh. [`StateInference`] finds the states of a graph's values in the order of its
 //! equations, and makes them explicit: where an invariant value meets a varying one, it inserts a [`Pcast`] in
 //! front. The transpose of that cast is the sum over devices, so derivatives of a typed graph need no other rule than those of
 //! its equations.
@@ -30,48 +30,58 @@
 //! `shard::divide` propagates and partitions again with them, up to four times.
 //!
 //! A `shard_map` inside of a body has states along its own manual axes: a pass types the axes of one of the two, and
-//! also visits the bodies inside (`Typing` has the mask). For the outer body's mesh of automatic axes, the inner
+//! also visits the bodies inside (`StateInference` has the mask). For the outer body's mesh of automatic axes, the inner
 //! `shard_map` is one like any other.
-mod calls;
-mod join;
+mod call_states;
+mod pvary_casts;
 
-pub(crate) use calls::{CallStates, Made, varying_over};
+pub(crate) use call_states::{CallStateRule, CallWithStates, with_varying_axes};
 
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{
-    Axis, Collective, CollectiveKind, Form, Mesh, Pcast, Piece, Placed, Sharding, State, States, invariant,
+    Axis, AxisStates, Collective, CollectiveKind, Form, ManualAxisState, Mesh, MeshSharding, Pcast, Piece, Sharding,
+    invariant,
 };
-use crate::refused::Refused;
+use crate::refusal::TransformError;
 use pallas_ir::{At, Diag, ScalarOp};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The states of an identity operation's operand and result in a body of `shard_map`. No method has a default.
-pub(crate) trait IdentityStates {
+pub(crate) trait IdentityStateRule {
     /// Defines the states of the result of the identity `e`; `None` for a statement about whole arrays, which is
     /// refused in a body of `shard_map`.
-    fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>>;
+    fn define_result_states(
+        &self,
+        typing: &mut StateInference,
+        to: &mut Graph,
+        e: &mut Equation,
+    ) -> Option<Result<(), Diag>>;
 }
 
 /// The states of the values of a graph of blocks that is under construction.
 #[derive(Clone, Debug)]
-pub struct Typing {
+pub struct StateInference {
     mesh: Arc<Mesh>,
     /// For each axis of the mesh, true if it is manual. Along other axes every value is invariant, and collectives over
     /// them belong to another body.
     manual: Vec<bool>,
     /// For each variable, its states; `None` if they are not defined yet.
-    states: Vec<Option<States>>,
+    states: Vec<Option<AxisStates>>,
     /// For each variable, true if it depends on literals alone.
     constants: Vec<bool>,
     /// Casts made so far: by variable and wanted states, the variable in these states.
-    casts: HashMap<(Var, States), Var>,
+    casts: HashMap<(Var, AxisStates), Var>,
 }
 
 /// Returns the states of the blocks of an array with this sharding: varying along each axis that shards a dimension.
-pub fn states_of(sharding: &Sharding, mesh: &Mesh) -> States {
+pub fn states_of(sharding: &Sharding, mesh: &Mesh) -> AxisStates {
     let mut states = invariant(mesh);
-    sharding.dims.iter().flat_map(|dim| &dim.axes).for_each(|axis| states[usize::from(axis.id)] = State::Varying);
+    sharding
+        .dims
+        .iter()
+        .flat_map(|dim| &dim.axes)
+        .for_each(|axis| states[usize::from(axis.id)] = ManualAxisState::Varying);
     states
 }
 
@@ -80,17 +90,17 @@ pub fn states_of(sharding: &Sharding, mesh: &Mesh) -> States {
 ///
 /// # Errors
 /// An operation that the states of its operands do not admit.
-pub fn typed(
+pub fn insert_casts(
     graph: &Graph,
     mesh: &Arc<Mesh>,
     manual: &[bool],
-    params: &[States],
-) -> Result<(Graph, Vec<States>), Refused> {
-    let mut typing = Typing::new(mesh, manual);
+    params: &[AxisStates],
+) -> Result<(Graph, Vec<AxisStates>), TransformError> {
+    let mut typing = StateInference::new(mesh, manual);
     graph.params.iter().zip(params).for_each(|(&p, states)| typing.define(p, states.clone()));
-    let mut to = graph.with(vec![]);
+    let mut to = graph.with_equations(vec![]);
     for e in &graph.equations {
-        typing.equation(&mut to, e.clone())?;
+        typing.push_with_casts(&mut to, e.clone())?;
     }
     let results = to.results.iter().map(|&r| typing.states(r)).collect();
     Ok((to, results))
@@ -100,13 +110,13 @@ pub fn typed(
 ///
 /// # Errors
 /// The index of a result that no cast puts into its wanted states, and the mesh axis along which it fails.
-pub fn finished(
+pub fn cast_graph_results(
     graph: &mut Graph,
     mesh: &Arc<Mesh>,
-    found: &[States],
-    wanted: &[States],
+    found: &[AxisStates],
+    wanted: &[AxisStates],
 ) -> Result<(), (usize, usize)> {
-    let mut typing = Typing::new(mesh, &vec![true; mesh.rank()]);
+    let mut typing = StateInference::new(mesh, &vec![true; mesh.rank()]);
     for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         let v = graph.results[i];
         typing.define(v, found.clone());
@@ -117,8 +127,8 @@ pub fn finished(
 
 /// Returns the graph as devices run it: without `Pcast`s, which compute nothing.
 #[must_use]
-pub fn without_casts(graph: &Graph) -> Graph {
-    let mut to = graph.with(vec![]);
+pub fn without_pcasts(graph: &Graph) -> Graph {
+    let mut to = graph.with_equations(vec![]);
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
     for e in &graph.equations {
         let mut e = e.clone();
@@ -126,7 +136,7 @@ pub fn without_casts(graph: &Graph) -> Graph {
         match &e.op {
             Op::Collective(Collective { kind: CollectiveKind::Pcast(_), .. }) => same[e.result().index()] = e.args[0],
             Op::Call(call) => {
-                e.op = call.map(without_casts).into();
+                e.op = call.map(without_pcasts).into();
                 to.equations.push(e);
             }
             _ => to.equations.push(e),
@@ -138,20 +148,31 @@ pub fn without_casts(graph: &Graph) -> Graph {
 
 /// Returns the states of a value that may come from either of two values (the carried value of a loop, the result of
 /// branches). The error is the axis along which the states `a` and `b` cannot be joined.
-pub(crate) fn common(a: &[State], b: &[State]) -> Result<States, usize> {
-    let one = |(axis, (&a, &b)): (usize, (&State, &State))| match (a, b) {
+pub(crate) fn join_states(a: &[ManualAxisState], b: &[ManualAxisState]) -> Result<AxisStates, usize> {
+    let one = |(axis, (&a, &b)): (usize, (&ManualAxisState, &ManualAxisState))| match (a, b) {
         (a, b) if a == b => Ok(a),
-        (State::Invariant | State::Reduced | State::Varying, State::Varying)
-        | (State::Varying, State::Invariant | State::Reduced) => Ok(State::Varying),
+        (
+            ManualAxisState::Invariant | ManualAxisState::Reduced | ManualAxisState::Varying,
+            ManualAxisState::Varying,
+        )
+        | (ManualAxisState::Varying, ManualAxisState::Invariant | ManualAxisState::Reduced) => {
+            Ok(ManualAxisState::Varying)
+        }
         _ => Err(axis),
     };
     a.iter().zip(b).enumerate().map(one).collect()
 }
 
-impl Typing {
+impl StateInference {
     /// Returns a typing without values, for bodies in which the axes of the mesh with `manual` true are manual.
-    pub fn new(mesh: &Arc<Mesh>, manual: &[bool]) -> Typing {
-        Typing { mesh: mesh.clone(), manual: manual.to_vec(), states: vec![], constants: vec![], casts: HashMap::new() }
+    pub fn new(mesh: &Arc<Mesh>, manual: &[bool]) -> StateInference {
+        StateInference {
+            mesh: mesh.clone(),
+            manual: manual.to_vec(),
+            states: vec![],
+            constants: vec![],
+            casts: HashMap::new(),
+        }
     }
 
     /// Returns the mesh along whose axes values have states.
@@ -160,11 +181,11 @@ impl Typing {
     }
 
     /// Records the states of a variable.
-    pub fn define(&mut self, v: Var, states: States) {
+    pub fn define(&mut self, v: Var, states: AxisStates) {
         self.define_as(v, states, false);
     }
 
-    fn define_as(&mut self, v: Var, states: States, is_constant: bool) {
+    fn define_as(&mut self, v: Var, states: AxisStates, is_constant: bool) {
         if self.states.len() <= v.index() {
             self.states.resize(v.index() + 1, None);
             self.constants.resize(v.index() + 1, false);
@@ -173,7 +194,7 @@ impl Typing {
     }
 
     /// Returns the states of a variable; invariant along all axes if none are recorded.
-    pub fn states(&self, v: Var) -> States {
+    pub fn states(&self, v: Var) -> AxisStates {
         self.states.get(v.index()).cloned().flatten().unwrap_or_else(|| invariant(&self.mesh))
     }
 
@@ -185,17 +206,17 @@ impl Typing {
     ///
     /// # Errors
     /// The axis along which no cast leads from the states of `v` to `wanted`.
-    fn cast(&mut self, to: &mut Graph, v: Var, wanted: &[State]) -> Result<Var, usize> {
+    fn cast(&mut self, to: &mut Graph, v: Var, wanted: &[ManualAxisState]) -> Result<Var, usize> {
         let own = self.states(v);
         if own == wanted {
             return Ok(v);
         }
         let is_constant = self.is_constant(v);
-        let admits = |from: State, to: State| match (from, to) {
+        let admits = |from: ManualAxisState, to: ManualAxisState| match (from, to) {
             (from, to) if from == to => true,
-            (State::Invariant | State::Reduced, State::Varying) => true,
+            (ManualAxisState::Invariant | ManualAxisState::Reduced, ManualAxisState::Varying) => true,
             // The cotangent of a constant is never needed.
-            (State::Invariant, State::Reduced) => is_constant,
+            (ManualAxisState::Invariant, ManualAxisState::Reduced) => is_constant,
             _ => false,
         };
         if let Some(axis) = (0..own.len()).find(|&axis| !admits(own[axis], wanted[axis])) {
@@ -205,9 +226,11 @@ impl Typing {
             return Ok(known);
         }
         let mut made = v;
-        for (from, state) in
-            [(State::Invariant, State::Varying), (State::Reduced, State::Varying), (State::Invariant, State::Reduced)]
-        {
+        for (from, state) in [
+            (ManualAxisState::Invariant, ManualAxisState::Varying),
+            (ManualAxisState::Reduced, ManualAxisState::Varying),
+            (ManualAxisState::Invariant, ManualAxisState::Reduced),
+        ] {
             let axes: Vec<Axis> = (0..own.len())
                 .filter(|&axis| own[axis] == from && wanted[axis] == state)
                 .map(|axis| self.mesh.axis(axis))
@@ -222,37 +245,46 @@ impl Typing {
     }
 
     /// Appends a `Pcast` of `v` along `axes`, from one state to another.
-    fn push_cast(&mut self, to: &mut Graph, v: Var, axes: Vec<Axis>, from: State, state: State) -> Var {
+    fn push_cast(
+        &mut self,
+        to: &mut Graph,
+        v: Var,
+        axes: Vec<Axis>,
+        from: ManualAxisState,
+        state: ManualAxisState,
+    ) -> Var {
         let kind = Pcast { from, to: state }.into();
-        to.fitting(Collective { kind, mesh: self.mesh.clone(), axes }, &[v])
+        to.push_valid(Collective { kind, mesh: self.mesh.clone(), axes }, &[v])
     }
 
     /// Appends an equation after the casts that its operands need, and defines the states of its results.
     ///
     /// # Errors
     /// States of operands that the operation does not admit.
-    pub fn equation(&mut self, to: &mut Graph, mut e: Equation) -> Result<(), Refused> {
+    pub fn push_with_casts(&mut self, to: &mut Graph, mut e: Equation) -> Result<(), TransformError> {
         let at = std::mem::replace(&mut to.at, e.loc);
         let loc = e.loc;
-        let refused = |diag: Diag| Refused { at: loc, diag };
+        let refused = |diag: Diag| TransformError { at: loc, diag };
         let result = match e.op.clone() {
             Op::Literal(_) => {
                 self.define_as(e.result(), invariant(&self.mesh), true);
                 Ok(())
             }
-            Op::Collective(op) if self.is_of(&op) => self.collective(to, &mut e, &op).map_err(refused),
-            Op::Call(call) => self.call(to, &mut e, &call),
+            Op::Collective(op) if self.is_over_manual_axes(&op) => {
+                self.cast_collective_operand(to, &mut e, &op).map_err(refused)
+            }
+            Op::Call(call) => self.cast_call_operands(to, &mut e, &call),
             Op::Identity(op) => {
                 let of_arrays = || {
-                    let found = format!("`{}` inside of `shard_map`", op.data().jaxpr().0);
+                    let found = format!("`{}` inside of `shard_map`", op.data().jaxpr_name_and_param().0);
                     let help = "a body works on blocks: constrain operands or results of the `shard_map`, or name axes that it leaves \
                                 automatic";
-                    Err(wrong(found, help))
+                    Err(shard_map_diag(found, help))
                 };
-                op.states().typed(self, to, &mut e).unwrap_or_else(of_arrays).map_err(refused)
+                op.states().define_result_states(self, to, &mut e).unwrap_or_else(of_arrays).map_err(refused)
             }
             Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
-                self.join(to, &mut e).map_err(refused)
+                self.cast_to_joined_states(to, &mut e).map_err(refused)
             }
         };
         to.at = at;
@@ -262,12 +294,12 @@ impl Typing {
     }
 
     /// Returns true for a collective of this mesh over at least one manual axis.
-    fn is_of(&self, op: &Collective) -> bool {
+    fn is_over_manual_axes(&self, op: &Collective) -> bool {
         op.mesh == self.mesh && op.axes.iter().any(|axis| self.manual[usize::from(axis.id)])
     }
 
     /// Returns true if the mesh has automatic axes and the sharding uses only these.
-    pub(crate) fn is_automatic(&self, placed: &Placed) -> bool {
+    pub(crate) fn is_on_automatic_axes(&self, placed: &MeshSharding) -> bool {
         let Sharding { dims, replicated, unreduced } = &placed.sharding;
         let mut all = dims.iter().flat_map(|dim| &dim.axes).chain(replicated).chain(unreduced);
         placed.mesh == self.mesh && self.manual.contains(&false) && all.all(|axis| !self.manual[usize::from(axis.id)])
@@ -275,13 +307,13 @@ impl Typing {
 
     /// Defines the states of the result of a collective over manual axes, and casts its operand to the states that it
     /// needs.
-    fn collective(&mut self, to: &mut Graph, e: &mut Equation, op: &Collective) -> Result<(), Diag> {
+    fn cast_collective_operand(&mut self, to: &mut Graph, e: &mut Equation, op: &Collective) -> Result<(), Diag> {
         let ids = op.axes.iter().map(|axis| usize::from(axis.id));
         let ids: Vec<usize> = ids.filter(|&axis| self.manual[axis]).collect();
         let mut states = e.args.first().map_or_else(|| invariant(&self.mesh), |&x| self.states(x));
-        let refused = |axis: usize, state: State, help: &str| {
+        let refused = |axis: usize, state: ManualAxisState, help: &str| {
             let found = format!("`{}` of {} values over axis `{}`", op.name(), text(state), self.mesh.name(axis));
-            Err(wrong(found, help))
+            Err(shard_map_diag(found, help))
         };
         let gives = match (&op.kind, op.form()) {
             (CollectiveKind::Pcast(Pcast { from, to: state }), _) => {
@@ -289,7 +321,9 @@ impl Typing {
                     // Derivatives may cast a cotangent that is equal on all devices.
                     match (states[axis], from) {
                         (own, from) if own == *from => {}
-                        (State::Invariant, State::Varying) => states[axis] = State::Varying,
+                        (ManualAxisState::Invariant, ManualAxisState::Varying) => {
+                            states[axis] = ManualAxisState::Varying
+                        }
                         (own, from) => {
                             let help = format!("it is for {} values", text(*from));
                             return refused(axis, own, &help);
@@ -299,37 +333,47 @@ impl Typing {
                 *state
             }
             (_, Form::Own) => unreachable!("a cast alone exchanges nothing"),
-            (_, Form::Number(_)) => State::Varying,
-            (_, Form::Stack(_) | Form::One(_)) => {
+            (_, Form::Constant(_)) => ManualAxisState::Varying,
+            (_, Form::Stack(_) | Form::FromMember(_)) => {
                 for &axis in &ids {
                     match states[axis] {
-                        State::Invariant | State::Varying => states[axis] = State::Varying,
+                        ManualAxisState::Invariant | ManualAxisState::Varying => {
+                            states[axis] = ManualAxisState::Varying
+                        }
                         own => return refused(axis, own, "reduce parts of a sum first: `psum`"),
                     }
                 }
-                State::Varying
+                ManualAxisState::Varying
             }
             (_, Form::Fold(monoid, piece)) => {
                 let mut parts = vec![];
                 for &axis in &ids {
                     match states[axis] {
-                        State::Invariant | State::Varying => states[axis] = State::Varying,
-                        State::Unreduced if monoid == ScalarOp::Add => parts.push(self.mesh.axis(axis)),
+                        ManualAxisState::Invariant | ManualAxisState::Varying => {
+                            states[axis] = ManualAxisState::Varying
+                        }
+                        ManualAxisState::Unreduced if monoid == ScalarOp::Add => parts.push(self.mesh.axis(axis)),
                         own => return refused(axis, own, "only a sum combines parts of a sum"),
                     }
                 }
                 if !parts.is_empty() {
-                    let x = self.push_cast(to, e.args[0], parts.clone(), State::Unreduced, State::Varying);
-                    parts.iter().for_each(|axis| states[usize::from(axis.id)] = State::Varying);
+                    let x = self.push_cast(
+                        to,
+                        e.args[0],
+                        parts.clone(),
+                        ManualAxisState::Unreduced,
+                        ManualAxisState::Varying,
+                    );
+                    parts.iter().for_each(|axis| states[usize::from(axis.id)] = ManualAxisState::Varying);
                     self.define(x, states.clone());
                     e.args[0] = x;
                 }
-                if piece == Piece::Whole { State::Invariant } else { State::Varying }
+                if piece == Piece::Whole { ManualAxisState::Invariant } else { ManualAxisState::Varying }
             }
         };
         if let Some(x) = e.args.first_mut() {
             *x = self.cast(to, *x, &states).map_err(|axis| {
-                wrong(format!("an operand over axis `{}`", self.mesh.name(axis)), "see the operation's states")
+                shard_map_diag(format!("an operand over axis `{}`", self.mesh.name(axis)), "see the operation's states")
             })?;
         }
         ids.iter().for_each(|&axis| states[axis] = gives);
@@ -339,15 +383,15 @@ impl Typing {
 }
 
 /// Returns the word for a state in messages.
-pub(crate) fn text(state: State) -> &'static str {
+pub(crate) fn text(state: ManualAxisState) -> &'static str {
     match state {
-        State::Invariant => "equal",
-        State::Varying => "varying",
-        State::Unreduced => "unreduced",
-        State::Reduced => "reduced",
+        ManualAxisState::Invariant => "equal",
+        ManualAxisState::Varying => "varying",
+        ManualAxisState::Unreduced => "unreduced",
+        ManualAxisState::Reduced => "reduced",
     }
 }
 
-fn wrong(message: String, help: impl Into<String>) -> Diag {
+fn shard_map_diag(message: String, help: impl Into<String>) -> Diag {
     Diag::new("shard_map", At::Op, message, help)
 }

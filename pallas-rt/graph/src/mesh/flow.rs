@@ -1,27 +1,44 @@
-//! Directions in which shardings propagate through a barrier.
+//! Directions in which shardings propagate through an operation.
+use PropagationDirection::{Backward, Both, Forward, None};
 
-/// The directions in which shardings propagate through a barrier.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Flow {
-    /// From the barrier's operand to its result.
-    Forward,
-    /// From the barrier's result to its operand.
-    Backward,
-    /// In no direction: the barrier stops all shardings.
+/// The directions in which shardings propagate through an operation or a barrier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum PropagationDirection {
+    /// In no direction: such a barrier stops all shardings.
     None,
-    /// In both directions, so the barrier stops nothing. But a sharding that is declared before the barrier does not
-    /// oblige a kernel after it, which may have the array gathered. Shardy has no such barrier.
+    /// From operands to results.
+    Forward,
+    /// From results to operands.
+    Backward,
+    /// In both directions; a barrier of this kind stops nothing. But a sharding that is declared before the barrier does
+    /// not oblige a kernel after it, which may have the array gathered. Shardy has no such barrier.
     Both,
 }
 
-impl Flow {
+impl PropagationDirection {
+    /// Returns the directions of either one.
+    pub(crate) fn union(self, other: PropagationDirection) -> PropagationDirection {
+        match (self, other) {
+            (Forward, Backward) | (Backward, Forward) => Both,
+            _ => self.max(other),
+        }
+    }
+
+    /// Returns the directions that both have.
+    pub(crate) fn intersection(self, other: PropagationDirection) -> PropagationDirection {
+        match (self, other) {
+            (Forward, Backward) | (Backward, Forward) => None,
+            _ => self.min(other),
+        }
+    }
+
     /// Returns the name in Shardy's text.
     pub fn name(self) -> &'static str {
         match self {
-            Flow::Forward => "FORWARD",
-            Flow::Backward => "BACKWARD",
-            Flow::None => "NONE",
-            Flow::Both => "BOTH",
+            Forward => "FORWARD",
+            Backward => "BACKWARD",
+            None => "NONE",
+            Both => "BOTH",
         }
     }
 }

@@ -10,7 +10,9 @@ mod state;
 pub use crate::collective::{
     AllGather, AllReduce, AllToAll, Collective, CollectiveKind, DeviceTable, Pbroadcast, Pcast, Permute, ReduceScatter,
 };
-pub use crate::identity::{Constraint, PropagationBarrier, ShardingGroup};
-pub use flow::Flow;
-pub use pallas_mesh::{Axis, DimSharding, Form, Mesh, Piece, Placed, Sharding, axis, difference, names, size};
-pub use state::{State, States, invariant};
+pub use crate::identity::{PropagationBarrier, ShardingConstraint, ShardingGroup};
+pub use flow::PropagationDirection;
+pub use pallas_mesh::{
+    Axis, DimSharding, Form, Mesh, MeshSharding, Piece, Sharding, axes_text, axis, difference, size,
+};
+pub use state::{AxisStates, ManualAxisState, invariant};

@@ -4,7 +4,7 @@ use super::Mesh;
 /// Relation between the values of the devices along one axis of a mesh, inside of a
 /// [`ShardMap`](crate::call::ShardMap).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum State {
+pub enum ManualAxisState {
     /// The devices have equal values.
     #[default]
     Invariant,
@@ -17,21 +17,21 @@ pub enum State {
 }
 
 /// By axis of a mesh, the state of a value.
-pub type States = Vec<State>;
+pub type AxisStates = Vec<ManualAxisState>;
 
-impl State {
+impl ManualAxisState {
     /// Returns the name that JAX uses.
     pub fn name(self) -> &'static str {
         match self {
-            State::Invariant => "invarying",
-            State::Varying => "varying",
-            State::Unreduced => "unreduced",
-            State::Reduced => "reduced",
+            ManualAxisState::Invariant => "invarying",
+            ManualAxisState::Varying => "varying",
+            ManualAxisState::Unreduced => "unreduced",
+            ManualAxisState::Reduced => "reduced",
         }
     }
 }
 
 /// Returns the states of a value that is equal on all devices of a mesh.
-pub fn invariant(mesh: &Mesh) -> States {
-    vec![State::Invariant; mesh.rank()]
+pub fn invariant(mesh: &Mesh) -> AxisStates {
+    vec![ManualAxisState::Invariant; mesh.rank()]
 }

@@ -9,31 +9,31 @@ use pallas_ir::ScalarOp;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AllGather;
 
-impl Kind for AllGather {
+impl CollectiveInterface for AllGather {
     fn attributes(&self) -> String {
         String::new()
     }
-    fn form(&self, _: usize) -> Form {
+    fn form_for_member(&self, _: usize) -> Form {
         Form::Stack(Piece::Whole)
     }
-    fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
+    fn check_attributes(&self, _: usize) -> Result<(), (String, &'static str)> {
         Ok(())
     }
-    fn of_elements(&self, _: DType) -> CollectiveKind {
+    fn for_dtype(&self, _: DType) -> CollectiveKind {
         AllGather.into()
     }
 }
 
 impl CollectiveRule for AllGather {
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
-        Some(to.fitting(op.like(ReduceScatter(ScalarOp::Add)), &[cotangent]))
+        Some(to.push_valid(op.with_kind(ReduceScatter(ScalarOp::Add)), &[cotangent]))
     }
 }
 
 impl CollectiveHlo for AllGather {
-    fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
+    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let row = w.reshape(&args[0], &[&[1], &args[0].ty.shape[..]].concat());
-        let detail = w.groups(op, Parts::Gathered);
+        let detail = w.groups(op, CollectiveData::Gathered);
         w.op("all_gather", &[&row], detail, gives.clone())
     }
 }

@@ -1,8 +1,8 @@
 //! `all_reduce`: every device gets the sum, or another reduction, of the arrays of its group.
 use super::Pcast;
 use super::prelude::collective::*;
-use crate::mesh::{Piece, State};
-use crate::stablehlo::combines;
+use crate::mesh::{ManualAxisState, Piece};
+use crate::stablehlo::combiner_region;
 use pallas_ir::ScalarOp;
 
 /// `T[..] -> T[..]`: the operands of all members of a group, combined by this monoid in the order of the members'
@@ -10,17 +10,17 @@ use pallas_ir::ScalarOp;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AllReduce(pub ScalarOp);
 
-impl Kind for AllReduce {
+impl CollectiveInterface for AllReduce {
     fn attributes(&self) -> String {
         format!(" {}", self.0)
     }
-    fn form(&self, _: usize) -> Form {
+    fn form_for_member(&self, _: usize) -> Form {
         Form::Fold(self.0, Piece::Whole)
     }
-    fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
+    fn check_attributes(&self, _: usize) -> Result<(), (String, &'static str)> {
         Ok(())
     }
-    fn of_elements(&self, dtype: DType) -> CollectiveKind {
+    fn for_dtype(&self, dtype: DType) -> CollectiveKind {
         AllReduce(self.0.monoid_of(dtype)).into()
     }
 }
@@ -31,16 +31,16 @@ impl CollectiveRule for AllReduce {
             // Values have no states along a batch axis, so each example gets the sum of all cotangents.
             true => op.clone(),
             // On devices the result is invariant and the operand varying: the transpose of a sum is a cast.
-            false => op.like(Pcast { from: State::Invariant, to: State::Varying }),
+            false => op.with_kind(Pcast { from: ManualAxisState::Invariant, to: ManualAxisState::Varying }),
         };
-        Some(to.fitting(op, &[cotangent]))
+        Some(to.push_valid(op, &[cotangent]))
     }
 }
 
 impl CollectiveHlo for AllReduce {
-    fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
-        let region = combines(w, self.0, gives.dtype);
-        let detail = w.groups(op, Parts::Combined);
+    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
+        let region = combiner_region(w, self.0, gives.dtype);
+        let detail = w.groups(op, CollectiveData::Combined);
         w.operation("all_reduce", &[&args[0]], vec![region], detail, std::slice::from_ref(gives)).remove(0)
     }
 }

@@ -7,30 +7,30 @@ use crate::mesh::Piece;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AllToAll;
 
-impl Kind for AllToAll {
+impl CollectiveInterface for AllToAll {
     fn attributes(&self) -> String {
         String::new()
     }
-    fn form(&self, _: usize) -> Form {
+    fn form_for_member(&self, _: usize) -> Form {
         Form::Stack(Piece::Part)
     }
-    fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
+    fn check_attributes(&self, _: usize) -> Result<(), (String, &'static str)> {
         Ok(())
     }
-    fn of_elements(&self, _: DType) -> CollectiveKind {
+    fn for_dtype(&self, _: DType) -> CollectiveKind {
         AllToAll.into()
     }
 }
 
 impl CollectiveRule for AllToAll {
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
-        Some(to.fitting(op.clone(), &[cotangent]))
+        Some(to.push_valid(op.clone(), &[cotangent]))
     }
 }
 
 impl CollectiveHlo for AllToAll {
-    fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
-        let detail = w.groups(op, Parts::CollectiveHlo);
+    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
+        let detail = w.groups(op, CollectiveData::Exchanged);
         w.op("all_to_all", &[&args[0]], detail, gives.clone())
     }
 }

@@ -1,11 +1,11 @@
 //! `checkpoint`: trades memory for time in reverse mode by computing values of a graph again, as `jax.checkpoint`.
 use super::prelude::*;
-use super::samples::{Sample, Sampled, product};
-use super::{Closed, Named};
-use crate::dead::without_dead;
+use super::samples::{OpSample, SampledOp, sine_product_graph};
+use super::{CheckpointName, ClosedCall};
+use crate::dead_code::without_dead;
 use crate::graph::Op;
 use crate::identity::OptimizationBarrier;
-use crate::inline::expanded;
+use crate::inline::expand_calls;
 use crate::transform::vjp;
 use pallas_ir::{DType, StructuralOp};
 
@@ -16,13 +16,13 @@ pub struct Checkpoint {
     /// The function to call.
     pub graph: Graph,
     /// Choice of the graph's values that are stored.
-    pub policy: Policy,
+    pub policy: CheckpointPolicy,
 }
 
 /// A rule that selects the values inside of a [`Checkpoint`] that are stored for the derivative, as in
 /// `jax.checkpoint_policies`. Operands of the checkpoint are always stored.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Policy {
+pub enum CheckpointPolicy {
     /// `nothing_saveable`: no value.
     #[default]
     Nothing,
@@ -41,50 +41,50 @@ pub enum Policy {
     AnythingExcept(Vec<String>),
 }
 
-impl Policy {
+impl CheckpointPolicy {
     /// Returns true if the results of an operation are stored.
     pub fn saves(&self, op: &Op) -> bool {
-        let name = Named::of_op(op).map(|named| &named.name);
+        let name = CheckpointName::of_op(op).map(|named| &named.name);
         let dot = match op {
             Op::Structural(StructuralOp::Dot(dot)) => Some(dot),
             _ => None,
         };
         match self {
-            Policy::Nothing => false,
-            Policy::Everything => true,
-            Policy::Dots => dot.is_some(),
-            Policy::DotsWithoutBatch => dot.is_some_and(|dot| dot.batch.is_empty()),
-            Policy::OnlyNames(names) => name.is_some_and(|name| names.contains(name)),
-            Policy::NamesExcept(names) => name.is_some_and(|name| !names.contains(name)),
-            Policy::AnythingExcept(names) => name.is_none_or(|name| !names.contains(name)),
+            CheckpointPolicy::Nothing => false,
+            CheckpointPolicy::Everything => true,
+            CheckpointPolicy::Dots => dot.is_some(),
+            CheckpointPolicy::DotsWithoutBatch => dot.is_some_and(|dot| dot.batch.is_empty()),
+            CheckpointPolicy::OnlyNames(names) => name.is_some_and(|name| names.contains(name)),
+            CheckpointPolicy::NamesExcept(names) => name.is_some_and(|name| !names.contains(name)),
+            CheckpointPolicy::AnythingExcept(names) => name.is_none_or(|name| !names.contains(name)),
         }
     }
 }
 
 impl Checkpoint {
     /// Returns a checkpoint of another graph with the same policy.
-    fn with(&self, graph: Graph) -> Checkpoint {
+    fn with_graph(&self, graph: Graph) -> Checkpoint {
         Checkpoint { graph, policy: self.policy.clone() }
     }
 }
 
-impl Called for Checkpoint {
-    fn graphs(&self) -> Vec<(Runs, &Graph)> {
-        vec![(Runs::Once, &self.graph)]
+impl CallInterface for Checkpoint {
+    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+        vec![(RunCount::Once, &self.graph)]
     }
     fn with_graphs(&self, mut graphs: Vec<Graph>) -> Call {
-        self.with(graphs.remove(0)).into()
+        self.with_graph(graphs.remove(0)).into()
     }
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
-        takes(self, &self.graph, args)?;
-        Ok(self.graph.gives())
+        check_param_types(self, &self.graph, args)?;
+        Ok(self.graph.result_types())
     }
 }
 
-impl Expands for Checkpoint {
+impl CallExpansion for Checkpoint {
     /// Expands the graph in forward mode and if no derivatives are taken, since nothing is computed again there.
-    fn expands(&self, at: Stage) -> Option<&Graph> {
-        matches!(at, Stage::Forward | Stage::Plan).then_some(&self.graph)
+    fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph> {
+        matches!(at, ExpansionStage::BeforeJvp | ExpansionStage::BeforePlan).then_some(&self.graph)
     }
 }
 
@@ -92,23 +92,23 @@ impl CallText for Checkpoint {
     fn attributes(&self) -> String {
         String::new()
     }
-    fn jaxpr(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
+    fn jaxpr_params(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
         vec![format!("jaxpr0={}", text(&self.graph))]
     }
 }
 
 impl CallRule for Checkpoint {
-    fn active(&self, on: &[bool]) -> Vec<bool> {
+    fn active_results(&self, on: &[bool]) -> Vec<bool> {
         active(&self.graph, on)
     }
-    fn jvp(&self, _: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn jvp(&self, _: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         unreachable!("it is expanded before")
     }
     /// Appends a derivative that takes the values that the policy stores, which the forward call gives as additional
     /// results, and computes the others again from the operands. Barriers around the operands keep these equations from
     /// being merged with the forward ones.
-    fn vjp(&self, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
-        let graph = expanded(&self.graph, &|call| call.expands(Stage::Reverse));
+    fn vjp(&self, mut back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
+        let graph = expand_calls(&self.graph, &|call| call.expansion_at(ExpansionStage::BeforeVjp));
         let both = vjp(&graph, back.on)?;
         let mut backward = Graph { results: both.results[graph.results.len()..].to_vec(), ..both };
 
@@ -134,34 +134,41 @@ impl CallRule for Checkpoint {
         let kept: Vec<(Var, Var)> = stored.into_iter().zip(params).filter(|(_, p)| is_read[p.index()]).collect();
         backward.params.extend(kept.iter().map(|(_, p)| *p));
 
-        let mut args: Vec<Var> = back.e.args.iter().map(|&arg| back.to.fitting(OptimizationBarrier, &[arg])).collect();
+        let mut args: Vec<Var> =
+            back.e.args.iter().map(|&arg| back.to.push_valid(OptimizationBarrier, &[arg])).collect();
         args.extend(back.cotangents_of_floats());
         if !kept.is_empty() {
             let types: Vec<Type> = kept.iter().map(|(v, _)| graph.ty(*v).clone()).collect();
             let mut forward = graph;
             forward.results.extend(kept.iter().map(|(v, _)| *v));
-            args.extend(back.gives_more(self.with(forward), types));
+            args.extend(back.add_forward_results(self.with_graph(forward), types));
         }
-        let mut made = back.to.fitting_all(Closed(backward), &args).into_iter();
+        let mut made = back.to.push_valid_multi_result(ClosedCall(backward), &args).into_iter();
         Ok(back.on.iter().map(|&on| if on { made.next() } else { None }).collect())
     }
-    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
-        let Batch { to, args, has, axis, .. } = batch;
-        let (graph, flags) = batched_at_least(&self.graph, has, axis, &self.differs(has, axis))?;
-        Ok(to.fitting_all(self.with(graph), args).into_iter().zip(flags).collect())
+    fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
+        let BatchedCall { to, args, has, axis, .. } = batch;
+        let (graph, flags) =
+            batched_with_forced_results(&self.graph, has, axis, &self.batch_dependent_results(has, axis))?;
+        Ok(to.push_valid_multi_result(self.with_graph(graph), args).into_iter().zip(flags).collect())
     }
-    fn differs(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        differing(&self.graph, has, axis)
+    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+        batch_dependent_results(&self.graph, has, axis)
     }
-    fn guards_from(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
         Some(0)
     }
 }
 
-impl CallStates for Checkpoint {
-    fn typed(&self, typing: &Typing, _: &Equation, own: Vec<States>) -> Result<Made, Refused> {
-        let (graph, gives) = typing.typed(&self.graph, &own)?;
-        Ok(Made { call: self.with(graph).into(), takes: own, gives })
+impl CallStateRule for Checkpoint {
+    fn insert_casts(
+        &self,
+        typing: &StateInference,
+        _: &Equation,
+        own: Vec<AxisStates>,
+    ) -> Result<CallWithStates, TransformError> {
+        let (graph, gives) = typing.insert_casts(&self.graph, &own)?;
+        Ok(CallWithStates { call: self.with_graph(graph).into(), takes: own, gives })
     }
 }
 
@@ -184,10 +191,11 @@ impl Checkpoint {
     }
 }
 
-impl Sampled for Checkpoint {
-    fn samples(dtype: DType) -> Vec<Sample> {
+impl SampledOp for Checkpoint {
+    fn samples(dtype: DType) -> Vec<OpSample> {
         let ty = Type::new(dtype, [3]);
-        let of = |policy| Sample::of(Checkpoint { graph: product(&ty), policy }, &[ty.clone(), ty.clone()]);
-        [Policy::Nothing, Policy::Everything, Policy::Dots].map(of).into()
+        let of =
+            |policy| OpSample::new(Checkpoint { graph: sine_product_graph(&ty), policy }, &[ty.clone(), ty.clone()]);
+        [CheckpointPolicy::Nothing, CheckpointPolicy::Everything, CheckpointPolicy::Dots].map(of).into()
     }
 }

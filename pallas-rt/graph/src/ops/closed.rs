@@ -1,73 +1,78 @@
 //! A call of a plain function: the same as its equations in place of the call.
 use super::prelude::*;
-use super::samples::{Sample, Sampled, product};
+use super::samples::{OpSample, SampledOp, sine_product_graph};
 use pallas_ir::DType;
 
 /// A call of an ordinary function: it means the same as the graph's equations in place of the call.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Closed(pub Graph);
+pub struct ClosedCall(pub Graph);
 
-impl Called for Closed {
-    fn graphs(&self) -> Vec<(Runs, &Graph)> {
-        vec![(Runs::Once, &self.0)]
+impl CallInterface for ClosedCall {
+    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+        vec![(RunCount::Once, &self.0)]
     }
     fn with_graphs(&self, mut graphs: Vec<Graph>) -> Call {
-        Closed(graphs.remove(0)).into()
+        ClosedCall(graphs.remove(0)).into()
     }
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
-        takes(self, &self.0, args)?;
-        Ok(self.0.gives())
+        check_param_types(self, &self.0, args)?;
+        Ok(self.0.result_types())
     }
 }
 
-impl Expands for Closed {
-    fn expands(&self, _: Stage) -> Option<&Graph> {
+impl CallExpansion for ClosedCall {
+    fn expansion_at(&self, _: ExpansionStage) -> Option<&Graph> {
         Some(&self.0)
     }
 }
 
-impl CallText for Closed {
+impl CallText for ClosedCall {
     fn attributes(&self) -> String {
         String::new()
     }
-    fn jaxpr(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
+    fn jaxpr_params(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
         vec![format!("jaxpr0={}", text(&self.0))]
     }
 }
 
-impl CallRule for Closed {
-    fn active(&self, on: &[bool]) -> Vec<bool> {
+impl CallRule for ClosedCall {
+    fn active_results(&self, on: &[bool]) -> Vec<bool> {
         active(&self.0, on)
     }
-    fn jvp(&self, _: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn jvp(&self, _: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         unreachable!("it is expanded before")
     }
-    fn vjp(&self, _: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn vjp(&self, _: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         unreachable!("it is expanded before")
     }
-    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
-        let Batch { to, args, has, axis, .. } = batch;
-        let (graph, flags) = batched_at_least(&self.0, has, axis, &self.differs(has, axis))?;
-        Ok(to.fitting_all(Closed(graph), args).into_iter().zip(flags).collect())
+    fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
+        let BatchedCall { to, args, has, axis, .. } = batch;
+        let (graph, flags) = batched_with_forced_results(&self.0, has, axis, &self.batch_dependent_results(has, axis))?;
+        Ok(to.push_valid_multi_result(ClosedCall(graph), args).into_iter().zip(flags).collect())
     }
-    fn differs(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        differing(&self.0, has, axis)
+    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+        batch_dependent_results(&self.0, has, axis)
     }
-    fn guards_from(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
         Some(0)
     }
 }
 
-impl CallStates for Closed {
-    fn typed(&self, typing: &Typing, _: &Equation, own: Vec<States>) -> Result<Made, Refused> {
-        let (graph, gives) = typing.typed(&self.0, &own)?;
-        Ok(Made { call: Closed(graph).into(), takes: own, gives })
+impl CallStateRule for ClosedCall {
+    fn insert_casts(
+        &self,
+        typing: &StateInference,
+        _: &Equation,
+        own: Vec<AxisStates>,
+    ) -> Result<CallWithStates, TransformError> {
+        let (graph, gives) = typing.insert_casts(&self.0, &own)?;
+        Ok(CallWithStates { call: ClosedCall(graph).into(), takes: own, gives })
     }
 }
 
-impl Sampled for Closed {
-    fn samples(dtype: DType) -> Vec<Sample> {
+impl SampledOp for ClosedCall {
+    fn samples(dtype: DType) -> Vec<OpSample> {
         let ty = Type::new(dtype, [3]);
-        vec![Sample::of(Closed(product(&ty)), &[ty.clone(), ty])]
+        vec![OpSample::new(ClosedCall(sine_product_graph(&ty)), &[ty.clone(), ty])]
     }
 }

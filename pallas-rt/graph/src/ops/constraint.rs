@@ -4,34 +4,41 @@ use crate::mesh::DimSharding;
 
 /// The operand, which is demanded to have this sharding (`jax.lax.with_sharding_constraint`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Constraint(pub Placed);
+pub struct ShardingConstraint(pub MeshSharding);
 
-impl IdentityData for Constraint {
+impl IdentityInterface for ShardingConstraint {
     fn attributes(&self) -> String {
-        let Placed { mesh, sharding } = &self.0;
+        let MeshSharding { mesh, sharding } = &self.0;
         format!("mesh{mesh} sharding<{}>", sharding.text(mesh))
     }
-    fn jaxpr(&self) -> (&'static str, Option<String>) {
+    fn jaxpr_name_and_param(&self) -> (&'static str, Option<String>) {
         ("sharding_constraint", Some(format!("sharding={}", self.0.sharding.text(&self.0.mesh))))
     }
-    fn statement(&self) -> Statement<'_> {
-        Statement::Placed(&self.0)
+    fn operand_property(&self) -> OperandProperty<'_> {
+        OperandProperty::HasSharding(&self.0)
     }
-    fn changed(&self, by: Change) -> Identity {
+    fn with_update(&self, by: IdentityUpdate) -> Identity {
         let mut placed = self.0.clone();
         match by {
-            Change::GroupsFrom(_) => {}
-            Change::Placed(other) => placed = other,
-            Change::Batched => placed.sharding.dims.insert(0, DimSharding { open: true, ..DimSharding::default() }),
+            IdentityUpdate::ShiftGroups(_) => {}
+            IdentityUpdate::ReplaceSharding(other) => placed = other,
+            IdentityUpdate::AddBatchAxis => {
+                placed.sharding.dims.insert(0, DimSharding { open: true, ..DimSharding::default() })
+            }
         }
-        Constraint(placed).into()
+        ShardingConstraint(placed).into()
     }
 }
 
-impl IdentityStates for Constraint {
+impl IdentityStateRule for ShardingConstraint {
     /// Admits the constraint in a body only if it shards blocks along automatic axes alone.
-    fn typed(&self, typing: &mut Typing, _: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
-        typing.is_automatic(&self.0).then(|| {
+    fn define_result_states(
+        &self,
+        typing: &mut StateInference,
+        _: &mut Graph,
+        e: &mut Equation,
+    ) -> Option<Result<(), Diag>> {
+        typing.is_on_automatic_axes(&self.0).then(|| {
             let states = typing.states(e.args[0]);
             typing.define(e.result(), states);
             Ok(())
@@ -39,18 +46,18 @@ impl IdentityStates for Constraint {
     }
 }
 
-impl IdentityRegions for Constraint {
-    fn kind(&self) -> Option<Kind> {
-        Some(Kind::Constraint(self.0.sharding.normal(&self.0.mesh)))
+impl ShardableIdentity for ShardingConstraint {
+    fn kind(&self) -> Option<NodeKind> {
+        Some(NodeKind::Constraint(self.0.sharding.normal(&self.0.mesh)))
     }
 }
 
-impl IdentityHlo for Constraint {
-    fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
+impl IdentityHlo for ShardingConstraint {
+    fn stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
         if !w.with_shardings {
             return x.clone();
         }
-        let detail = Detail::Sharding(self.0.sharding.text(&self.0.mesh));
+        let detail = HloAttributes::Sharding(self.0.sharding.text(&self.0.mesh));
         w.op("sdy.sharding_constraint", &[x], detail, x.ty.clone())
     }
 }

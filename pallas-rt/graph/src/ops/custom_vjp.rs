@@ -1,11 +1,11 @@
 //! `custom_vjp`: a function whose reverse-mode derivative the user states, as in JAX.
-mod second;
+mod second_order;
 
-use super::Closed;
+use super::ClosedCall;
 use super::prelude::*;
-use super::samples::{Sample, Sampled, product};
-use crate::manual::finished;
-use crate::mesh::State;
+use super::samples::{OpSample, SampledOp, sine_product_graph};
+use crate::manual::cast_graph_results;
+use crate::mesh::ManualAxisState;
 use crate::transform::vjp;
 use pallas_ir::{At, Literal, ScalarOp, StructuralOp};
 use pallas_ir::{DType, structural::Reduce};
@@ -40,35 +40,35 @@ pub struct CustomVjp {
     pub backward: Graph,
 }
 
-impl Called for CustomVjp {
-    fn graphs(&self) -> Vec<(Runs, &Graph)> {
-        vec![(Runs::Once, &self.primal), (Runs::Never, &self.forward), (Runs::Never, &self.backward)]
+impl CallInterface for CustomVjp {
+    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+        vec![(RunCount::Once, &self.primal), (RunCount::Never, &self.forward), (RunCount::Never, &self.backward)]
     }
     fn with_graphs(&self, graphs: Vec<Graph>) -> Call {
         let [primal, forward, backward] = graphs.try_into().expect("three graphs");
         CustomVjp { primal, forward, backward, ..*self }.into()
     }
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
-        takes(self, &self.primal, args)?;
-        takes(self, &self.forward, args)?;
-        let (gives, forward) = (self.primal.gives(), self.forward.gives());
+        check_param_types(self, &self.primal, args)?;
+        check_param_types(self, &self.forward, args)?;
+        let (gives, forward) = (self.primal.result_types(), self.forward.result_types());
         if forward.get(..gives.len()) != Some(&gives[..]) {
-            return Err(wrong(self, format!("gives {gives:?}, and with residuals {forward:?}")));
+            return Err(invalid_call_diag(self, format!("gives {gives:?}, and with residuals {forward:?}")));
         }
         let (captured, arguments) = args.split_at(self.captured);
         let of_backward: Vec<&Type> = captured.iter().copied().chain(&forward[gives.len()..]).chain(&gives).collect();
-        takes(self, &self.backward, &of_backward)?;
-        let found = self.backward.gives();
+        check_param_types(self, &self.backward, &of_backward)?;
+        let found = self.backward.result_types();
         if !found.iter().eq(arguments.iter().copied()) {
-            return Err(wrong(self, format!("arguments {arguments:?} have cotangents {found:?}")));
+            return Err(invalid_call_diag(self, format!("arguments {arguments:?} have cotangents {found:?}")));
         }
         Ok(gives)
     }
 }
 
-impl Expands for CustomVjp {
-    fn expands(&self, at: Stage) -> Option<&Graph> {
-        (at == Stage::Plan).then_some(&self.primal)
+impl CallExpansion for CustomVjp {
+    fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph> {
+        (at == ExpansionStage::BeforePlan).then_some(&self.primal)
     }
 }
 
@@ -76,78 +76,84 @@ impl CallText for CustomVjp {
     fn attributes(&self) -> String {
         format!(" captured({})", self.captured)
     }
-    fn jaxpr(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
+    fn jaxpr_params(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
         let graphs = [&self.primal, &self.forward, &self.backward];
         graphs.iter().enumerate().map(|(i, graph)| format!("jaxpr{i}={}", text(graph))).collect()
     }
 }
 
 impl CallRule for CustomVjp {
-    fn active(&self, on: &[bool]) -> Vec<bool> {
+    fn active_results(&self, on: &[bool]) -> Vec<bool> {
         vec![on.contains(&true); self.primal.results.len()]
     }
-    fn jvp(&self, forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn jvp(&self, forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         if self.has_tangents {
-            return forward.function(&self.primal);
+            return forward.push_function_jvp(&self.primal);
         }
         let message = "forward mode of a function that states its reverse-mode gradient".to_string();
         let help = "use reverse mode: `grad`, `vjp`, `jacrev`";
-        Err(Refused { at: forward.e.loc, diag: Diag::new("custom-tangent", At::Op, message, help) })
+        Err(TransformError { at: forward.e.loc, diag: Diag::new("custom-tangent", At::Op, message, help) })
     }
     /// Appends a call of the stated derivative, and replaces the original call by `forward`, which also gives the
     /// residuals.
     ///
     /// If the function has tangents, both are calls with stated gradients themselves, so that second-order reverse mode
     /// works.
-    fn vjp(&self, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
-        let Backward { e, on, .. } = back;
+    fn vjp(&self, mut back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
+        let VjpCall { e, on, .. } = back;
         if on[..self.captured - self.known].contains(&true) {
             let message =
                 "a function with a stated gradient captures an array that the gradient is asked for".to_string();
             let help = "pass the array as an argument, or capture its `stop_gradient`";
-            return Err(Refused { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) });
+            return Err(TransformError { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) });
         }
-        let types = self.forward.gives().split_off(e.results.len());
+        let types = self.forward.result_types().split_off(e.results.len());
         // Kernels have tangents of any order, but a stated gradient only for the first two orders of reverse mode.
-        let gradient = (self.has_tangents && self.known == 0).then(|| second::gradient(self).ok()).flatten();
+        let gradient =
+            (self.has_tangents && self.known == 0).then(|| second_order::differentiable_gradient(self).ok()).flatten();
         let (forward, arguments): (Call, &[Var]) = match gradient {
-            Some(_) => (second::with_residuals(self).into(), &e.args[self.captured..]),
-            None => (Closed(self.forward.clone()).into(), &[]),
+            Some(_) => (second_order::with_residuals(self).into(), &e.args[self.captured..]),
+            None => (ClosedCall(self.forward.clone()).into(), &[]),
         };
-        let residuals = back.gives_more(forward, types);
+        let residuals = back.add_forward_results(forward, types);
         let args = [&e.args[..self.captured], &residuals, arguments, &back.all_cotangents()].concat();
-        let call = gradient.map_or_else(|| Closed(self.backward.clone()).into(), Call::from);
-        let made = back.to.fitting_all(call, &args);
+        let call = gradient.map_or_else(|| ClosedCall(self.backward.clone()).into(), Call::from);
+        let made = back.to.push_valid_multi_result(call, &args);
         let found = on.iter().enumerate().map(|(i, &on)| Some(made[i.checked_sub(self.captured)?]).filter(|_| on));
         Ok(found.collect())
     }
     /// Batches the call so that all its results have the batch axis.
-    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
-        let Batch { to, args, has, axis, .. } = batch;
-        let call: Call = match self.with_axis(has, axis) {
+    fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
+        let BatchedCall { to, args, has, axis, .. } = batch;
+        let call: Call = match self.with_batch_axis(has, axis) {
             Ok(batched) => batched.into(),
             // The derivative of a gradient may never be needed, so its failure to batch is no error yet.
             Err(_) if self.known > 0 => {
                 let all = vec![true; self.primal.results.len()];
-                Closed(batched_at_least(&self.primal, has, axis, &all)?.0).into()
+                ClosedCall(batched_with_forced_results(&self.primal, has, axis, &all)?.0).into()
             }
             Err(refused) => return Err(refused),
         };
-        Ok(to.fitting_all(call, args).into_iter().map(|v| (v, true)).collect())
+        Ok(to.push_valid_multi_result(call, args).into_iter().map(|v| (v, true)).collect())
     }
-    fn differs(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
+    fn batch_dependent_results(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![true; self.primal.results.len()]
     }
-    fn guards_from(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
         Some(self.captured)
     }
 }
 
-impl CallStates for CustomVjp {
-    fn typed(&self, typing: &Typing, e: &Equation, takes: Vec<States>) -> Result<Made, Refused> {
-        match self.with_states(typing, takes.clone(), e.loc) {
+impl CallStateRule for CustomVjp {
+    fn insert_casts(
+        &self,
+        typing: &StateInference,
+        e: &Equation,
+        takes: Vec<AxisStates>,
+    ) -> Result<CallWithStates, TransformError> {
+        match self.insert_graph_casts(typing, takes.clone(), e.loc) {
             // The derivative of a gradient may never be needed, so states that do not fit there are no error yet.
-            Err(_) if self.known > 0 => Closed(self.primal.clone()).typed(typing, e, takes),
+            Err(_) if self.known > 0 => ClosedCall(self.primal.clone()).insert_casts(typing, e, takes),
             made => made,
         }
     }
@@ -156,21 +162,22 @@ impl CallStates for CustomVjp {
 impl CustomVjp {
     /// Returns the call with a batch axis in front of all results. An argument without the axis has as its cotangent
     /// the sum over the axis.
-    fn with_axis(&self, has: &[bool], axis: BatchAxis<'_>) -> Result<CustomVjp, Refused> {
+    fn with_batch_axis(&self, has: &[bool], axis: BatchAxis<'_>) -> Result<CustomVjp, TransformError> {
         let results = self.primal.results.len();
         let all = vec![true; results];
-        let (primal, _) = batched_at_least(&self.primal, has, axis, &all)?;
+        let (primal, _) = batched_with_forced_results(&self.primal, has, axis, &all)?;
         let residuals = self.forward.results.len() - results;
         let (forward, gives) =
-            batched_at_least(&self.forward, has, axis, &[&all[..], &vec![false; residuals]].concat())?;
+            batched_with_forced_results(&self.forward, has, axis, &[&all[..], &vec![false; residuals]].concat())?;
         let takes = [&has[..self.captured], &gives[results..], &all].concat();
         let arguments = &has[self.captured..];
-        let (mut backward, _) = batched_at_least(&self.backward, &takes, axis, &vec![true; arguments.len()])?;
+        let (mut backward, _) =
+            batched_with_forced_results(&self.backward, &takes, axis, &vec![true; arguments.len()])?;
         for (i, _) in arguments.iter().enumerate().filter(|(_, has)| !**has) {
             let cotangent = backward.results[i];
             let ty = Type::new(backward.ty(cotangent).dtype, &backward.ty(cotangent).shape[1..]);
             backward.results[i] = if ty.dtype.is_float() {
-                backward.fitting(StructuralOp::from(Reduce::dropping(ScalarOp::Add, vec![0])), &[cotangent])
+                backward.push_valid(StructuralOp::from(Reduce::dropping(ScalarOp::Add, vec![0])), &[cotangent])
             } else {
                 backward.splat(Literal::new(ty.dtype, 0.0), &ty.shape)
             };
@@ -180,34 +187,39 @@ impl CustomVjp {
 
     /// Types the three graphs for operands in the states `takes`, and casts so that the stated derivative fits the
     /// function.
-    fn with_states(&self, typing: &Typing, takes: Vec<States>, at: Loc) -> Result<Made, Refused> {
-        let (primal, mut gives) = typing.typed(&self.primal, &takes)?;
+    fn insert_graph_casts(
+        &self,
+        typing: &StateInference,
+        takes: Vec<AxisStates>,
+        at: Loc,
+    ) -> Result<CallWithStates, TransformError> {
+        let (primal, mut gives) = typing.insert_casts(&self.primal, &takes)?;
         let of_primal = gives.clone();
-        let (forward, found) = typing.typed(&self.forward, &takes)?;
+        let (forward, found) = typing.insert_casts(&self.forward, &takes)?;
         let n = gives.len();
-        typing.carried(&mut gives, &found[..n], self.name(), at)?;
+        typing.join_carried_states(&mut gives, &found[..n], self.name(), at)?;
         let primal = typing.cast_results(primal, &of_primal, &gives, self.name(), at)?;
         let all = [&gives[..], &found[n..]].concat();
         let forward = typing.cast_results(forward, &found, &all, self.name(), at)?;
         let of_backward = [&takes[..self.captured], &found[n..], &gives].concat();
-        let (mut backward, found) = typing.typed(&self.backward, &of_backward)?;
+        let (mut backward, found) = typing.insert_casts(&self.backward, &of_backward)?;
         let wanted = &takes[self.captured..];
-        if let Err((i, axis)) = finished(&mut backward, typing.mesh(), &found, wanted) {
+        if let Err((i, axis)) = cast_graph_results(&mut backward, typing.mesh(), &found, wanted) {
             let (is, own) = (found[i][axis], wanted[i][axis]);
             let what = format!("the cotangent that `custom_vjp` states for argument {i}");
-            let mut diag = typing.unlike(&what, axis, is, own);
-            diag.help = of_cotangent(i, typing.mesh().name(axis), is, own);
-            return Err(Refused { at, diag });
+            let mut diag = typing.state_mismatch_diag(&what, axis, is, own);
+            diag.help = cotangent_state_help(i, typing.mesh().name(axis), is, own);
+            return Err(TransformError { at, diag });
         }
-        Ok(Made { call: CustomVjp { primal, forward, backward, ..*self }.into(), takes, gives })
+        Ok(CallWithStates { call: CustomVjp { primal, forward, backward, ..*self }.into(), takes, gives })
     }
 }
 
 /// Returns the help text for a stated cotangent of argument `i` that is in another state than the argument, over the
 /// mesh axis named `axis`.
-fn of_cotangent(i: usize, axis: &str, found: State, wanted: State) -> String {
+fn cotangent_state_help(i: usize, axis: &str, found: ManualAxisState, wanted: ManualAxisState) -> String {
     match (found, wanted) {
-        (State::Varying, State::Invariant) => format!(
+        (ManualAxisState::Varying, ManualAxisState::Invariant) => format!(
             "argument {i} is alike on all devices, so its cotangent is the sum of theirs: `psum(.., \"{axis}\")` of it in the \
              stated derivative; or `pvary(.., \"{axis}\")` of argument {i} before the call, so that the function's own \
              derivative adds them up"
@@ -219,10 +231,10 @@ fn of_cotangent(i: usize, axis: &str, found: State, wanted: State) -> String {
     }
 }
 
-impl Sampled for CustomVjp {
-    fn samples(dtype: DType) -> Vec<Sample> {
+impl SampledOp for CustomVjp {
+    fn samples(dtype: DType) -> Vec<OpSample> {
         let ty = Type::new(dtype, [3]);
-        let primal = product(&ty);
+        let primal = sine_product_graph(&ty);
         let mut forward = primal.clone();
         forward.results.extend(&primal.params);
         let mut backward = vjp(&primal, &[true, true]).expect("a formula");
@@ -230,7 +242,7 @@ impl Sampled for CustomVjp {
         let of = |has_tangents| {
             let (primal, forward, backward) = (primal.clone(), forward.clone(), backward.clone());
             let call = CustomVjp { captured: 0, known: 0, has_tangents, primal, forward, backward };
-            Sample::of(call, &[ty.clone(), ty.clone()])
+            OpSample::new(call, &[ty.clone(), ty.clone()])
         };
         vec![of(true), of(false).without_tangents()]
     }

@@ -1,7 +1,7 @@
 //! `custom_vmap`: a function whose batched form the user states, as `jax.custom_batching.custom_vmap`.
 use super::prelude::*;
-use super::samples::{Sample, Sampled, product};
-use crate::transform::{batched, jvp, stretched, wider};
+use super::samples::{OpSample, SampledOp, sine_product_graph};
+use crate::transform::{batched, jvp, repeat_along_new_axis, with_leading_axis};
 use pallas_ir::{At, DType};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -20,11 +20,11 @@ pub struct CustomVmap {
 /// batch axis in front. The graph takes the operands of the call, of which batched ones have an additional first axis.
 /// Two rules are equal only if one is a clone of the other.
 #[derive(Clone)]
-pub struct BatchRule(Arc<dyn Rule>);
+pub struct BatchRule(Arc<dyn BatchFunction>);
 
 /// The batch for which a [`BatchRule`] makes a graph.
 #[derive(Clone, Debug)]
-pub struct Batched {
+pub struct BatchDescription {
     /// Number of examples.
     pub size: usize,
     /// For each operand, true if it has the axis of examples in front.
@@ -35,16 +35,16 @@ pub struct Batched {
 
 /// The result of a [`BatchRule`]: the graph that computes the results for the whole batch, and for each result true if
 /// it has the axis of examples in front.
-pub type BatchRuleResult = Result<(Graph, Vec<bool>), Refused>;
+pub type BatchRuleResult = Result<(Graph, Vec<bool>), TransformError>;
 
 /// The functions that a [`BatchRule`] can hold.
-trait Rule: Fn(&Batched) -> BatchRuleResult + Send + Sync {}
+trait BatchFunction: Fn(&BatchDescription) -> BatchRuleResult + Send + Sync {}
 
-impl<F: Fn(&Batched) -> BatchRuleResult + Send + Sync> Rule for F {}
+impl<F: Fn(&BatchDescription) -> BatchRuleResult + Send + Sync> BatchFunction for F {}
 
 impl BatchRule {
     /// Makes a rule from a Rust function.
-    pub fn new(rule: impl Fn(&Batched) -> BatchRuleResult + Send + Sync + 'static) -> BatchRule {
+    pub fn new(rule: impl Fn(&BatchDescription) -> BatchRuleResult + Send + Sync + 'static) -> BatchRule {
         BatchRule(Arc::new(rule))
     }
 
@@ -52,12 +52,12 @@ impl BatchRule {
     /// this rule makes.
     fn with_tangents(&self, on: &[bool]) -> BatchRule {
         let (rule, on) = (self.clone(), on.to_vec());
-        BatchRule::new(move |batch| rule.tangents(batch, &on))
+        BatchRule::new(move |batch| rule.graph_with_tangents(batch, &on))
     }
 
     /// Returns the graph of this rule for a batch, with tangents of the parameters that are `on`, which follow the
     /// operands in `batch`.
-    fn tangents(&self, batch: &Batched, on: &[bool]) -> BatchRuleResult {
+    fn graph_with_tangents(&self, batch: &BatchDescription, on: &[bool]) -> BatchRuleResult {
         let n = on.len();
         let mut graph = Graph::default();
         let params: Vec<Var> = batch.takes.iter().map(|ty| graph.param(ty.clone())).collect();
@@ -67,14 +67,14 @@ impl BatchRule {
         let has = |i: usize| batch.has[i] || pairs.iter().any(|&(own, tangent)| own == i && batch.has[tangent]);
         let all: Vec<bool> = (0..n).map(has).collect();
         let fitting = |graph: &mut Graph, i: usize, has: bool| match has && !batch.has[i] {
-            true => stretched(graph, params[i], batch.size),
+            true => repeat_along_new_axis(graph, params[i], batch.size),
             false => params[i],
         };
         let mut args: Vec<Var> = (0..n).map(|i| fitting(&mut graph, i, all[i])).collect();
         args.extend(pairs.drain(..).map(|(own, tangent)| fitting(&mut graph, tangent, all[own])));
         let takes = args[..n].iter().map(|&v| graph.ty(v).clone()).collect();
-        let (primal, flags) = (self.0)(&Batched { size: batch.size, has: all, takes })?;
-        let is_float: Vec<bool> = primal.gives().iter().map(|ty| ty.dtype.is_float()).collect();
+        let (primal, flags) = (self.0)(&BatchDescription { size: batch.size, has: all, takes })?;
+        let is_float: Vec<bool> = primal.result_types().iter().map(|ty| ty.dtype.is_float()).collect();
         graph.results = graph.inline(&jvp(&primal, on)?, &args);
         let tangents = flags.iter().zip(is_float).filter(|(_, is_float)| *is_float).map(|(has, _)| *has);
         let flags = flags.iter().copied().chain(tangents.collect::<Vec<_>>()).collect();
@@ -99,22 +99,22 @@ impl fmt::Debug for BatchRule {
     }
 }
 
-impl Called for CustomVmap {
-    fn graphs(&self) -> Vec<(Runs, &Graph)> {
-        vec![(Runs::Once, &self.graph)]
+impl CallInterface for CustomVmap {
+    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+        vec![(RunCount::Once, &self.graph)]
     }
     fn with_graphs(&self, mut graphs: Vec<Graph>) -> Call {
         CustomVmap { graph: graphs.remove(0), rule: self.rule.clone() }.into()
     }
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
-        takes(self, &self.graph, args)?;
-        Ok(self.graph.gives())
+        check_param_types(self, &self.graph, args)?;
+        Ok(self.graph.result_types())
     }
 }
 
-impl Expands for CustomVmap {
-    fn expands(&self, at: Stage) -> Option<&Graph> {
-        matches!(at, Stage::Reverse | Stage::Plan).then_some(&self.graph)
+impl CallExpansion for CustomVmap {
+    fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph> {
+        matches!(at, ExpansionStage::BeforeVjp | ExpansionStage::BeforePlan).then_some(&self.graph)
     }
 }
 
@@ -122,69 +122,74 @@ impl CallText for CustomVmap {
     fn attributes(&self) -> String {
         String::new()
     }
-    fn jaxpr(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
+    fn jaxpr_params(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
         vec![format!("call={}", text(&self.graph)), format!("rule={:?}", self.rule)]
     }
 }
 
 impl CallRule for CustomVmap {
-    fn active(&self, on: &[bool]) -> Vec<bool> {
+    fn active_results(&self, on: &[bool]) -> Vec<bool> {
         active(&self.graph, on)
     }
-    fn jvp(&self, mut forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
-        let on = forward.on();
+    fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
+        let on = forward.active_operands();
         let graph = jvp(&self.graph, &on)?;
-        let args = forward.operands();
+        let args = forward.operands_and_tangents();
         let n = forward.e.results.len();
         // Every result of floats gets a tangent, even if it is zero.
-        let floats: Vec<bool> = self.graph.gives().iter().map(|ty| ty.dtype.is_float()).collect();
-        let found = forward.outputs(&floats);
+        let floats: Vec<bool> = self.graph.result_types().iter().map(|ty| ty.dtype.is_float()).collect();
+        let found = forward.new_result_tangents(&floats);
         let call = CustomVmap { graph, rule: self.rule.with_tangents(&on) };
-        Ok(forward.replaced(call.into(), args, &[n], found))
+        Ok(forward.push_with_tangents(call.into(), args, &[n], found))
     }
-    fn vjp(&self, _: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn vjp(&self, _: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         unreachable!("it is expanded before")
     }
-    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
-        let Batch { to, args, has, axis, .. } = batch;
+    fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
+        let BatchedCall { to, args, has, axis, .. } = batch;
         let takes: Vec<Type> = args.iter().map(|&v| to.ty(v).clone()).collect();
         let at = to.at;
-        let asked = Batched { size: axis.size, has: has.to_vec(), takes };
+        let asked = BatchDescription { size: axis.size, has: has.to_vec(), takes };
         let (graph, flags) = (self.rule.0)(&asked)?;
-        let own = self.graph.gives();
-        let gives = |ty: &Type, has: bool| if has { wider(ty, axis.size) } else { ty.clone() };
+        let own = self.graph.result_types();
+        let gives = |ty: &Type, has: bool| if has { with_leading_axis(ty, axis.size) } else { ty.clone() };
         let wanted: Vec<Type> = own.iter().zip(&flags).map(|(ty, &has)| gives(ty, has)).collect();
-        if flags.len() != own.len() || graph.gives() != wanted {
-            let message = format!("the rule gives {:?} in place of {wanted:?}", graph.gives());
+        if flags.len() != own.len() || graph.result_types() != wanted {
+            let message = format!("the rule gives {:?} in place of {wanted:?}", graph.result_types());
             let help =
                 "the results of the function, those for which `out_batched` is true with an axis of examples in front";
-            return Err(Refused { at, diag: Diag::new("custom-vmap", At::Op, message, help) });
+            return Err(TransformError { at, diag: Diag::new("custom-vmap", At::Op, message, help) });
         }
         let made = to.inline(&graph, args);
         // A rule may return a result without the axis if it is the same for all examples.
         Ok(made.into_iter().zip(flags).collect())
     }
-    fn differs(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
+    fn batch_dependent_results(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![true; self.graph.results.len()]
     }
-    fn guards_from(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
         Some(0)
     }
 }
 
-impl CallStates for CustomVmap {
-    fn typed(&self, typing: &Typing, _: &Equation, own: Vec<States>) -> Result<Made, Refused> {
-        let (graph, gives) = typing.typed(&self.graph, &own)?;
-        Ok(Made { call: CustomVmap { graph, rule: self.rule.clone() }.into(), takes: own, gives })
+impl CallStateRule for CustomVmap {
+    fn insert_casts(
+        &self,
+        typing: &StateInference,
+        _: &Equation,
+        own: Vec<AxisStates>,
+    ) -> Result<CallWithStates, TransformError> {
+        let (graph, gives) = typing.insert_casts(&self.graph, &own)?;
+        Ok(CallWithStates { call: CustomVmap { graph, rule: self.rule.clone() }.into(), takes: own, gives })
     }
 }
 
-impl Sampled for CustomVmap {
-    fn samples(dtype: DType) -> Vec<Sample> {
+impl SampledOp for CustomVmap {
+    fn samples(dtype: DType) -> Vec<OpSample> {
         let ty = Type::new(dtype, [3]);
-        let graph = product(&ty);
+        let graph = sine_product_graph(&ty);
         let own = graph.clone();
         let rule = BatchRule::new(move |batch| batched(&own, &batch.has, batch.size));
-        vec![Sample::of(CustomVmap { graph, rule }, &[ty.clone(), ty])]
+        vec![OpSample::new(CustomVmap { graph, rule }, &[ty.clone(), ty])]
     }
 }

@@ -1,25 +1,25 @@
 //! `device_table`: every device gets its own entry of a table of constants.
 use super::prelude::collective::*;
-use crate::stablehlo::Detail;
+use crate::stablehlo::HloAttributes;
 
 /// `-> i32[]`: the table's entry at the device's number in its group. There is no operand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct DeviceTable(pub Vec<i32>);
 
-impl Kind for DeviceTable {
+impl CollectiveInterface for DeviceTable {
     fn attributes(&self) -> String {
         format!(" {:?}", self.0)
     }
-    fn form(&self, number: usize) -> Form {
-        Form::Number(self.0.get(number).copied().unwrap_or(0))
+    fn form_for_member(&self, number: usize) -> Form {
+        Form::Constant(self.0.get(number).copied().unwrap_or(0))
     }
-    fn check(&self, members: usize) -> Result<(), (String, &'static str)> {
+    fn check_attributes(&self, members: usize) -> Result<(), (String, &'static str)> {
         match self.0.len() == members {
             true => Ok(()),
             false => Err((format!("{} entries for {members} devices", self.0.len()), "one entry for each device")),
         }
     }
-    fn of_elements(&self, _: DType) -> CollectiveKind {
+    fn for_dtype(&self, _: DType) -> CollectiveKind {
         self.clone().into()
     }
 }
@@ -32,14 +32,14 @@ impl CollectiveRule for DeviceTable {
 
 impl CollectiveHlo for DeviceTable {
     /// Writes a table for all devices, from which a device reads the entry at its partition id.
-    fn stablehlo(&self, w: &mut Writer, op: &Collective, _: &[Value], _: &Type) -> Value {
+    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, _: &[Value], _: &Type) -> Value {
         let mesh = &op.mesh;
-        let mut of_devices = vec![0; mesh.devices()];
-        (0..mesh.devices()).for_each(|p| of_devices[mesh.device(p)] = self.0[mesh.index(p, &op.axes)]);
+        let mut of_devices = vec![0; mesh.device_count()];
+        (0..mesh.device_count()).for_each(|p| of_devices[mesh.device(p)] = self.0[mesh.index(p, &op.axes)]);
         let all = Type::new(DType::I32, [of_devices.len()]);
-        let all = w.op("constant", &[], Detail::Numbers(of_devices), all);
-        let device = w.op("partition_id", &[], Detail::None, Type::scalar(DType::U32));
-        let row = w.op("dynamic_slice", &[&all, &device], Detail::Sizes(vec![1]), Type::new(DType::I32, [1]));
+        let all = w.op("constant", &[], HloAttributes::I32Elements(of_devices), all);
+        let device = w.op("partition_id", &[], HloAttributes::None, Type::scalar(DType::U32));
+        let row = w.op("dynamic_slice", &[&all, &device], HloAttributes::Sizes(vec![1]), Type::new(DType::I32, [1]));
         w.reshape(&row, &[])
     }
 }

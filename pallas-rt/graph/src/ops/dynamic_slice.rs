@@ -12,7 +12,7 @@ pub struct DynamicSlice {
     pub size: Vec<usize>,
 }
 
-impl Windowed for DynamicSlice {
+impl WindowInterface for DynamicSlice {
     fn access(&self) -> WindowAccess<'_> {
         WindowAccess::Read(&self.size)
     }
@@ -23,10 +23,10 @@ impl WindowRule for DynamicSlice {
     fn transposed(&self, cotangent: Var, zeros: Var, _: &Type) -> Vec<(Dynamic, Vec<Var>)> {
         vec![(DynamicUpdateSlice.into(), vec![zeros, cotangent])]
     }
-    fn along(&self, size: usize) -> Dynamic {
+    fn with_leading_axis(&self, size: usize) -> Dynamic {
         DynamicSlice { size: [&[size], &self.size[..]].concat() }.into()
     }
-    fn batched(&self, to: &mut Graph, own: OwnWindows<'_>) -> Var {
+    fn batched(&self, to: &mut Graph, own: BatchedWindows<'_>) -> Var {
         let batch = usize::from(own.has[0]);
         let gather = Gather {
             offset_dims: (1..=self.size.len()).collect(),
@@ -37,41 +37,41 @@ impl WindowRule for DynamicSlice {
             index_vector_dim: 1,
             slice_sizes: dims(&[&vec![1; batch][..], &self.size[..]].concat()),
         };
-        to.fitting(StructuralOp::from(gather), &[own.arrays[0], own.index])
+        to.push_valid(StructuralOp::from(gather), &[own.arrays[0], own.index])
     }
 }
 
-impl WindowRegions for DynamicSlice {
+impl ShardableWindow for DynamicSlice {
     /// Adds the sharding factors. A dimension that the window does not span must be whole on each device.
-    fn rule(&self, build: &mut Build<'_>) {
-        let (x, result) = (build.shapes[0], build.result());
+    fn add_factors(&self, build: &mut RuleBuilder<'_>) {
+        let (x, result) = (build.shapes[0], build.first_result());
         for (dim, (&n, &size)) in x.iter().zip(&self.size).enumerate() {
-            let role = if size == n { Role::Pass } else { Role::Replicate };
+            let role = if size == n { FactorRole::PassThrough } else { FactorRole::Replicate };
             build.add_blocked(n, role, size != n, &[(0, dim), (result, dim)]);
         }
     }
-    fn divides(&self, role: Role, _: bool) -> bool {
-        role == Role::Pass
+    fn can_shard_factor(&self, role: FactorRole, _: bool) -> bool {
+        role == FactorRole::PassThrough
     }
-    fn on_blocks(&self, graph: &mut Graph, work: &Sharded<'_>) -> Var {
-        graph.fitting(DynamicSlice { size: work.gives.shape.clone() }, &work.args)
-    }
-}
-
-impl Saved for DynamicSlice {
-    fn print(&self, _: &mut file::Printer) -> String {
-        file::joined(&self.size)
-    }
-    fn parse(_: &mut file::Parser<'_>, words: &mut file::Words<'_>) -> Result<DynamicSlice, String> {
-        Ok(DynamicSlice { size: words.rest("an extent")? })
+    fn emit_on_blocks(&self, graph: &mut Graph, work: &ShardedOperation<'_>) -> Var {
+        graph.push_valid(DynamicSlice { size: work.gives.shape.clone() }, &work.args)
     }
 }
 
-impl Sampled for DynamicSlice {
-    fn samples(dtype: DType) -> Vec<Sample> {
+impl SerializableOp for DynamicSlice {
+    fn print(&self, _: &mut text_format::Printer) -> String {
+        text_format::join_spaced(&self.size)
+    }
+    fn parse(_: &mut text_format::Parser<'_>, words: &mut text_format::Words<'_>) -> Result<DynamicSlice, String> {
+        Ok(DynamicSlice { size: words.parse_rest("an extent")? })
+    }
+}
+
+impl SampledOp for DynamicSlice {
+    fn samples(dtype: DType) -> Vec<OpSample> {
         let at = Type::scalar(DType::I32);
         let takes = |shape: &[usize]| [vec![Type::new(dtype, shape)], vec![at.clone(); shape.len()]].concat();
-        let of = |size: &[usize], shape: &[usize]| Sample::of(DynamicSlice { size: size.to_vec() }, &takes(shape));
+        let of = |size: &[usize], shape: &[usize]| OpSample::new(DynamicSlice { size: size.to_vec() }, &takes(shape));
         vec![of(&[2], &[5]), of(&[2, 3], &[3, 3])]
     }
 }

@@ -9,7 +9,7 @@ use pallas_ir::structural::Scatter;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct DynamicUpdateSlice;
 
-impl Windowed for DynamicUpdateSlice {
+impl WindowInterface for DynamicUpdateSlice {
     fn access(&self) -> WindowAccess<'_> {
         WindowAccess::Write
     }
@@ -22,10 +22,10 @@ impl WindowRule for DynamicUpdateSlice {
         let of_part = DynamicSlice { size: window.shape.clone() };
         vec![(DynamicUpdateSlice.into(), vec![cotangent, zeros]), (of_part.into(), vec![cotangent])]
     }
-    fn along(&self, _: usize) -> Dynamic {
+    fn with_leading_axis(&self, _: usize) -> Dynamic {
         DynamicUpdateSlice.into()
     }
-    fn batched(&self, to: &mut Graph, own: OwnWindows<'_>) -> Var {
+    fn batched(&self, to: &mut Graph, own: BatchedWindows<'_>) -> Var {
         let rank = to.ty(own.arrays[0]).shape.len() - usize::from(own.has[0]);
         let scatter = Scatter {
             update_window_dims: (1..=rank).collect(),
@@ -36,46 +36,46 @@ impl WindowRule for DynamicUpdateSlice {
             index_vector_dim: 1,
             op: None,
         };
-        let [x, updates] = [0, 1].map(|i| own.with_axis(to, i));
-        to.fitting(StructuralOp::from(scatter), &[x, own.index, updates])
+        let [x, updates] = [0, 1].map(|i| own.batched_array(to, i));
+        to.push_valid(StructuralOp::from(scatter), &[x, own.index, updates])
     }
 }
 
-impl WindowRegions for DynamicUpdateSlice {
+impl ShardableWindow for DynamicUpdateSlice {
     /// Adds the sharding factors. Along an axis that the window does not span, its elements are sent to the blocks that
     /// contain them.
-    fn rule(&self, build: &mut Build<'_>) {
-        let (x, part, result) = (build.shapes[0], build.shapes[1], build.result());
+    fn add_factors(&self, build: &mut RuleBuilder<'_>) {
+        let (x, part, result) = (build.shapes[0], build.shapes[1], build.first_result());
         for (dim, (&n, &m)) in x.iter().zip(part).enumerate() {
             if n == m {
-                build.add(n, Role::Pass, &[(0, dim), (1, dim), (result, dim)]);
+                build.add(n, FactorRole::PassThrough, &[(0, dim), (1, dim), (result, dim)]);
             } else {
-                build.add(n, Role::Permute, &[(0, dim), (result, dim)]);
-                build.add(m, Role::Permute, &[(1, dim)]);
+                build.add(n, FactorRole::Permute, &[(0, dim), (result, dim)]);
+                build.add(m, FactorRole::Permute, &[(1, dim)]);
             }
         }
     }
-    fn divides(&self, role: Role, in_result: bool) -> bool {
-        role == Role::Pass || in_result
+    fn can_shard_factor(&self, role: FactorRole, in_result: bool) -> bool {
+        role == FactorRole::PassThrough || in_result
     }
-    fn on_blocks(&self, graph: &mut Graph, work: &Sharded<'_>) -> Var {
-        update(graph, work).unwrap_or_else(|| graph.fitting(DynamicUpdateSlice, &work.args))
+    fn emit_on_blocks(&self, graph: &mut Graph, work: &ShardedOperation<'_>) -> Var {
+        emit_window_update(graph, work).unwrap_or_else(|| graph.push_valid(DynamicUpdateSlice, &work.args))
     }
 }
 
-impl Saved for DynamicUpdateSlice {
-    fn print(&self, _: &mut file::Printer) -> String {
+impl SerializableOp for DynamicUpdateSlice {
+    fn print(&self, _: &mut text_format::Printer) -> String {
         String::new()
     }
-    fn parse(_: &mut file::Parser<'_>, _: &mut file::Words<'_>) -> Result<DynamicUpdateSlice, String> {
+    fn parse(_: &mut text_format::Parser<'_>, _: &mut text_format::Words<'_>) -> Result<DynamicUpdateSlice, String> {
         Ok(DynamicUpdateSlice)
     }
 }
 
-impl Sampled for DynamicUpdateSlice {
-    fn samples(dtype: DType) -> Vec<Sample> {
+impl SampledOp for DynamicUpdateSlice {
+    fn samples(dtype: DType) -> Vec<OpSample> {
         let at = Type::scalar(DType::I32);
         let [x, part] = [[3, 3], [2, 3]].map(|shape| Type::new(dtype, shape));
-        vec![Sample::of(DynamicUpdateSlice, &[x, part, at.clone(), at])]
+        vec![OpSample::new(DynamicUpdateSlice, &[x, part, at.clone(), at])]
     }
 }

@@ -1,14 +1,14 @@
 //! A call of a tile kernel from a graph.
 mod batch;
-mod blocks;
 mod jvp;
-mod rule;
+mod kernel_partition;
+mod sharding_rule;
 mod tiling;
 
 use super::prelude::*;
-use super::samples::{Sample, Sampled};
-use crate::stablehlo::Detail;
-use crate::transform::widened;
+use super::samples::{OpSample, SampledOp};
+use crate::stablehlo::HloAttributes;
+use crate::transform::add_missing_batch_axes;
 use pallas_ir::{At, DType, Kernel, Literal, Operand, OperandId, OperandKind};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -45,12 +45,12 @@ fn alias_of(operand: &Operand) -> Option<OperandId> {
 }
 
 /// Returns true for an operand that a call passes an array for: an input or a prefetch.
-fn is_read(operand: &Operand) -> bool {
+fn is_call_operand(operand: &Operand) -> bool {
     matches!(operand.kind, OperandKind::Input | OperandKind::Prefetch)
 }
 
-impl Called for KernelCall {
-    fn graphs(&self) -> Vec<(Runs, &Graph)> {
+impl CallInterface for KernelCall {
+    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
         vec![]
     }
     fn with_graphs(&self, _: Vec<Graph>) -> Call {
@@ -58,13 +58,16 @@ impl Called for KernelCall {
     }
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
         if !self.takes.iter().eq(args.iter().copied()) {
-            return Err(wrong(self, format!("`{}` takes {:?}, found {args:?}", self.kernel.name, self.takes)));
+            return Err(invalid_call_diag(
+                self,
+                format!("`{}` takes {:?}, found {args:?}", self.kernel.name, self.takes),
+            ));
         }
         Ok(self.gives.clone())
     }
 }
 
-impl Stays for KernelCall {
+impl StepInterface for KernelCall {
     fn has_effect(&self) -> bool {
         false
     }
@@ -77,88 +80,99 @@ impl CallText for KernelCall {
     fn attributes(&self) -> String {
         format!(" {} sizes{:?}", self.kernel.name, self.sizes)
     }
-    fn jaxpr(&self, _: &dyn Fn(&Graph) -> String) -> Vec<String> {
+    fn jaxpr_params(&self, _: &dyn Fn(&Graph) -> String) -> Vec<String> {
         vec![format!("name={}", self.kernel.name)]
     }
 }
 
 impl CallRule for KernelCall {
-    fn active(&self, on: &[bool]) -> Vec<bool> {
+    fn active_results(&self, on: &[bool]) -> Vec<bool> {
         vec![on.contains(&true); self.gives.len()]
     }
-    fn jvp(&self, mut forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
-        let refused = |diag| Refused { at: forward.e.loc, diag };
-        let Some(found) = jvp::kernel(self, &forward.on()).map_err(refused)? else {
-            forward.kept();
+    fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
+        let refused = |diag| TransformError { at: forward.e.loc, diag };
+        let Some(found) = jvp::jvp_kernel_call(self, &forward.active_operands()).map_err(refused)? else {
+            forward.push_unchanged();
             return Ok(vec![None; self.gives.len()]);
         };
-        let args = forward.grouped_operands(&found.takes, &[found.takes.len()]);
-        let of = forward.outputs(&found.gives);
-        Ok(forward.replaced(found.call.into(), args, &[found.gives.len()], of))
+        let args = forward.interleaved_operands(&found.takes, &[found.takes.len()]);
+        let of = forward.new_result_tangents(&found.gives);
+        Ok(forward.push_with_tangents(found.call.into(), args, &[found.gives.len()], of))
     }
-    fn vjp(&self, back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn vjp(&self, back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         let message = format!("the gradient of kernel `{}`, which states none", self.kernel.name);
         let help = "state it by `custom_vjp`, with a kernel for the way back, or pass the kernel a `stop_gradient` of \
                     its arguments";
-        Err(Refused { at: back.e.loc, diag: Diag::new("kernel-gradient", At::Op, message, help) })
+        Err(TransformError { at: back.e.loc, diag: Diag::new("kernel-gradient", At::Op, message, help) })
     }
-    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
-        let Batch { to, args, has, axis, .. } = batch;
+    fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
+        let BatchedCall { to, args, has, axis, .. } = batch;
         // An input that an output aliases needs the axis, since the output has it.
         let mut wanted = has.to_vec();
         let operands = &self.kernel.operands;
         for alias in operands.iter().filter_map(alias_of) {
-            let position = operands[..alias.index()].iter().filter(|operand| is_read(operand)).count();
+            let position = operands[..alias.index()].iter().filter(|operand| is_call_operand(operand)).count();
             wanted[position] = true;
         }
-        let args = widened(to, args, has, &wanted, axis.size);
-        let made = to.fitting_all(batch::kernel(self, &wanted, axis.size), &args);
+        let args = add_missing_batch_axes(to, args, has, &wanted, axis.size);
+        let made = to.push_valid_multi_result(batch::batch_kernel_call(self, &wanted, axis.size), &args);
         Ok(made.into_iter().map(|v| (v, true)).collect())
     }
-    fn differs(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
+    fn batch_dependent_results(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![true; self.gives.len()]
     }
     /// Leaves operands as they are, since reverse mode is refused.
-    fn guards_from(&self, has: &[bool]) -> Option<usize> {
+    fn first_masked_operand(&self, has: &[bool]) -> Option<usize> {
         Some(has.len())
     }
 }
 
-impl CallLinear for KernelCall {
-    fn linearity(&self, of: &mut Analysis, e: &Equation, _: &[Linearity]) -> Vec<Linearity> {
-        vec![of.wrong(e); e.results.len()]
+impl CallLinearity for KernelCall {
+    fn linearity(&self, of: &mut LinearityAnalysis, e: &Equation, _: &[Linearity]) -> Vec<Linearity> {
+        vec![of.record_nonlinear(e); e.results.len()]
     }
 }
 
-impl CallStates for KernelCall {
-    fn typed(&self, typing: &Typing, e: &Equation, _: Vec<States>) -> Result<Made, Refused> {
-        typing.joined_call(self.clone(), e)
+impl CallStateRule for KernelCall {
+    fn insert_casts(
+        &self,
+        typing: &StateInference,
+        e: &Equation,
+        _: Vec<AxisStates>,
+    ) -> Result<CallWithStates, TransformError> {
+        typing.call_with_joined_states(self.clone(), e)
     }
 }
 
-impl CallRegions for KernelCall {
-    fn rule(&self) -> Option<Rule> {
-        Some(Rule::of_kernel(self))
+impl ShardableCall for KernelCall {
+    fn rule(&self) -> Option<ShardingRule> {
+        Some(ShardingRule::from_kernel_call(self))
     }
-    fn view(&self, build: &mut Build<'_>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
+    fn add_propagation_nodes(
+        &self,
+        build: &mut RegionGraphBuilder<'_>,
+        args: &[Val],
+        gives: &[Type],
+        loc: Loc,
+    ) -> Vec<Val> {
         build.call_node(self.clone(), args, gives, loc)
     }
-    fn localized(&self, to: &mut Partition<'_>, id: NodeId) {
-        to.kernel(id, self);
+    fn emit_partitioned(&self, to: &mut Partitioner<'_>, id: NodeId) {
+        to.push_kernel_call(id, self);
     }
-    fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>> {
-        of.alone(to, self.clone())
+    fn emit_joint_call(&self, to: &mut Graph, of: &JointDevices<'_>) -> Vec<Vec<Var>> {
+        of.emit_single_device_call(to, self.clone())
     }
 }
 
 impl CallStep for KernelCall {
-    fn lower(&self, from: &Lowering<'_>) -> Lowered {
+    fn lower(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
         let operands = &self.kernel.operands;
         let outputs = operands.iter().filter(|operand| matches!(operand.kind, OperandKind::Output { .. }));
         let aliases: Vec<Option<OperandId>> = outputs.map(alias_of).collect();
         let mut in_place = vec![None; aliases.len()];
         let mut inputs = vec![];
-        let read = operands.iter().enumerate().filter(|(_, operand)| is_read(operand));
+        let read = operands.iter().enumerate().filter(|(_, operand)| is_call_operand(operand));
         for ((i, _), &arg) in read.zip(&from.e.args) {
             match aliases.iter().position(|alias| *alias == Some(OperandId(i as u32))) {
                 Some(output) => in_place[output] = Some(arg),
@@ -166,38 +180,49 @@ impl CallStep for KernelCall {
             }
         }
         let KernelCall { kernel, sizes, params, .. } = self.clone();
-        Lowered { work: Work::Kernel { kernel, sizes, params }, inputs, outputs: from.e.results.clone(), in_place }
+        LoweredStep {
+            work: StepOp::Kernel { kernel, sizes, params },
+            inputs,
+            outputs: from.e.results.clone(),
+            in_place,
+        }
     }
 }
 
-impl CallSized for KernelCall {
-    fn agree(&self, other: &Call, _: bool) -> Result<(), String> {
+impl CallMasking for KernelCall {
+    fn check_same_call(&self, other: &Call, _: bool) -> Result<(), String> {
         match KernelCall::of(other) == Some(self) {
             true => Ok(()),
             false => Err(format!("kernel `{}` has other sizes", self.kernel.name)),
         }
     }
-    fn numbers(&self) -> Vec<usize> {
+    fn size_attributes(&self) -> Vec<usize> {
         vec![]
     }
-    fn masked(&self, scope: &mut Scope<'_>, _: Vec<Part>, _: &[Option<usize>], args: &[Var]) -> Vec<Var> {
-        scope.to.fitting_all(self.clone(), args)
+    fn push_masked(
+        &self,
+        scope: &mut GraphMasker<'_>,
+        _: Vec<MaskedGraph>,
+        _: &[Option<usize>],
+        args: &[Var],
+    ) -> Vec<Var> {
+        scope.to.push_valid_multi_result(self.clone(), args)
     }
 }
 
-impl Saved for KernelCall {
-    fn print(&self, p: &mut file::Printer) -> String {
-        let number = p.kernel(&self.kernel);
-        let params = file::joined(self.params.iter().map(file::number));
-        format!(" {number} sizes{} params{params}", file::joined(&self.sizes))
+impl SerializableOp for KernelCall {
+    fn print(&self, p: &mut text_format::Printer) -> String {
+        let number = p.write_kernel(&self.kernel);
+        let params = text_format::join_spaced(self.params.iter().map(text_format::literal_text));
+        format!(" {number} sizes{} params{params}", text_format::join_spaced(&self.sizes))
     }
-    fn parse(p: &mut file::Parser<'_>, words: &mut file::Words<'_>) -> Result<KernelCall, String> {
-        let number: usize = words.value("a kernel")?;
-        let kernel = p.kernel_of(number)?;
+    fn parse(p: &mut text_format::Parser<'_>, words: &mut text_format::Words<'_>) -> Result<KernelCall, String> {
+        let number: usize = words.parse_next("a kernel")?;
+        let kernel = p.kernel_at(number)?;
         words.expect("sizes")?;
         let mut sizes: Vec<i64> = vec![];
         for _ in &kernel.dims {
-            sizes.push(words.value("an extent")?);
+            sizes.push(words.parse_next("an extent")?);
         }
         if sizes.iter().any(|&n| n < 0) {
             return Err("an extent is negative".into());
@@ -205,7 +230,7 @@ impl Saved for KernelCall {
         words.expect("params")?;
         let mut params = vec![];
         for operand in kernel.operands.iter().filter(|operand| operand.kind == OperandKind::Param) {
-            let x = words.literal()?;
+            let x = words.parse_literal()?;
             if x.dtype != operand.dtype {
                 return Err(format!("`{}` of {} is given as {}", operand.name, operand.dtype, x.dtype));
             }
@@ -219,7 +244,8 @@ impl Saved for KernelCall {
             };
             Ok(Type::new(operand.dtype, operand.dims.iter().map(extent).collect::<Result<Vec<_>, _>>()?))
         };
-        let takes = kernel.operands.iter().filter(|operand| is_read(operand)).map(of).collect::<Result<_, _>>()?;
+        let takes =
+            kernel.operands.iter().filter(|operand| is_call_operand(operand)).map(of).collect::<Result<_, _>>()?;
         let is_output = |operand: &&Operand| matches!(operand.kind, OperandKind::Output { .. });
         let gives = kernel.operands.iter().filter(is_output).map(of).collect::<Result<_, _>>()?;
         Ok(KernelCall { kernel, sizes, params, takes, gives })
@@ -229,16 +255,16 @@ impl Saved for KernelCall {
 impl CallHlo for KernelCall {
     /// Writes a custom call, whose configuration is the kernel's text, sizes and parameters, with the kernel's sharding
     /// rule for Shardy.
-    fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let config = format!("sizes{:?} params{:?}\n{}", self.sizes, self.params, self.kernel);
-        let rule = p.w.with_shardings.then(|| Rule::of_kernel(self).text(0));
-        let detail = Detail::Kernel { name: self.kernel.name.clone(), config, rule };
+        let rule = p.w.with_shardings.then(|| ShardingRule::from_kernel_call(self).text(0));
+        let detail = HloAttributes::Kernel { name: self.kernel.name.clone(), config, rule };
         p.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
     }
 }
 
-impl Sampled for KernelCall {
-    fn samples(dtype: DType) -> Vec<Sample> {
+impl SampledOp for KernelCall {
+    fn samples(dtype: DType) -> Vec<OpSample> {
         let text = format!(
             "kernel doubled {{
   dim N
@@ -257,6 +283,6 @@ impl Sampled for KernelCall {
         let kernel = Arc::new(text.parse().expect("a kernel"));
         let types = vec![Type::new(dtype, [6])];
         let call = KernelCall { kernel, sizes: vec![6], params: vec![], takes: types.clone(), gives: types.clone() };
-        vec![Sample::of(call, &types).without_gradient()]
+        vec![OpSample::new(call, &types).without_gradient()]
     }
 }

@@ -9,23 +9,23 @@
 mod prelude;
 mod samples;
 
-pub use samples::Sample;
+pub use samples::OpSample;
 
-use crate::bounded::CallSized;
-use crate::call::{Called, Expands, Stays};
-use crate::collective::Kind;
-use crate::dynamic::Windowed;
-use crate::file::{Parser, Saved, Words};
+use crate::bounded::CallMasking;
+use crate::call::{CallExpansion, CallInterface, StepInterface};
+use crate::collective::CollectiveInterface;
+use crate::display::CallText;
+use crate::dynamic::WindowInterface;
 use crate::fuse::CallStep;
-use crate::graph::{Name, Op};
-use crate::identity::IdentityData;
-use crate::manual::{CallStates, IdentityStates};
-use crate::shard::{CallRegions, IdentityRegions, WindowRegions};
+use crate::graph::{Op, OpName};
+use crate::identity::IdentityInterface;
+use crate::manual::{CallStateRule, IdentityStateRule};
+use crate::shard::{ShardableCall, ShardableIdentity, ShardableWindow};
 use crate::stablehlo::{CallHlo, CollectiveHlo, IdentityHlo};
-use crate::text::CallText;
-use crate::transform::{CallLinear, CallRule, CollectiveRule, WindowRule};
+use crate::text_format::{Parser, SerializableOp, Words};
+use crate::transform::{CallLinearity, CallRule, CollectiveRule, WindowRule};
 use pallas_ir::DType;
-use samples::Sampled;
+use samples::SampledOp;
 
 macro_rules! ops {
     (
@@ -46,24 +46,24 @@ macro_rules! ops {
         $(pub(crate) mod $step;
         pub use $step::$Step;)*
         ops! { @enum "The operand, and a statement about it." Identity; $($Identity)* }
-        ops! { @ask Identity; ($($Identity)*) data: IdentityData, states: IdentityStates, regions: IdentityRegions, text: IdentityHlo }
+        ops! { @ask Identity; ($($Identity)*) data: IdentityInterface, states: IdentityStateRule, regions: ShardableIdentity, text: IdentityHlo }
         ops! { @op Identity; $($Identity)* }
         ops! { @enum "The result of each device in a group of `k`." CollectiveKind; $($Collective)* }
-        ops! { @ask CollectiveKind; ($($Collective)*) kind: Kind, rule: CollectiveRule, text: CollectiveHlo }
+        ops! { @ask CollectiveKind; ($($Collective)*) kind: CollectiveInterface, rule: CollectiveRule, text: CollectiveHlo }
         ops! { @enum "An operation on a window of an array at positions that are operands." Dynamic; $($Window)* }
-        ops! { @ask Dynamic; ($($Window)*) data: Windowed, rule: WindowRule, regions: WindowRegions, saved: Saved }
+        ops! { @ask Dynamic; ($($Window)*) data: WindowInterface, rule: WindowRule, regions: ShardableWindow, saved: SerializableOp }
         ops! { @op Dynamic; $($Window)* }
         ops! { @enum "A call of other graphs." Call; $($Function)* $($Step)* }
-        ops! { @ask Call; ($($Function)* $($Step)*) called: Called, rule: CallRule, states: CallStates, text: CallText }
+        ops! { @ask Call; ($($Function)* $($Step)*) called: CallInterface, rule: CallRule, states: CallStateRule, text: CallText }
         ops! { @names $($Identity $name_of_identity)* $($Collective $name_of_collective)* $($Window $name_of_window)* $($Function $name_of_function)* $($Step $name_of_step)* }
-        ops! { @ask_some ($($Function)*) function_of: Expands }
-        ops! { @ask_some ($($Step)*) stays: Stays, linear: CallLinear, regions: CallRegions, step: CallStep, sized: CallSized, hlo: CallHlo }
+        ops! { @ask_some ($($Function)*) function_of: CallExpansion }
+        ops! { @ask_some ($($Step)*) stays: StepInterface, linear: CallLinearity, regions: ShardableCall, step: CallStep, sized: CallMasking, hlo: CallHlo }
         ops! { @op Call; $($Function)* $($Step)* }
         ops! { @call $($Function)* $($Step)* }
-        impl Sample {
+        impl OpSample {
             /// Returns the examples of all operations on which tests check their laws (derivatives, batching), with
             /// operands of this element type.
-            pub fn all(dtype: DType) -> Vec<Sample> {
+            pub fn all(dtype: DType) -> Vec<OpSample> {
                 let all = [$($Window::samples(dtype),)* $($Function::samples(dtype),)* $($Step::samples(dtype)),*];
                 all.into_iter().flatten().collect()
             }
@@ -84,7 +84,7 @@ macro_rules! ops {
         impl Call {
             /// Returns a step's name in files, and the writer of its attributes; `None` for a function, which is not
             /// saved.
-            pub(crate) fn saved(&self) -> Option<(&'static str, &dyn Saved)> {
+            pub(crate) fn saved(&self) -> Option<(&'static str, &dyn SerializableOp)> {
                 match self {
                     $(Self::$Step(op) => Some(($name_of_step, op)),)*
                     _ => None,
@@ -125,7 +125,7 @@ macro_rules! ops {
         }
     };
     (@names $($Op:ident $name:literal)*) => {
-        $(impl Name for $Op {
+        $(impl OpName for $Op {
             fn name(&self) -> &'static str {
                 $name
             }
@@ -154,7 +154,7 @@ macro_rules! ops {
 // `cargo fmt` does not find the modules that the macro declares; `.ci/run` lists their files.
 ops! {
     identities {
-        constraint: Constraint, "sharding_constraint";
+        constraint: ShardingConstraint, "sharding_constraint";
         optimization_barrier: OptimizationBarrier, "optimization_barrier";
         propagation_barrier: PropagationBarrier, "propagation_barrier";
         sharding_group: ShardingGroup, "sharding_group";
@@ -176,11 +176,11 @@ ops! {
     }
     functions {
         checkpoint: Checkpoint, "checkpoint";
-        closed: Closed, "call";
+        closed: ClosedCall, "call";
         custom_jvp: CustomJvp, "custom_jvp";
         custom_vjp: CustomVjp, "custom_vjp";
         custom_vmap: CustomVmap, "custom_vmap";
-        name: Named, "name";
+        name: CheckpointName, "name";
     }
     steps {
         case: Case, "case";

@@ -1,90 +1,95 @@
 //! `checkpoint_name`: gives a value a name, by which checkpoint policies select it.
 use super::prelude::*;
-use super::samples::{Sample, Sampled};
+use super::samples::{OpSample, SampledOp};
 use pallas_ir::DType;
 
 /// The identity of one value with a name, by which checkpoint policies select the value (`checkpoint_name`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Named {
+pub struct CheckpointName {
     /// The name.
     pub name: String,
     /// The graph that the call stands for: one parameter, which is its result.
     pub graph: Graph,
 }
 
-impl Named {
+impl CheckpointName {
     /// Makes the call that names a value of type `ty`.
-    pub fn new(name: impl Into<String>, ty: Type) -> Named {
+    pub fn new(name: impl Into<String>, ty: Type) -> CheckpointName {
         let mut graph = Graph::default();
         graph.results = vec![graph.param(ty)];
-        Named { name: name.into(), graph }
+        CheckpointName { name: name.into(), graph }
     }
 }
 
-impl Called for Named {
+impl CallInterface for CheckpointName {
     /// Returns none, since the identity is not written as a called graph.
-    fn graphs(&self) -> Vec<(Runs, &Graph)> {
+    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
         vec![]
     }
     fn with_graphs(&self, _: Vec<Graph>) -> Call {
         self.clone().into()
     }
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
-        takes(self, &self.graph, args)?;
-        Ok(self.graph.gives())
+        check_param_types(self, &self.graph, args)?;
+        Ok(self.graph.result_types())
     }
 }
 
-impl Expands for Named {
-    fn expands(&self, at: Stage) -> Option<&Graph> {
-        (at == Stage::Plan).then_some(&self.graph)
+impl CallExpansion for CheckpointName {
+    fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph> {
+        (at == ExpansionStage::BeforePlan).then_some(&self.graph)
     }
 }
 
-impl CallText for Named {
+impl CallText for CheckpointName {
     fn attributes(&self) -> String {
         format!(" {:?}", self.name)
     }
-    fn jaxpr(&self, _: &dyn Fn(&Graph) -> String) -> Vec<String> {
+    fn jaxpr_params(&self, _: &dyn Fn(&Graph) -> String) -> Vec<String> {
         vec![format!("name={}", self.name)]
     }
 }
 
-impl CallRule for Named {
-    fn active(&self, on: &[bool]) -> Vec<bool> {
+impl CallRule for CheckpointName {
+    fn active_results(&self, on: &[bool]) -> Vec<bool> {
         on.to_vec()
     }
-    fn jvp(&self, forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn jvp(&self, forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         let given = forward.given.to_vec();
-        forward.kept();
+        forward.push_unchanged();
         Ok(given)
     }
-    fn vjp(&self, back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn vjp(&self, back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         Ok(back.cotangents.to_vec())
     }
-    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
-        let Batch { to, args, has, .. } = batch;
+    fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
+        let BatchedCall { to, args, has, .. } = batch;
         let ty = to.ty(args[0]).clone();
-        let made = to.fitting_all(Named::new(&*self.name, ty), args);
+        let made = to.push_valid_multi_result(CheckpointName::new(&*self.name, ty), args);
         Ok(made.into_iter().zip(has.iter().copied()).collect())
     }
-    fn differs(&self, has: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
+    fn batch_dependent_results(&self, has: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         has.to_vec()
     }
-    fn guards_from(&self, has: &[bool]) -> Option<usize> {
+    fn first_masked_operand(&self, has: &[bool]) -> Option<usize> {
         Some(has.len())
     }
 }
 
-impl CallStates for Named {
-    fn typed(&self, _: &Typing, _: &Equation, own: Vec<States>) -> Result<Made, Refused> {
-        Ok(Made { call: self.clone().into(), takes: own.clone(), gives: own })
+impl CallStateRule for CheckpointName {
+    fn insert_casts(
+        &self,
+        _: &StateInference,
+        _: &Equation,
+        own: Vec<AxisStates>,
+    ) -> Result<CallWithStates, TransformError> {
+        Ok(CallWithStates { call: self.clone().into(), takes: own.clone(), gives: own })
     }
 }
 
-impl Sampled for Named {
-    fn samples(dtype: DType) -> Vec<Sample> {
+impl SampledOp for CheckpointName {
+    fn samples(dtype: DType) -> Vec<OpSample> {
         let ty = Type::new(dtype, [3]);
-        vec![Sample::of(Named::new("kept", ty.clone()), &[ty])]
+        vec![OpSample::new(CheckpointName::new("kept", ty.clone()), &[ty])]
     }
 }

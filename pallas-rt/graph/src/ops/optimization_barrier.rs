@@ -6,35 +6,40 @@ use super::prelude::identity::*;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct OptimizationBarrier;
 
-impl IdentityData for OptimizationBarrier {
+impl IdentityInterface for OptimizationBarrier {
     fn attributes(&self) -> String {
         String::new()
     }
-    fn jaxpr(&self) -> (&'static str, Option<String>) {
+    fn jaxpr_name_and_param(&self) -> (&'static str, Option<String>) {
         (self.name(), None)
     }
-    fn statement(&self) -> Statement<'_> {
-        Statement::Opaque
+    fn operand_property(&self) -> OperandProperty<'_> {
+        OperandProperty::Opaque
     }
-    fn changed(&self, _: Change) -> Identity {
+    fn with_update(&self, _: IdentityUpdate) -> Identity {
         OptimizationBarrier.into()
     }
 }
 
-impl IdentityStates for OptimizationBarrier {
-    fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
-        Some(typing.join(to, e))
+impl IdentityStateRule for OptimizationBarrier {
+    fn define_result_states(
+        &self,
+        typing: &mut StateInference,
+        to: &mut Graph,
+        e: &mut Equation,
+    ) -> Option<Result<(), Diag>> {
+        Some(typing.cast_to_joined_states(to, e))
     }
 }
 
-impl IdentityRegions for OptimizationBarrier {
-    fn kind(&self) -> Option<Kind> {
-        Some(Kind::OptimizationBarrier)
+impl ShardableIdentity for OptimizationBarrier {
+    fn kind(&self) -> Option<NodeKind> {
+        Some(NodeKind::OptimizationBarrier)
     }
 }
 
 impl IdentityHlo for OptimizationBarrier {
-    fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
+    fn stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
         w.unary("optimization_barrier", x)
     }
 }

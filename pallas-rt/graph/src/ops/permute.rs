@@ -1,27 +1,27 @@
-//! `permute`: every device gets the array of another member of its group.
+//! `emit_permute`: every device gets the array of another member of its group.
 use super::prelude::collective::*;
-use crate::stablehlo::Detail;
+use crate::stablehlo::HloAttributes;
 
 /// `T[..] -> T[..]`: for each member of a group, the number of the member whose operand it gets; `None` for one that
 /// gets zeros.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Permute(pub Vec<Option<usize>>);
 
-impl Kind for Permute {
+impl CollectiveInterface for Permute {
     fn attributes(&self) -> String {
         let all = self.0.iter().map(|source| source.map_or("-".into(), |source| source.to_string()));
         format!(" from({})", all.collect::<Vec<_>>().join(", "))
     }
-    fn form(&self, number: usize) -> Form {
-        Form::One(self.0.get(number).copied().flatten())
+    fn form_for_member(&self, number: usize) -> Form {
+        Form::FromMember(self.0.get(number).copied().flatten())
     }
-    fn check(&self, members: usize) -> Result<(), (String, &'static str)> {
+    fn check_attributes(&self, members: usize) -> Result<(), (String, &'static str)> {
         match self.0.len() == members && self.0.iter().flatten().all(|&source| source < members) {
             true => Ok(()),
             false => Err((format!("sources for {members} devices"), "one of the group for each device")),
         }
     }
-    fn of_elements(&self, _: DType) -> CollectiveKind {
+    fn for_dtype(&self, _: DType) -> CollectiveKind {
         self.clone().into()
     }
 }
@@ -32,18 +32,18 @@ impl CollectiveRule for Permute {
         for (to, from) in self.0.iter().enumerate().filter_map(|(to, from)| from.map(|from| (to, from))) {
             targets[from] = Some(to);
         }
-        Some(to.fitting(op.like(Permute(targets)), &[cotangent]))
+        Some(to.push_valid(op.with_kind(Permute(targets)), &[cotangent]))
     }
 }
 
 impl CollectiveHlo for Permute {
-    fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
+    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let of_group = |group: Vec<usize>| {
             let pair = |(to, from): (usize, &Option<usize>)| from.map(|from| [group[from], group[to]]);
             self.0.iter().enumerate().filter_map(pair).collect::<Vec<_>>()
         };
         let pairs = op.groups().into_iter().flat_map(of_group).collect();
-        let detail = Detail::Pairs { pairs, channel: w.channel() };
+        let detail = HloAttributes::DevicePairs { pairs, channel: w.channel() };
         w.op("collective_permute", &[&args[0]], detail, gives.clone())
     }
 }

@@ -1,53 +1,56 @@
 //! Imports that the files of calls share; the modules `identity`, `collective` and `window` have those of the other
 //! groups.
-pub(super) use crate::bounded::{CallSized, Part, Scope};
-pub(super) use crate::call::{Call, Called, Expands, Runs, Stage, Stays, takes, wrong};
-pub(super) use crate::file::{self, Saved};
-pub(super) use crate::fuse::{CallStep, Lowered, Lowering, Work};
-pub(super) use crate::graph::{Equation, Graph, Name, Var};
-pub(super) use crate::manual::{CallStates, Made, Typing};
-pub(super) use crate::mesh::States;
-pub(super) use crate::refused::Refused;
-pub(super) use crate::shard::CallRegions;
-pub(super) use crate::shard::partition::Partition;
-pub(super) use crate::shard::rule::Rule;
-pub(super) use crate::shard::united::Devices;
-pub(super) use crate::shard::view::{Build, NodeId, Val};
-pub(super) use crate::stablehlo::{CallHlo, Printer, Value};
-pub(super) use crate::text::CallText;
+pub(super) use crate::bounded::{CallMasking, GraphMasker, MaskedGraph};
+pub(super) use crate::call::{
+    Call, CallExpansion, CallInterface, ExpansionStage, RunCount, StepInterface, check_param_types, invalid_call_diag,
+};
+pub(super) use crate::display::CallText;
+pub(super) use crate::fuse::{CallLoweringContext, CallStep, LoweredStep, StepOp};
+pub(super) use crate::graph::{Equation, Graph, OpName, Var};
+pub(super) use crate::manual::{CallStateRule, CallWithStates, StateInference};
+pub(super) use crate::mesh::AxisStates;
+pub(super) use crate::refusal::TransformError;
+pub(super) use crate::shard::ShardableCall;
+pub(super) use crate::shard::op_sharding_rule::ShardingRule;
+pub(super) use crate::shard::partition::Partitioner;
+pub(super) use crate::shard::propagation_program::{NodeId, RegionGraphBuilder, Val};
+pub(super) use crate::shard::virtual_mesh::JointDevices;
+pub(super) use crate::stablehlo::{CallHlo, StableHloTranslator, Value};
+pub(super) use crate::text_format::{self, SerializableOp};
 pub(super) use crate::transform::{
-    Analysis, Backward, Batch, BatchAxis, CallLinear, CallRule, Forward, Linearity, active, batched_at_least, differing,
+    BatchAxis, BatchedCall, CallLinearity, CallRule, JvpCall, Linearity, LinearityAnalysis, VjpCall, active,
+    batch_dependent_results, batched_with_forced_results,
 };
 pub(super) use pallas_ir::{Diag, Loc, Type};
 
 pub(in crate::ops) mod identity {
-    pub(in crate::ops) use crate::graph::{Equation, Graph, Name};
-    pub(in crate::ops) use crate::identity::{Change, Identity, IdentityData, Statement};
-    pub(in crate::ops) use crate::manual::{IdentityStates, Typing};
-    pub(in crate::ops) use crate::mesh::Placed;
-    pub(in crate::ops) use crate::shard::IdentityRegions;
-    pub(in crate::ops) use crate::shard::view::Kind;
-    pub(in crate::ops) use crate::stablehlo::{Detail, IdentityHlo, Value, Writer};
+    pub(in crate::ops) use crate::graph::{Equation, Graph, OpName};
+    pub(in crate::ops) use crate::identity::{Identity, IdentityInterface, IdentityUpdate, OperandProperty};
+    pub(in crate::ops) use crate::manual::{IdentityStateRule, StateInference};
+    pub(in crate::ops) use crate::mesh::MeshSharding;
+    pub(in crate::ops) use crate::shard::ShardableIdentity;
+    pub(in crate::ops) use crate::shard::propagation_program::NodeKind;
+    pub(in crate::ops) use crate::stablehlo::{HloAttributes, HloWriter, IdentityHlo, Value};
     pub(in crate::ops) use pallas_ir::Diag;
 }
 
 pub(in crate::ops) mod window {
-    pub(in crate::ops) use super::super::samples::{Sample, Sampled};
-    pub(in crate::ops) use crate::dynamic::{Dynamic, WindowAccess, Windowed};
-    pub(in crate::ops) use crate::file::{self, Saved};
+    pub(in crate::ops) use super::super::samples::{OpSample, SampledOp};
+    pub(in crate::ops) use crate::dynamic::{Dynamic, WindowAccess, WindowInterface};
     pub(in crate::ops) use crate::graph::{Graph, Var};
-    pub(in crate::ops) use crate::shard::local::update;
-    pub(in crate::ops) use crate::shard::rule::{Build, Role};
-    pub(in crate::ops) use crate::shard::{Sharded, WindowRegions};
-    pub(in crate::ops) use crate::transform::{OwnWindows, WindowRule};
+    pub(in crate::ops) use crate::shard::local::emit_window_update;
+    pub(in crate::ops) use crate::shard::op_sharding_rule::{FactorRole, RuleBuilder};
+    pub(in crate::ops) use crate::shard::{ShardableWindow, ShardedOperation};
+    pub(in crate::ops) use crate::text_format::{self, SerializableOp};
+    pub(in crate::ops) use crate::transform::{BatchedWindows, WindowRule};
     pub(in crate::ops) use pallas_ir::{DType, Type};
 }
 
 pub(in crate::ops) mod collective {
-    pub(in crate::ops) use crate::collective::{Collective, CollectiveKind, Kind};
+    pub(in crate::ops) use crate::collective::{Collective, CollectiveInterface, CollectiveKind};
     pub(in crate::ops) use crate::graph::{Graph, Var};
     pub(in crate::ops) use crate::mesh::Form;
-    pub(in crate::ops) use crate::stablehlo::{CollectiveHlo, Parts, Value, Writer};
+    pub(in crate::ops) use crate::stablehlo::{CollectiveData, CollectiveHlo, HloWriter, Value};
     pub(in crate::ops) use crate::transform::CollectiveRule;
     pub(in crate::ops) use pallas_ir::{DType, Type};
 }

@@ -1,49 +1,54 @@
 //! `propagation_barrier`: limits the directions in which shardings propagate through a value.
 use super::prelude::identity::*;
-use crate::mesh::Flow;
+use crate::mesh::PropagationDirection;
 
 /// The operand, through which shardings propagate only in these directions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct PropagationBarrier(pub Flow);
+pub struct PropagationBarrier(pub PropagationDirection);
 
-impl IdentityData for PropagationBarrier {
+impl IdentityInterface for PropagationBarrier {
     fn attributes(&self) -> String {
         format!("direction({})", self.0.name())
     }
-    fn jaxpr(&self) -> (&'static str, Option<String>) {
+    fn jaxpr_name_and_param(&self) -> (&'static str, Option<String>) {
         ("propagation_barrier", Some(format!("direction={}", self.0.name())))
     }
-    fn statement(&self) -> Statement<'_> {
-        Statement::Flow
+    fn operand_property(&self) -> OperandProperty<'_> {
+        OperandProperty::LimitsPropagation
     }
-    fn changed(&self, _: Change) -> Identity {
+    fn with_update(&self, _: IdentityUpdate) -> Identity {
         self.clone().into()
     }
 }
 
-impl IdentityStates for PropagationBarrier {
+impl IdentityStateRule for PropagationBarrier {
     /// Admits the barrier in a body of `shard_map` only if it blocks no direction.
-    fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
-        (self.0 == Flow::Both).then(|| typing.join(to, e))
+    fn define_result_states(
+        &self,
+        typing: &mut StateInference,
+        to: &mut Graph,
+        e: &mut Equation,
+    ) -> Option<Result<(), Diag>> {
+        (self.0 == PropagationDirection::Both).then(|| typing.cast_to_joined_states(to, e))
     }
 }
 
-impl IdentityRegions for PropagationBarrier {
-    fn kind(&self) -> Option<Kind> {
-        Some(Kind::Barrier(self.0))
+impl ShardableIdentity for PropagationBarrier {
+    fn kind(&self) -> Option<NodeKind> {
+        Some(NodeKind::PropagationBarrier(self.0))
     }
 }
 
 impl IdentityHlo for PropagationBarrier {
-    fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
+    fn stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
         // The numbers by which Shardy's attribute encodes directions.
         let number = match self.0 {
             _ if !w.with_shardings => return x.clone(),
-            Flow::None => 0,
-            Flow::Forward => 1,
-            Flow::Backward => 2,
-            Flow::Both => return x.clone(),
+            PropagationDirection::None => 0,
+            PropagationDirection::Forward => 1,
+            PropagationDirection::Backward => 2,
+            PropagationDirection::Both => return x.clone(),
         };
-        w.op("sdy.propagation_barrier", &[x], Detail::Flow(number), x.ty.clone())
+        w.op("sdy.propagation_barrier", &[x], HloAttributes::BarrierFlow(number), x.ty.clone())
     }
 }

@@ -1,9 +1,9 @@
 //! `pure_callback`: a call of a Rust function on the host from a graph, as in JAX.
 use super::Scan;
 use super::prelude::*;
-use super::samples::{Sample, Sampled};
-use crate::stablehlo::Detail;
-use crate::transform::{widened, wider};
+use super::samples::{OpSample, SampledOp};
+use crate::stablehlo::HloAttributes;
+use crate::transform::{add_missing_batch_axes, with_leading_axis};
 use pallas_ir::{At, DType};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -61,9 +61,9 @@ impl fmt::Display for VmapMethod {
 /// A Rust function that gets the types and bytes of arrays and the types of its results, and returns the bytes of the
 /// results. Two are equal only if one is a clone of the other.
 #[derive(Clone)]
-pub struct HostFunction(Arc<Host>);
+pub struct HostFunction(Arc<HostClosure>);
 
-type Host = dyn Fn(&[(&Type, &[u8])], &[Type]) -> Result<Vec<Vec<u8>>, Diag> + Send + Sync;
+type HostClosure = dyn Fn(&[(&Type, &[u8])], &[Type]) -> Result<Vec<Vec<u8>>, Diag> + Send + Sync;
 
 impl HostFunction {
     /// Wraps a function whose results depend only on its arguments.
@@ -98,8 +98,8 @@ impl fmt::Debug for HostFunction {
 
 impl Callback {
     /// Appends a scan that calls the function for one example after the other.
-    fn one_by_one(&self, batch: Batch<'_>) -> Vec<Var> {
-        let Batch { to, args, has, axis, .. } = batch;
+    fn one_by_one(&self, batch: BatchedCall<'_>) -> Vec<Var> {
+        let BatchedCall { to, args, has, axis, .. } = batch;
         let (mut body, mut own) = (Graph { at: to.at, ..Graph::default() }, vec![Var(0); args.len()]);
         // Operands that all examples share are captured by the scan, so they come first.
         let of = |wanted: bool| (0..args.len()).filter(move |&i| has[i] == wanted);
@@ -107,22 +107,22 @@ impl Callback {
         for &i in &order {
             own[i] = body.param(self.takes[i].clone());
         }
-        body.results = body.fitting_all(self.clone(), &own);
+        body.results = body.push_valid_multi_result(self.clone(), &own);
         let scan = Scan { body, captured: of(false).count(), carried: 0, length: axis.size, reverse: false };
         let operands: Vec<Var> = order.iter().map(|&i| args[i]).collect();
-        to.fitting_all(scan, &operands)
+        to.push_valid_multi_result(scan, &operands)
     }
 }
 
 /// Returns the error for a derivative of a callback.
-fn no_derivative(at: Loc) -> Refused {
+fn no_derivative(at: Loc) -> TransformError {
     let help =
         "state it by `custom_jvp` around the callback, or give the callback the `stop_gradient` of its arguments";
-    Refused { at, diag: Diag::new("callback", At::Op, "a derivative of a `pure_callback`".into(), help) }
+    TransformError { at, diag: Diag::new("callback", At::Op, "a derivative of a `pure_callback`".into(), help) }
 }
 
-impl Called for Callback {
-    fn graphs(&self) -> Vec<(Runs, &Graph)> {
+impl CallInterface for Callback {
+    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
         vec![]
     }
     fn with_graphs(&self, _: Vec<Graph>) -> Call {
@@ -130,13 +130,13 @@ impl Called for Callback {
     }
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
         if !self.takes.iter().eq(args.iter().copied()) {
-            return Err(wrong(self, format!("takes {:?}, found {args:?}", self.takes)));
+            return Err(invalid_call_diag(self, format!("takes {:?}, found {args:?}", self.takes)));
         }
         Ok(self.gives.clone())
     }
 }
 
-impl Stays for Callback {
+impl StepInterface for Callback {
     fn has_effect(&self) -> bool {
         false
     }
@@ -149,111 +149,128 @@ impl CallText for Callback {
     fn attributes(&self) -> String {
         format!(" vmap({})", self.method)
     }
-    fn jaxpr(&self, _: &dyn Fn(&Graph) -> String) -> Vec<String> {
+    fn jaxpr_params(&self, _: &dyn Fn(&Graph) -> String) -> Vec<String> {
         vec![format!("callback={:?}", self.function), format!("vmap_method={}", self.method)]
     }
 }
 
 impl CallRule for Callback {
-    fn active(&self, on: &[bool]) -> Vec<bool> {
+    fn active_results(&self, on: &[bool]) -> Vec<bool> {
         self.gives.iter().map(|ty| ty.dtype.is_float() && on.contains(&true)).collect()
     }
-    fn jvp(&self, forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn jvp(&self, forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         if self.gives.iter().any(|ty| ty.dtype.is_float()) {
             return Err(no_derivative(forward.e.loc));
         }
-        forward.kept();
+        forward.push_unchanged();
         Ok(vec![None; self.gives.len()])
     }
-    fn vjp(&self, back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn vjp(&self, back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         Err(no_derivative(back.e.loc))
     }
-    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
+    fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
         let made = match self.method {
             VmapMethod::Sequential => self.one_by_one(batch),
             method @ (VmapMethod::ExpandDims | VmapMethod::BroadcastAll) => {
-                let Batch { to, args, has, axis, .. } = batch;
+                let BatchedCall { to, args, has, axis, .. } = batch;
                 let shared = if method == VmapMethod::ExpandDims { 1 } else { axis.size };
-                let args = widened(to, args, has, &vec![true; has.len()], shared);
+                let args = add_missing_batch_axes(to, args, has, &vec![true; has.len()], shared);
                 let takes = args.iter().map(|&v| to.ty(v).clone()).collect();
-                let gives = self.gives.iter().map(|ty| wider(ty, axis.size)).collect();
-                to.fitting_all(Callback { takes, gives, ..self.clone() }, &args)
+                let gives = self.gives.iter().map(|ty| with_leading_axis(ty, axis.size)).collect();
+                to.push_valid_multi_result(Callback { takes, gives, ..self.clone() }, &args)
             }
         };
         Ok(made.into_iter().map(|v| (v, true)).collect())
     }
-    fn differs(&self, has: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
+    fn batch_dependent_results(&self, has: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![has.contains(&true); self.gives.len()]
     }
     /// Leaves operands as they are, since reverse mode is refused.
-    fn guards_from(&self, has: &[bool]) -> Option<usize> {
+    fn first_masked_operand(&self, has: &[bool]) -> Option<usize> {
         Some(has.len())
     }
 }
 
-impl CallLinear for Callback {
-    fn linearity(&self, of: &mut Analysis, e: &Equation, _: &[Linearity]) -> Vec<Linearity> {
-        vec![of.wrong(e); e.results.len()]
+impl CallLinearity for Callback {
+    fn linearity(&self, of: &mut LinearityAnalysis, e: &Equation, _: &[Linearity]) -> Vec<Linearity> {
+        vec![of.record_nonlinear(e); e.results.len()]
     }
 }
 
-impl CallStates for Callback {
-    fn typed(&self, typing: &Typing, e: &Equation, _: Vec<States>) -> Result<Made, Refused> {
-        typing.joined_call(self.clone(), e)
+impl CallStateRule for Callback {
+    fn insert_casts(
+        &self,
+        typing: &StateInference,
+        e: &Equation,
+        _: Vec<AxisStates>,
+    ) -> Result<CallWithStates, TransformError> {
+        typing.call_with_joined_states(self.clone(), e)
     }
 }
 
-impl CallRegions for Callback {
-    fn rule(&self) -> Option<Rule> {
+impl ShardableCall for Callback {
+    fn rule(&self) -> Option<ShardingRule> {
         None
     }
-    fn view(&self, build: &mut Build<'_>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
+    fn add_propagation_nodes(
+        &self,
+        build: &mut RegionGraphBuilder<'_>,
+        args: &[Val],
+        gives: &[Type],
+        loc: Loc,
+    ) -> Vec<Val> {
         build.call_node(self.clone(), args, gives, loc)
     }
-    fn localized(&self, to: &mut Partition<'_>, id: NodeId) {
-        to.whole(&to.program.nodes[id], self.clone().into());
+    fn emit_partitioned(&self, to: &mut Partitioner<'_>, id: NodeId) {
+        to.emit_replicated(&to.program.nodes[id], self.clone().into());
     }
-    fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>> {
-        of.alone(to, self.clone())
+    fn emit_joint_call(&self, to: &mut Graph, of: &JointDevices<'_>) -> Vec<Vec<Var>> {
+        of.emit_single_device_call(to, self.clone())
     }
 }
 
 impl CallStep for Callback {
-    fn lower(&self, from: &Lowering<'_>) -> Lowered {
-        Lowered::of(from.e, Work::Callback { callback: self.clone(), at: from.e.loc })
+    fn lower(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
+        LoweredStep::from_equation(from.e, StepOp::Callback { callback: self.clone(), at: from.e.loc })
     }
 }
 
-impl CallSized for Callback {
-    fn agree(&self, _: &Call, _: bool) -> Result<(), String> {
+impl CallMasking for Callback {
+    fn check_same_call(&self, _: &Call, _: bool) -> Result<(), String> {
         Err("`pure_callback` calls a function of its own for each size".into())
     }
-    fn numbers(&self) -> Vec<usize> {
+    fn size_attributes(&self) -> Vec<usize> {
         vec![]
     }
-    fn masked(&self, scope: &mut Scope<'_>, _: Vec<Part>, _: &[Option<usize>], args: &[Var]) -> Vec<Var> {
-        scope.to.fitting_all(self.clone(), args)
+    fn push_masked(
+        &self,
+        scope: &mut GraphMasker<'_>,
+        _: Vec<MaskedGraph>,
+        _: &[Option<usize>],
+        args: &[Var],
+    ) -> Vec<Var> {
+        scope.to.push_valid_multi_result(self.clone(), args)
     }
 }
 
-impl Saved for Callback {
-    fn print(&self, _: &mut file::Printer) -> String {
+impl SerializableOp for Callback {
+    fn print(&self, _: &mut text_format::Printer) -> String {
         unreachable!("a function that calls one of the host is not saved")
     }
-    fn parse(_: &mut file::Parser<'_>, _: &mut file::Words<'_>) -> Result<Callback, String> {
+    fn parse(_: &mut text_format::Parser<'_>, _: &mut text_format::Words<'_>) -> Result<Callback, String> {
         Err("a function of the host is not in a file".into())
     }
 }
 
 impl CallHlo for Callback {
-    fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
-        let detail = Detail::Kernel { name: self.name().into(), config: String::new(), rule: None };
+    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+        let detail = HloAttributes::Kernel { name: self.name().into(), config: String::new(), rule: None };
         p.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
     }
 }
 
-impl Sampled for Callback {
-    fn samples(dtype: DType) -> Vec<Sample> {
+impl SampledOp for Callback {
+    fn samples(dtype: DType) -> Vec<OpSample> {
         // Swaps the two elements.
         let swapped = |operands: &[(&Type, &[u8])], _: &[Type]| {
             let of = |(ty, bytes): &(&Type, &[u8])| {
@@ -266,7 +283,7 @@ impl Sampled for Callback {
         let of = |method| {
             let function = HostFunction::new(swapped);
             let call = Callback { function, method, takes: types.clone(), gives: types.clone() };
-            Sample::of(call, &types).without_gradient().without_tangents()
+            OpSample::new(call, &types).without_gradient().without_tangents()
         };
         [VmapMethod::Sequential, VmapMethod::ExpandDims, VmapMethod::BroadcastAll].map(of).into()
     }

@@ -2,7 +2,7 @@
 use super::AllGather;
 use super::prelude::collective::*;
 use crate::mesh::Piece;
-use crate::stablehlo::combines;
+use crate::stablehlo::combiner_region;
 use pallas_ir::ScalarOp;
 
 /// `T[k, ..] -> T[..]` in a group of `k` devices: the parts at the device's number along the first axis of each
@@ -10,31 +10,31 @@ use pallas_ir::ScalarOp;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ReduceScatter(pub ScalarOp);
 
-impl Kind for ReduceScatter {
+impl CollectiveInterface for ReduceScatter {
     fn attributes(&self) -> String {
         format!(" {}", self.0)
     }
-    fn form(&self, _: usize) -> Form {
+    fn form_for_member(&self, _: usize) -> Form {
         Form::Fold(self.0, Piece::Part)
     }
-    fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
+    fn check_attributes(&self, _: usize) -> Result<(), (String, &'static str)> {
         Ok(())
     }
-    fn of_elements(&self, dtype: DType) -> CollectiveKind {
+    fn for_dtype(&self, dtype: DType) -> CollectiveKind {
         ReduceScatter(self.0.monoid_of(dtype)).into()
     }
 }
 
 impl CollectiveRule for ReduceScatter {
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
-        Some(to.fitting(op.like(AllGather), &[cotangent]))
+        Some(to.push_valid(op.with_kind(AllGather), &[cotangent]))
     }
 }
 
 impl CollectiveHlo for ReduceScatter {
-    fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
-        let region = combines(w, self.0, gives.dtype);
-        let detail = w.groups(op, Parts::Scattered);
+    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
+        let region = combiner_region(w, self.0, gives.dtype);
+        let detail = w.groups(op, CollectiveData::Scattered);
         let row = Type::new(gives.dtype, [&[1], &gives.shape[..]].concat());
         let made = w.operation("reduce_scatter", &[&args[0]], vec![region], detail, &[row]).remove(0);
         w.reshape(&made, &gives.shape)

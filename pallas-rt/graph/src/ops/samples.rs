@@ -5,7 +5,7 @@ use pallas_ir::{DType, ScalarOp};
 
 /// An example of an operation, with the derivatives that it has.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct OpSample {
     /// The operation.
     pub op: Op,
     /// The types of its operands.
@@ -16,36 +16,36 @@ pub struct Sample {
     pub has_gradient: bool,
 }
 
-impl Sample {
+impl OpSample {
     /// Returns a sample of an operation that supports both modes of differentiation, on operands of types `takes`.
-    pub(super) fn of(op: impl Into<Op>, takes: &[Type]) -> Sample {
-        Sample { op: op.into(), takes: takes.to_vec(), has_tangents: true, has_gradient: true }
+    pub(super) fn new(op: impl Into<Op>, takes: &[Type]) -> OpSample {
+        OpSample { op: op.into(), takes: takes.to_vec(), has_tangents: true, has_gradient: true }
     }
 
     /// Returns the sample marked as not supporting reverse mode.
-    pub(super) fn without_gradient(self) -> Sample {
-        Sample { has_gradient: false, ..self }
+    pub(super) fn without_gradient(self) -> OpSample {
+        OpSample { has_gradient: false, ..self }
     }
 
     /// Returns the sample marked as not supporting forward mode.
-    pub(super) fn without_tangents(self) -> Sample {
-        Sample { has_tangents: false, ..self }
+    pub(super) fn without_tangents(self) -> OpSample {
+        OpSample { has_tangents: false, ..self }
     }
 }
 
 /// Gives examples of an operation. No method has a default.
-pub(super) trait Sampled {
+pub(super) trait SampledOp {
     /// Returns examples whose floating-point operands have elements of type `dtype`; none for an operation that cannot
     /// run alone.
-    fn samples(dtype: DType) -> Vec<Sample>;
+    fn samples(dtype: DType) -> Vec<OpSample>;
 }
 
 /// Returns the graph `(x, y) -> sin(x) y` for arrays of a type, for use in samples.
-pub(super) fn product(ty: &Type) -> Graph {
+pub(super) fn sine_product_graph(ty: &Type) -> Graph {
     let mut graph = Graph::default();
     let [x, y] = [0, 1].map(|_| graph.param(ty.clone()));
-    let sine = graph.fitting(ScalarOp::Sin, &[x]);
-    graph.results = vec![graph.fitting(ScalarOp::Mul, &[sine, y])];
+    let sine = graph.push_valid(ScalarOp::Sin, &[x]);
+    graph.results = vec![graph.push_valid(ScalarOp::Mul, &[sine, y])];
     graph
 }
 
@@ -53,6 +53,6 @@ pub(super) fn product(ty: &Type) -> Graph {
 pub(super) fn unary(op: ScalarOp, ty: &Type) -> Graph {
     let mut graph = Graph::default();
     let x = graph.param(ty.clone());
-    graph.results = vec![graph.fitting(op, &[x])];
+    graph.results = vec![graph.push_valid(op, &[x])];
     graph
 }

@@ -1,16 +1,16 @@
 //! `scan`: a loop over the first axis of arrays, as `jax.lax.scan`.
+mod bounded_length;
 mod dead;
-mod plan;
-mod reverse;
+mod in_place_loop;
+mod scan_vjp;
 mod shard;
-mod sized;
-mod stepped;
+mod single_kernel;
 mod unroll;
 
 use super::prelude::*;
-use super::samples::{Sample, Sampled};
-use crate::stablehlo::Detail;
-use crate::transform::{carried, fixpoint, swapped, widened};
+use super::samples::{OpSample, SampledOp};
+use crate::stablehlo::HloAttributes;
+use crate::transform::{active_loop_params, add_missing_batch_axes, fixpoint, swap_first_axes};
 use pallas_ir::{DType, Literal, ScalarOp};
 
 /// A loop that calls `body` once for each element of the first axis of its array operands (`lax.scan`). Values that a
@@ -37,39 +37,42 @@ pub struct Scan {
 
 impl Scan {
     /// Returns the number of operands before the arrays: captured and carried ones.
-    fn fixed(&self) -> usize {
+    fn first_array_operand(&self) -> usize {
         self.captured + self.carried
     }
 
     /// Returns which parameters of the body have the batch axis, if the operands for which `has` is true do. A carried
     /// value has it in all steps if it gets it in one.
     fn batched_params(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        fixpoint(has, self.captured, self.carried, |on| differing(&self.body, on, axis))
+        fixpoint(has, self.captured, self.carried, |on| batch_dependent_results(&self.body, on, axis))
     }
 }
 
-impl Called for Scan {
-    fn graphs(&self) -> Vec<(Runs, &Graph)> {
-        vec![(Runs::Times(self.length), &self.body)]
+impl CallInterface for Scan {
+    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+        vec![(RunCount::Times(self.length), &self.body)]
     }
     fn with_graphs(&self, mut graphs: Vec<Graph>) -> Call {
         Scan { body: graphs.remove(0), ..*self }.into()
     }
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
-        let fixed = self.fixed();
+        let fixed = self.first_array_operand();
         if args.len() < fixed {
-            return Err(wrong(self, format!("{} operands for {fixed} captured and carried values", args.len())));
+            return Err(invalid_call_diag(
+                self,
+                format!("{} operands for {fixed} captured and carried values", args.len()),
+            ));
         }
         let element = |x: &&Type| match x.shape.split_first() {
             Some((n, rest)) if *n == self.length => Ok(Type::new(x.dtype, rest)),
-            _ => Err(wrong(self, format!("an array of {x} has no first axis of {}", self.length))),
+            _ => Err(invalid_call_diag(self, format!("an array of {x} has no first axis of {}", self.length))),
         };
         let elements = args[fixed..].iter().map(element).collect::<Result<Vec<_>, _>>()?;
         let given: Vec<&Type> = args[..fixed].iter().copied().chain(&elements).collect();
-        takes(self, &self.body, &given)?;
-        let (gives, carried) = (self.body.gives(), &args[self.captured..fixed]);
+        check_param_types(self, &self.body, &given)?;
+        let (gives, carried) = (self.body.result_types(), &args[self.captured..fixed]);
         if !gives.iter().take(self.carried).eq(carried.iter().copied()) {
-            return Err(wrong(self, format!("carries {carried:?}, the body gives {gives:?}")));
+            return Err(invalid_call_diag(self, format!("carries {carried:?}, the body gives {gives:?}")));
         }
         let stack = |ty: &Type| Type::new(ty.dtype, [&[self.length], &ty.shape[..]].concat());
         Ok(gives[..self.carried].iter().cloned().chain(gives[self.carried..].iter().map(stack)).collect())
@@ -77,18 +80,18 @@ impl Called for Scan {
 }
 
 impl CallRule for Scan {
-    fn active(&self, on: &[bool]) -> Vec<bool> {
-        let on = carried(&self.body, on, self.captured, self.carried);
+    fn active_results(&self, on: &[bool]) -> Vec<bool> {
+        let on = active_loop_params(&self.body, on, self.captured, self.carried);
         let mut found = active(&self.body, &on);
         // A scan without steps returns the initial carried values.
         found.iter_mut().zip(&on[self.captured..]).take(self.carried).for_each(|(found, on)| *found |= on);
         found
     }
-    fn jvp(&self, mut forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
-        let on = carried(&self.body, &forward.on(), self.captured, self.carried);
-        let fixed = self.fixed();
+    fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
+        let on = active_loop_params(&self.body, &forward.active_operands(), self.captured, self.carried);
+        let fixed = self.first_array_operand();
         let (takes, gives) = ([self.captured, fixed, on.len()], [self.carried, forward.e.results.len()]);
-        let (body, found) = forward.loop_body(&self.body, &on, self.captured, &takes, &gives)?;
+        let (body, found) = forward.differentiate_loop_body(&self.body, &on, self.captured, &takes, &gives)?;
         let more = |flags: &[bool]| flags.iter().filter(|on| **on).count();
         let call = Scan {
             body,
@@ -96,56 +99,63 @@ impl CallRule for Scan {
             carried: self.carried + more(&on[self.captured..fixed]),
             ..*self
         };
-        let args = forward.grouped_operands(&on, &takes);
-        let found = forward.outputs(&found);
-        Ok(forward.replaced(call.into(), args, &gives, found))
+        let args = forward.interleaved_operands(&on, &takes);
+        let found = forward.new_result_tangents(&found);
+        Ok(forward.push_with_tangents(call.into(), args, &gives, found))
     }
-    fn vjp(&self, back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
-        reverse::vjp(self, back)
+    fn vjp(&self, back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
+        scan_vjp::vjp(self, back)
     }
     /// Batches the body. In arrays and stacks the axis of steps stays the first one, so the batch axis becomes the
     /// second.
-    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
-        let Batch { to, args, has, axis, .. } = batch;
-        let (flags, fixed) = (self.batched_params(has, axis), self.fixed());
+    fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
+        let BatchedCall { to, args, has, axis, .. } = batch;
+        let (flags, fixed) = (self.batched_params(has, axis), self.first_array_operand());
         let mut all = vec![false; self.body.results.len()];
         all[..self.carried].copy_from_slice(&flags[self.captured..fixed]);
-        let (body, gives) = batched_at_least(&self.body, &flags, axis, &all)?;
-        let mut args = widened(to, args, has, &flags, axis.size);
-        args.iter_mut().zip(has).skip(fixed).filter(|(_, has)| **has).for_each(|(v, _)| *v = swapped(to, *v));
-        let made = to.fitting_all(Scan { body, ..*self }, &args);
+        let (body, gives) = batched_with_forced_results(&self.body, &flags, axis, &all)?;
+        let mut args = add_missing_batch_axes(to, args, has, &flags, axis.size);
+        args.iter_mut().zip(has).skip(fixed).filter(|(_, has)| **has).for_each(|(v, _)| *v = swap_first_axes(to, *v));
+        let made = to.push_valid_multi_result(Scan { body, ..*self }, &args);
         let is_stack = |i: usize| i >= self.carried;
         let made = made.into_iter().zip(gives).enumerate();
-        Ok(made.map(|(i, (v, has))| (if has && is_stack(i) { swapped(to, v) } else { v }, has)).collect())
+        Ok(made.map(|(i, (v, has))| (if has && is_stack(i) { swap_first_axes(to, v) } else { v }, has)).collect())
     }
-    fn differs(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
         let on = self.batched_params(has, axis);
-        let mut found = differing(&self.body, &on, axis);
-        found[..self.carried].copy_from_slice(&on[self.captured..self.fixed()]);
+        let mut found = batch_dependent_results(&self.body, &on, axis);
+        found[..self.carried].copy_from_slice(&on[self.captured..self.first_array_operand()]);
         found
     }
-    fn guards_from(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
         Some(0)
     }
 }
 
-impl CallLinear for Scan {
-    fn linearity(&self, of: &mut Analysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity> {
-        of.turns(e, args, self.captured..self.fixed(), |of, args| of.graph(&self.body, args))
+impl CallLinearity for Scan {
+    fn linearity(&self, of: &mut LinearityAnalysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity> {
+        of.analyze_loop(e, args, self.captured..self.first_array_operand(), |of, args| {
+            of.analyze_graph(&self.body, args)
+        })
     }
 }
 
-impl CallStates for Scan {
-    fn typed(&self, typing: &Typing, e: &Equation, mut takes: Vec<States>) -> Result<Made, Refused> {
-        let carried = self.captured..self.fixed();
+impl CallStateRule for Scan {
+    fn insert_casts(
+        &self,
+        typing: &StateInference,
+        e: &Equation,
+        mut takes: Vec<AxisStates>,
+    ) -> Result<CallWithStates, TransformError> {
+        let carried = self.captured..self.first_array_operand();
         loop {
-            let (body, found) = typing.typed(&self.body, &takes)?;
-            if typing.carried(&mut takes[carried.clone()], &found[..self.carried], "scan", e.loc)? {
+            let (body, found) = typing.insert_casts(&self.body, &takes)?;
+            if typing.join_carried_states(&mut takes[carried.clone()], &found[..self.carried], "scan", e.loc)? {
                 continue;
             }
             let gives = [&takes[carried.clone()], &found[self.carried..]].concat();
             let body = typing.cast_results(body, &found, &gives, "scan", e.loc)?;
-            return Ok(Made { call: Scan { body, ..*self }.into(), takes, gives });
+            return Ok(CallWithStates { call: Scan { body, ..*self }.into(), takes, gives });
         }
     }
 }
@@ -156,7 +166,7 @@ impl CallText for Scan {
         let reverse = if *reverse { " reverse" } else { "" };
         format!(" captured({captured}) carried({carried}) length({length}){reverse}")
     }
-    fn jaxpr(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
+    fn jaxpr_params(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
         vec![
             format!("jaxpr={}", text(&self.body)),
             format!("length={}", self.length),
@@ -167,14 +177,14 @@ impl CallText for Scan {
     }
 }
 
-impl Saved for Scan {
-    fn print(&self, p: &mut file::Printer) -> String {
+impl SerializableOp for Scan {
+    fn print(&self, p: &mut text_format::Printer) -> String {
         let direction = if self.reverse { "reverse" } else { "forward" };
-        format!(" {} {} {} {} {direction}", p.graph(&self.body), self.captured, self.carried, self.length)
+        format!(" {} {} {} {} {direction}", p.write_graph(&self.body), self.captured, self.carried, self.length)
     }
-    fn parse(p: &mut file::Parser<'_>, words: &mut file::Words<'_>) -> Result<Scan, String> {
-        let body = p.graph_of(words.value("a graph")?)?;
-        let [captured, carried, length] = [(); 3].map(|()| words.value("a number"));
+    fn parse(p: &mut text_format::Parser<'_>, words: &mut text_format::Words<'_>) -> Result<Scan, String> {
+        let body = p.take_graph(words.parse_next("a graph")?)?;
+        let [captured, carried, length] = [(); 3].map(|()| words.parse_next("a number"));
         let reverse = match words.word("a direction")? {
             "forward" => false,
             "reverse" => true,
@@ -187,7 +197,7 @@ impl Saved for Scan {
 impl CallHlo for Scan {
     /// Writes a `while` over the index of the step, the carried values and the stacks, whose body reads the arrays from
     /// outside.
-    fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let (captured, rest) = args.split_at(self.captured);
         let (carried, arrays) = rest.split_at(self.carried);
         let stacks: Vec<Value> =
@@ -195,28 +205,28 @@ impl CallHlo for Scan {
         if self.length == 0 {
             return [carried, &stacks].concat();
         }
-        let state = [&[p.w.position(0)], carried, &stacks].concat();
+        let state = [&[p.w.emit_index_constant(0)], carried, &stacks].concat();
         let types: Vec<Type> = state.iter().map(|x| x.ty.clone()).collect();
         let condition = p.region(&types, |p, x| {
-            let length = p.w.position(self.length);
+            let length = p.w.emit_index_constant(self.length);
             vec![p.w.compare("LT", &x[0], &length)]
         });
         let body = p.region(&types, |p, x| {
             let (carried, stacks) = x[1..].split_at(self.carried);
             let at = if self.reverse {
-                let last = p.w.position(self.length - 1);
+                let last = p.w.emit_index_constant(self.length - 1);
                 p.w.binary("subtract", &last, &x[0])
             } else {
                 x[0].clone()
             };
-            let zero = p.w.position(0);
+            let zero = p.w.emit_index_constant(0);
             let start = |rank: usize| [vec![&at], vec![&zero; rank]].concat();
             let mut operands = [captured, carried].concat();
             for array in arrays {
                 let element = &array.ty.shape[1..];
                 let row = Type::new(array.ty.dtype, [&[1], element].concat());
                 let from = [vec![array], start(element.len())].concat();
-                let row = p.w.op("dynamic_slice", &from, Detail::Sizes(row.shape.clone()), row);
+                let row = p.w.op("dynamic_slice", &from, HloAttributes::Sizes(row.shape.clone()), row);
                 operands.push(p.w.reshape(&row, element));
             }
             let mut made = p.graph(&self.body, &operands);
@@ -224,32 +234,32 @@ impl CallHlo for Scan {
                 let rank = value.ty.shape.len();
                 let row = p.w.reshape(value, &[&[1], &value.ty.shape[..]].concat());
                 let to = [vec![stack, &row], start(rank)].concat();
-                *value = p.w.op("dynamic_update_slice", &to, Detail::None, stack.ty.clone());
+                *value = p.w.op("dynamic_update_slice", &to, HloAttributes::None, stack.ty.clone());
             }
-            let one = p.w.position(1);
+            let one = p.w.emit_index_constant(1);
             let next = p.w.binary("add", &x[0], &one);
             made.insert(0, next);
             made
         });
         let state: Vec<&Value> = state.iter().collect();
-        p.w.operation("while", &state, vec![condition, body], Detail::None, &types).split_off(1)
+        p.w.operation("while", &state, vec![condition, body], HloAttributes::None, &types).split_off(1)
     }
 }
 
-impl Sampled for Scan {
-    fn samples(dtype: DType) -> Vec<Sample> {
+impl SampledOp for Scan {
+    fn samples(dtype: DType) -> Vec<OpSample> {
         let (scalar, rows) = (Type::scalar(dtype), |length| Type::new(dtype, [length]));
         // `(w, h, x) -> (sin(h) w + x, h x)`
         let mut body = Graph::default();
         let [w, h, x] = [0, 1, 2].map(|_| body.param(scalar.clone()));
-        let sine = body.fitting(ScalarOp::Sin, &[h]);
-        let moved = body.fitting(ScalarOp::Mul, &[sine, w]);
-        let next = body.fitting(ScalarOp::Add, &[moved, x]);
-        let own = body.fitting(ScalarOp::Mul, &[h, x]);
+        let sine = body.push_valid(ScalarOp::Sin, &[h]);
+        let moved = body.push_valid(ScalarOp::Mul, &[sine, w]);
+        let next = body.push_valid(ScalarOp::Add, &[moved, x]);
+        let own = body.push_valid(ScalarOp::Mul, &[h, x]);
         body.results = vec![next, own];
         let of = |(length, reverse)| {
             let scan = Scan { body: body.clone(), captured: 1, carried: 1, length, reverse };
-            Sample::of(scan, &[scalar.clone(), scalar.clone(), rows(length)])
+            OpSample::new(scan, &[scalar.clone(), scalar.clone(), rows(length)])
         };
         [(4, false), (3, true), (1, false), (0, false)].map(of).into()
     }

@@ -3,10 +3,10 @@ mod blocks;
 mod transform;
 
 use super::prelude::*;
-use super::samples::{Sample, Sampled};
-use crate::mesh::{Mesh, Sharding, names};
-use crate::shard::view;
-use crate::stablehlo::{Detail, HloRegion};
+use super::samples::{OpSample, SampledOp};
+use crate::mesh::{Mesh, Sharding, axes_text};
+use crate::shard::propagation_program;
+use crate::stablehlo::{HloAttributes, HloRegion};
 use pallas_ir::{At, DType};
 use std::sync::Arc;
 
@@ -28,13 +28,16 @@ pub struct ShardMap {
 
 impl ShardMap {
     /// Returns true if some axes of the mesh are automatic: the partitioner shards the body along them.
-    pub fn is_partial(&self) -> bool {
+    pub fn has_automatic_axes(&self) -> bool {
         self.manual.contains(&false)
     }
 
     /// Returns the type of the whole array, from that of a device's block.
-    fn whole(block: &Type, sharding: &Sharding) -> Type {
-        Type::new(block.dtype, block.shape.iter().zip(sharding.parts()).map(|(n, parts)| n * parts).collect::<Vec<_>>())
+    fn whole_array_type(block: &Type, sharding: &Sharding) -> Type {
+        Type::new(
+            block.dtype,
+            block.shape.iter().zip(sharding.blocks_per_dim()).map(|(n, parts)| n * parts).collect::<Vec<_>>(),
+        )
     }
 
     /// Returns the names of the manual axes, with commas between them.
@@ -48,30 +51,30 @@ impl ShardMap {
     }
 }
 
-impl Called for ShardMap {
-    fn graphs(&self) -> Vec<(Runs, &Graph)> {
-        vec![(Runs::Once, &self.body)]
+impl CallInterface for ShardMap {
+    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+        vec![(RunCount::Once, &self.body)]
     }
     fn with_graphs(&self, mut graphs: Vec<Graph>) -> Call {
         ShardMap { body: graphs.remove(0), ..self.clone() }.into()
     }
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
         if (self.takes.len(), self.gives.len()) != (args.len(), self.body.results.len()) {
-            return Err(wrong(self, format!("{} operands for {} shardings", args.len(), self.takes.len())));
+            return Err(invalid_call_diag(self, format!("{} operands for {} shardings", args.len(), self.takes.len())));
         }
-        let blocks = self.body.takes();
+        let blocks = self.body.param_types();
         let fits = |((block, sharding), x): ((&Type, &Sharding), &&Type)| {
-            sharding.dims.len() == block.shape.len() && ShardMap::whole(block, sharding) == **x
+            sharding.dims.len() == block.shape.len() && ShardMap::whole_array_type(block, sharding) == **x
         };
         if blocks.len() != args.len() || !blocks.iter().zip(&self.takes).zip(args).all(fits) {
-            return Err(wrong(self, format!("a body of {blocks:?} is called with {args:?}")));
+            return Err(invalid_call_diag(self, format!("a body of {blocks:?} is called with {args:?}")));
         }
-        let gives = self.body.gives().into_iter().zip(&self.gives);
-        Ok(gives.map(|(block, sharding)| ShardMap::whole(&block, sharding)).collect())
+        let gives = self.body.result_types().into_iter().zip(&self.gives);
+        Ok(gives.map(|(block, sharding)| ShardMap::whole_array_type(&block, sharding)).collect())
     }
 }
 
-impl Stays for ShardMap {
+impl StepInterface for ShardMap {
     fn has_effect(&self) -> bool {
         false
     }
@@ -82,11 +85,12 @@ impl Stays for ShardMap {
 
 impl CallText for ShardMap {
     fn attributes(&self) -> String {
-        let manual = if self.is_partial() { format!(" manual({})", self.manual_names()) } else { String::new() };
+        let manual =
+            if self.has_automatic_axes() { format!(" manual({})", self.manual_names()) } else { String::new() };
         let (takes, gives) = (self.texts(&self.takes), self.texts(&self.gives));
         format!(" mesh{}{manual} takes({takes}) gives({gives})", self.mesh)
     }
-    fn jaxpr(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
+    fn jaxpr_params(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
         vec![
             format!("axis_names={{{}}}", self.manual_names()),
             format!("in_specs=({})", self.texts(&self.takes)),
@@ -98,63 +102,74 @@ impl CallText for ShardMap {
 }
 
 impl CallRule for ShardMap {
-    fn active(&self, on: &[bool]) -> Vec<bool> {
+    fn active_results(&self, on: &[bool]) -> Vec<bool> {
         active(&self.body, on)
     }
-    fn jvp(&self, mut forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
-        let on = forward.on();
-        let (body, found) = forward.body(&self.body)?;
-        let of = forward.outputs(&found);
+    fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
+        let on = forward.active_operands();
+        let (body, found) = forward.differentiate_body(&self.body)?;
+        let of = forward.new_result_tangents(&found);
         let call = transform::with_tangents(self, &body, &on, &found)?;
-        let (args, gives) = (forward.operands(), self.gives.len());
-        Ok(forward.replaced(call.into(), args, &[gives], of))
+        let (args, gives) = (forward.operands_and_tangents(), self.gives.len());
+        Ok(forward.push_with_tangents(call.into(), args, &[gives], of))
     }
-    fn vjp(&self, back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn vjp(&self, back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         transform::vjp(self, back)
     }
-    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
-        let Batch { to, args, has, axis, .. } = batch;
+    fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
+        let BatchedCall { to, args, has, axis, .. } = batch;
         let (map, flags) = transform::batched(self, has, axis)?;
-        Ok(to.fitting_all(map, args).into_iter().zip(flags).collect())
+        Ok(to.push_valid_multi_result(map, args).into_iter().zip(flags).collect())
     }
-    fn differs(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        differing(&self.body, has, axis)
+    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+        batch_dependent_results(&self.body, has, axis)
     }
-    fn guards_from(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
         Some(0)
     }
 }
 
-impl CallLinear for ShardMap {
-    fn linearity(&self, of: &mut Analysis, _: &Equation, args: &[Linearity]) -> Vec<Linearity> {
-        of.graph(&self.body, args)
+impl CallLinearity for ShardMap {
+    fn linearity(&self, of: &mut LinearityAnalysis, _: &Equation, args: &[Linearity]) -> Vec<Linearity> {
+        of.analyze_graph(&self.body, args)
     }
 }
 
-impl CallStates for ShardMap {
+impl CallStateRule for ShardMap {
     /// Types the body along the axes of the outer `shard_map`; along its own manual axes it is typed already.
-    fn typed(&self, typing: &Typing, e: &Equation, takes: Vec<States>) -> Result<Made, Refused> {
+    fn insert_casts(
+        &self,
+        typing: &StateInference,
+        e: &Equation,
+        takes: Vec<AxisStates>,
+    ) -> Result<CallWithStates, TransformError> {
         if self.mesh != *typing.mesh() {
             let message = "a `shard_map` inside of one on another mesh".to_string();
             let help = "a body is manual along axes of one mesh";
-            return Err(Refused { at: e.loc, diag: Diag::new("shard_map", At::Op, message, help) });
+            return Err(TransformError { at: e.loc, diag: Diag::new("shard_map", At::Op, message, help) });
         }
-        let (body, gives) = typing.typed(&self.body, &takes)?;
-        Ok(Made { call: ShardMap { body, ..self.clone() }.into(), takes, gives })
+        let (body, gives) = typing.insert_casts(&self.body, &takes)?;
+        Ok(CallWithStates { call: ShardMap { body, ..self.clone() }.into(), takes, gives })
     }
 }
 
-impl CallRegions for ShardMap {
-    fn rule(&self) -> Option<Rule> {
+impl ShardableCall for ShardMap {
+    fn rule(&self) -> Option<ShardingRule> {
         None
     }
-    fn view(&self, build: &mut Build<'_>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
-        let constrained = |b: &mut Build<'_>, x: Val, sharding: &Sharding| {
+    fn add_propagation_nodes(
+        &self,
+        build: &mut RegionGraphBuilder<'_>,
+        args: &[Val],
+        gives: &[Type],
+        loc: Loc,
+    ) -> Vec<Val> {
+        let constrained = |b: &mut RegionGraphBuilder<'_>, x: Val, sharding: &Sharding| {
             let mut sharding = sharding.normal(&self.mesh);
             // Propagation may shard the blocks further along automatic axes.
-            sharding.dims.iter_mut().for_each(|dim| dim.open |= self.is_partial());
+            sharding.dims.iter_mut().for_each(|dim| dim.open |= self.has_automatic_axes());
             let ty = b.program.ty(x).clone();
-            let node = b.push(view::Kind::Constraint(sharding), vec![x], vec![ty], loc);
+            let node = b.push(propagation_program::NodeKind::Constraint(sharding), vec![x], vec![ty], loc);
             b.program.nodes[node].results[0]
         };
         let args: Vec<Val> = args.iter().zip(&self.takes).map(|(&x, s)| constrained(build, x, s)).collect();
@@ -162,65 +177,71 @@ impl CallRegions for ShardMap {
         let gives = build.known_results().unwrap_or(&self.gives).to_vec();
         results.iter().zip(&gives).map(|(&x, s)| constrained(build, x, s)).collect()
     }
-    fn localized(&self, to: &mut Partition<'_>, id: NodeId) {
-        blocks::localized(self, to, &to.program.nodes[id]);
+    fn emit_partitioned(&self, to: &mut Partitioner<'_>, id: NodeId) {
+        blocks::inline_body(self, to, &to.program.nodes[id]);
     }
-    fn united(&self, _: &mut Graph, _: &Devices<'_>) -> Vec<Vec<Var>> {
+    fn emit_joint_call(&self, _: &mut Graph, _: &JointDevices<'_>) -> Vec<Vec<Var>> {
         unreachable!("devices run graphs without a `shard_map`")
     }
 }
 
 impl CallStep for ShardMap {
-    fn lower(&self, _: &Lowering<'_>) -> Lowered {
+    fn lower(&self, _: &CallLoweringContext<'_>) -> LoweredStep {
         unreachable!("partitioning expands a `shard_map`")
     }
 }
 
-impl CallSized for ShardMap {
-    fn agree(&self, _: &Call, _: bool) -> Result<(), String> {
+impl CallMasking for ShardMap {
+    fn check_same_call(&self, _: &Call, _: bool) -> Result<(), String> {
         Err("`shard_map` differs".into())
     }
-    fn numbers(&self) -> Vec<usize> {
+    fn size_attributes(&self) -> Vec<usize> {
         vec![]
     }
-    fn masked(&self, scope: &mut Scope<'_>, _: Vec<Part>, _: &[Option<usize>], args: &[Var]) -> Vec<Var> {
-        scope.to.fitting_all(self.clone(), args)
+    fn push_masked(
+        &self,
+        scope: &mut GraphMasker<'_>,
+        _: Vec<MaskedGraph>,
+        _: &[Option<usize>],
+        args: &[Var],
+    ) -> Vec<Var> {
+        scope.to.push_valid_multi_result(self.clone(), args)
     }
 }
 
-impl Saved for ShardMap {
-    fn print(&self, _: &mut file::Printer) -> String {
+impl SerializableOp for ShardMap {
+    fn print(&self, _: &mut text_format::Printer) -> String {
         unreachable!("a function with a `shard_map` is not saved")
     }
-    fn parse(_: &mut file::Parser<'_>, _: &mut file::Words<'_>) -> Result<ShardMap, String> {
+    fn parse(_: &mut text_format::Parser<'_>, _: &mut text_format::Words<'_>) -> Result<ShardMap, String> {
         Err("a `shard_map` is not in a file".into())
     }
 }
 
 impl CallHlo for ShardMap {
     /// Writes a `sdy.manual_computation`; in a text without shardings, which has no mesh, a custom call.
-    fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let all: Vec<&Value> = args.iter().collect();
         if !p.w.with_shardings {
-            let detail = Detail::Kernel { name: self.name().into(), config: self.body.to_string(), rule: None };
+            let detail = HloAttributes::Kernel { name: self.name().into(), config: self.body.to_string(), rule: None };
             return p.w.operation("custom_call", &all, vec![], detail, gives);
         }
-        let params = p.w.params(&self.body.takes());
-        let outer = p.w.turn(vec![]);
+        let params = p.w.params(&self.body.param_types());
+        let outer = p.w.replace_lines(vec![]);
         let made = p.graph(&self.body, &params);
-        p.w.end("sdy.return", &made);
-        let body = HloRegion { params, lines: p.w.turn(outer) };
+        p.w.emit_return("sdy.return", &made);
+        let body = HloRegion { params, lines: p.w.replace_lines(outer) };
         let texts = |all: &[Sharding]| all.iter().map(|sharding| sharding.text(&self.mesh)).collect();
         let manual: Vec<_> = self.mesh.axes().into_iter().zip(&self.manual).filter(|(_, is)| **is).collect();
-        let axes = names(&manual.into_iter().map(|(axis, _)| axis).collect::<Vec<_>>(), &self.mesh);
-        let detail = Detail::Manual { takes: texts(&self.takes), gives: texts(&self.gives), axes };
+        let axes = axes_text(&manual.into_iter().map(|(axis, _)| axis).collect::<Vec<_>>(), &self.mesh);
+        let detail = HloAttributes::ManualAxes { takes: texts(&self.takes), gives: texts(&self.gives), axes };
         p.w.operation("sdy.manual_computation", &all, vec![body], detail, gives)
     }
 }
 
-impl Sampled for ShardMap {
+impl SampledOp for ShardMap {
     /// Returns no samples, since a `shard_map` runs only on a mesh.
-    fn samples(_: DType) -> Vec<Sample> {
+    fn samples(_: DType) -> Vec<OpSample> {
         vec![]
     }
 }

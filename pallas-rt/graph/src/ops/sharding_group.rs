@@ -6,37 +6,46 @@ use super::prelude::identity::*;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShardingGroup(pub u32);
 
-impl IdentityData for ShardingGroup {
+impl IdentityInterface for ShardingGroup {
     fn attributes(&self) -> String {
         format!("group({})", self.0)
     }
-    fn jaxpr(&self) -> (&'static str, Option<String>) {
+    fn jaxpr_name_and_param(&self) -> (&'static str, Option<String>) {
         ("shard_alike", Some(format!("group={}", self.0)))
     }
-    fn statement(&self) -> Statement<'_> {
-        Statement::Group(self.0)
+    fn operand_property(&self) -> OperandProperty<'_> {
+        OperandProperty::InShardingGroup(self.0)
     }
-    fn changed(&self, by: Change) -> Identity {
-        if let Change::GroupsFrom(first) = by { ShardingGroup(first + self.0).into() } else { self.clone().into() }
+    fn with_update(&self, by: IdentityUpdate) -> Identity {
+        if let IdentityUpdate::ShiftGroups(first) = by {
+            ShardingGroup(first + self.0).into()
+        } else {
+            self.clone().into()
+        }
     }
 }
 
-impl IdentityStates for ShardingGroup {
-    fn typed(&self, _: &mut Typing, _: &mut Graph, _: &mut Equation) -> Option<Result<(), Diag>> {
+impl IdentityStateRule for ShardingGroup {
+    fn define_result_states(
+        &self,
+        _: &mut StateInference,
+        _: &mut Graph,
+        _: &mut Equation,
+    ) -> Option<Result<(), Diag>> {
         None
     }
 }
 
-impl IdentityRegions for ShardingGroup {
-    fn kind(&self) -> Option<Kind> {
-        Some(Kind::Group(self.0))
+impl ShardableIdentity for ShardingGroup {
+    fn kind(&self) -> Option<NodeKind> {
+        Some(NodeKind::ShardingGroup(self.0))
     }
 }
 
 impl IdentityHlo for ShardingGroup {
-    fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
+    fn stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
         if w.with_shardings {
-            w.operation("sdy.sharding_group", &[x], vec![], Detail::Group(self.0), &[]);
+            w.operation("sdy.sharding_group", &[x], vec![], HloAttributes::ShardingGroup(self.0), &[]);
         }
         x.clone()
     }

@@ -5,35 +5,40 @@ use super::prelude::identity::*;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StopGradient;
 
-impl IdentityData for StopGradient {
+impl IdentityInterface for StopGradient {
     fn attributes(&self) -> String {
         String::new()
     }
-    fn jaxpr(&self) -> (&'static str, Option<String>) {
+    fn jaxpr_name_and_param(&self) -> (&'static str, Option<String>) {
         (self.name(), None)
     }
-    fn statement(&self) -> Statement<'_> {
-        Statement::Constant
+    fn operand_property(&self) -> OperandProperty<'_> {
+        OperandProperty::Constant
     }
-    fn changed(&self, _: Change) -> Identity {
+    fn with_update(&self, _: IdentityUpdate) -> Identity {
         StopGradient.into()
     }
 }
 
-impl IdentityStates for StopGradient {
-    fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
-        Some(typing.join(to, e))
+impl IdentityStateRule for StopGradient {
+    fn define_result_states(
+        &self,
+        typing: &mut StateInference,
+        to: &mut Graph,
+        e: &mut Equation,
+    ) -> Option<Result<(), Diag>> {
+        Some(typing.cast_to_joined_states(to, e))
     }
 }
 
-impl IdentityRegions for StopGradient {
-    fn kind(&self) -> Option<Kind> {
+impl ShardableIdentity for StopGradient {
+    fn kind(&self) -> Option<NodeKind> {
         None
     }
 }
 
 impl IdentityHlo for StopGradient {
-    fn stablehlo(&self, _: &mut Writer, x: &Value) -> Value {
+    fn stablehlo(&self, _: &mut HloWriter, x: &Value) -> Value {
         x.clone()
     }
 }

@@ -2,13 +2,13 @@
 mod batch;
 
 use super::prelude::*;
-use super::samples::{Sample, Sampled};
-use crate::manual::varying_over;
+use super::samples::{OpSample, SampledOp};
+use crate::manual::with_varying_axes;
 use crate::mesh::Sharding;
 use crate::shard::partition::captured_first;
-use crate::shard::view::{CallView, Kind};
-use crate::stablehlo::Detail;
-use crate::transform::carried;
+use crate::shard::propagation_program::{NodeKind, RegionCall};
+use crate::stablehlo::HloAttributes;
+use crate::transform::active_loop_params;
 use pallas_ir::{At, DType, ScalarOp};
 
 /// A loop that calls `body` on the carried values as long as `condition` of them is true (`lax.while_loop`).
@@ -33,39 +33,42 @@ pub struct While {
 
 impl While {
     /// Returns the number of operands before the carried ones.
-    fn fixed(&self) -> usize {
+    fn first_carried_operand(&self) -> usize {
         self.condition_captured + self.body_captured
     }
 }
 
-impl Called for While {
-    fn graphs(&self) -> Vec<(Runs, &Graph)> {
-        vec![(Runs::Unknown, &self.condition), (Runs::Unknown, &self.body)]
+impl CallInterface for While {
+    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+        vec![(RunCount::Unknown, &self.condition), (RunCount::Unknown, &self.body)]
     }
     fn with_graphs(&self, graphs: Vec<Graph>) -> Call {
         let [condition, body] = graphs.try_into().expect("two graphs");
         While { condition, body, ..*self }.into()
     }
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
-        let fixed = self.fixed();
+        let fixed = self.first_carried_operand();
         if args.len() < fixed {
-            return Err(wrong(self, format!("{} operands for {fixed} captured values", args.len())));
+            return Err(invalid_call_diag(self, format!("{} operands for {fixed} captured values", args.len())));
         }
         let carried = &args[fixed..];
-        takes(self, &self.condition, &[&args[..self.condition_captured], carried].concat())?;
-        takes(self, &self.body, &args[self.condition_captured..])?;
-        if self.condition.gives() != [Type::scalar(DType::Bool)] {
-            return Err(wrong(self, format!("the condition gives {:?}, not bool[]", self.condition.gives())));
+        check_param_types(self, &self.condition, &[&args[..self.condition_captured], carried].concat())?;
+        check_param_types(self, &self.body, &args[self.condition_captured..])?;
+        if self.condition.result_types() != [Type::scalar(DType::Bool)] {
+            return Err(invalid_call_diag(
+                self,
+                format!("the condition gives {:?}, not bool[]", self.condition.result_types()),
+            ));
         }
-        let gives = self.body.gives();
+        let gives = self.body.result_types();
         if !gives.iter().eq(carried.iter().copied()) {
-            return Err(wrong(self, format!("carries {carried:?}, the body gives {gives:?}")));
+            return Err(invalid_call_diag(self, format!("carries {carried:?}, the body gives {gives:?}")));
         }
         Ok(gives)
     }
 }
 
-impl Stays for While {
+impl StepInterface for While {
     fn has_effect(&self) -> bool {
         false
     }
@@ -78,7 +81,7 @@ impl CallText for While {
     fn attributes(&self) -> String {
         format!(" captured({}, {})", self.condition_captured, self.body_captured)
     }
-    fn jaxpr(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
+    fn jaxpr_params(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
         vec![
             format!("body_jaxpr={}", text(&self.body)),
             format!("body_nconsts={}", self.body_captured),
@@ -89,206 +92,224 @@ impl CallText for While {
 }
 
 impl CallRule for While {
-    fn active(&self, on: &[bool]) -> Vec<bool> {
+    fn active_results(&self, on: &[bool]) -> Vec<bool> {
         let on = &on[self.condition_captured..];
-        carried(&self.body, on, self.body_captured, self.body.results.len())[self.body_captured..].to_vec()
+        active_loop_params(&self.body, on, self.body_captured, self.body.results.len())[self.body_captured..].to_vec()
     }
-    fn jvp(&self, mut forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         let (first, fixed, n) = (self.condition_captured, self.body_captured, forward.e.results.len());
-        let on = carried(&self.body, &forward.on()[first..], fixed, n);
-        let (body, found) = forward.loop_body(&self.body, &on, fixed, &[fixed, fixed + n], &[n])?;
+        let on = active_loop_params(&self.body, &forward.active_operands()[first..], fixed, n);
+        let (body, found) = forward.differentiate_loop_body(&self.body, &on, fixed, &[fixed, fixed + n], &[n])?;
         let mut condition = self.condition.clone();
         for (&p, _) in self.condition.params[first..].iter().zip(&on[fixed..]).filter(|(_, on)| **on) {
             condition.param(self.condition.ty(p).clone());
         }
         // Values that the condition captures need no tangents.
         let all = [vec![false; first], on.clone()].concat();
-        let args = forward.grouped_operands(&all, &[first + fixed, first + fixed + n]);
+        let args = forward.interleaved_operands(&all, &[first + fixed, first + fixed + n]);
         let body_captured = fixed + on[..fixed].iter().filter(|on| **on).count();
         let call = While { condition, body, condition_captured: first, body_captured };
-        let found = forward.outputs(&found);
-        Ok(forward.replaced(call.into(), args, &[n], found))
+        let found = forward.new_result_tangents(&found);
+        Ok(forward.push_with_tangents(call.into(), args, &[n], found))
     }
-    fn vjp(&self, back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    fn vjp(&self, back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         let message = "reverse mode through a `while_loop`, whose number of steps is not known".to_string();
         let help = "use `scan` or `fori_loop` with a fixed number of steps, and keep the old value by `select` in \
                     steps that come after the end";
-        Err(Refused { at: back.e.loc, diag: Diag::new("while", At::Op, message, help) })
+        Err(TransformError { at: back.e.loc, diag: Diag::new("while", At::Op, message, help) })
     }
-    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
+    fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
         batch::batched(self, batch)
     }
-    fn differs(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        let carried = batch::carried(self, has, axis);
-        if batch::varies(self, has, &carried, axis) { vec![true; carried.len()] } else { carried }
+    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+        let carried = batch::batched_carried(self, has, axis);
+        if batch::is_condition_batched(self, has, &carried, axis) { vec![true; carried.len()] } else { carried }
     }
     /// Leaves operands as they are, since reverse mode is refused.
-    fn guards_from(&self, has: &[bool]) -> Option<usize> {
+    fn first_masked_operand(&self, has: &[bool]) -> Option<usize> {
         Some(has.len())
     }
 }
 
-impl CallLinear for While {
-    fn linearity(&self, of: &mut Analysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity> {
+impl CallLinearity for While {
+    fn linearity(&self, of: &mut LinearityAnalysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity> {
         let (before, own) = args.split_at(self.condition_captured);
-        let found = of.turns(e, own, self.body_captured..own.len(), |of, args| of.graph(&self.body, args));
-        match of.graph(&self.condition, &[before, &found].concat())[0] {
+        let found =
+            of.analyze_loop(e, own, self.body_captured..own.len(), |of, args| of.analyze_graph(&self.body, args));
+        match of.analyze_graph(&self.condition, &[before, &found].concat())[0] {
             Linearity::Zero | Linearity::Constant => found,
-            wrong @ (Linearity::Wrong(_) | Linearity::Linear) => vec![wrong; found.len()],
+            wrong @ (Linearity::Nonlinear(_) | Linearity::Linear) => vec![wrong; found.len()],
         }
     }
 }
 
-impl CallStates for While {
-    fn typed(&self, typing: &Typing, e: &Equation, mut takes: Vec<States>) -> Result<Made, Refused> {
-        let (first, fixed, at) = (self.condition_captured, self.fixed(), e.loc);
+impl CallStateRule for While {
+    fn insert_casts(
+        &self,
+        typing: &StateInference,
+        e: &Equation,
+        mut takes: Vec<AxisStates>,
+    ) -> Result<CallWithStates, TransformError> {
+        let (first, fixed, at) = (self.condition_captured, self.first_carried_operand(), e.loc);
         loop {
             let of_condition = [&takes[..first], &takes[fixed..]].concat();
-            let (condition, decides) = typing.typed(&self.condition, &of_condition)?;
-            let (body, found) = typing.typed(&self.body, &takes[first..])?;
-            let varying = typing.deciding("a loop", &decides[0], &[&condition, &body], at)?;
-            let after: Vec<States> = found.iter().map(|found| varying_over(found, &varying)).collect();
-            if typing.carried(&mut takes[fixed..], &after, "while_loop", at)? {
+            let (condition, decides) = typing.insert_casts(&self.condition, &of_condition)?;
+            let (body, found) = typing.insert_casts(&self.body, &takes[first..])?;
+            let varying = typing.varying_condition_axes("a loop", &decides[0], &[&condition, &body], at)?;
+            let after: Vec<AxisStates> = found.iter().map(|found| with_varying_axes(found, &varying)).collect();
+            if typing.join_carried_states(&mut takes[fixed..], &after, "while_loop", at)? {
                 continue;
             }
             let gives = takes[fixed..].to_vec();
             let body = typing.cast_results(body, &found, &gives, "while_loop", at)?;
-            return Ok(Made { call: While { condition, body, ..*self }.into(), takes, gives });
+            return Ok(CallWithStates { call: While { condition, body, ..*self }.into(), takes, gives });
         }
     }
 }
 
-impl CallRegions for While {
-    fn rule(&self) -> Option<Rule> {
+impl ShardableCall for While {
+    fn rule(&self) -> Option<ShardingRule> {
         None
     }
-    fn view(&self, build: &mut Build<'_>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
-        let (captured, carried) = args.split_at(self.fixed());
+    fn add_propagation_nodes(
+        &self,
+        build: &mut RegionGraphBuilder<'_>,
+        args: &[Val],
+        gives: &[Type],
+        loc: Loc,
+    ) -> Vec<Val> {
+        let (captured, carried) = args.split_at(self.first_carried_operand());
         let (of_condition, of_body) = captured.split_at(self.condition_captured);
-        let node = build.structured(Kind::Loop, CallView::of(self.clone()), carried, gives, loc);
-        build.region(node, gives, |b, x| b.graph(&self.condition, &[of_condition, x].concat()).0);
-        build.region(node, gives, |b, x| b.graph(&self.body, &[of_body, x].concat()).0);
+        let node = build.add_control_flow_node(NodeKind::Loop, RegionCall::new(self.clone()), carried, gives, loc);
+        build.add_region(node, gives, |b, x| b.add_graph(&self.condition, &[of_condition, x].concat()).0);
+        build.add_region(node, gives, |b, x| b.add_graph(&self.body, &[of_body, x].concat()).0);
         build.program.nodes[node].results.clone()
     }
-    fn localized(&self, to: &mut Partition<'_>, id: NodeId) {
+    fn emit_partitioned(&self, to: &mut Partitioner<'_>, id: NodeId) {
         let node = &to.program.nodes[id];
-        let carried: Vec<Sharding> = node.results.iter().map(|&v| to.wanted(v)).collect();
+        let carried: Vec<Sharding> = node.results.iter().map(|&v| to.propagated_sharding(v)).collect();
         let with = |values: &[Val]| values.iter().copied().zip(carried.iter().cloned()).collect::<Vec<_>>();
-        let inits: Vec<Var> = with(&node.operands).iter().map(|(v, s)| to.sharded(*v, s)).collect();
+        let inits: Vec<Var> = with(&node.operands).iter().map(|(v, s)| to.reshard_value(*v, s)).collect();
         let [first, second] = [&node.regions[0], &node.regions[1]];
         let holds = vec![(first.results[0], Sharding::replicated(0))];
-        let (condition, of_condition) = to.region(first, &with(&first.params), &holds);
-        let (body, of_body) = to.region(second, &with(&second.params), &with(&second.results));
+        let (condition, of_condition) = to.partition_region(first, &with(&first.params), &holds);
+        let (body, of_body) = to.partition_region(second, &with(&second.params), &with(&second.results));
         let call = While {
             condition: captured_first(condition, of_condition.len()),
             body: captured_first(body, of_body.len()),
             condition_captured: of_condition.len(),
             body_captured: of_body.len(),
         };
-        let args = [to.outside(&of_condition), to.outside(&of_body), inits].concat();
-        let made = to.graph().fitting_all(call, &args);
+        let args = [to.captured_blocks(&of_condition), to.captured_blocks(&of_body), inits].concat();
+        let made = to.graph().push_valid_multi_result(call, &args);
         for ((&v, var), sharding) in node.results.iter().zip(made).zip(carried) {
             to.define(v, var, sharding);
         }
     }
-    fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>> {
-        let (first, fixed, carried) = (self.condition_captured, self.fixed(), self.body.results.len());
+    fn emit_joint_call(&self, to: &mut Graph, of: &JointDevices<'_>) -> Vec<Vec<Var>> {
+        let (first, fixed, carried) = (self.condition_captured, self.first_carried_operand(), self.body.results.len());
         let kinds = [0..first, first..fixed, fixed..fixed + carried];
-        let mut condition = of.body(&self.condition, &[first, carried]);
+        let mut condition = of.joint_body(&self.condition, &[first, carried]);
         // The condition is the same on all devices, so one result is enough.
         condition.results.truncate(1);
         let own = While {
             condition,
-            body: of.body(&self.body, &[self.body_captured, carried]),
-            condition_captured: of.all(first),
-            body_captured: of.all(self.body_captured),
+            body: of.joint_body(&self.body, &[self.body_captured, carried]),
+            condition_captured: of.total_count(first),
+            body_captured: of.total_count(self.body_captured),
         };
-        let operands = kinds.into_iter().flat_map(|kind| of.taken(kind)).collect();
-        of.called(to, own.into(), operands, &[carried])
+        let operands = kinds.into_iter().flat_map(|kind| of.operands_in_range(kind)).collect();
+        of.emit_joint_call(to, own.into(), operands, &[carried])
     }
 }
 
 impl CallStep for While {
-    fn lower(&self, from: &Lowering<'_>) -> Lowered {
+    fn lower(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
         let e = from.e;
-        let (inputs, carried) = e.args.split_at(self.fixed());
+        let (inputs, carried) = e.args.split_at(self.first_carried_operand());
         let none = vec![false; self.condition.params.len()];
         let is_donated: Vec<bool> = (0..self.body.params.len()).map(|i| i >= self.body_captured).collect();
-        let work = Work::While {
+        let work = StepOp::While {
             condition: Box::new(from.plan(&self.condition, &none)),
             captured: self.condition_captured,
             body: Box::new(from.plan(&self.body, &is_donated)),
             inputs: self.body_captured,
         };
         let in_place = carried.iter().copied().map(Some).collect();
-        Lowered { work, inputs: inputs.to_vec(), outputs: e.results.clone(), in_place }
+        LoweredStep { work, inputs: inputs.to_vec(), outputs: e.results.clone(), in_place }
     }
 }
 
-impl CallSized for While {
-    fn agree(&self, other: &Call, _: bool) -> Result<(), String> {
+impl CallMasking for While {
+    fn check_same_call(&self, other: &Call, _: bool) -> Result<(), String> {
         let captured = |call: &While| (call.condition_captured, call.body_captured);
         match While::of(other).is_some_and(|other| captured(self) == captured(other)) {
             true => Ok(()),
             false => Err("`while` differs".into()),
         }
     }
-    fn numbers(&self) -> Vec<usize> {
+    fn size_attributes(&self) -> Vec<usize> {
         vec![]
     }
-    fn masked(&self, scope: &mut Scope<'_>, parts: Vec<Part>, _: &[Option<usize>], args: &[Var]) -> Vec<Var> {
+    fn push_masked(
+        &self,
+        scope: &mut GraphMasker<'_>,
+        parts: Vec<MaskedGraph>,
+        _: &[Option<usize>],
+        args: &[Var],
+    ) -> Vec<Var> {
         let [(mut condition, before), (mut body, inside)] =
             <[_; 2]>::try_from(parts).unwrap_or_else(|_| unreachable!("a condition and a body"));
         condition.params.splice(0..0, before.values().copied());
         body.params.splice(0..0, inside.values().copied());
         let (own_before, rest) = args.split_at(self.condition_captured);
-        let operands = [&scope.given(&before)[..], own_before, &scope.given(&inside), rest].concat();
+        let operands = [&scope.table_params(&before)[..], own_before, &scope.table_params(&inside), rest].concat();
         let call = While {
             condition,
             body,
             condition_captured: self.condition_captured + before.len(),
             body_captured: self.body_captured + inside.len(),
         };
-        scope.to.fitting_all(call, &operands)
+        scope.to.push_valid_multi_result(call, &operands)
     }
 }
 
-impl Saved for While {
-    fn print(&self, p: &mut file::Printer) -> String {
-        let (condition, body) = (p.graph(&self.condition), p.graph(&self.body));
+impl SerializableOp for While {
+    fn print(&self, p: &mut text_format::Printer) -> String {
+        let (condition, body) = (p.write_graph(&self.condition), p.write_graph(&self.body));
         format!(" {condition} {body} {} {}", self.condition_captured, self.body_captured)
     }
-    fn parse(p: &mut file::Parser<'_>, words: &mut file::Words<'_>) -> Result<While, String> {
-        let [condition, body] = [(); 2].map(|()| p.graph_of(words.value("a graph")?));
-        let [condition_captured, body_captured] = [(); 2].map(|()| words.value("a number"));
+    fn parse(p: &mut text_format::Parser<'_>, words: &mut text_format::Words<'_>) -> Result<While, String> {
+        let [condition, body] = [(); 2].map(|()| p.take_graph(words.parse_next("a graph")?));
+        let [condition_captured, body_captured] = [(); 2].map(|()| words.parse_next("a number"));
         let (condition_captured, body_captured) = (condition_captured?, body_captured?);
         Ok(While { condition: condition?, body: body?, condition_captured, body_captured })
     }
 }
 
 impl CallHlo for While {
-    fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
-        let (captured, carried) = args.split_at(self.fixed());
+    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+        let (captured, carried) = args.split_at(self.first_carried_operand());
         let (of_condition, of_body) = captured.split_at(self.condition_captured);
         let condition = p.region(gives, |p, x| p.graph(&self.condition, &[of_condition, x].concat()));
         let body = p.region(gives, |p, x| p.graph(&self.body, &[of_body, x].concat()));
         let carried: Vec<&Value> = carried.iter().collect();
-        p.w.operation("while", &carried, vec![condition, body], Detail::None, gives)
+        p.w.operation("while", &carried, vec![condition, body], HloAttributes::None, gives)
     }
 }
 
-impl Sampled for While {
-    fn samples(dtype: DType) -> Vec<Sample> {
+impl SampledOp for While {
+    fn samples(dtype: DType) -> Vec<OpSample> {
         // `while h < bound { h = h + exp(w) }`
         let scalar = Type::scalar(dtype);
         let mut condition = Graph::default();
         let [bound, h] = [0, 1].map(|_| condition.param(scalar.clone()));
-        condition.results = vec![condition.fitting(ScalarOp::Lt, &[h, bound])];
+        condition.results = vec![condition.push_valid(ScalarOp::Lt, &[h, bound])];
         let mut body = Graph::default();
         let [w, h] = [0, 1].map(|_| body.param(scalar.clone()));
-        let step = body.fitting(ScalarOp::Exp, &[w]);
-        body.results = vec![body.fitting(ScalarOp::Add, &[h, step])];
+        let step = body.push_valid(ScalarOp::Exp, &[w]);
+        body.results = vec![body.push_valid(ScalarOp::Add, &[h, step])];
         let call = While { condition, body, condition_captured: 1, body_captured: 1 };
-        vec![Sample::of(call, &[scalar.clone(), scalar.clone(), scalar]).without_gradient()]
+        vec![OpSample::new(call, &[scalar.clone(), scalar.clone(), scalar]).without_gradient()]
     }
 }

@@ -1,14 +1,14 @@
 //! Preparation of a program before shardings propagate, as in Shardy's import pipeline.
 //!
-//! - `constants`: each use of a constant gets its own copy, so that no sharding propagates between uses through it;
-//! - edges: one after each result of loops, branches and barriers ([`Kind::Edge`]);
-//! - `constraints`: a closed constraint on a value without other annotations becomes the value's own sharding;
+//! - `split_constants`: each use of a constant gets its own copy, so that no sharding propagates between uses through it;
+//! - edges: one after each result of loops, branches and barriers ([`Kind::DataFlowEdge`]);
+//! - `apply_constraints`: a closed constraint on a value without other annotations becomes the value's own sharding;
 //! - `groups`: the members of a sharding group begin with one sharding.
 //!
 //! The uses of a value are in order, the newest one last, since propagation visits them in order. Replacing all uses
 //! reverses them.
+use super::propagation_program::{Definition, Node, NodeId, NodeKind, RegionGraph, Val};
 use super::provenance::Origin;
-use super::view::{Definition, Kind, Node, NodeId, Program, Val};
 use crate::graph::Op;
 use crate::mesh::Sharding;
 use pallas_ir::structural::Access;
@@ -28,8 +28,8 @@ pub(super) enum Use {
 
 /// A program with the shardings of its values. Values can share one sharding, their *cell*: the result of a loop's edge
 /// shares that of the body's parameter. A cell is named by one of its values.
-pub(super) struct Flow {
-    pub program: Program,
+pub(super) struct ShardingState {
+    pub program: RegionGraph,
     /// By value, the places that read it, the newest last.
     pub uses: Vec<Vec<Use>>,
     /// By value, its cell, named by one of the values that share the cell.
@@ -49,10 +49,14 @@ pub(super) struct Flow {
 }
 
 /// Prepares a program for propagation, with these declared shardings of parameters and results.
-pub(super) fn import(mut program: Program, params: &[Option<Sharding>], results: &[Option<Sharding>]) -> Flow {
-    constants(&mut program);
+pub(super) fn prepare_for_propagation(
+    mut program: RegionGraph,
+    params: &[Option<Sharding>],
+    results: &[Option<Sharding>],
+) -> ShardingState {
+    split_constants(&mut program);
     let values = program.types.len();
-    let mut flow = Flow {
+    let mut flow = ShardingState {
         uses: uses(&program),
         cell: (0..values as u32).map(Val).collect(),
         shardings: vec![None; values],
@@ -63,7 +67,7 @@ pub(super) fn import(mut program: Program, params: &[Option<Sharding>], results:
         groups: vec![],
         program,
     };
-    flow.add_edges();
+    flow.add_data_flow_edges();
     for (i, (&p, sharding)) in flow.program.body.params.iter().zip(params).enumerate() {
         // Open dimensions alone say nothing.
         let sharding = sharding.as_ref().filter(|s| s.dims.is_empty() || **s != Sharding::open(s.dims.len()));
@@ -72,20 +76,20 @@ pub(super) fn import(mut program: Program, params: &[Option<Sharding>], results:
     }
     for node in flow.program.preorder() {
         let Node { kind, results, .. } = &flow.program.nodes[node];
-        if let Kind::Constraint(sharding) = kind {
+        if let NodeKind::Constraint(sharding) = kind {
             flow.shardings[results[0].index()] = Some(sharding.clone());
             flow.origins[results[0].index()] = Some(Origin::Constraint(node));
         }
     }
-    flow.constraints();
-    flow.groups();
+    flow.apply_constraints();
+    flow.import_sharding_groups();
     flow
 }
 
 /// Returns the uses of each value in the order in which a parser of the text finds them: those of a region before the
 /// operands of its node.
-fn uses(program: &Program) -> Vec<Vec<Use>> {
-    fn walk(program: &Program, nodes: &[NodeId], all: &mut [Vec<Use>]) {
+fn uses(program: &RegionGraph) -> Vec<Vec<Use>> {
+    fn walk(program: &RegionGraph, nodes: &[NodeId], all: &mut [Vec<Use>]) {
         for &id in nodes {
             let node = &program.nodes[id];
             for (r, region) in node.regions.iter().enumerate() {
@@ -105,35 +109,35 @@ fn uses(program: &Program) -> Vec<Vec<Use>> {
 
 /// A kind of value that each reader gets its own copy of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Constant {
+enum ConstantKind {
     /// A value computed from constants alone; the whole expression is copied.
     Expression,
     /// A scalar broadcast to an array; only the broadcast is copied.
-    Expansion,
+    ScalarBroadcast,
 }
 
 /// Gives each use of a constant expression or of a broadcast scalar its own copy.
-fn constants(program: &mut Program) {
+fn split_constants(program: &mut RegionGraph) {
     let order = program.preorder();
     let mut copies =
-        Copies { kinds: vec![None; program.types.len()], groups: HashMap::new(), inserted: BTreeMap::new() };
+        ConstantSplitter { kinds: vec![None; program.types.len()], groups: HashMap::new(), inserted: BTreeMap::new() };
     for &id in &order {
-        if let Kind::Group(_) = program.nodes[id].kind {
+        if let NodeKind::ShardingGroup(_) = program.nodes[id].kind {
             copies.groups.entry(program.nodes[id].operands[0]).or_default().push(id);
         }
     }
-    copies.walk(program, &program.body.nodes.clone());
+    copies.copy_operands(program, &program.body.nodes.clone());
     for i in 0..program.body.results.len() {
         let result = program.body.results[i];
-        program.body.results[i] = copies.own(program, result);
+        program.body.results[i] = copies.copy_for_use(program, result);
     }
     // Copies are inserted before their originals, which are removed.
     for (original, inserted) in &copies.inserted {
         inserted.iter().for_each(|&copy| program.insert(copy, *original, false));
     }
-    let is_gone = |program: &Program, id: NodeId| {
+    let is_gone = |program: &RegionGraph, id: NodeId| {
         let node = &program.nodes[id];
-        let of = if matches!(node.kind, Kind::Group(_)) { &node.operands } else { &node.results };
+        let of = if matches!(node.kind, NodeKind::ShardingGroup(_)) { &node.operands } else { &node.results };
         of.iter().any(|&v| copies.kinds.get(v.index()).copied().flatten().is_some() && program.rank(v) > 0)
     };
     let gone: Vec<NodeId> = order.into_iter().filter(|&id| is_gone(program, id)).collect();
@@ -148,18 +152,18 @@ fn constants(program: &mut Program) {
 }
 
 /// State of the copying of constants.
-struct Copies {
+struct ConstantSplitter {
     /// By value of the original program, its kind if it is to be copied.
-    kinds: Vec<Option<Constant>>,
+    kinds: Vec<Option<ConstantKind>>,
     /// By value, the nodes that put it into sharding groups.
     groups: HashMap<Val, Vec<NodeId>>,
     /// By original node, its copies in order.
     inserted: BTreeMap<NodeId, Vec<NodeId>>,
 }
 
-impl Copies {
+impl ConstantSplitter {
     /// Gives the operands of nodes, then the results of their regions, copies of their own, in the order of the text.
-    fn walk(&mut self, program: &mut Program, nodes: &[NodeId]) {
+    fn copy_operands(&mut self, program: &mut RegionGraph, nodes: &[NodeId]) {
         for &id in nodes {
             let node = &program.nodes[id];
             if let Some(kind) = self.kind_of(program, node) {
@@ -167,36 +171,36 @@ impl Copies {
                 self.kinds[result.index()] = Some(kind);
                 continue;
             }
-            if matches!(node.kind, Kind::Group(_)) {
+            if matches!(node.kind, NodeKind::ShardingGroup(_)) {
                 continue;
             }
             for i in 0..program.nodes[id].operands.len() {
                 let operand = program.nodes[id].operands[i];
-                program.nodes[id].operands[i] = self.own(program, operand);
+                program.nodes[id].operands[i] = self.copy_for_use(program, operand);
             }
             for r in 0..program.nodes[id].regions.len() {
-                self.walk(program, &program.nodes[id].regions[r].nodes.clone());
+                self.copy_operands(program, &program.nodes[id].regions[r].nodes.clone());
                 for i in 0..program.nodes[id].regions[r].results.len() {
                     let result = program.nodes[id].regions[r].results[i];
-                    program.nodes[id].regions[r].results[i] = self.own(program, result);
+                    program.nodes[id].regions[r].results[i] = self.copy_for_use(program, result);
                 }
             }
         }
     }
 
     fn is_expression(&self, v: Val) -> bool {
-        self.kinds.get(v.index()).copied().flatten() == Some(Constant::Expression)
+        self.kinds.get(v.index()).copied().flatten() == Some(ConstantKind::Expression)
     }
 
     /// Returns the kind of constant that a node's result is; `None` if it is none.
-    fn kind_of(&self, program: &Program, node: &Node) -> Option<Constant> {
+    fn kind_of(&self, program: &RegionGraph, node: &Node) -> Option<ConstantKind> {
         let all = || !node.operands.is_empty() && node.operands.iter().all(|&v| self.is_expression(v));
-        let Kind::Op(op) = &node.kind else {
-            return (node.kind == Kind::Constant).then_some(Constant::Expression);
+        let NodeKind::Op(op) = &node.kind else {
+            return (node.kind == NodeKind::Constant).then_some(ConstantKind::Expression);
         };
         match op {
-            Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)) => Some(Constant::Expression),
-            Op::Scalar(_) if all() => Some(Constant::Expression),
+            Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)) => Some(ConstantKind::Expression),
+            Op::Scalar(_) if all() => Some(ConstantKind::Expression),
             Op::Structural(op) => {
                 let is_pure = matches!(
                     op,
@@ -209,8 +213,8 @@ impl Copies {
                 );
                 let is_expansion = matches!(op, StructuralOp::Broadcast(_)) && program.rank(node.operands[0]) == 0;
                 match (is_pure && all(), is_expansion) {
-                    (true, _) => Some(Constant::Expression),
-                    (false, true) => Some(Constant::Expansion),
+                    (true, _) => Some(ConstantKind::Expression),
+                    (false, true) => Some(ConstantKind::ScalarBroadcast),
                     (false, false) => None,
                 }
             }
@@ -219,7 +223,7 @@ impl Copies {
     }
 
     /// Returns the value that one use reads: a new copy if `v` is to be copied, else `v`.
-    fn own(&mut self, program: &mut Program, v: Val) -> Val {
+    fn copy_for_use(&mut self, program: &mut RegionGraph, v: Val) -> Val {
         match self.kinds.get(v.index()).copied().flatten() {
             Some(kind) => self.copy(program, v, kind, &mut HashMap::new()),
             None => v,
@@ -227,7 +231,7 @@ impl Copies {
     }
 
     /// Makes a copy of a constant; `known` has the copies made for the same use so far.
-    fn copy(&mut self, program: &mut Program, v: Val, kind: Constant, known: &mut HashMap<Val, Val>) -> Val {
+    fn copy(&mut self, program: &mut RegionGraph, v: Val, kind: ConstantKind, known: &mut HashMap<Val, Val>) -> Val {
         if program.rank(v) == 0 {
             return v;
         }
@@ -237,16 +241,16 @@ impl Copies {
         let Some(original) = program.definer(v) else { return v };
         let Node { kind: op, operands, loc, label, .. } = program.nodes[original].clone();
         let operands = match kind {
-            Constant::Expression => operands.into_iter().map(|x| self.copy(program, x, kind, known)).collect(),
-            Constant::Expansion => operands,
+            ConstantKind::Expression => operands.into_iter().map(|x| self.copy(program, x, kind, known)).collect(),
+            ConstantKind::ScalarBroadcast => operands,
         };
-        let copy = program.node(op, operands, vec![program.ty(v).clone()], loc);
+        let copy = program.create_node(op, operands, vec![program.ty(v).clone()], loc);
         program.nodes[copy].label = label;
         self.inserted.entry(original).or_default().push(copy);
         let result = program.nodes[copy].results[0];
         // A copy belongs to the groups of its original.
         for group in self.groups.get(&v).cloned().unwrap_or_default() {
-            let member = program.node(program.nodes[group].kind.clone(), vec![result], vec![], loc);
+            let member = program.create_node(program.nodes[group].kind.clone(), vec![result], vec![], loc);
             self.inserted.entry(original).or_default().push(member);
         }
         known.insert(v, result);
@@ -254,18 +258,18 @@ impl Copies {
     }
 }
 
-impl Flow {
+impl ShardingState {
     /// Makes all uses of `from` read `to`, except those by the node `except`.
     fn replace_uses(&mut self, from: Val, to: Val, except: Option<NodeId>) {
         let all = std::mem::take(&mut self.uses[from.index()]);
         let (kept, moved): (Vec<Use>, Vec<Use>) =
             all.into_iter().partition(|u| matches!(u, Use::Operand(node, _) if Some(*node) == except));
         self.uses[from.index()] = kept;
-        moved.into_iter().rev().for_each(|u| self.read(u, to));
+        moved.into_iter().rev().for_each(|u| self.redirect_use(u, to));
     }
 
     /// Makes a use read another value.
-    fn read(&mut self, place: Use, v: Val) {
+    fn redirect_use(&mut self, place: Use, v: Val) {
         match place {
             Use::Operand(node, i) => self.program.nodes[node].operands[i] = v,
             Use::Yield(node, r, i) => self.program.nodes[node].regions[r].results[i] = v,
@@ -275,11 +279,11 @@ impl Flow {
     }
 
     /// Makes a node with one operand and a result of its type, at the location of node `behind`; no region contains it.
-    fn node(&mut self, kind: Kind, operand: Val, behind: Option<NodeId>) -> (NodeId, Val) {
+    fn create_unary_node(&mut self, kind: NodeKind, operand: Val, behind: Option<NodeId>) -> (NodeId, Val) {
         let ty = self.program.ty(operand).clone();
         let (loc, label) = behind
             .map_or((Loc::NONE, usize::MAX), |node| (self.program.nodes[node].loc, self.program.nodes[node].label));
-        let node = self.program.node(kind, vec![operand], vec![ty], loc);
+        let node = self.program.create_node(kind, vec![operand], vec![ty], loc);
         self.program.nodes[node].label = label;
         let result = self.program.nodes[node].results[0];
         self.uses.push(vec![]);
@@ -290,23 +294,23 @@ impl Flow {
     }
 
     /// Inserts an edge after each result of loops, branches and barriers.
-    fn add_edges(&mut self) {
+    fn add_data_flow_edges(&mut self) {
         for id in self.program.preorder() {
             let node = &self.program.nodes[id];
-            if !matches!(node.kind, Kind::Loop(_) | Kind::Branches(_) | Kind::OptimizationBarrier) {
+            if !matches!(node.kind, NodeKind::Loop(_) | NodeKind::Branches(_) | NodeKind::OptimizationBarrier) {
                 continue;
             }
             let results = node.results.clone();
             let mut last = id;
             for (i, v) in results.into_iter().enumerate() {
-                let (edge, result) = self.node(Kind::Edge, v, Some(id));
+                let (edge, result) = self.create_unary_node(NodeKind::DataFlowEdge, v, Some(id));
                 self.replace_uses(v, result, None);
                 self.uses[v.index()].push(Use::Operand(edge, 0));
                 self.edges.insert((id, i), edge);
                 self.program.insert(edge, last, true);
                 last = edge;
                 self.cell[v.index()] = result;
-                if let Kind::Loop(_) = self.program.nodes[id].kind {
+                if let NodeKind::Loop(_) = self.program.nodes[id].kind {
                     for region in &self.program.nodes[id].regions {
                         self.cell[region.params[i].index()] = result;
                     }
@@ -323,24 +327,24 @@ impl Flow {
     /// Returns the sharding of a constraint; `None` for other nodes.
     fn constraint(&self, node: NodeId) -> Option<&Sharding> {
         match &self.program.nodes[node].kind {
-            Kind::Constraint(sharding) => Some(sharding),
-            Kind::Op(_)
-            | Kind::Constant
-            | Kind::Loop(_)
-            | Kind::Branches(_)
-            | Kind::Group(_)
-            | Kind::Barrier(_)
-            | Kind::OptimizationBarrier
-            | Kind::Edge => None,
+            NodeKind::Constraint(sharding) => Some(sharding),
+            NodeKind::Op(_)
+            | NodeKind::Constant
+            | NodeKind::Loop(_)
+            | NodeKind::Branches(_)
+            | NodeKind::ShardingGroup(_)
+            | NodeKind::PropagationBarrier(_)
+            | NodeKind::OptimizationBarrier
+            | NodeKind::DataFlowEdge => None,
         }
     }
 
     /// Makes each closed constraint the sharding of the value that it constrains, if no other annotation says anything
     /// about that.
-    fn constraints(&mut self) {
+    fn apply_constraints(&mut self) {
         for id in self.program.preorder() {
             let Some(sharding) = self.constraint(id).cloned() else { continue };
-            self.join_chain(id);
+            self.redirect_to_last_constraint(id);
             let x = self.program.nodes[id].operands[0];
             let differs = |u: &Use| match u {
                 Use::Operand(node, _) => self.constraint(*node).is_some_and(|other| *other != sharding),
@@ -353,7 +357,7 @@ impl Flow {
                 continue;
             }
             let definer = self.program.definer(x);
-            let is_of_edge = definer.is_some_and(|node| self.program.nodes[node].kind == Kind::Edge);
+            let is_of_edge = definer.is_some_and(|node| self.program.nodes[node].kind == NodeKind::DataFlowEdge);
             if self.cell[x.index()] == x && !is_of_edge {
                 self.shardings[x.index()] = Some(sharding);
                 self.origins[x.index()] = Some(Origin::Constraint(id));
@@ -374,10 +378,10 @@ impl Flow {
 
     /// If a value is constrained several times in a row, makes later readers of it read the result of the last
     /// constraint.
-    fn join_chain(&mut self, first: NodeId) {
+    fn redirect_to_last_constraint(&mut self, first: NodeId) {
         let x = self.program.nodes[first].operands[0];
         let is_constraint =
-            |flow: &Flow, u: &Use| matches!(u, Use::Operand(node, _) if flow.constraint(*node).is_some());
+            |flow: &ShardingState, u: &Use| matches!(u, Use::Operand(node, _) if flow.constraint(*node).is_some());
         let is_head = self.program.definer(x).is_none_or(|node| self.constraint(node).is_none());
         let is_only = !self.uses[x.index()].iter().any(|u| *u != Use::Operand(first, 0) && is_constraint(self, u));
         if !is_head || !is_only || self.sharding(x).is_some() {
@@ -401,15 +405,15 @@ impl Flow {
             .into_iter()
             .partition(|u| matches!(u, Use::Operand(node, _) if *node != first && behind.contains(node)));
         self.uses[x.index()] = kept;
-        moved.into_iter().rev().for_each(|u| self.read(u, result));
+        moved.into_iter().rev().for_each(|u| self.redirect_use(u, result));
     }
 
     /// Collects the members of each sharding group and gives them one initial sharding. If their annotations differ,
     /// open constraints on the members are inserted and become the members, without an initial sharding.
-    fn groups(&mut self) {
+    fn import_sharding_groups(&mut self) {
         let mut numbers: BTreeMap<u32, Vec<Val>> = BTreeMap::new();
         for id in self.program.preorder() {
-            if let Kind::Group(group) = self.program.nodes[id].kind {
+            if let NodeKind::ShardingGroup(group) = self.program.nodes[id].kind {
                 numbers.entry(group).or_default().push(self.program.nodes[id].operands[0]);
             }
         }
@@ -429,13 +433,13 @@ impl Flow {
             groups.push(all);
         }
         for group in &mut groups {
-            self.begin_with_one(group);
+            self.unify_group_sharding(group);
         }
         self.groups = groups;
     }
 
     /// Gives the members of a sharding group one initial sharding, or open constraints if their annotations differ.
-    fn begin_with_one(&mut self, group: &mut [Val]) {
+    fn unify_group_sharding(&mut self, group: &mut [Val]) {
         let says = |s: &&Sharding| s.dims.iter().any(|dim| !dim.open || !dim.axes.is_empty());
         let said: Vec<(Sharding, Option<Origin>)> = (group.iter().map(|v| self.cell[v.index()].index()))
             .filter_map(|cell| Some((self.shardings[cell].as_ref().filter(says)?.clone(), self.origins[cell])))
@@ -455,7 +459,7 @@ impl Flow {
         for v in group.iter_mut() {
             let open = Sharding::open(self.program.rank(*v));
             let definer = self.program.definer(*v);
-            let (node, result) = self.node(Kind::Constraint(open.clone()), *v, definer);
+            let (node, result) = self.create_unary_node(NodeKind::Constraint(open.clone()), *v, definer);
             self.shardings[result.index()] = Some(open);
             match self.program.definitions[v.index()] {
                 Definition::Result(definer, _) => self.program.insert(node, definer, true),
@@ -470,28 +474,28 @@ impl Flow {
 }
 
 /// Returns the array that a value is a slice of, if it is one.
-pub(super) fn sliced(program: &Program, v: Val) -> Option<Val> {
+pub(super) fn slice_source(program: &RegionGraph, v: Val) -> Option<Val> {
     let node = &program.nodes[program.definer(v)?];
-    matches!(node.kind, Kind::Op(Op::Structural(StructuralOp::Slice(_)))).then(|| node.operands[0])
+    matches!(node.kind, NodeKind::Op(Op::Structural(StructuralOp::Slice(_)))).then(|| node.operands[0])
 }
 
 /// Returns true for a node that Shardy treats as elementwise: one that computes each element of its result from the
 /// operands' elements at the same position.
-pub(super) fn is_elementwise(program: &Program, node: &Node) -> bool {
+pub(super) fn is_elementwise(program: &RegionGraph, node: &Node) -> bool {
     match &node.kind {
-        Kind::Constraint(_) | Kind::Barrier(_) => true,
-        Kind::Op(Op::Scalar(_)) => true,
-        Kind::Op(Op::Structural(op)) => {
+        NodeKind::Constraint(_) | NodeKind::PropagationBarrier(_) => true,
+        NodeKind::Op(Op::Scalar(_)) => true,
+        NodeKind::Op(Op::Structural(op)) => {
             let dims: Vec<Vec<Dim>> = node.operands.iter().map(|&v| program.ty(v).dims()).collect();
             let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
             matches!(op.access(&dims), Access::Cast | Access::Bitcast | Access::Powi(_))
         }
-        Kind::Op(_)
-        | Kind::Constant
-        | Kind::Loop(_)
-        | Kind::Branches(_)
-        | Kind::Group(_)
-        | Kind::OptimizationBarrier
-        | Kind::Edge => false,
+        NodeKind::Op(_)
+        | NodeKind::Constant
+        | NodeKind::Loop(_)
+        | NodeKind::Branches(_)
+        | NodeKind::ShardingGroup(_)
+        | NodeKind::OptimizationBarrier
+        | NodeKind::DataFlowEdge => false,
     }
 }

@@ -5,21 +5,24 @@
 //! - `flat`: reshapes of dimensions that are sharded unevenly;
 //! - `halo`: the rows that devices need of each other's blocks, in rounds; `window`: operations that move elements;
 //! - `lookup`: operations that address a sharded operand by data.
-mod flat;
+mod block_slicing;
 mod halo;
 mod lookup;
-mod padding;
-mod pieces;
-mod window;
+mod shifted_rows;
+mod uneven_padding;
+mod uneven_reshape;
 
-pub(crate) use lookup::update;
-pub(crate) use pieces::Group;
-pub(super) use pieces::{Cut, coordinate, cropped, cut, extended, iota, joined, parted, sliced, until};
-pub(crate) use window::regrouped;
-pub(super) use window::{Met, met};
+pub(crate) use block_slicing::DeviceGroup;
+pub(super) use block_slicing::{
+    DimSplit, coordinate, crop_block, fill_past_end, iota, join_blocks, pad_to_shape, slice_device_part,
+    slice_kept_parts, split_and_stack,
+};
+pub(crate) use lookup::emit_window_update;
+pub(crate) use shifted_rows::resize_blocks;
+pub(super) use shifted_rows::{RowRange, read_zero_padded_rows};
 
-use super::regions::Sharded;
-use super::rule::{Role, Rule};
+use super::op_sharding_rule::{FactorRole, ShardingRule};
+use super::partition_traits::ShardedOperation;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
 use pallas_ir::structural::{Broadcast, Conv, Scatter, Slice};
@@ -39,10 +42,11 @@ pub(super) fn monoid(op: &Op, dtype: DType) -> ScalarOp {
 /// Clears the axes of factors that an operation on blocks cannot have. Blocks of factors that share a dimension need
 /// equal sizes, except for windows, for which devices read the elements they need; a dimension that is folded is only
 /// sharded if partial results can be combined.
-pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op, types: &[&Type]) {
+pub(super) fn clear_unsupported_axes(axes: &mut [Vec<Axis>], rule: &ShardingRule, op: &Op, types: &[&Type]) {
     let is_reshape = matches!(op, Op::Structural(StructuralOp::Reshape(_)));
     for (f, factor) in rule.factors.iter().enumerate() {
-        let is_uneven = !is_reshape && factor.role != Role::Permute && !factor.size.is_multiple_of(size(&axes[f]));
+        let is_uneven =
+            !is_reshape && factor.role != FactorRole::Permute && !factor.size.is_multiple_of(size(&axes[f]));
         let shares_dim = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&f));
         // A dimension of more than one element without any other factor has a factor of size 1.
         let is_alone = factor.size == 1
@@ -50,19 +54,19 @@ pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op, types: &[&T
                 .iter()
                 .zip(&rule.tensors)
                 .any(|(ty, dims)| ty.shape.iter().zip(dims).any(|(&n, dim)| n > 1 && dim.contains(&f)));
-        if !divides(op, rule, types, f, &axes[f]) || is_uneven && shares_dim || is_alone {
+        if !can_shard_factor(op, rule, types, f, &axes[f]) || is_uneven && shares_dim || is_alone {
             axes[f].clear();
         }
     }
-    clear_behind(axes, rule);
+    clear_noncontiguous_axes(axes, rule);
     if is_reshape {
-        flat::restrict(axes, rule, types);
-        clear_behind(axes, rule);
+        uneven_reshape::clear_unsupported_reshape_axes(axes, rule, types);
+        clear_noncontiguous_axes(axes, rule);
     }
 }
 
 /// Clears the axes of factors after a factor that is not fully sharded: blocks would not be adjacent elements.
-fn clear_behind(axes: &mut [Vec<Axis>], rule: &Rule) {
+fn clear_noncontiguous_axes(axes: &mut [Vec<Axis>], rule: &ShardingRule) {
     loop {
         let dims = rule.tensors.iter().flatten().flat_map(|dim| dim.windows(2));
         let mut is_split =
@@ -74,24 +78,28 @@ fn clear_behind(axes: &mut [Vec<Axis>], rule: &Rule) {
     }
 }
 
-/// Returns true if `operation` can do an operation on blocks of a factor that is sharded by these axes. `types` are
+/// Returns true if `emit_on_blocks` can do an operation on blocks of a factor that is sharded by these axes. `types` are
 /// those of the operands and of the result.
-fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) -> bool {
+fn can_shard_factor(op: &Op, rule: &ShardingRule, types: &[&Type], factor: usize, axes: &[Axis]) -> bool {
     let has = |tensor: usize| rule.tensors[tensor].iter().position(|dim| dim.contains(&factor));
     let role = rule.factors[factor].role;
     let result = types.len() - 1;
     if types.iter().any(|ty| ty.shape.contains(&0)) {
-        return role == Role::Pass && !matches!(op, Op::Structural(op) if is_moving(op));
+        return role == FactorRole::PassThrough && !matches!(op, Op::Structural(op) if is_moving(op));
     }
     match op {
-        Op::Dynamic(op) => op.regions().divides(role, has(result).is_some()),
+        Op::Dynamic(op) => op.regions().can_shard_factor(role, has(result).is_some()),
         Op::Structural(op) => match op {
-            StructuralOp::Dot(_) | StructuralOp::Reduce(_) => matches!(role, Role::Pass | Role::Reduce),
-            StructuralOp::Gather(_) | StructuralOp::TakeAlong(_) => matches!(role, Role::Pass | Role::Reduce),
+            StructuralOp::Dot(_) | StructuralOp::Reduce(_) => {
+                matches!(role, FactorRole::PassThrough | FactorRole::Reduce)
+            }
+            StructuralOp::Gather(_) | StructuralOp::TakeAlong(_) => {
+                matches!(role, FactorRole::PassThrough | FactorRole::Reduce)
+            }
             StructuralOp::Scatter(scatter) => match role {
-                Role::Pass => true,
-                Role::Reduce => scatter.op.is_some(),
-                Role::Permute | Role::Replicate => false,
+                FactorRole::PassThrough => true,
+                FactorRole::Reduce => scatter.op.is_some(),
+                FactorRole::Permute | FactorRole::Replicate => false,
             },
             StructuralOp::Conv(conv) => {
                 let is_group = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&factor));
@@ -104,25 +112,25 @@ fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) 
                     && rule.factors[factor].size == conv.groups
                     && conv.groups.is_multiple_of(size(axes));
                 match role {
-                    Role::Pass => is_alone && !is_group || is_batch || are_groups,
-                    Role::Reduce => is_alone && has(0) == Some(conv.lhs[1]),
-                    Role::Permute => moves(op, types, has(result), axes),
-                    Role::Replicate => false,
+                    FactorRole::PassThrough => is_alone && !is_group || is_batch || are_groups,
+                    FactorRole::Reduce => is_alone && has(0) == Some(conv.lhs[1]),
+                    FactorRole::Permute => can_shard_result_dim(op, types, has(result), axes),
+                    FactorRole::Replicate => false,
                 }
             }
-            StructuralOp::Reshape(_) => matches!(role, Role::Pass | Role::Permute),
-            _ if is_moving(op) && role != Role::Replicate => moves(op, types, has(result), axes),
-            _ => role == Role::Pass,
+            StructuralOp::Reshape(_) => matches!(role, FactorRole::PassThrough | FactorRole::Permute),
+            _ if is_moving(op) && role != FactorRole::Replicate => can_shard_result_dim(op, types, has(result), axes),
+            _ => role == FactorRole::PassThrough,
         },
         // The rule of a call has reductions only where they are proven to be sums.
-        Op::Call(_) => matches!(role, Role::Pass | Role::Reduce),
-        _ => role == Role::Pass,
+        Op::Call(_) => matches!(role, FactorRole::PassThrough | FactorRole::Reduce),
+        _ => role == FactorRole::PassThrough,
     }
 }
 
 /// Returns true if `window` can do an operation on blocks along dimension `dim` of the result.
-fn moves(op: &StructuralOp, types: &[&Type], dim: Option<usize>, axes: &[Axis]) -> bool {
-    dim.is_some_and(|dim| window::moves(op, dim, types[types.len() - 1].shape[dim], size(axes)))
+fn can_shard_result_dim(op: &StructuralOp, types: &[&Type], dim: Option<usize>, axes: &[Axis]) -> bool {
+    dim.is_some_and(|dim| shifted_rows::can_shard_dim(op, dim, types[types.len() - 1].shape[dim], size(axes)))
 }
 
 /// Returns true for operations that may move elements along a dimension of operand and result.
@@ -133,42 +141,42 @@ fn is_moving(op: &StructuralOp) -> bool {
 
 /// Appends an operation on blocks, with the transfers of rows between devices that it needs; returns the block of its
 /// result.
-pub(super) fn operation(graph: &mut Graph, mut work: Sharded<'_>) -> Var {
-    padding::mask(graph, &mut work);
+pub(super) fn emit_on_blocks(graph: &mut Graph, mut work: ShardedOperation<'_>) -> Var {
+    uneven_padding::mask_padding(graph, &mut work);
     let mut is_own = None;
     match &work.op {
         Op::Structural(StructuralOp::Gather(gather)) => {
             let windows = gather.windows(work.operands[1].0.shape.len());
-            is_own = lookup::own_rows(graph, &mut work, &windows);
+            is_own = lookup::localize_gather_starts(graph, &mut work, &windows);
         }
         Op::Structural(StructuralOp::TakeAlong(take)) => {
-            let windows = take.gather(work.operands[0].0.shape.len()).windows(work.operands[1].0.shape.len());
-            is_own = lookup::own_rows(graph, &mut work, &windows);
+            let windows = take.to_gather(work.operands[0].0.shape.len()).windows(work.operands[1].0.shape.len());
+            is_own = lookup::localize_gather_starts(graph, &mut work, &windows);
         }
         Op::Structural(StructuralOp::Scatter(scatter)) => {
             let [x, index, updates] = [0, 1, 2].map(|i| work.operands[i].0);
             let windows = scatter.windows(x.shape.len(), index.shape.len(), &updates.dims());
             let op = scatter.op;
-            lookup::scatter(graph, &mut work, &windows, op);
+            lookup::localize_scatter(graph, &mut work, &windows, op);
         }
-        Op::Dynamic(op) => return op.regions().on_blocks(graph, &work),
-        Op::Structural(StructuralOp::Reshape(_)) => return flat::reshape(graph, &work),
+        Op::Dynamic(op) => return op.regions().emit_on_blocks(graph, &work),
+        Op::Structural(StructuralOp::Reshape(_)) => return uneven_reshape::reshape(graph, &work),
         Op::Structural(op) if is_moving(op) => {
-            if let Some(made) = window::exchange(graph, &mut work) {
+            if let Some(made) = shifted_rows::exchange_rows(graph, &mut work) {
                 return made;
             }
         }
         _ => {}
     }
-    let op = on_blocks(graph, &work);
-    let made = graph.fitting(op, &work.args);
+    let op = with_block_extents(graph, &work);
+    let made = graph.push_valid(op, &work.args);
     let Some(is_own) = is_own else { return made };
     let zero = graph.splat(Literal::new(work.gives.dtype, 0.0), &work.gives.shape);
-    graph.fitting(ScalarOp::Select, &[is_own, made, zero])
+    graph.push_valid(ScalarOp::Select, &[is_own, made, zero])
 }
 
 /// Returns the operation with extents of blocks in place of those of whole arrays among its attributes.
-fn on_blocks(graph: &Graph, work: &Sharded<'_>) -> Op {
+fn with_block_extents(graph: &Graph, work: &ShardedOperation<'_>) -> Op {
     let shape: Vec<Dim> = work.gives.dims();
     match &work.op {
         Op::Structural(StructuralOp::Broadcast(broadcast)) => {

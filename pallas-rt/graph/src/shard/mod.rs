@@ -10,7 +10,7 @@
 //! - [`import`]: copies of constants for each use, edges of loops, constraints and groups, made before propagation;
 //! - [`split`]: the sharding of an array as shardings of factors; [`strategy`]: one step of an operation;
 //!   [`propagate()`]: all steps, in the order of Shardy; [`provenance`]: the reasons of its decisions;
-//! - [`seen_from()`]: translation of constraints on several meshes of the same devices to one of the meshes;
+//! - [`translate_constraints()`]: translation of constraints on several meshes of the same devices to one of the meshes;
 //! - `agree`: one sharding for each factor of an operation; [`reshard`]: from one sharding to another; `local`:
 //!   operations on blocks; [`partition()`]: the graph that every device runs; `submesh`: bodies of `shard_map` that leave
 //!   axes automatic; [`united()`]: one graph for all devices; `text`: the view and its shardings as verified text.
@@ -36,7 +36,7 @@
 //!
 //! `partition` then makes operations compatible one by one: `agree` decides how their factors are sharded, `reshard`
 //! converts values from one sharding to another, and `local` writes operations on blocks. `reshard` takes the steps
-//! that Shardy takes before it optimizes collectives, with three changes: `reshard/parts` replaces permutes of whole
+//! that Shardy takes before it optimizes collectives, with three changes: `reshard/axis_reorder` replaces permutes of whole
 //! blocks; axes are moved before slices where that needs no permute; and a dimension that is whole before or after is
 //! padded, while it is sharded, to the extent that the other sharding needs, so that the axes in between divide it
 //! evenly. Partial sums stay uncombined until an operation reads them, so that they may be scattered instead of reduced
@@ -45,39 +45,39 @@
 //!
 //! Operations that move elements along a sharded dimension receive the rows of other devices in rounds (`local/halo`: a
 //! colouring of the pairs of senders and receivers with as few colours as possible), then read them by position
-//! (`local/window`). So do reshapes of unevenly sharded dimensions, whose blocks are rows of consecutive elements
-//! (`local/flat`). Operations that address a sharded operand by data look up their own rows (`local/lookup`). A scan
+//! (`local/shifted_rows`). So do reshapes of unevenly sharded dimensions, whose blocks are rows of consecutive elements
+//! (`local/uneven_reshape`). Operations that address a sharded operand by data look up their own rows (`local/lookup`). A scan
 //! stays a scan. Elements of a last block beyond the array are arbitrary, and are replaced only where they would be
 //! added up.
 //!
-//! Two kinds of operations do not follow their sharding rule: positions of extremes (`partition/selected`), for which
+//! Two kinds of operations do not follow their sharding rule: positions of extremes (`partition/sharded_top_k`), for which
 //! each device contributes candidates, and convolutions whose second operand is sharded along spatial dimensions
-//! (`partition/convolved`), which give partial sums.
-pub(crate) mod agree;
+//! (`partition/sharded_kernel_convolution`), which give partial sums.
+mod constraint_meshes;
+pub(crate) mod factor_axes;
+pub mod factor_shardings;
 mod import;
 pub(crate) mod local;
+pub mod op_sharding_rule;
 pub mod partition;
+mod partition_traits;
 mod pipeline;
+mod program_text;
 pub mod propagate;
+pub mod propagation_program;
 pub mod provenance;
-mod regions;
 pub mod reshard;
-pub mod rule;
-mod seen;
-pub mod split;
 mod strategy;
 pub(crate) mod submesh;
-mod text;
-pub(crate) mod united;
-pub mod view;
+pub(crate) mod virtual_mesh;
 
-pub use crate::refused::Refused;
+pub use crate::refusal::TransformError;
 pub use crate::simplify::inlined;
-pub use partition::{Options, Partitioned, Reshard, partition, partition_with};
-pub use pipeline::divide;
+pub use constraint_meshes::translate_constraints;
+pub use op_sharding_rule::{Factor, FactorRole, ShardingRule};
+pub use partition::{PartitionOptions, Partitioned, Reshard, partition, partition_with};
+pub(crate) use partition_traits::{ShardableCall, ShardableIdentity, ShardableWindow, ShardedOperation};
+pub use pipeline::propagate_and_partition;
 pub use propagate::{Propagation, propagate, rules};
-pub use provenance::{Cause, Chain, Origin, Reason, Slot, Stop, Via};
-pub(crate) use regions::{CallRegions, IdentityRegions, Sharded, WindowRegions};
-pub use rule::{Factor, Role, Rule};
-pub use seen::seen_from;
-pub use united::united;
+pub use provenance::{Cause, CauseChain, Origin, PropagationLink, PropagationStop, StopReason, ValueOrResult};
+pub use virtual_mesh::merge_device_graphs;

@@ -6,24 +6,24 @@
 //! factors are sharded, operands are resharded to that, partial sums are reduced over the devices, and results are
 //! resharded to what propagation found.
 mod control;
-mod convolved;
-mod moved;
-mod selected;
+mod reshard_steps;
+mod sharded_kernel_convolution;
+mod sharded_top_k;
 
 pub(crate) use control::captured_first;
 
-use super::agree::{agree, agree_reshape, sharding_of};
+use super::factor_axes::{find_common_factor_axes, find_common_reshape_axes, sharding_of};
+use super::factor_shardings::FactorShardings;
 use super::local;
+use super::op_sharding_rule::{FactorRole, ShardingRule};
+use super::partition_traits::ShardedOperation;
 use super::propagate::Propagation;
-use super::regions::Sharded;
-use super::rule::{Role, Rule};
-use super::split::Split;
-use super::view::{Kind, Node, NodeId, Program, Region, Val};
+use super::propagation_program::{Node, NodeId, NodeKind, Region, RegionGraph, Val};
 use crate::graph::{Graph, Op, Var};
 use crate::identity::OptimizationBarrier;
 use crate::mesh::axis::{self, Axis};
 use crate::mesh::{Collective, CollectiveKind, Mesh, Sharding};
-use crate::refused::Refused;
+use crate::refusal::TransformError;
 use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,19 +60,19 @@ pub struct Reshard {
 
 /// Choices of the partitioner that change no result.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct PartitionOptions {
     /// The number that fills positions beyond the array where a dimension is sharded unevenly; tests take one that
     /// would change a result if an operation read it.
     pub padding: f64,
     /// Number of bytes that a device sends in the time that it takes to start a collective. Two collectives replace one
     /// where they send at least this much less.
-    pub worth_a_collective: usize,
+    pub collective_cost_bytes: usize,
 }
 
-impl Default for Options {
+impl Default for PartitionOptions {
     /// Zeros as padding, and 64 KiB as the price of a collective: some microseconds at the speed of a link.
-    fn default() -> Options {
-        Options { padding: 0.0, worth_a_collective: 1 << 16 }
+    fn default() -> PartitionOptions {
+        PartitionOptions { padding: 0.0, collective_cost_bytes: 1 << 16 }
     }
 }
 
@@ -81,17 +81,21 @@ impl Default for Options {
 /// # Errors
 /// Refuses the first kernel with an operand or a result that is declared to be sharded along a dimension which the
 /// kernel cannot shard.
-pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Result<Partitioned, Refused> {
-    partition_with(found, mesh, Options::default())
+pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Result<Partitioned, TransformError> {
+    partition_with(found, mesh, PartitionOptions::default())
 }
 
 /// Partitions like [`partition`], with these options.
 ///
 /// # Errors
 /// The errors of [`partition`].
-pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, options: Options) -> Result<Partitioned, Refused> {
+pub fn partition_with(
+    found: &Propagation,
+    mesh: &Arc<Mesh>,
+    options: PartitionOptions,
+) -> Result<Partitioned, TransformError> {
     let program = found.program();
-    let mut to = Partition {
+    let mut to = Partitioner {
         found,
         program,
         mesh,
@@ -105,19 +109,20 @@ pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, options: Options) -
     let params: Vec<Sharding> = (program.body.params.iter())
         .map(|&p| {
             let shape = &program.ty(p).shape;
-            found.sharding(p).map_or(Sharding::replicated(shape.len()), |s| at_boundary(s, shape, mesh))
+            found.sharding(p).map_or(Sharding::replicated(shape.len()), |s| boundary_sharding(s, shape, mesh))
         })
         .collect();
-    to.scopes.push(OpenGraph::default());
+    to.scopes.push(PartitionScope::default());
     for (&p, sharding) in program.body.params.iter().zip(&params) {
         to.param(p, sharding.clone());
     }
-    to.nodes(&program.body);
+    to.emit_nodes(&program.body);
     let results: Vec<(Var, Sharding)> = (program.body.results.iter().enumerate())
         .map(|(i, &v)| {
             let shape = &program.ty(v).shape;
-            let wanted = found.result(i).map_or(Sharding::replicated(shape.len()), |s| at_boundary(s, shape, mesh));
-            (to.sharded(v, &wanted), wanted)
+            let wanted =
+                found.result(i).map_or(Sharding::replicated(shape.len()), |s| boundary_sharding(s, shape, mesh));
+            (to.reshard_value(v, &wanted), wanted)
         })
         .collect();
     let mut graph = to.scopes.pop().expect("the program's own").graph;
@@ -138,14 +143,14 @@ pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, options: Options) -
 
 /// Returns the sharding of a parameter or result of the program, from what propagation found: only axes that divide
 /// their dimension evenly, and no parts of axes in an open dimension.
-fn at_boundary(sharding: &Sharding, shape: &[usize], mesh: &Mesh) -> Sharding {
+fn boundary_sharding(sharding: &Sharding, shape: &[usize], mesh: &Mesh) -> Sharding {
     let mut kept = sharding.without_choices();
     for ((dim, &n), declared) in kept.dims.iter_mut().zip(shape).zip(&sharding.dims) {
         let mut left = n;
         axis::truncate(&mut dim.axes, |axis, _| {
-            let common = super::rule::gcd(axis.len(), left);
+            let common = super::op_sharding_rule::gcd(axis.len(), left);
             left /= common.max(1);
-            (common > 1).then(|| axis.first(common))
+            (common > 1).then(|| axis.first_part(common))
         });
         let is_part = |axis: &Axis| *axis != mesh.axis(usize::from(axis.id));
         if let Some(first) = dim.axes.iter().position(is_part).filter(|_| declared.open) {
@@ -171,14 +176,14 @@ pub(crate) struct Block {
 
 impl Block {
     /// Returns the sharding that readers of the value assume: the one that propagation found, or else the block's own.
-    pub(crate) fn known(&self) -> &Sharding {
+    pub(crate) fn assumed_sharding(&self) -> &Sharding {
         self.said.as_ref().unwrap_or(&self.sharding)
     }
 }
 
 /// A graph under construction with the blocks of the program's values in it.
 #[derive(Default)]
-struct OpenGraph {
+struct PartitionScope {
     graph: Graph,
     blocks: HashMap<Val, Block>,
     /// Values from outside that the graph reads, in the order of its last parameters.
@@ -186,23 +191,23 @@ struct OpenGraph {
 }
 
 /// State of the partitioner while it walks through a program.
-pub(crate) struct Partition<'a> {
+pub(crate) struct Partitioner<'a> {
     pub(crate) found: &'a Propagation,
-    pub(crate) program: &'a Program,
+    pub(crate) program: &'a RegionGraph,
     pub(crate) mesh: &'a Arc<Mesh>,
-    options: Options,
+    options: PartitionOptions,
     /// Graphs under construction: the main one, then those of loops and branches, innermost last.
-    scopes: Vec<OpenGraph>,
+    scopes: Vec<PartitionScope>,
     /// Broadcast scalars made so far, by depth of `scopes`, operation, operands and sharding, to be used again.
     known: HashMap<(usize, Op, Vec<Val>, Sharding), Val>,
     /// The first error that was found.
-    refused: Option<Refused>,
+    refused: Option<TransformError>,
     reshards: Vec<Reshard>,
     /// By [`label`](Node::label) of a call of `shard_map` with automatic axes, the shardings of its results.
     pub(crate) results_of_maps: HashMap<usize, Vec<Sharding>>,
 }
 
-impl Partition<'_> {
+impl Partitioner<'_> {
     pub(crate) fn graph(&mut self) -> &mut Graph {
         &mut self.scopes.last_mut().expect("a graph is open").graph
     }
@@ -214,7 +219,7 @@ impl Partition<'_> {
     /// Returns the type of a value's block on one device, if it has this sharding.
     pub(crate) fn block_type(&self, v: Val, sharding: &Sharding) -> Type {
         let ty = self.program.ty(v);
-        Type::new(ty.dtype, sharding.local(&ty.shape))
+        Type::new(ty.dtype, sharding.local_shape(&ty.shape))
     }
 
     fn param(&mut self, v: Val, sharding: Sharding) {
@@ -228,22 +233,22 @@ impl Partition<'_> {
     }
 
     /// Defines a value as `var` with this sharding, to be converted to the one that propagation found when it is read.
-    pub(crate) fn define_as_found(&mut self, v: Val, var: Var, sharding: Sharding) {
-        self.say(v, Block { var, sharding, partial: None, said: None });
+    pub(crate) fn define_pending_reshard(&mut self, v: Val, var: Var, sharding: Sharding) {
+        self.define_block_pending_reshard(v, Block { var, sharding, partial: None, said: None });
     }
 
     /// Records an error, unless an earlier one was recorded.
-    pub(crate) fn refuse(&mut self, refused: Refused) {
+    pub(crate) fn refuse(&mut self, refused: TransformError) {
         self.refused.get_or_insert(refused);
     }
 
     /// Returns the sharding of a value that its readers assume.
-    pub(crate) fn known(&mut self, v: Val) -> Sharding {
-        self.block(v).known().clone()
+    pub(crate) fn assumed_sharding(&mut self, v: Val) -> Sharding {
+        self.block(v).assumed_sharding().clone()
     }
 
     /// Returns the closed sharding that propagation found for a value; replicated if it found none.
-    pub(crate) fn wanted(&self, v: Val) -> Sharding {
+    pub(crate) fn propagated_sharding(&self, v: Val) -> Sharding {
         let rank = self.program.rank(v);
         self.found.sharding(v).map_or(Sharding::replicated(rank), Sharding::without_choices)
     }
@@ -261,8 +266,8 @@ impl Partition<'_> {
         }
         // Parts of a sum are combined before a body reads it.
         self.block_in(v, depth - 1);
-        let inner: Vec<OpenGraph> = self.scopes.drain(depth..).collect();
-        let outer = self.settled(v);
+        let inner: Vec<PartitionScope> = self.scopes.drain(depth..).collect();
+        let outer = self.finalize_block(v);
         self.scopes.extend(inner);
         let ty = self.block_type(v, &outer.sharding);
         let scope = &mut self.scopes[depth];
@@ -273,19 +278,19 @@ impl Partition<'_> {
     }
 
     /// Returns the block of a value after its partial results are combined over the devices.
-    fn combined(&mut self, v: Val, block: Block) -> Block {
+    fn combine_partials(&mut self, v: Val, block: Block) -> Block {
         let Some((axes, op)) = block.partial.clone() else { return block };
-        let var = self.reduced(op, &axes, block.var);
+        let var = self.emit_all_reduce(op, &axes, block.var);
         let block = Block { var, partial: None, ..block };
         self.blocks().insert(v, block.clone());
         block
     }
 
     /// Returns the final block of a value: in the sharding that propagation found, with partial results combined.
-    fn settled(&mut self, v: Val) -> Block {
+    fn finalize_block(&mut self, v: Val) -> Block {
         let block = self.block(v);
-        let Some(said) = block.said.clone() else { return self.combined(v, block) };
-        let var = self.sharded_once(v, &said);
+        let Some(said) = block.said.clone() else { return self.combine_partials(v, block) };
+        let var = self.reshard_single_use(v, &said);
         self.define(v, var, said);
         self.block(v)
     }
@@ -296,7 +301,7 @@ impl Partition<'_> {
 
     fn exchange(&mut self, kind: impl Into<CollectiveKind>, axes: &[Axis], args: &[Var]) -> Var {
         let op = self.collective(kind, axes);
-        self.graph().fitting(op, args)
+        self.graph().push_valid(op, args)
     }
 
     /// Appends the device's coordinate along some axes, an i32 scalar: that of the first axis is the slowest.
@@ -305,105 +310,116 @@ impl Partition<'_> {
         local::coordinate(self.graph(), mesh, axes)
     }
 
-    fn nodes(&mut self, region: &Region) {
+    fn emit_nodes(&mut self, region: &Region) {
         for &id in &region.nodes {
             let node = &self.program.nodes[id];
             self.graph().at = node.loc;
-            self.node(id, node);
+            self.emit_node(id, node);
         }
     }
 
     /// Appends the operations on blocks that a node of the program stands for, and defines its results.
-    fn node(&mut self, id: NodeId, node: &Node) {
+    fn emit_node(&mut self, id: NodeId, node: &Node) {
         match &node.kind {
-            Kind::Group(_) => {}
-            Kind::Edge => {
+            NodeKind::ShardingGroup(_) => {}
+            NodeKind::DataFlowEdge => {
                 let block = self.block(node.operands[0]);
                 self.blocks().insert(node.results[0], block);
             }
-            Kind::Constraint(_) | Kind::Barrier(_) => {
+            NodeKind::Constraint(_) | NodeKind::PropagationBarrier(_) => {
                 let (operand, result) = (node.operands[0], node.results[0]);
                 let is_shared = self.found.count_readers(operand) > 1;
-                let block = if is_shared { self.settled(operand) } else { self.block(operand) };
+                let block = if is_shared { self.finalize_block(operand) } else { self.block(operand) };
                 // Shardings have propagated, so that a barrier is its operand.
-                if let Kind::Barrier(_) = node.kind {
+                if let NodeKind::PropagationBarrier(_) = node.kind {
                     self.blocks().insert(result, block);
                 } else {
-                    self.say(result, block);
+                    self.define_block_pending_reshard(result, block);
                 }
             }
             // A value stays as it is sharded.
-            Kind::OptimizationBarrier => {
-                let Block { var, sharding, .. } = self.settled(node.operands[0]);
-                let var = self.graph().fitting(OptimizationBarrier, &[var]);
+            NodeKind::OptimizationBarrier => {
+                let Block { var, sharding, .. } = self.finalize_block(node.operands[0]);
+                let var = self.graph().push_valid(OptimizationBarrier, &[var]);
                 self.define(node.results[0], var, sharding);
             }
-            Kind::Loop(number) | Kind::Branches(number) => {
+            NodeKind::Loop(number) | NodeKind::Branches(number) => {
                 let call = &self.program.calls[*number].call;
-                call.regions().expect("it stays").localized(self, id);
+                call.regions().expect("it stays").emit_partitioned(self, id);
             }
-            Kind::Op(Op::Call(call)) => call.regions().expect("it stays").localized(self, id),
-            Kind::Constant | Kind::Op(_) => self.operation(id, node),
+            NodeKind::Op(Op::Call(call)) => call.regions().expect("it stays").emit_partitioned(self, id),
+            NodeKind::Constant | NodeKind::Op(_) => self.emit_operation(id, node),
         }
     }
 
     /// Appends a node with one result on blocks: chooses a sharding of its factors, reshards operands to it, and
     /// records if the result has to be combined over devices.
-    fn operation(&mut self, id: NodeId, node: &Node) {
-        let (Kind::Op(op), Some(rule)) = (&node.kind, self.found.rule(id)) else { return self.without_rule(node) };
-        if self.selected(node, op) || self.convolved(node, op) {
+    fn emit_operation(&mut self, id: NodeId, node: &Node) {
+        let (NodeKind::Op(op), Some(rule)) = (&node.kind, self.found.rule(id)) else {
+            return self.emit_without_rule(node);
+        };
+        if self.try_emit_selection(node, op) || self.try_emit_spatial_conv(node, op) {
             return;
         }
-        let wanted = self.wanted(node.results[0]);
+        let wanted = self.propagated_sharding(node.results[0]);
         if let Some(known) = self.equal_constant(node, op, &wanted) {
             let block = self.block(known);
             self.blocks().insert(node.results[0], block);
             return;
         }
         let all: Vec<Val> = node.operands.iter().chain(&node.results).copied().collect();
-        let mut shardings: Vec<Sharding> = node.operands.iter().map(|&v| self.block(v).known().clone()).collect();
+        let mut shardings: Vec<Sharding> =
+            node.operands.iter().map(|&v| self.block(v).assumed_sharding().clone()).collect();
         shardings.push(wanted);
         let axes = self.factor_axes(&all, &shardings, rule, op);
         let sharded = |t: usize| sharding_of(rule, t, &shardings[t], &axes);
-        let args: Vec<Var> = node.operands.iter().enumerate().map(|(t, &v)| self.sharded(v, &sharded(t))).collect();
+        let args: Vec<Var> =
+            node.operands.iter().enumerate().map(|(t, &v)| self.reshard_value(v, &sharded(t))).collect();
         let own = sharded(node.operands.len());
         let operands = node.operands.iter().enumerate().map(|(t, &v)| (self.program.ty(v), sharded(t))).collect();
         let gives = self.block_type(node.results[0], &own);
         let mut parts: Vec<Axis> = (rule.factors.iter().zip(&axes))
-            .filter(|(factor, _)| factor.role == Role::Reduce)
+            .filter(|(factor, _)| factor.role == FactorRole::Reduce)
             .flat_map(|(_, axes)| axes.clone())
             .collect();
         axis::merge(&mut parts);
         let result = (self.program.ty(node.results[0]), own.clone());
         let combine = local::monoid(op, gives.dtype);
-        let work = Sharded { mesh: self.mesh, op: op.clone(), args, operands, result, gives, parts: parts.clone() };
-        let var = local::operation(self.graph(), work);
+        let work =
+            ShardedOperation { mesh: self.mesh, op: op.clone(), args, operands, result, gives, parts: parts.clone() };
+        let var = local::emit_on_blocks(self.graph(), work);
         let partial = (!parts.is_empty()).then_some((parts, combine));
-        self.say(node.results[0], Block { var, sharding: own, partial, said: None });
+        self.define_block_pending_reshard(node.results[0], Block { var, sharding: own, partial, said: None });
     }
 
     /// Defines a value as a block, to be converted to the sharding that propagation found when it is read.
-    pub(crate) fn say(&mut self, v: Val, block: Block) {
-        let wanted = self.wanted(v);
+    pub(crate) fn define_block_pending_reshard(&mut self, v: Val, block: Block) {
+        let wanted = self.propagated_sharding(v);
         let said = (block.sharding != wanted).then_some(wanted);
         self.blocks().insert(v, Block { said, ..block });
     }
 
     /// Chooses the axes that shard each factor of an operation, limited to those that the operation on blocks can have.
     /// `all` has its operands and results, `shardings` those that they have.
-    pub(crate) fn factor_axes(&self, all: &[Val], shardings: &[Sharding], rule: &Rule, op: &Op) -> Vec<Vec<Axis>> {
-        let splits: Vec<Split> = (shardings.iter().zip(&rule.tensors))
-            .map(|(sharding, dims)| Split::of(dims, Some(sharding), &rule.factors, true))
+    pub(crate) fn factor_axes(
+        &self,
+        all: &[Val],
+        shardings: &[Sharding],
+        rule: &ShardingRule,
+        op: &Op,
+    ) -> Vec<Vec<Axis>> {
+        let splits: Vec<FactorShardings> = (shardings.iter().zip(&rule.tensors))
+            .map(|(sharding, dims)| FactorShardings::from_sharding(dims, Some(sharding), &rule.factors, true))
             .collect();
         let elements: Vec<usize> = all.iter().map(|&v| self.program.ty(v).shape.iter().product()).collect();
         let overflows = splits.iter().any(|split| split.parts.iter().any(|(_, part)| !part.overflow.is_empty()));
         let is_reshape = matches!(op, Op::Structural(StructuralOp::Reshape(_)));
         let mut axes = match overflows && is_reshape {
-            true => agree_reshape(&splits, rule),
-            false => agree(&splits, rule, &elements, self.mesh),
+            true => find_common_reshape_axes(&splits, rule),
+            false => find_common_factor_axes(&splits, rule, &elements, self.mesh),
         };
         let types: Vec<&Type> = all.iter().map(|&v| self.program.ty(v)).collect();
-        local::restrict(&mut axes, rule, op, &types);
+        local::clear_unsupported_axes(&mut axes, rule, op, &types);
         axes
     }
 
@@ -426,41 +442,41 @@ impl Partition<'_> {
 
     /// Appends a node that no sharding rule describes: constants and iotas are made in the sharding that is needed,
     /// other operations get replicated operands.
-    fn without_rule(&mut self, node: &Node) {
-        if let (Kind::Constant, [v]) = (&node.kind, &node.results[..]) {
-            let wanted = self.wanted(*v);
+    fn emit_without_rule(&mut self, node: &Node) {
+        if let (NodeKind::Constant, [v]) = (&node.kind, &node.results[..]) {
+            let wanted = self.propagated_sharding(*v);
             let ty = self.block_type(*v, &wanted);
             let var = self.graph().splat(Literal::new(ty.dtype, 0.0), &ty.shape);
             return self.define(*v, var, wanted);
         }
-        let Kind::Op(op) = &node.kind else { return };
+        let NodeKind::Op(op) = &node.kind else { return };
         match op {
             Op::Literal(_) => {
-                let var = self.graph().fitting(op.clone(), &[]);
+                let var = self.graph().push_valid(op.clone(), &[]);
                 self.define(node.results[0], var, Sharding::replicated(0));
             }
             Op::Structural(StructuralOp::Iota(iota)) => {
-                let wanted = self.wanted(node.results[0]);
+                let wanted = self.propagated_sharding(node.results[0]);
                 let ty = self.block_type(node.results[0], &wanted);
                 let axes = wanted.dims[iota.axis].axes.clone();
                 let first = (!axes.is_empty()).then(|| self.coordinate(&axes));
                 let var = local::iota(self.graph(), iota.axis, &ty, first);
                 self.define(node.results[0], var, wanted);
             }
-            _ => self.whole(node, op.clone()),
+            _ => self.emit_replicated(node, op.clone()),
         }
     }
 
     /// Appends an operation on replicated operands, and converts its results to the shardings that propagation found.
-    pub(crate) fn whole(&mut self, node: &Node, op: Op) {
+    pub(crate) fn emit_replicated(&mut self, node: &Node, op: Op) {
         let whole = |p: &Self, v: Val| Sharding::replicated(p.program.rank(v));
-        let args: Vec<Var> = node.operands.iter().map(|&v| self.sharded(v, &whole(self, v))).collect();
-        let made = self.graph().fitting_all(op, &args);
+        let args: Vec<Var> = node.operands.iter().map(|&v| self.reshard_value(v, &whole(self, v))).collect();
+        let made = self.graph().push_valid_multi_result(op, &args);
         for (&v, var) in node.results.iter().zip(made) {
             let whole = whole(self, v);
             self.define(v, var, whole);
-            let wanted = self.wanted(v);
-            let var = self.sharded(v, &wanted);
+            let wanted = self.propagated_sharding(v);
+            let var = self.reshard_value(v, &wanted);
             self.define(v, var, wanted);
         }
     }

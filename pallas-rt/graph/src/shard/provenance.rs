@@ -4,27 +4,27 @@
 //! Each step of propagation that gives an array an axis records a [`Cause`]. From a value a chain of causes leads back
 //! to an [`Origin`], which is an annotation. For an axis that a value does not have, the arrays next to it that have
 //! the axis are examined in the final state: propagation tried every step between them last of all without a change, so
-//! one of a few [`Reason`]s holds.
+//! one of a few [`StopReason`]s holds.
 //!
 //! A cause has the stage and the round of its step, and the factor along which the axis came. Numbers of sharding
 //! groups belong to one graph: groups that `Graph::inline` appends get new numbers, loop bodies have their own, and
 //! tangents and cotangents have a second range. A function runs on one mesh; shardings on other meshes of the same
-//! devices are first translated to it (`Mesh::sharding_of`, `shard/seen`). `jit/sharded` turns causes and reasons into
+//! devices are first translated to it (`Mesh::sharding_of`, `shard/constraint_meshes`). `jit/sharded` turns causes and reasons into
 //! messages, counts collectives (`budget`), marks trees (`mark`), and checks declared shardings against a policy
 //! (`audit`): declarations are gathered before propagation, from arrays and from constraints on parameters, and
 //! findings compare texts in normal form.
+use super::factor_shardings::{FactorSharding, FactorShardings};
+use super::op_sharding_rule::ShardingRule;
 use super::propagate::Propagation;
-use super::rule::Rule;
-use super::split::{Part, Split};
-use super::strategy::{Direction, agreed, within};
-use super::view::{Kind, NodeId, Val};
-use crate::mesh::axis::{Axis, Prefix, prefix, truncate};
-use crate::mesh::{Flow, Sharding};
+use super::propagation_program::{NodeId, NodeKind, Val};
+use super::strategy::{compatible_major_axes, prefix_fitting_factor};
+use crate::mesh::axis::{Axis, PrefixRelation, prefix_relation, truncate};
+use crate::mesh::{PropagationDirection, Sharding};
 use std::collections::{BTreeSet, HashMap};
 
 /// An array whose sharding a step of propagation reads or changes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Slot {
+pub enum ValueOrResult {
     /// A value of the program.
     Value(Val),
     /// The program's result with this number, whose declared sharding may differ from that of the value returned.
@@ -44,7 +44,7 @@ pub enum Origin {
 
 /// The reason why two arrays should be sharded by the same axes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Via {
+pub enum PropagationLink {
     /// This node of the program reads or makes both.
     Node(NodeId),
     /// Both belong to one sharding group.
@@ -57,9 +57,9 @@ pub enum Via {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cause {
     /// The link along which the axis came.
-    pub via: Via,
+    pub via: PropagationLink,
     /// The array that had the axis before.
-    pub from: Slot,
+    pub from: ValueOrResult,
     /// The stage of operation priority in which the step was taken, 0 to 4.
     pub stage: usize,
     /// The round in which the step was taken: the user's priority that the round is for.
@@ -68,7 +68,7 @@ pub struct Cause {
 
 /// The steps along which an axis came from an annotation to a value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Chain {
+pub struct CauseChain {
     /// The steps of propagation, the last one first.
     pub causes: Vec<Cause>,
     /// The annotation at which the steps begin; `None` if it isn't known.
@@ -77,32 +77,32 @@ pub struct Chain {
 
 /// A link between two arrays, one sharded by an axis and the other not, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stop {
+pub struct PropagationStop {
     /// The link between both arrays along which the axis could have come.
-    pub via: Via,
+    pub via: PropagationLink,
     /// The array that is sharded by the axis.
-    pub from: Slot,
+    pub from: ValueOrResult,
     /// The array that is not sharded by the axis.
-    pub to: Slot,
+    pub to: ValueOrResult,
     /// The reason why propagation did not carry the axis from `from` to `to`.
-    pub reason: Reason,
+    pub reason: StopReason,
 }
 
 /// The reason why an axis did not propagate from one array (`from`) to another (`to`).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reason {
+pub enum StopReason {
     /// The dimension of `from` that the axis shards has no corresponding dimension in `to`.
-    Missing {
+    NoCorrespondingDim {
         /// The dimension of `from`.
         dim: usize,
     },
     /// The operation needs the whole dimension of `to` that corresponds.
-    Whole {
+    NeedsWholeDim {
         /// The dimension of `from`.
         dim: usize,
     },
     /// The link is a barrier, which shardings pass in the direction of this [`Flow`] alone.
-    Barrier(Flow),
+    Barrier(PropagationDirection),
     /// The corresponding dimension of `to` is closed: propagation may not add axes to it.
     Closed {
         /// The dimension of `to`.
@@ -116,27 +116,27 @@ pub enum Reason {
         origin: Option<Origin>,
     },
     /// The axis, or a part of it, already shards another dimension of `to`.
-    Taken {
+    ShardsOtherDim {
         /// The dimension that is sharded already.
         dim: usize,
     },
     /// The arrays of the operation are sharded by different axes along the corresponding dimensions.
     Conflict {
         /// The array with other axes.
-        with: Slot,
+        with: ValueOrResult,
         /// The axes of that array.
         axes: Vec<Axis>,
     },
     /// The axis does not divide evenly the positions that it would shard in `to`.
-    Extent {
+    UnevenExtent {
         /// Number of those positions.
         extent: usize,
     },
     /// Both arrays are operands of an elementwise operation, and an operand is sharded no further than the result.
-    Result,
+    LimitedByResult,
     /// The axis would come after a part of this dimension of `to` that is not fully sharded, so that blocks would not
     /// be adjacent elements.
-    Behind {
+    AfterPartialFactor {
         /// The dimension of `to`.
         dim: usize,
     },
@@ -144,11 +144,11 @@ pub enum Reason {
 
 /// By array and axis number, the first step of propagation that gave the array the axis.
 #[derive(Debug, Default)]
-pub(super) struct Causes(HashMap<(Slot, u8), Cause>);
+pub(super) struct Causes(HashMap<(ValueOrResult, u8), Cause>);
 
 impl Causes {
     /// Records a step that gave an array an axis, unless an earlier step did.
-    pub(super) fn add(&mut self, slot: Slot, axis: u8, cause: Cause) {
+    pub(super) fn add(&mut self, slot: ValueOrResult, axis: u8, cause: Cause) {
         self.0.entry((slot, axis)).or_insert(cause);
     }
 }
@@ -160,15 +160,16 @@ pub(super) fn axes(sharding: &Sharding) -> impl Iterator<Item = Axis> {
 
 /// For each axis that `new` has and `old` lacks, returns the axis number and the array of the step that had the axis
 /// before along the same factor. `before` has the arrays of the step before it; `after` is array `i` after it.
-pub(super) fn sources(
-    before: &[Split],
-    after: &Split,
+pub(super) fn find_axis_sources(
+    before: &[FactorShardings],
+    after: &FactorShardings,
     i: usize,
     old: Option<&Sharding>,
     new: &Sharding,
 ) -> Vec<(u8, usize)> {
     let had: Vec<u8> = old.into_iter().flat_map(axes).map(|axis| axis.id).collect();
-    let has = |split: &Split, f: usize, axis: Axis| split.get(f).is_some_and(|part| mentions(&part.axes, axis));
+    let has =
+        |split: &FactorShardings, f: usize, axis: Axis| split.get(f).is_some_and(|part| mentions(&part.axes, axis));
     let found = axes(new).filter(|axis| !had.contains(&axis.id)).filter_map(|axis| {
         let (f, _) = after.parts.iter().find(|(_, part)| mentions(&part.axes, axis))?;
         let j = (0..before.len()).find(|&j| j != i && has(&before[j], *f, axis))?;
@@ -183,35 +184,35 @@ fn mentions(axes: &[Axis], axis: Axis) -> bool {
 }
 
 /// A link between arrays with its sharding rule, to be examined in the final state of propagation.
-struct FinalStep {
-    via: Via,
-    slots: Vec<Slot>,
-    rule: Rule,
-    directions: Vec<Direction>,
+struct LinkWithRule {
+    via: PropagationLink,
+    slots: Vec<ValueOrResult>,
+    rule: ShardingRule,
+    directions: Vec<PropagationDirection>,
 }
 
 impl Propagation {
     /// Returns the steps by which a value got the axis with this number, back to an annotation.
-    pub fn chain(&self, v: Val, axis: u8) -> Chain {
-        let mut chain = Chain::default();
-        let mut slot = self.same(Slot::Value(v));
+    pub fn chain(&self, v: Val, axis: u8) -> CauseChain {
+        let mut chain = CauseChain::default();
+        let mut slot = self.representative(ValueOrResult::Value(v));
         // Each step is younger than the one before, so that none comes twice.
         while let Some(&cause) = self.causes.0.get(&(slot, axis))
             && chain.causes.len() < self.program().types.len()
         {
             chain.causes.push(cause);
-            slot = self.same(cause.from);
+            slot = self.representative(cause.from);
         }
         let has = |s: &Sharding| axes(s).any(|own| own.id == axis);
-        chain.origin = self.state(slot).filter(|s| has(s)).and_then(|_| self.origin(slot));
+        chain.origin = self.current_sharding(slot).filter(|s| has(s)).and_then(|_| self.origin(slot));
         chain
     }
 
     /// Returns the annotation that declares the sharding of an array; `None` without one.
-    pub fn origin(&self, slot: Slot) -> Option<Origin> {
-        match self.same(slot) {
-            Slot::Value(cell) => self.flow.origins[cell.index()],
-            Slot::Result(i) => self.flow.declared_results[i].then_some(Origin::Result(i)),
+    pub fn origin(&self, slot: ValueOrResult) -> Option<Origin> {
+        match self.representative(slot) {
+            ValueOrResult::Value(cell) => self.flow.origins[cell.index()],
+            ValueOrResult::Result(i) => self.flow.declared_results[i].then_some(Origin::Result(i)),
         }
     }
 
@@ -219,29 +220,30 @@ impl Propagation {
     /// the axis or, if there are none, between the nearest arrays that lack it and their neighbours that have it. The
     /// result is empty if no array connected with `v` has the axis. If the axis already shards `v`, they are the links
     /// along which it would shard another dimension.
-    pub fn stops(&self, v: Val, axis: Axis) -> Vec<Stop> {
-        let steps = self.steps_at_the_end();
-        let mut at: HashMap<Slot, Vec<usize>> = HashMap::new();
+    pub fn stops(&self, v: Val, axis: Axis) -> Vec<PropagationStop> {
+        let steps = self.collect_links();
+        let mut at: HashMap<ValueOrResult, Vec<usize>> = HashMap::new();
         for (k, step) in steps.iter().enumerate() {
-            step.slots.iter().for_each(|&slot| at.entry(self.same(slot)).or_default().push(k));
+            step.slots.iter().for_each(|&slot| at.entry(self.representative(slot)).or_default().push(k));
         }
-        let has = |slot: &Slot| self.state(*slot).is_some_and(|s| axes(s).any(|own| own.overlaps(axis)));
-        let mut level = vec![self.same(Slot::Value(v))];
-        let mut seen: BTreeSet<Slot> = level.iter().copied().collect();
+        let has =
+            |slot: &ValueOrResult| self.current_sharding(*slot).is_some_and(|s| axes(s).any(|own| own.overlaps(axis)));
+        let mut level = vec![self.representative(ValueOrResult::Value(v))];
+        let mut seen: BTreeSet<ValueOrResult> = level.iter().copied().collect();
         while !level.is_empty() {
-            let (mut found, mut next): (Vec<Stop>, Vec<Slot>) = (vec![], vec![]);
+            let (mut found, mut next): (Vec<PropagationStop>, Vec<ValueOrResult>) = (vec![], vec![]);
             for &to in &level {
                 for &k in at.get(&to).into_iter().flatten() {
                     for &from in &steps[k].slots {
                         if has(&from) {
                             found.extend(self.stop(&steps[k], from, to, axis));
-                        } else if seen.insert(self.same(from)) {
-                            next.push(self.same(from));
+                        } else if seen.insert(self.representative(from)) {
+                            next.push(self.representative(from));
                         }
                     }
                 }
             }
-            if !found.is_empty() || has(&Slot::Value(v)) {
+            if !found.is_empty() || has(&ValueOrResult::Value(v)) {
                 found.dedup();
                 return found;
             }
@@ -251,40 +253,47 @@ impl Propagation {
     }
 
     /// Returns the slot that represents all arrays which share a sharding with this one.
-    fn same(&self, slot: Slot) -> Slot {
+    fn representative(&self, slot: ValueOrResult) -> ValueOrResult {
         match slot {
-            Slot::Value(v) => Slot::Value(self.flow.cell[v.index()]),
-            Slot::Result(_) => slot,
+            ValueOrResult::Value(v) => ValueOrResult::Value(self.flow.cell[v.index()]),
+            ValueOrResult::Result(_) => slot,
         }
     }
 
     /// Returns all links between arrays: nodes with a sharding rule, and values with the results that they are returned
     /// as.
-    fn steps_at_the_end(&self) -> Vec<FinalStep> {
-        let mut all: Vec<FinalStep> = vec![];
+    fn collect_links(&self) -> Vec<LinkWithRule> {
+        let mut all: Vec<LinkWithRule> = vec![];
         for &id in &self.order {
-            let Some((slots, rule)) = self.around(id) else { continue };
+            let Some((slots, rule)) = self.arrays_and_rule(id) else { continue };
             let directions = rule.factors.iter().map(|f| self.direction(id, f.role, f.is_blocked)).collect();
-            all.push(FinalStep { via: Via::Node(id), slots, rule: (*rule).clone(), directions });
+            all.push(LinkWithRule { via: PropagationLink::Node(id), slots, rule: (*rule).clone(), directions });
         }
         for (i, &v) in self.program().body.results.iter().enumerate() {
-            let rule = Rule::identity(&self.program().ty(v).shape, 1);
-            let directions = vec![Direction::Both; rule.factors.len()];
-            all.push(FinalStep { via: Via::Return(i), slots: vec![Slot::Value(v), Slot::Result(i)], rule, directions });
+            let rule = ShardingRule::elementwise(&self.program().ty(v).shape, 1);
+            let directions = vec![PropagationDirection::Both; rule.factors.len()];
+            all.push(LinkWithRule {
+                via: PropagationLink::Return(i),
+                slots: vec![ValueOrResult::Value(v), ValueOrResult::Result(i)],
+                rule,
+                directions,
+            });
         }
         all
     }
 
     /// Returns the link with the reason why `axis` did not propagate from one array of it to another; `None` if it did.
-    fn stop(&self, step: &FinalStep, from: Slot, to: Slot, axis: Axis) -> Option<Stop> {
+    fn stop(&self, step: &LinkWithRule, from: ValueOrResult, to: ValueOrResult, axis: Axis) -> Option<PropagationStop> {
         let rule = &step.rule;
-        let splits: Vec<Split> = (step.slots.iter().zip(&rule.tensors))
-            .map(|(&slot, dims)| Split::of(dims, self.state(slot), &rule.factors, false))
+        let splits: Vec<FactorShardings> = (step.slots.iter().zip(&rule.tensors))
+            .map(|(&slot, dims)| {
+                FactorShardings::from_sharding(dims, self.current_sharding(slot), &rule.factors, false)
+            })
             .collect();
         let j = step.slots.iter().position(|&slot| slot == from).expect("an array of the step");
-        let i = step.slots.iter().position(|&slot| self.same(slot) == to).expect("an array of the step");
-        let is_there = self.same(from) == to || Self::passed(&splits, j, i, axis);
-        (!is_there).then(|| Stop {
+        let i = step.slots.iter().position(|&slot| self.representative(slot) == to).expect("an array of the step");
+        let is_there = self.representative(from) == to || Self::has_propagated(&splits, j, i, axis);
+        (!is_there).then(|| PropagationStop {
             via: step.via,
             from,
             to: step.slots[i],
@@ -293,68 +302,74 @@ impl Propagation {
     }
 
     /// Returns true if an axis shards the same factor of the arrays `j` and `i`.
-    fn passed(splits: &[Split], j: usize, i: usize, axis: Axis) -> bool {
-        let carries = |(_, part): &&(usize, Part)| mentions(&part.axes, axis);
+    fn has_propagated(splits: &[FactorShardings], j: usize, i: usize, axis: Axis) -> bool {
+        let carries = |(_, part): &&(usize, FactorSharding)| mentions(&part.axes, axis);
         let factor = splits[j].parts.iter().find(carries).map(|(f, _)| *f);
         factor.and_then(|f| splits[i].get(f)).is_some_and(|part| mentions(&part.axes, axis))
     }
 
     /// Returns the reason why an axis of array `j` of a step did not propagate to array `i`.
-    fn reason(&self, step: &FinalStep, splits: &[Split], j: usize, i: usize, axis: Axis) -> Reason {
-        let FinalStep { slots, rule, directions, .. } = step;
+    fn reason(&self, step: &LinkWithRule, splits: &[FactorShardings], j: usize, i: usize, axis: Axis) -> StopReason {
+        let LinkWithRule { slots, rule, directions, .. } = step;
         let sharded = |t: usize| {
-            let dims = self.state(slots[t]).map_or(&[][..], |s| &s.dims);
+            let dims = self.current_sharding(slots[t]).map_or(&[][..], |s| &s.dims);
             dims.iter().position(|dim| mentions(&dim.axes, axis))
         };
         let dim = sharded(j).unwrap_or_default();
-        let carries = |(_, part): &&(usize, Part)| mentions(&part.axes, axis);
+        let carries = |(_, part): &&(usize, FactorSharding)| mentions(&part.axes, axis);
         let Some((f, wanted)) = splits[j].parts.iter().find(carries).map(|(f, part)| (*f, part.axes.clone())) else {
             // The axis comes after the axes of the dimension's factors.
-            return Reason::Missing { dim };
+            return StopReason::NoCorrespondingDim { dim };
         };
-        let Some(part) = splits[i].get(f) else { return Reason::Missing { dim } };
+        let Some(part) = splits[i].get(f) else { return StopReason::NoCorrespondingDim { dim } };
         let is_result = |t: usize| t >= rule.operands;
         let passes = match directions[f] {
-            Direction::None => false,
-            Direction::Forward => !is_result(j),
-            Direction::Backward => is_result(j),
-            Direction::Both => true,
+            PropagationDirection::None => false,
+            PropagationDirection::Forward => !is_result(j),
+            PropagationDirection::Backward => is_result(j),
+            PropagationDirection::Both => true,
         };
-        if let (false, Via::Node(id)) = (passes, step.via)
-            && let Kind::Barrier(flow) = self.program().nodes[id].kind
+        if let (false, PropagationLink::Node(id)) = (passes, step.via)
+            && let NodeKind::PropagationBarrier(flow) = self.program().nodes[id].kind
         {
-            return Reason::Barrier(flow);
+            return StopReason::Barrier(flow);
         }
         if !passes {
-            return Reason::Whole { dim };
+            return StopReason::NeedsWholeDim { dim };
         }
         let own = rule.tensors[i].iter().position(|dim| dim.contains(&f)).unwrap_or_default();
         if part.is_closed {
-            return Reason::Closed { dim: own, origin: self.origin(slots[i]) };
+            return StopReason::Closed { dim: own, origin: self.origin(slots[i]) };
         }
         if mentions(&splits[i].replicated, axis) || mentions(&splits[i].unreduced, axis) {
-            return Reason::Replicated { origin: self.origin(slots[i]) };
+            return StopReason::Replicated { origin: self.origin(slots[i]) };
         }
         if let Some(dim) = sharded(i) {
-            return Reason::Taken { dim };
+            return StopReason::ShardsOtherDim { dim };
         }
-        let common = agreed(splits, rule.operands, f, directions[f]);
+        let common = compatible_major_axes(splits, rule.operands, f, directions[f]);
         if !mentions(&common, axis) {
             let others = (0..slots.len()).filter(|&t| t != j);
             let other = others.filter_map(|t| splits[t].get(f).map(|part| (t, &part.axes)));
             let mut against = other.filter(|(_, axes)| {
-                !axes.is_empty() && prefix(axes, &wanted) == Prefix::No && prefix(&wanted, axes) == Prefix::No
+                !axes.is_empty()
+                    && prefix_relation(axes, &wanted) == PrefixRelation::No
+                    && prefix_relation(&wanted, axes) == PrefixRelation::No
             });
             if let Some((t, axes)) = against.next() {
-                return Reason::Conflict { with: slots[t], axes: axes.clone() };
+                return StopReason::Conflict { with: slots[t], axes: axes.clone() };
             }
         }
         let mut fits = wanted;
-        truncate(&mut fits, |axis, before| within(axis, &splits[i], part, before, rule.factors[f].size));
+        truncate(&mut fits, |axis, before| prefix_fitting_factor(axis, &splits[i], part, before, rule.factors[f].size));
         if !mentions(&fits, axis) {
-            return Reason::Extent { extent: rule.factors[f].size };
+            return StopReason::UnevenExtent { extent: rule.factors[f].size };
         }
-        let is_elementwise = matches!(step.via, Via::Node(id) if self.is_elementwise[id]);
-        if is_elementwise && !is_result(i) && !is_result(j) { Reason::Result } else { Reason::Behind { dim: own } }
+        let is_elementwise = matches!(step.via, PropagationLink::Node(id) if self.is_elementwise[id]);
+        if is_elementwise && !is_result(i) && !is_result(j) {
+            StopReason::LimitedByResult
+        } else {
+            StopReason::AfterPartialFactor { dim: own }
+        }
     }
 }

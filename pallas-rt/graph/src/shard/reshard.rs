@@ -4,24 +4,24 @@
 //! "x"=2, "y"=4:  [{"x"}, {}, {"y"}] -> [{}, {"x"}, {}]     all_to_all {"x"}: 0->1; all_gather [{}, {}, {"y"}]
 //! ```
 //!
-//! [`sequence`] finds the collectives of Shardy's pass `sdy-reshard-to-collectives`, with the moves in `moves`. Some of
+//! [`plan_shardy_steps`] finds the collectives of Shardy's pass `sdy-reshard-to-collectives`, with the moves in `moves`. Some of
 //! its steps change the padding of dimensions that axes divide unevenly, which devices cannot do with their blocks
 //! alone; the steps of [`reshard`] do not, and devices execute these. `parts` replaces permutes by steps that move
 //! less.
 //!
 //! Shapes here are those of whole arrays. The block of a device is the one that [`Sharding::local`] describes, so the last
 //! blocks of a dimension may extend beyond the array.
-mod moves;
-mod parts;
+mod axis_reorder;
+mod reshard_search;
 
-use crate::mesh::axis::{push, size};
-use crate::mesh::{Axis, Mesh, Sharding, names};
-use moves::Difference;
+use crate::mesh::axis::{push_merged, size};
+use crate::mesh::{Axis, Mesh, Sharding, axes_text};
+use reshard_search::ReshardSearch;
 
 /// One step of resharding: a collective, or an operation on each device's own block, that changes the sharding of an
 /// array.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Step {
+pub enum ReshardStep {
     /// By dimension, the axes that no longer shard it after the step; they are its last ones. Devices along these axes
     /// gather their blocks.
     AllGather(Vec<Vec<Axis>>),
@@ -39,7 +39,7 @@ pub enum Step {
         to: usize,
     },
     /// Other axes shard the dimensions, into as many blocks as before. Each device receives the block of the device
-    /// that [`sources`] names.
+    /// that [`permute_sources`] names.
     Permute,
     /// The array gets this shape. Each device reshapes its block, whose elements stay where they are.
     Reshape(Vec<usize>),
@@ -49,22 +49,24 @@ pub enum Step {
 }
 
 /// Steps in order, each with the sharding of the array after it.
-pub type Steps = Vec<(Step, Sharding)>;
+pub type ReshardSteps = Vec<(ReshardStep, Sharding)>;
 
-impl Step {
+impl ReshardStep {
     /// Returns the text of the step, with axes in Shardy's syntax: `all_to_all {"x"}: 0->1`.
     pub fn text(&self, mesh: &Mesh) -> String {
         let by_dimension = |lists: &[Vec<Axis>]| {
-            let lists = lists.iter().map(|axes| format!("{{{}}}", names(axes, mesh)));
+            let lists = lists.iter().map(|axes| format!("{{{}}}", axes_text(axes, mesh)));
             format!("[{}]", lists.collect::<Vec<_>>().join(", "))
         };
         match self {
-            Step::AllGather(axes) => format!("all_gather {}", by_dimension(axes)),
-            Step::AllSlice(axes) => format!("all_slice {}", by_dimension(axes)),
-            Step::AllToAll { axes, from, to } => format!("all_to_all {{{}}}: {from}->{to}", names(axes, mesh)),
-            Step::Permute => "collective_permute".into(),
-            Step::Reshape(shape) => format!("reshape {shape:?}"),
-            Step::Resize(shape) => format!("resize {shape:?}"),
+            ReshardStep::AllGather(axes) => format!("all_gather {}", by_dimension(axes)),
+            ReshardStep::AllSlice(axes) => format!("all_slice {}", by_dimension(axes)),
+            ReshardStep::AllToAll { axes, from, to } => {
+                format!("all_to_all {{{}}}: {from}->{to}", axes_text(axes, mesh))
+            }
+            ReshardStep::Permute => "collective_permute".into(),
+            ReshardStep::Reshape(shape) => format!("reshape {shape:?}"),
+            ReshardStep::Resize(shape) => format!("resize {shape:?}"),
         }
     }
 }
@@ -88,17 +90,17 @@ impl Step {
 /// ]);
 /// # Ok::<(), pallas_ir::Diag>(())
 /// ```
-pub fn sequence(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
-    let (old, new) = (axes(from), axes(to));
-    let is_blocked = repadded(shape, &old, &new);
-    let found = Difference::new(shape, &old, &new, is_blocked, &from.unreduced).steps();
+pub fn plan_shardy_steps(shape: &[usize], from: &Sharding, to: &Sharding) -> ReshardSteps {
+    let (old, new) = (normalized_axes(from), normalized_axes(to));
+    let is_blocked = find_repadded_dims(shape, &old, &new);
+    let found = ReshardSearch::new(shape, &old, &new, is_blocked, &from.unreduced).find_steps();
     let found = found.filter(|steps| all_steps(&old, steps, is_valid));
     found.unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |_| false))
 }
 
 /// Returns by dimension true if it is sharded both before and after, with different padding. Measured: Shardy makes
 /// such a dimension whole in between.
-fn repadded(shape: &[usize], old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Vec<bool> {
+fn find_repadded_dims(shape: &[usize], old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Vec<bool> {
     let is_repadded = |dim: usize| {
         let (before, after) = (size(&old[dim]), size(&new[dim]));
         before > 1 && after > 1 && padded(shape[dim], before) != padded(shape[dim], after)
@@ -106,24 +108,25 @@ fn repadded(shape: &[usize], old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Vec<bool> 
     (0..shape.len()).map(is_repadded).collect()
 }
 
-/// Returns the steps that devices execute from one sharding of an array to another one. They are those of [`sequence`]
+/// Returns the steps that devices execute from one sharding of an array to another one. They are those of [`plan_shardy_steps`]
 /// for an array padded to the longer blocks of both shardings, if all axes in between divide it evenly; permutes that
 /// move nothing are dropped, and others are replaced where other steps move less. A dimension that both shardings pad
 /// differently is made whole in between or first of all; if that is not possible either, all dimensions in which the
 /// shardings differ are gathered, then sliced.
-pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
-    let (old, new) = (axes(from), axes(to));
-    let is_blocked = repadded(shape, &old, &new);
+pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> ReshardSteps {
+    let (old, new) = (normalized_axes(from), normalized_axes(to));
+    let is_blocked = find_repadded_dims(shape, &old, &new);
     if !is_blocked.contains(&true)
-        && let Some(steps) = on_blocks(shape, from, &old, &new)
+        && let Some(steps) = plan_on_padded_blocks(shape, from, &old, &new)
     {
         return steps;
     }
-    let is_executable = |step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
-        is_valid(step, before, after) && is_nested(step, shape, before, after)
+    let is_executable = |step: &ReshardStep, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
+        is_valid(step, before, after) && has_nested_blocks(step, shape, before, after)
     };
-    let found = Difference::new(shape, &old, &new, is_blocked.clone(), &from.unreduced).steps();
-    let found = found.filter(|steps| all_steps(&old, steps, is_executable)).map(|steps| without_idle(&old, steps));
+    let found = ReshardSearch::new(shape, &old, &new, is_blocked.clone(), &from.unreduced).find_steps();
+    let found =
+        found.filter(|steps| all_steps(&old, steps, is_executable)).map(|steps| drop_identity_permutes(&old, steps));
     found
         .or_else(|| gather_blocked(shape, from, &old, &new, &is_blocked))
         .unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
@@ -137,23 +140,23 @@ fn gather_blocked(
     old: &[Vec<Axis>],
     new: &[Vec<Axis>],
     is_blocked: &[bool],
-) -> Option<Steps> {
+) -> Option<ReshardSteps> {
     let take = |is_taken: bool| -> Vec<Vec<Axis>> {
         let own = |(axes, &is_blocked): (&Vec<Axis>, &bool)| if is_blocked == is_taken { axes.clone() } else { vec![] };
         old.iter().zip(is_blocked).map(own).collect()
     };
     let (gathered, kept) = (take(true), take(false));
-    let mut steps = on_blocks(shape, from, &kept, new).filter(|_| is_blocked.contains(&true))?;
-    steps.insert(0, (Step::AllGather(gathered), closed(&kept, &from.unreduced)));
+    let mut steps = plan_on_padded_blocks(shape, from, &kept, new).filter(|_| is_blocked.contains(&true))?;
+    steps.insert(0, (ReshardStep::AllGather(gathered), closed(&kept, &from.unreduced)));
     Some(steps)
 }
 
 /// Returns the steps without the permutes after which every block is where it was.
-fn without_idle(old: &[Vec<Axis>], steps: Steps) -> Steps {
+fn drop_identity_permutes(old: &[Vec<Axis>], steps: ReshardSteps) -> ReshardSteps {
     let mut before = old.to_vec();
-    let changes = |(step, after): &(Step, Sharding)| {
+    let changes = |(step, after): &(ReshardStep, Sharding)| {
         let before = std::mem::replace(&mut before, after.axes());
-        *step != Step::Permute || before != after.axes()
+        *step != ReshardStep::Permute || before != after.axes()
     };
     let kept: Vec<bool> = steps.iter().map(changes).collect();
     steps.into_iter().zip(kept).filter_map(|(step, is_kept)| is_kept.then_some(step)).collect()
@@ -161,56 +164,67 @@ fn without_idle(old: &[Vec<Axis>], steps: Steps) -> Steps {
 
 /// Returns the steps for an array padded to the longer blocks of the two shardings, for dimensions that both pad alike
 /// or that only one shards; `None` if axes in between divide it unevenly.
-fn on_blocks(shape: &[usize], from: &Sharding, old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Option<Steps> {
+fn plan_on_padded_blocks(
+    shape: &[usize],
+    from: &Sharding,
+    old: &[Vec<Axis>],
+    new: &[Vec<Axis>],
+) -> Option<ReshardSteps> {
     let extent = |dim: usize| padded(shape[dim], size(&old[dim]).max(size(&new[dim])));
     let extents: Vec<usize> = (0..shape.len()).map(extent).collect();
-    let difference = || Difference::new(&extents, old, new, vec![false; shape.len()], &from.unreduced);
-    let is_executable = |step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
+    let difference = || ReshardSearch::new(&extents, old, new, vec![false; shape.len()], &from.unreduced);
+    let is_executable = |step: &ReshardStep, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
         is_valid(step, before, after) && extents.iter().zip(after).all(|(n, axes)| n.is_multiple_of(size(axes)))
     };
-    let found = |steps: Option<Steps>| {
+    let found = |steps: Option<ReshardSteps>| {
         let steps = steps.filter(|steps| all_steps(old, steps, is_executable))?;
-        Some(without_idle(old, steps))
+        Some(drop_identity_permutes(old, steps))
     };
-    let mut steps = found(difference().steps())?;
-    let moved = |steps: &Steps| elements_moved(&extents, old, steps);
-    if steps.iter().any(|(step, _)| *step == Step::Permute)
-        && let Some(others) = found(difference().steps_slicing_last())
+    let mut steps = found(difference().find_steps())?;
+    let moved = |steps: &ReshardSteps| elements_moved(&extents, old, steps);
+    if steps.iter().any(|(step, _)| *step == ReshardStep::Permute)
+        && let Some(others) = found(difference().find_steps_slicing_last())
         && moved(&others) < moved(&steps)
     {
         steps = others;
     }
-    if let Some(mut steps) = parts::without_permute(&extents, from, &steps) {
+    if let Some(mut steps) = axis_reorder::without_permute(&extents, from, &steps) {
         if extents != shape {
-            steps.insert(0, (Step::Resize(extents), closed(old, &from.unreduced)));
-            steps.push((Step::Resize(shape.to_vec()), closed(new, &from.unreduced)));
+            steps.insert(0, (ReshardStep::Resize(extents), closed(old, &from.unreduced)));
+            steps.push((ReshardStep::Resize(shape.to_vec()), closed(new, &from.unreduced)));
         }
         return Some(steps);
     }
-    Some(resized(shape, &extents, from, old, steps))
+    Some(insert_resizes(shape, &extents, from, old, steps))
 }
 
 /// Returns the number of elements that each device sends in these steps.
-fn elements_moved(shape: &[usize], old: &[Vec<Axis>], steps: &Steps) -> usize {
+fn elements_moved(shape: &[usize], old: &[Vec<Axis>], steps: &ReshardSteps) -> usize {
     let before = std::iter::once(old.to_vec()).chain(steps.iter().map(|(_, after)| after.axes()));
     let sent = before.zip(steps).map(|(before, (step, _))| {
         let block: usize = shape.iter().zip(&before).map(|(n, axes)| n / size(axes)).product();
         match step {
-            Step::AllGather(lists) => block * (lists.iter().map(|axes| size(axes)).product::<usize>() - 1),
-            Step::AllToAll { axes, .. } => block / size(axes) * (size(axes) - 1),
-            Step::Permute => block,
-            Step::AllSlice(_) | Step::Reshape(_) | Step::Resize(_) => 0,
+            ReshardStep::AllGather(lists) => block * (lists.iter().map(|axes| size(axes)).product::<usize>() - 1),
+            ReshardStep::AllToAll { axes, .. } => block / size(axes) * (size(axes) - 1),
+            ReshardStep::Permute => block,
+            ReshardStep::AllSlice(_) | ReshardStep::Reshape(_) | ReshardStep::Resize(_) => 0,
         }
     });
     sent.sum()
 }
 
 /// Inserts steps that resize a dimension from `shape` to `extents` before it is sharded, and back when it is whole.
-fn resized(shape: &[usize], extents: &[usize], from: &Sharding, old: &[Vec<Axis>], steps: Steps) -> Steps {
+fn insert_resizes(
+    shape: &[usize],
+    extents: &[usize],
+    from: &Sharding,
+    old: &[Vec<Axis>],
+    steps: ReshardSteps,
+) -> ReshardSteps {
     let (mut before, mut current, mut all) = (closed(old, &from.unreduced), shape.to_vec(), vec![]);
-    let mut resize = |wanted: Vec<usize>, sharding: &Sharding, all: &mut Steps| {
+    let mut resize = |wanted: Vec<usize>, sharding: &Sharding, all: &mut ReshardSteps| {
         if wanted != current {
-            all.push((Step::Resize(wanted.clone()), sharding.clone()));
+            all.push((ReshardStep::Resize(wanted.clone()), sharding.clone()));
             current = wanted;
         }
     };
@@ -227,27 +241,27 @@ fn resized(shape: &[usize], extents: &[usize], from: &Sharding, old: &[Vec<Axis>
 
 /// Splits the axes of a slice, by dimension, and the axes of a sum into parts, so that each part of one is equal to a
 /// part of the other or does not overlap it.
-pub(super) fn slice_of_sum(lists: &[Vec<Axis>], summed: &[Axis]) -> (Vec<Vec<Axis>>, Vec<Axis>) {
-    let lists: Vec<Vec<Axis>> = lists.iter().map(|list| moves::aligned(list, summed)).collect();
-    let summed = moves::aligned(summed, &lists.concat());
+pub(super) fn align_slice_and_sum_axes(lists: &[Vec<Axis>], summed: &[Axis]) -> (Vec<Vec<Axis>>, Vec<Axis>) {
+    let lists: Vec<Vec<Axis>> = lists.iter().map(|list| reshard_search::align_axes(list, summed)).collect();
+    let summed = reshard_search::align_axes(summed, &lists.concat());
     (lists, summed)
 }
 
-/// Returns by position of the mesh the position whose block that device receives in a [`Step::Permute`]. Every device
+/// Returns by position of the mesh the position whose block that device receives in a [`ReshardStep::Permute`]. Every device
 /// sends its block to exactly one device, to itself where it may keep the block.
-pub fn sources(mesh: &Mesh, before: &Sharding, after: &Sharding) -> Vec<usize> {
+pub fn permute_sources(mesh: &Mesh, before: &Sharding, after: &Sharding) -> Vec<usize> {
     let blocks = |sharding: &Sharding| -> Vec<usize> {
         let axes: Vec<Axis> = sharding.axes().concat();
-        (0..mesh.devices()).map(|position| mesh.index(position, &axes)).collect()
+        (0..mesh.device_count()).map(|position| mesh.index(position, &axes)).collect()
     };
     let (has, needs) = (blocks(before), blocks(after));
     let moving = |blocks: &[usize]| {
         let mut positions: Vec<usize> =
-            (0..mesh.devices()).filter(|&position| has[position] != needs[position]).collect();
+            (0..mesh.device_count()).filter(|&position| has[position] != needs[position]).collect();
         positions.sort_by_key(|&position| blocks[position]);
         positions
     };
-    let mut sources: Vec<usize> = (0..mesh.devices()).collect();
+    let mut sources: Vec<usize> = (0..mesh.device_count()).collect();
     // As many devices have a block as need it, so both lists have the blocks in the same order.
     moving(&needs).into_iter().zip(moving(&has)).for_each(|(target, source)| sources[target] = source);
     sources
@@ -255,10 +269,10 @@ pub fn sources(mesh: &Mesh, before: &Sharding, after: &Sharding) -> Vec<usize> {
 
 /// Returns the axes of each dimension in normal form: without axes of size 1, and with adjacent parts of an axis as
 /// one.
-fn axes(sharding: &Sharding) -> Vec<Vec<Axis>> {
+fn normalized_axes(sharding: &Sharding) -> Vec<Vec<Axis>> {
     let normal = |axes: &Vec<Axis>| {
         let mut kept = vec![];
-        axes.iter().filter(|axis| axis.size > 1).for_each(|&axis| push(&mut kept, axis));
+        axes.iter().filter(|axis| axis.size > 1).for_each(|&axis| push_merged(&mut kept, axis));
         kept
     };
     sharding.dims.iter().map(|dim| normal(&dim.axes)).collect()
@@ -276,7 +290,7 @@ fn gather_and_slice(
     new: &[Vec<Axis>],
     unreduced: &[Axis],
     is_kept: impl Fn(usize) -> bool,
-) -> Steps {
+) -> ReshardSteps {
     let changed = |lists: &[Vec<Axis>]| -> Vec<Vec<Axis>> {
         lists.iter().enumerate().map(|(dim, axes)| if is_kept(dim) { vec![] } else { axes.clone() }).collect()
     };
@@ -284,16 +298,20 @@ fn gather_and_slice(
     let (gathered, sliced) = (changed(old), changed(new));
     let mut steps = vec![];
     if gathered.iter().any(|axes| !axes.is_empty()) {
-        steps.push((Step::AllGather(gathered), closed(&kept, unreduced)));
+        steps.push((ReshardStep::AllGather(gathered), closed(&kept, unreduced)));
     }
     if sliced.iter().any(|axes| !axes.is_empty()) {
-        steps.push((Step::AllSlice(sliced), closed(new, unreduced)));
+        steps.push((ReshardStep::AllSlice(sliced), closed(new, unreduced)));
     }
     steps
 }
 
 /// Returns true if `is_right` returns true for each step, given the axes by dimension before and after the step.
-fn all_steps(old: &[Vec<Axis>], steps: &Steps, is_right: impl Fn(&Step, &[Vec<Axis>], &[Vec<Axis>]) -> bool) -> bool {
+fn all_steps(
+    old: &[Vec<Axis>],
+    steps: &ReshardSteps,
+    is_right: impl Fn(&ReshardStep, &[Vec<Axis>], &[Vec<Axis>]) -> bool,
+) -> bool {
     let before = std::iter::once(old.to_vec()).chain(steps.iter().map(|(_, after)| after.axes()));
     before.zip(steps).all(|(before, (step, after))| is_right(step, &before, &after.axes()))
 }
@@ -301,19 +319,19 @@ fn all_steps(old: &[Vec<Axis>], steps: &Steps, is_right: impl Fn(&Step, &[Vec<Ax
 /// Returns true if the axes after a step can shard one array together: no part of an axis occurs twice, and all parts
 /// of an axis come from one division of it. A permute also has to keep the number of blocks. Where sizes of axes do not
 /// divide each other, such as 2 and 3, the search can break these rules; Shardy fails there.
-fn is_valid(step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
+fn is_valid(step: &ReshardStep, before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
     let all = after.concat();
     let fits = |a: Axis, b: Axis| !a.overlaps(b) && a.can_coexist(b);
     let goes_together = all.iter().enumerate().all(|(i, &a)| all[..i].iter().all(|&b| fits(a, b)));
     let is_resized = before.iter().zip(after).any(|(before, after)| size(before) != size(after));
-    goes_together && !(matches!(step, Step::Permute) && is_resized)
+    goes_together && !(matches!(step, ReshardStep::Permute) && is_resized)
 }
 
 /// Returns true if the blocks after a step are unions or parts of those before it. Then all dimensions are padded
 /// alike, except that in steps other than a permute a dimension that becomes whole can lose its padding, and one that
 /// was whole can get some.
-fn is_nested(step: &Step, shape: &[usize], before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
-    let is_permute = matches!(step, Step::Permute);
+fn has_nested_blocks(step: &ReshardStep, shape: &[usize], before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
+    let is_permute = matches!(step, ReshardStep::Permute);
     (0..shape.len()).all(|dim| {
         let (before, after) = (size(&before[dim]), size(&after[dim]));
         padded(shape[dim], before) == padded(shape[dim], after) || !is_permute && before.min(after) == 1

@@ -2,59 +2,36 @@
 //!
 //! This is Shardy's aggressive strategy, the only one in its default pipeline. For each factor it finds the longest
 //! list of axes on which all arrays agree; then each array takes as much of it as it can.
-use super::rule::{Factor, Rule, gcd};
-use super::split::{Part, Split};
-use crate::mesh::axis::{Axis, Prefix, is_strict_prefix, prefix, size, truncate};
-
-/// The direction in which a step propagates shardings: to results, to operands, or both.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Direction {
-    None,
-    Forward,
-    Backward,
-    Both,
-}
-
-impl Direction {
-    pub(super) fn union(self, other: Direction) -> Direction {
-        match (self, other) {
-            (Direction::Forward, Direction::Backward) | (Direction::Backward, Direction::Forward) => Direction::Both,
-            _ => self.max(other),
-        }
-    }
-
-    pub(super) fn intersection(self, other: Direction) -> Direction {
-        match (self, other) {
-            (Direction::Forward, Direction::Backward) | (Direction::Backward, Direction::Forward) => Direction::None,
-            _ => self.min(other),
-        }
-    }
-}
+use super::factor_shardings::{FactorSharding, FactorShardings};
+use super::op_sharding_rule::{Factor, ShardingRule, gcd};
+use crate::mesh::PropagationDirection;
+use crate::mesh::axis::{Axis, PrefixRelation, is_strict_prefix, prefix_relation, size, truncate};
 
 /// Extends the shardings of operands and results, given the direction for each factor; returns by array true if it has
 /// changed.
-pub(super) fn aggressive(
-    splits: &mut [Split],
-    rule: &Rule,
-    direction: &dyn Fn(usize) -> Direction,
+pub(super) fn propagate_aggressively(
+    splits: &mut [FactorShardings],
+    rule: &ShardingRule,
+    direction: &dyn Fn(usize) -> PropagationDirection,
     is_elementwise: bool,
 ) -> Vec<bool> {
     let (factors, operands) = (&rule.factors, rule.operands);
     let mut is_updated = vec![false; splits.len()];
-    let agreed: Vec<Vec<Axis>> = (0..factors.len()).map(|f| agreed(splits, operands, f, direction(f))).collect();
+    let agreed: Vec<Vec<Axis>> =
+        (0..factors.len()).map(|f| compatible_major_axes(splits, operands, f, direction(f))).collect();
     if agreed.iter().all(Vec::is_empty) {
         return is_updated;
     }
-    let order = order(splits, factors, &agreed, is_elementwise);
+    let order = order_factors(splits, factors, &agreed, is_elementwise);
     for i in (operands..splits.len()).chain(0..operands) {
         for &f in &order {
             let Some(part) = splits[i].get(f) else { continue };
             let mut axes = agreed[f].clone();
-            truncate(&mut axes, |axis, before| within(axis, &splits[i], part, before, factors[f].size));
+            truncate(&mut axes, |axis, before| prefix_fitting_factor(axis, &splits[i], part, before, factors[f].size));
             if !is_strict_prefix(&part.axes, &axes) {
                 continue;
             }
-            truncate(&mut axes, |axis, _| across(axis, &splits[i], f));
+            truncate(&mut axes, |axis, _| prefix_without_other_factors(axis, &splits[i], f));
             if axes.is_empty() {
                 continue;
             }
@@ -74,13 +51,18 @@ pub(super) fn aggressive(
 
 /// Returns the factors in the order in which they are extended: first those of the largest array that has all the axes
 /// agreed on.
-fn order(splits: &[Split], factors: &[Factor], agreed: &[Vec<Axis>], is_elementwise: bool) -> Vec<usize> {
+fn order_factors(
+    splits: &[FactorShardings],
+    factors: &[Factor],
+    agreed: &[Vec<Axis>],
+    is_elementwise: bool,
+) -> Vec<usize> {
     // By factor, the number of elements of that array, and its index.
     let mut source: Vec<Option<(usize, usize)>> = vec![None; factors.len()];
     for (i, split) in splits.iter().enumerate() {
         let elements: usize = split.parts.iter().map(|(f, _)| factors[*f].size).product();
         for (f, part) in &split.parts {
-            let has = !agreed[*f].is_empty() && prefix(&agreed[*f], &part.axes) != Prefix::No;
+            let has = !agreed[*f].is_empty() && prefix_relation(&agreed[*f], &part.axes) != PrefixRelation::No;
             if has && source[*f].is_none_or(|(most, _)| elements > most) {
                 source[*f] = Some((elements, i));
             }
@@ -97,27 +79,32 @@ fn order(splits: &[Split], factors: &[Factor], agreed: &[Vec<Axis>], is_elementw
 
 /// Returns the longest list of axes on which the arrays with a factor agree. Only arrays on the side from which
 /// shardings propagate may add axes to it.
-pub(super) fn agreed(splits: &[Split], operands: usize, factor: usize, direction: Direction) -> Vec<Axis> {
+pub(super) fn compatible_major_axes(
+    splits: &[FactorShardings],
+    operands: usize,
+    factor: usize,
+    direction: PropagationDirection,
+) -> Vec<Axis> {
     let (before, after) = splits.split_at(operands);
     let (first, second) = match direction {
-        Direction::None => return vec![],
-        Direction::Backward => (after, before),
-        Direction::Forward | Direction::Both => (before, after),
+        PropagationDirection::None => return vec![],
+        PropagationDirection::Backward => (after, before),
+        PropagationDirection::Forward | PropagationDirection::Both => (before, after),
     };
     let (mut axes, mut grows) = (vec![], true);
     for part in first.iter().filter_map(|split| split.get(factor)) {
-        (axes, grows) = common(&axes, &part.axes, grows);
+        (axes, grows) = common_major_axes(&axes, &part.axes, grows);
     }
-    grows &= direction == Direction::Both;
+    grows &= direction == PropagationDirection::Both;
     for part in second.iter().filter_map(|split| split.get(factor)) {
-        (axes, grows) = common(&axes, &part.axes, grows);
+        (axes, grows) = common_major_axes(&axes, &part.axes, grows);
     }
     axes
 }
 
 /// Returns the common first axes of two lists; the longer list if the other one is a prefix of it and, where `new` is
 /// longer, `grows` is true. Returns also true if further lists may still add axes.
-fn common(old: &[Axis], new: &[Axis], grows: bool) -> (Vec<Axis>, bool) {
+fn common_major_axes(old: &[Axis], new: &[Axis], grows: bool) -> (Vec<Axis>, bool) {
     let mut axes = vec![];
     let shared = old.len().min(new.len());
     for i in 0..shared {
@@ -148,7 +135,7 @@ fn common(old: &[Axis], new: &[Axis], grows: bool) -> (Vec<Axis>, bool) {
 }
 
 /// Returns the first part of an axis that shards no other factor of an array; `None` if there is none.
-fn across(axis: Axis, split: &Split, factor: usize) -> Option<Axis> {
+fn prefix_without_other_factors(axis: Axis, split: &FactorShardings, factor: usize) -> Option<Axis> {
     split
         .parts
         .iter()
@@ -158,7 +145,13 @@ fn across(axis: Axis, split: &Split, factor: usize) -> Option<Axis> {
 
 /// Returns the first part of an axis that may shard a factor of this size, which axes of total size `before` shard
 /// already; `None` if there is none.
-pub(super) fn within(axis: Axis, split: &Split, part: &Part, before: usize, factor: usize) -> Option<Axis> {
+pub(super) fn prefix_fitting_factor(
+    axis: Axis,
+    split: &FactorShardings,
+    part: &FactorSharding,
+    before: usize,
+    factor: usize,
+) -> Option<Axis> {
     let axis = axis.prefix_without_all(&split.replicated)?.prefix_without_all(&split.unreduced)?;
     if part.axes.iter().any(|own| own.contains(axis)) {
         return Some(axis);
@@ -170,7 +163,7 @@ pub(super) fn within(axis: Axis, split: &Split, part: &Part, before: usize, fact
         if factor.is_multiple_of(before) {
             match gcd(factor / before, axis.len()) {
                 1 if axis.size != 1 => {}
-                common => return Some(axis.first(common)),
+                common => return Some(axis.first_part(common)),
             }
         }
     }

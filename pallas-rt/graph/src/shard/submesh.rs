@@ -5,9 +5,9 @@
 //! over automatic axes is one on the whole mesh, in the groups of equal coordinates along the manual axes.
 use crate::call::ShardMap;
 use crate::graph::{Graph, Op};
-use crate::identity::Change;
-use crate::mesh::{Axis, Collective, DimSharding, Mesh, Placed, Sharding};
-use crate::refused::Refused;
+use crate::identity::IdentityUpdate;
+use crate::mesh::{Axis, Collective, DimSharding, Mesh, MeshSharding, Sharding};
+use crate::refusal::TransformError;
 use pallas_ir::{At, Diag};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct Submesh {
 
 impl Submesh {
     /// Returns the mesh of the automatic axes; `manual` is true for the other axes of the whole mesh.
-    pub(crate) fn of(whole: &Arc<Mesh>, manual: &[bool]) -> Submesh {
+    pub(crate) fn new(whole: &Arc<Mesh>, manual: &[bool]) -> Submesh {
         let ids: Vec<u8> = (0..whole.rank()).filter(|&axis| !manual[axis]).map(|axis| axis as u8).collect();
         let axes: Vec<(&str, usize)> =
             ids.iter().map(|&id| (whole.name(usize::from(id)), whole.size(usize::from(id)))).collect();
@@ -32,19 +32,19 @@ impl Submesh {
     }
 
     /// Translates an axis of the whole mesh to the automatic mesh; `None` if it is manual.
-    fn inner(&self, axis: Axis) -> Option<Axis> {
+    fn to_submesh_axis(&self, axis: Axis) -> Option<Axis> {
         let id = self.ids.iter().position(|&id| id == axis.id)?;
         Some(Axis { id: id as u8, ..axis })
     }
 
     /// Translates an axis of the automatic mesh to the whole mesh.
-    fn outer(&self, axis: Axis) -> Axis {
+    fn to_whole_axis(&self, axis: Axis) -> Axis {
         Axis { id: self.ids[usize::from(axis.id)], ..axis }
     }
 
     /// Translates a sharding of blocks to the automatic mesh; `None` if it has manual axes.
-    pub(super) fn inner_sharding(&self, sharding: &Sharding) -> Option<Sharding> {
-        let all = |axes: &[Axis]| axes.iter().map(|&axis| self.inner(axis)).collect::<Option<Vec<Axis>>>();
+    pub(super) fn to_submesh_sharding(&self, sharding: &Sharding) -> Option<Sharding> {
+        let all = |axes: &[Axis]| axes.iter().map(|&axis| self.to_submesh_axis(axis)).collect::<Option<Vec<Axis>>>();
         let dims = sharding.dims.iter().map(|dim| Some(DimSharding { axes: all(&dim.axes)?, ..dim.clone() }));
         Some(Sharding {
             dims: dims.collect::<Option<_>>()?,
@@ -55,9 +55,11 @@ impl Submesh {
 
     /// Returns the sharding of a whole array from its sharding along manual axes and the sharding `own` of its manual
     /// blocks.
-    pub(crate) fn around(&self, manual: &Sharding, own: &Sharding) -> Sharding {
+    pub(crate) fn prepend_manual_axes(&self, manual: &Sharding, own: &Sharding) -> Sharding {
         let both = |(manual, own): (&DimSharding, &DimSharding)| {
-            DimSharding::closed(manual.axes.iter().copied().chain(own.axes.iter().map(|&a| self.outer(a))).collect())
+            DimSharding::closed(
+                manual.axes.iter().copied().chain(own.axes.iter().map(|&a| self.to_whole_axis(a))).collect(),
+            )
         };
         Sharding { dims: manual.dims.iter().zip(&own.dims).map(both).collect(), ..Sharding::default() }
             .normal(&self.whole)
@@ -66,45 +68,51 @@ impl Submesh {
     /// Returns the sharding of an array's manual blocks that follows from a sharding of the array: the axes after the
     /// manual ones. A dimension gets no axes if it does not begin with the manual ones, or if the axes do not divide
     /// the block evenly.
-    pub(crate) fn within(&self, manual: &Sharding, sharding: &Sharding, block: &[usize]) -> Sharding {
+    pub(crate) fn strip_manual_axes(&self, manual: &Sharding, sharding: &Sharding, block: &[usize]) -> Sharding {
         let manual = manual.normal(&self.whole);
         let mut own = Sharding::open(block.len());
         for (((own, manual), dim), n) in own.dims.iter_mut().zip(&manual.dims).zip(&sharding.dims).zip(block) {
             let rest = dim.axes.strip_prefix(&manual.axes[..]).unwrap_or_default();
-            let rest: Option<Vec<Axis>> = rest.iter().map(|&axis| self.inner(axis)).collect();
+            let rest: Option<Vec<Axis>> = rest.iter().map(|&axis| self.to_submesh_axis(axis)).collect();
             own.axes = rest.filter(|axes| n.is_multiple_of(crate::mesh::size(axes))).unwrap_or_default();
         }
         own
     }
 
     /// Translates the shardings in a body to the automatic mesh.
-    pub(crate) fn inner_graph(&self, graph: &Graph) -> Result<Graph, Refused> {
+    pub(crate) fn to_submesh_graph(&self, graph: &Graph) -> Result<Graph, TransformError> {
         let mut to = graph.clone();
         for e in &mut to.equations {
             let refused = || {
                 let message = format!("`{}` of an axis that is manual", e.op.name());
                 let help = "in a body, shardings name the axes that it leaves automatic";
-                Refused { at: e.loc, diag: Diag::new("shard_map", At::Op, message, help) }
+                TransformError { at: e.loc, diag: Diag::new("shard_map", At::Op, message, help) }
             };
             let op = match &e.op {
-                Op::Identity(op) => match op.placed() {
+                Op::Identity(op) => match op.sharding_constraint() {
                     Some(placed) if placed.mesh == self.whole => {
-                        let sharding = self.inner_sharding(&placed.sharding).ok_or_else(refused)?;
-                        op.data().changed(Change::Placed(Placed { mesh: self.mesh.clone(), sharding })).into()
+                        let sharding = self.to_submesh_sharding(&placed.sharding).ok_or_else(refused)?;
+                        op.data()
+                            .with_update(IdentityUpdate::ReplaceSharding(MeshSharding {
+                                mesh: self.mesh.clone(),
+                                sharding,
+                            }))
+                            .into()
                     }
                     _ => continue,
                 },
                 Op::Call(call) => match ShardMap::of(call) {
                     Some(map) if map.mesh == self.whole => {
-                        let all =
-                            |all: &[Sharding]| all.iter().map(|s| self.inner_sharding(s)).collect::<Option<Vec<_>>>();
+                        let all = |all: &[Sharding]| {
+                            all.iter().map(|s| self.to_submesh_sharding(s)).collect::<Option<Vec<_>>>()
+                        };
                         let takes = all(&map.takes).ok_or_else(refused)?;
                         let gives = all(&map.gives).ok_or_else(refused)?;
                         let manual = self.ids.iter().map(|&id| map.manual[usize::from(id)]).collect();
-                        let body = self.inner_graph(&map.body)?;
+                        let body = self.to_submesh_graph(&map.body)?;
                         ShardMap { mesh: self.mesh.clone(), manual, takes, gives, body }.into()
                     }
-                    _ => call.try_map(|graph| self.inner_graph(graph))?.into(),
+                    _ => call.try_map(|graph| self.to_submesh_graph(graph))?.into(),
                 },
                 _ => continue,
             };
@@ -114,15 +122,15 @@ impl Submesh {
     }
 
     /// Translates the collectives in a graph of blocks from the automatic mesh to the whole mesh.
-    pub(crate) fn outer_graph(&self, graph: &Graph) -> Graph {
+    pub(crate) fn to_whole_graph(&self, graph: &Graph) -> Graph {
         let mut to = graph.clone();
         for e in &mut to.equations {
             match &e.op {
                 Op::Collective(op) if op.mesh == self.mesh => {
-                    let axes = op.axes.iter().map(|&axis| self.outer(axis)).collect();
+                    let axes = op.axes.iter().map(|&axis| self.to_whole_axis(axis)).collect();
                     e.op = Collective { kind: op.kind.clone(), mesh: self.whole.clone(), axes }.into();
                 }
-                Op::Call(call) => e.op = call.map(|graph| self.outer_graph(graph)).into(),
+                Op::Call(call) => e.op = call.map(|graph| self.to_whole_graph(graph)).into(),
                 _ => {}
             }
         }

@@ -11,21 +11,25 @@
 //! that broadcasts, folds or reverses one of the two axes needs them separate, and so does every operation that is not
 //! elementwise, one of these, or a reshape. Axes that the operands of an operation share with its result join in all of
 //! them or in none. Parameters and results are reshaped.
-use super::rewrite::Rewrite;
+use super::rewrite::GraphRewriter;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Reduce, Reverse};
 
 /// Joins the axes of a graph's values where no operation treats them differently.
-pub(super) fn axes(graph: Graph) -> Graph {
-    let mut joins = Joins::of(&graph);
+pub(super) fn join_axes(graph: Graph) -> Graph {
+    let mut joins = AxisClasses::new(&graph);
     graph.equations.iter().for_each(|e| joins.visit(e));
-    joins.settle();
-    let mut pass = Pass { joined: vec![None; graph.types.len()], to: Rewrite::of(graph.with(vec![])).1, joins };
+    joins.propagate_forbidden_joins();
+    let mut pass = AxisJoiner {
+        joined: vec![None; graph.types.len()],
+        to: GraphRewriter::take_equations(graph.with_equations(vec![])).1,
+        joins,
+    };
     for e in &graph.equations {
         pass.to.graph.at = e.loc;
-        if pass.rewritten(e).is_none() {
+        if pass.rewrite_equation(e).is_none() {
             pass.to.push(e.clone());
         }
     }
@@ -34,7 +38,7 @@ pub(super) fn axes(graph: Graph) -> Graph {
 
 /// Decides for each axis of each variable if it joins the axis before it. Axes for which the decision has to be the
 /// same form a class (union-find).
-struct Joins<'g> {
+struct AxisClasses<'g> {
     graph: &'g Graph,
     /// By variable, the index of its first axis among the axes of all variables.
     first: Vec<usize>,
@@ -44,16 +48,16 @@ struct Joins<'g> {
     stays: Vec<bool>,
 }
 
-impl<'g> Joins<'g> {
+impl<'g> AxisClasses<'g> {
     /// Puts each axis of a graph's variables into a class of its own.
-    fn of(graph: &'g Graph) -> Self {
+    fn new(graph: &'g Graph) -> Self {
         let mut all = 0;
         let mut first = |rank| {
             all += rank;
             all - rank
         };
         let first = graph.types.iter().map(|ty| first(ty.shape.len())).collect();
-        Joins { graph, first, class: (0..all).collect(), stays: vec![false; all] }
+        AxisClasses { graph, first, class: (0..all).collect(), stays: vec![false; all] }
     }
 
     fn shape(&self, v: Var) -> &'g [usize] {
@@ -61,7 +65,7 @@ impl<'g> Joins<'g> {
     }
 
     /// Returns the axis that represents the class of an axis.
-    fn class(&mut self, (v, axis): (Var, usize)) -> usize {
+    fn find_class(&mut self, (v, axis): (Var, usize)) -> usize {
         let mut at = self.first[v.index()] + axis;
         while self.class[at] != at {
             self.class[at] = self.class[self.class[at]];
@@ -71,25 +75,25 @@ impl<'g> Joins<'g> {
     }
 
     /// Records that an axis may not join the one before it.
-    fn stay(&mut self, v: Var, axis: usize) {
-        let class = self.class((v, axis));
+    fn forbid_join(&mut self, v: Var, axis: usize) {
+        let class = self.find_class((v, axis));
         self.stays[class] = true;
     }
 
     /// Records that no axis of a variable may join another one.
-    fn stay_all(&mut self, v: Var) {
-        (0..self.shape(v).len()).for_each(|axis| self.stay(v, axis));
+    fn forbid_all_joins(&mut self, v: Var) {
+        (0..self.shape(v).len()).for_each(|axis| self.forbid_join(v, axis));
     }
 
     /// Joins the classes of two axes.
-    fn unite(&mut self, a: (Var, usize), b: (Var, usize)) {
-        let [a, b] = [self.class(a), self.class(b)];
+    fn unite_classes(&mut self, a: (Var, usize), b: (Var, usize)) {
+        let [a, b] = [self.find_class(a), self.find_class(b)];
         self.class[a] = b;
         self.stays[b] |= self.stays[a];
     }
 
     /// Returns the nearest axis before this one that has more than one element.
-    fn before(&self, v: Var, axis: usize) -> Option<usize> {
+    fn previous_nonunit_axis(&self, v: Var, axis: usize) -> Option<usize> {
         (0..axis).rev().find(|&axis| self.shape(v)[axis] != 1)
     }
 
@@ -100,7 +104,7 @@ impl<'g> Joins<'g> {
             op if is_elementwise(op) => {
                 let of = self.shape(e.result());
                 for &arg in e.args.iter().filter(|&&arg| self.graph.ty(arg).shape == of) {
-                    (0..of.len()).for_each(|axis| self.unite((arg, axis), (e.result(), axis)));
+                    (0..of.len()).for_each(|axis| self.unite_classes((arg, axis), (e.result(), axis)));
                 }
             }
             Op::Structural(StructuralOp::Broadcast(op)) if op.dims.is_sorted() => {
@@ -110,8 +114,8 @@ impl<'g> Joins<'g> {
                 for (axis, &n) in from.iter().enumerate() {
                     source[op.dims[axis]] = (n == to[op.dims[axis]]).then_some(axis);
                 }
-                self.parallel(e.args[0], e.result(), &source);
-                self.divide(e.result(), |axis| source[axis].is_some());
+                self.unite_parallel_axes(e.args[0], e.result(), &source);
+                self.separate_kinds(e.result(), |axis| source[axis].is_some());
             }
             Op::Structural(StructuralOp::Reduce(op)) => {
                 let from = self.shape(e.args[0]);
@@ -120,54 +124,54 @@ impl<'g> Joins<'g> {
                     true => (0..from.len()).map(|axis| kept.contains(&axis).then_some(axis)).collect(),
                     false => kept.iter().copied().map(Some).collect(),
                 };
-                self.parallel(e.args[0], e.result(), &source);
-                self.divide(e.args[0], |axis| op.axes.contains(&axis));
+                self.unite_parallel_axes(e.args[0], e.result(), &source);
+                self.separate_kinds(e.args[0], |axis| op.axes.contains(&axis));
             }
             Op::Structural(StructuralOp::Reverse(op)) => {
                 let of = self.shape(e.result());
-                (0..of.len()).for_each(|axis| self.unite((e.args[0], axis), (e.result(), axis)));
-                self.divide(e.result(), |axis| op.axes.contains(&axis));
+                (0..of.len()).for_each(|axis| self.unite_classes((e.args[0], axis), (e.result(), axis)));
+                self.separate_kinds(e.result(), |axis| op.axes.contains(&axis));
             }
-            _ => e.args.iter().chain(&e.results).for_each(|&v| self.stay_all(v)),
+            _ => e.args.iter().chain(&e.results).for_each(|&v| self.forbid_all_joins(v)),
         }
     }
 
     /// Records that adjacent axes for which `kind` differs may not join.
-    fn divide(&mut self, v: Var, kind: impl Fn(usize) -> bool) {
+    fn separate_kinds(&mut self, v: Var, kind: impl Fn(usize) -> bool) {
         let shape = self.shape(v);
         for axis in (0..shape.len()).filter(|&axis| shape[axis] != 1) {
-            if self.before(v, axis).is_some_and(|before| kind(axis) != kind(before)) {
-                self.stay(v, axis);
+            if self.previous_nonunit_axis(v, axis).is_some_and(|before| kind(axis) != kind(before)) {
+                self.forbid_join(v, axis);
             }
         }
     }
 
     /// Joins the classes of axes of an operand and the result's axes that they are, by axis of the result. Axes that
     /// are adjacent in only one of both may not join.
-    fn parallel(&mut self, from: Var, to: Var, source: &[Option<usize>]) {
+    fn unite_parallel_axes(&mut self, from: Var, to: Var, source: &[Option<usize>]) {
         for (axis, own) in source.iter().enumerate() {
             let Some(own) = *own else { continue };
-            let [front, own_front] = [self.before(to, axis), self.before(from, own)];
+            let [front, own_front] = [self.previous_nonunit_axis(to, axis), self.previous_nonunit_axis(from, own)];
             if self.shape(to)[axis] == 1 || front.and_then(|axis| source[axis]) == own_front {
-                self.unite((from, own), (to, axis));
+                self.unite_classes((from, own), (to, axis));
             } else {
-                self.stay(from, own);
-                self.stay(to, axis);
+                self.forbid_join(from, own);
+                self.forbid_join(to, axis);
             }
         }
     }
 
     /// Records that an axis may not join another one across an axis of one element that stays.
-    fn settle(&mut self) {
+    fn propagate_forbidden_joins(&mut self) {
         loop {
             let mut is_settled = true;
             for v in (0..self.graph.types.len() as u32).map(Var) {
                 let shape = self.shape(v);
                 for axis in (0..shape.len()).filter(|&axis| shape[axis] != 1) {
-                    let Some(before) = self.before(v, axis) else { continue };
-                    let is_apart = (before + 1..axis).any(|one| self.is_staying(v, one));
-                    if is_apart && !self.is_staying(v, axis) {
-                        self.stay(v, axis);
+                    let Some(before) = self.previous_nonunit_axis(v, axis) else { continue };
+                    let is_apart = (before + 1..axis).any(|one| self.is_join_forbidden(v, one));
+                    if is_apart && !self.is_join_forbidden(v, axis) {
+                        self.forbid_join(v, axis);
                         is_settled = false;
                     }
                 }
@@ -179,16 +183,16 @@ impl<'g> Joins<'g> {
     }
 
     /// Returns true if an axis may not join the one before it.
-    fn is_staying(&mut self, v: Var, axis: usize) -> bool {
-        let class = self.class((v, axis));
+    fn is_join_forbidden(&mut self, v: Var, axis: usize) -> bool {
+        let class = self.find_class((v, axis));
         self.stays[class]
     }
 
     /// Returns the axes of a variable after joining, each as a list of its original axes.
-    fn groups(&mut self, v: Var) -> Vec<Vec<usize>> {
+    fn joined_groups(&mut self, v: Var) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = vec![];
         for (axis, &n) in self.shape(v).iter().enumerate() {
-            let stays = self.is_staying(v, axis);
+            let stays = self.is_join_forbidden(v, axis);
             match groups.last_mut() {
                 _ if n == 1 && !stays => {}
                 // An axis of one element that stays is not joined by others.
@@ -206,22 +210,22 @@ fn is_elementwise(op: &Op) -> bool {
 }
 
 /// The pass that writes the graph with joined axes.
-struct Pass<'g> {
-    to: Rewrite,
-    joins: Joins<'g>,
+struct AxisJoiner<'g> {
+    to: GraphRewriter,
+    joins: AxisClasses<'g>,
     /// By variable, its form with joined axes if it was needed so far.
     joined: Vec<Option<Var>>,
 }
 
-impl Pass<'_> {
+impl AxisJoiner<'_> {
     /// Returns the shape of a variable with joined axes.
     fn shape(&mut self, v: Var) -> Vec<usize> {
         let shape = self.joins.shape(v);
-        self.joins.groups(v).iter().map(|group| group.iter().map(|&axis| shape[axis]).product()).collect()
+        self.joins.joined_groups(v).iter().map(|group| group.iter().map(|&axis| shape[axis]).product()).collect()
     }
 
     /// Returns the form of a variable with joined axes; the variable itself if none join.
-    fn value(&mut self, v: Var) -> Var {
+    fn joined_value(&mut self, v: Var) -> Var {
         let shape = self.shape(v);
         if shape == self.joins.shape(v) {
             return v;
@@ -236,7 +240,7 @@ impl Pass<'_> {
 
     /// Appends an equation with joined axes in place of `e`; returns `None` and appends nothing if no axis of it joins
     /// another.
-    fn rewritten(&mut self, e: &Equation) -> Option<()> {
+    fn rewrite_equation(&mut self, e: &Equation) -> Option<()> {
         let &[result] = &e.results[..] else { return None };
         let changes = |pass: &mut Self, v: Var| pass.shape(v) != pass.joins.shape(v);
         let is_reshape = matches!(e.op, Op::Structural(StructuralOp::Reshape(_)));
@@ -249,43 +253,43 @@ impl Pass<'_> {
         let to = self.shape(result);
         let made = match &e.op {
             op if is_elementwise(op) => {
-                let args: Vec<Var> = e.args.iter().map(|&v| self.value(v)).collect();
+                let args: Vec<Var> = e.args.iter().map(|&v| self.joined_value(v)).collect();
                 self.to.append(e.op.clone(), &args)
             }
             _ if is_reshape => {
-                let x = self.value(e.args[0]);
+                let x = self.joined_value(e.args[0]);
                 self.to.reshaped(x, &to)
             }
             Op::Structural(StructuralOp::Broadcast(op)) => {
                 let of = self.joins.shape(e.args[0]);
-                let (groups, mut own) = (self.joins.groups(result), self.joins.groups(e.args[0]));
+                let (groups, mut own) = (self.joins.joined_groups(result), self.joins.joined_groups(e.args[0]));
                 // Axes of one element are dropped before the broadcast, which repeats them along other axes.
                 own.retain(|group| of[group[0]] != 1);
                 let shape: Vec<usize> = own.iter().map(|group| group.iter().map(|&axis| of[axis]).product()).collect();
                 let place = |group: &Vec<usize>| groups.iter().position(|of| of.contains(&op.dims[group[0]]));
                 let places = own.iter().map(place).collect::<Option<Vec<usize>>>();
-                let x = self.value(e.args[0]);
+                let x = self.joined_value(e.args[0]);
                 let x = self.to.reshaped(x, &shape);
                 self.to
                     .append(StructuralOp::from(Broadcast { to: dims(&to), dims: places.expect("it is there") }), &[x])
             }
             Op::Structural(StructuralOp::Reduce(op)) => {
-                let own = self.joins.groups(e.args[0]);
+                let own = self.joins.joined_groups(e.args[0]);
                 let axes = (0..own.len()).filter(|&k| op.axes.contains(&own[k][0])).collect();
-                let x = self.value(e.args[0]);
+                let x = self.joined_value(e.args[0]);
                 let folded = self.to.append(StructuralOp::from(Reduce { axes, keep: false, ..op.clone() }), &[x]);
                 self.to.reshaped(folded, &to)
             }
             Op::Structural(StructuralOp::Reverse(op)) => {
-                let own = self.joins.groups(result);
+                let own = self.joins.joined_groups(result);
                 let axes = (0..own.len()).filter(|&k| op.axes.contains(&own[k][0])).collect();
-                let x = self.value(e.args[0]);
+                let x = self.joined_value(e.args[0]);
                 self.to.append(StructuralOp::from(Reverse { axes }), &[x])
             }
             _ => return None,
         };
         self.joined[result.index()] = Some(made);
-        self.to.push_as(e, made);
+        self.to.push_reshaped(e, made);
         Some(())
     }
 }
@@ -293,8 +297,8 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dead::without_dead;
-    use crate::simplify::cancel::cancel;
+    use crate::dead_code::without_dead;
+    use crate::simplify::cancel::simplify_equations;
     use pallas_ir::structural::{Reshape, Transpose};
     use pallas_ir::{DType, ScalarOp, Type};
 
@@ -313,7 +317,7 @@ mod tests {
         let mut graph = Graph::default();
         let x = graph.param(Type::new(DType::F32, shape.to_vec()));
         graph.results = vec![write(&mut graph, x)];
-        let found = without_dead(cancel(axes(graph.clone())));
+        let found = without_dead(simplify_equations(join_axes(graph.clone())));
         assert_eq!(crate::verify(&found), Ok(()));
         assert_eq!(found.ty(found.results[0]), graph.ty(graph.results[0]));
         let computed = found.equations.iter().filter(|e| !matches!(e.op, Op::Structural(StructuralOp::Reshape(_))));

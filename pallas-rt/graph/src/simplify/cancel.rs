@@ -27,24 +27,24 @@ use pallas_ir::structural::{ArgReduce, ArgSort, ArgTopK, Broadcast, Cast, Dot, I
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
 /// Simplifies each equation of a graph by the rules above, given the simplified equations before it.
-pub(super) fn cancel(mut graph: Graph) -> Graph {
-    let uses = graph.reads();
+pub(super) fn simplify_equations(mut graph: Graph) -> Graph {
+    let uses = graph.read_counts();
     let equations = std::mem::take(&mut graph.equations);
     let made = vec![None; graph.types.len()];
-    let mut to = Simpler { graph, made, uses };
+    let mut to = EquationSimplifier { graph, made, uses };
     let mut same: Vec<Var> = (0..to.graph.types.len() as u32).map(Var).collect();
     for mut e in equations {
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
-        match to.simpler(&e) {
-            Simple::Is(v) => same[e.result().index()] = v,
-            Simple::Made(op, args) => to.push(Equation { op, args, ..e }),
-            Simple::Both(first, args, op) => {
-                let result = to.define(&first, &args);
+        match to.simplify_equation(&e) {
+            SimplerForm::Existing(v) => same[e.result().index()] = v,
+            SimplerForm::Operation(op, args) => to.push(Equation { op, args, ..e }),
+            SimplerForm::TwoOperations(first, args, op) => {
+                let result = to.add_result_var(&first, &args);
                 to.push(Equation { op: first, args, results: vec![result], loc: e.loc });
                 to.push(Equation { op, args: vec![result], ..e });
             }
-            Simple::On(mut operands, at, (first, args)) => {
-                operands[at] = to.define(&first, &args);
+            SimplerForm::NewOperand(mut operands, at, (first, args)) => {
+                operands[at] = to.add_result_var(&first, &args);
                 to.push(Equation { op: first, args, results: vec![operands[at]], loc: e.loc });
                 to.push(Equation { args: operands, ..e });
             }
@@ -55,26 +55,26 @@ pub(super) fn cancel(mut graph: Graph) -> Graph {
 }
 
 /// The simpler form of an equation.
-enum Simple {
+enum SimplerForm {
     /// An existing variable that equals the result.
-    Is(Var),
+    Existing(Var),
     /// One operation with these operands; it may be the old one.
-    Made(Op, Vec<Var>),
+    Operation(Op, Vec<Var>),
     /// An operation on these operands, followed by another operation on its result.
-    Both(Op, Vec<Var>, Op),
+    TwoOperations(Op, Vec<Var>, Op),
     /// The old operation with these operands, except that the operand with this number is the result of a new
     /// operation.
-    On(Vec<Var>, usize, (Op, Vec<Var>)),
+    NewOperand(Vec<Var>, usize, (Op, Vec<Var>)),
 }
 
-impl Simple {
-    fn moved(op: impl Into<StructuralOp>, args: &[Var]) -> Simple {
-        Simple::Made(Op::Structural(op.into()), args.to_vec())
+impl SimplerForm {
+    fn structural(op: impl Into<StructuralOp>, args: &[Var]) -> SimplerForm {
+        SimplerForm::Operation(Op::Structural(op.into()), args.to_vec())
     }
 }
 
 /// The graph that is being simplified, with the equations that are done.
-struct Simpler {
+struct EquationSimplifier {
     graph: Graph,
     /// By variable, the index of its equation among those that are done.
     made: Vec<Option<usize>>,
@@ -82,14 +82,14 @@ struct Simpler {
     uses: Vec<usize>,
 }
 
-impl Simpler {
+impl EquationSimplifier {
     fn push(&mut self, e: Equation) {
         e.results.iter().for_each(|r| self.made[r.index()] = Some(self.graph.equations.len()));
         self.graph.equations.push(e);
     }
 
     /// Adds a variable of the type that an operation on these operands has.
-    fn define(&mut self, op: &Op, args: &[Var]) -> Var {
+    fn add_result_var(&mut self, op: &Op, args: &[Var]) -> Var {
         let types: Vec<_> = args.iter().map(|&v| self.graph.ty(v)).collect();
         let ty = infer(op, &types).expect("it fits").remove(0);
         self.made.push(None);
@@ -123,37 +123,39 @@ impl Simpler {
     }
 
     /// Returns the simpler form of an equation, or the equation itself if no rule applies.
-    fn simpler(&self, e: &Equation) -> Simple {
+    fn simplify_equation(&self, e: &Equation) -> SimplerForm {
         let found = match &e.op {
-            Op::Identity(op) if !op.is_kept() => Some(Simple::Is(e.args[0])),
+            Op::Identity(op) if !op.is_kept_in_plans() => Some(SimplerForm::Existing(e.args[0])),
             Op::Structural(StructuralOp::Transpose(op)) => self.transpose(e, op),
             Op::Structural(StructuralOp::Dot(op)) => self.dot(e, op),
             Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Broadcast(_)) => self.reshape(e),
             Op::Structural(StructuralOp::Cast(Cast { to })) if self.graph.ty(e.args[0]).dtype == *to => {
-                Some(Simple::Is(e.args[0]))
+                Some(SimplerForm::Existing(e.args[0]))
             }
             Op::Structural(StructuralOp::Cast(_)) => self.cast(e),
-            Op::Structural(StructuralOp::Reduce(op)) => self.fold_of_one(e, op),
-            Op::Structural(op) if self.moves_nothing(op, e) => Some(Simple::Is(e.args[0])),
+            Op::Structural(StructuralOp::Reduce(op)) => self.simplify_unit_fold(e, op),
+            Op::Structural(op) if self.moves_nothing(op, e) => Some(SimplerForm::Existing(e.args[0])),
             Op::Structural(
                 StructuralOp::ArgSort(ArgSort { axis, .. })
                 | StructuralOp::ArgTopK(ArgTopK { axis, .. })
                 | StructuralOp::ArgReduce(ArgReduce { axis, .. }),
-            ) => self.position_of_one(e, *axis),
-            Op::Structural(StructuralOp::TakeAlong(op)) => self.taken_at_own(e, op.axis),
-            Op::Scalar(ScalarOp::Select) if e.args[1] == e.args[2] => Some(Simple::Is(e.args[1])),
-            Op::Scalar(ScalarOp::Select) => self.by_opposite(e).or_else(|| self.chosen_before(e)),
-            Op::Scalar(op) => self.of_truths(*op, e).or_else(|| self.by_neutral(*op, e)),
+            ) => self.simplify_unit_positions(e, *axis),
+            Op::Structural(StructuralOp::TakeAlong(op)) => self.simplify_own_take(e, op.axis),
+            Op::Scalar(ScalarOp::Select) if e.args[1] == e.args[2] => Some(SimplerForm::Existing(e.args[1])),
+            Op::Scalar(ScalarOp::Select) => self.simplify_negated_select(e).or_else(|| self.simplify_nested_select(e)),
+            Op::Scalar(op) => self.simplify_bool_comparison(*op, e).or_else(|| self.simplify_neutral_operand(*op, e)),
             _ => None,
         };
         // A product over axes (1, 0) alone is that of two matrices: some forms do not exist.
-        let exists = |simple: &Simple| match simple {
-            Simple::Is(_) => true,
-            Simple::Made(op, args) | Simple::Both(op, args, _) | Simple::On(_, _, (op, args)) => {
+        let exists = |simple: &SimplerForm| match simple {
+            SimplerForm::Existing(_) => true,
+            SimplerForm::Operation(op, args)
+            | SimplerForm::TwoOperations(op, args, _)
+            | SimplerForm::NewOperand(_, _, (op, args)) => {
                 infer(op, &args.iter().map(|&v| self.graph.ty(v)).collect::<Vec<_>>()).is_ok()
             }
         };
-        found.filter(exists).unwrap_or_else(|| Simple::Made(e.op.clone(), e.args.clone()))
+        found.filter(exists).unwrap_or_else(|| SimplerForm::Operation(e.op.clone(), e.args.clone()))
     }
 
     /// Returns true for a sort, cumulative fold or reversal along axes of one element, whose result is its operand.
@@ -168,70 +170,72 @@ impl Simpler {
     }
 
     /// Simplifies a fold along axes of one element, or along none, to its operand; -0.0 stays too, as in XLA.
-    fn fold_of_one(&self, e: &Equation, op: &Reduce) -> Option<Simple> {
+    fn simplify_unit_fold(&self, e: &Equation, op: &Reduce) -> Option<SimplerForm> {
         let (from, to) = (&self.graph.ty(e.args[0]).shape, &self.graph.ty(e.result()).shape);
         op.axes.iter().all(|&axis| from[axis] == 1).then(|| match from == to {
-            true => Simple::Is(e.args[0]),
-            false => Simple::moved(Reshape { to: dims(to) }, &e.args),
+            true => SimplerForm::Existing(e.args[0]),
+            false => SimplerForm::structural(Reshape { to: dims(to) }, &e.args),
         })
     }
 
     /// Simplifies the positions that a sort, top-k or argmax returns along an axis of one element to zeros.
-    fn position_of_one(&self, e: &Equation, axis: usize) -> Option<Simple> {
+    fn simplify_unit_positions(&self, e: &Equation, axis: usize) -> Option<SimplerForm> {
         let (from, to) = (&self.graph.ty(e.args[0]).shape, &self.graph.ty(e.result()).shape);
         let iota = Iota { shape: dims(from), axis, dtype: DType::I32 };
         let is_one = from[axis] == 1 && from.iter().product::<usize>() == to.iter().product();
         is_one.then(|| match from == to {
-            true => Simple::moved(iota, &[]),
+            true => SimplerForm::structural(iota, &[]),
             false => {
                 let reshape = StructuralOp::from(Reshape { to: dims(to) });
-                Simple::Both(Op::Structural(iota.into()), vec![], Op::Structural(reshape))
+                SimplerForm::TwoOperations(Op::Structural(iota.into()), vec![], Op::Structural(reshape))
             }
         })
     }
 
     /// Simplifies an array that is indexed by its own positions along an axis to the array.
-    fn taken_at_own(&self, e: &Equation, axis: usize) -> Option<Simple> {
+    fn simplify_own_take(&self, e: &Equation, axis: usize) -> Option<SimplerForm> {
         let same = self.graph.ty(e.args[0]).shape == self.graph.ty(e.result()).shape;
         let own =
             matches!(self.structural(e.args[1])?.0, StructuralOp::Iota(Iota { axis: along, .. }) if *along == axis);
-        (same && own).then_some(Simple::Is(e.args[0]))
+        (same && own).then_some(SimplerForm::Existing(e.args[0]))
     }
 
     /// Simplifies a transpose, alone or together with the transpose, cast or product that it reads.
-    fn transpose(&self, e: &Equation, op: &Transpose) -> Option<Simple> {
+    fn transpose(&self, e: &Equation, op: &Transpose) -> Option<SimplerForm> {
         let is_identity = |axes: &[usize]| axes.iter().enumerate().all(|(i, &axis)| i == axis);
         if is_identity(&op.axes) {
-            return Some(Simple::Is(e.args[0]));
+            return Some(SimplerForm::Existing(e.args[0]));
         }
         let shape = &self.graph.ty(e.args[0]).shape;
         if op.axes.iter().copied().filter(|&axis| shape[axis] != 1).is_sorted() {
             let to = op.axes.iter().map(|&axis| shape[axis].into()).collect();
-            return Some(Simple::moved(Reshape { to }, &[e.args[0]]));
+            return Some(SimplerForm::structural(Reshape { to }, &[e.args[0]]));
         }
         match self.structural(e.args[0])? {
             (StructuralOp::Transpose(inner), args) => {
                 let axes: Vec<usize> = op.axes.iter().map(|&axis| inner.axes[axis]).collect();
                 Some(match is_identity(&axes) {
-                    true => Simple::Is(args[0]),
-                    false => Simple::moved(Transpose { axes }, args),
+                    true => SimplerForm::Existing(args[0]),
+                    false => SimplerForm::structural(Transpose { axes }, args),
                 })
             }
             (StructuralOp::Cast(_), args) if self.uses[e.args[0].index()] == 1 => {
                 let product = self.definition(args[0])?;
                 match self.transpose(&Equation { args: args.to_vec(), ..e.clone() }, op)? {
-                    Simple::Made(turned, from) if matches!(product.op, Op::Structural(StructuralOp::Dot(_))) => {
-                        Some(Simple::Both(turned, from, self.definition(e.args[0])?.op.clone()))
+                    SimplerForm::Operation(turned, from)
+                        if matches!(product.op, Op::Structural(StructuralOp::Dot(_))) =>
+                    {
+                        Some(SimplerForm::TwoOperations(turned, from, self.definition(e.args[0])?.op.clone()))
                     }
                     _ => None,
                 }
             }
             (StructuralOp::Dot(dot), args) if self.uses[e.args[0].index()] == 1 => {
-                let [a, b] = [0, 1].map(|side| dot.free(side, self.graph.ty(args[side]).shape.len()).len());
+                let [a, b] = [0, 1].map(|side| dot.free_axes(side, self.graph.ty(args[side]).shape.len()).len());
                 let n = dot.batch.len();
                 let swapped: Vec<usize> = (0..n).chain(n + a..n + a + b).chain(n..n + a).collect();
                 if op.axes == swapped {
-                    return Some(Simple::moved(dot.turned(), &[args[1], args[0]]));
+                    return Some(SimplerForm::structural(dot.swap_operands(), &[args[1], args[0]]));
                 }
                 // Keep the last axis where it is: adjacent elements can share a kernel with the equations that read
                 // them.
@@ -243,7 +247,7 @@ impl Simpler {
                 let last = op.axes.len() - 1;
                 (op.axes[last] != last && rest[last] == last).then(|| {
                     let rest = Op::Structural(Transpose { axes: rest }.into());
-                    Simple::Both(Op::Structural(dot.turned().into()), vec![args[1], args[0]], rest)
+                    SimplerForm::TwoOperations(Op::Structural(dot.swap_operands().into()), vec![args[1], args[0]], rest)
                 })
             }
             _ => None,
@@ -251,7 +255,7 @@ impl Simpler {
     }
 
     /// Simplifies a product of transposed operands, and of 16-bit floats that are cast to f32.
-    fn dot(&self, e: &Equation, op: &Dot) -> Option<Simple> {
+    fn dot(&self, e: &Equation, op: &Dot) -> Option<SimplerForm> {
         let (mut op, mut args, mut is_simpler) = (op.clone(), e.args.clone(), false);
         let narrow = |v: Var| match self.structural(v)? {
             (StructuralOp::Cast(_), from) => Some(from[0]).filter(|&v| self.graph.ty(v).dtype.bytes() == 2),
@@ -266,7 +270,7 @@ impl Simpler {
         }
         for side in [0, 1] {
             let Some((StructuralOp::Transpose(inner), from)) = self.structural(args[side]) else { continue };
-            let free = op.free(side, inner.axes.len());
+            let free = op.free_axes(side, inner.axes.len());
             if !free.is_sorted_by_key(|&axis| inner.axes[axis]) {
                 continue;
             }
@@ -276,42 +280,42 @@ impl Simpler {
             }
             (args[side], is_simpler) = (from[0], true);
         }
-        is_simpler.then(|| Simple::moved(op, &args))
+        is_simpler.then(|| SimplerForm::structural(op, &args))
     }
 
     /// Simplifies a cast of a broadcast to a broadcast of the cast, if that converts fewer elements.
-    fn cast(&self, e: &Equation) -> Option<Simple> {
+    fn cast(&self, e: &Equation) -> Option<SimplerForm> {
         let x = e.args[0];
         let (op @ StructuralOp::Broadcast(_), of) = self.structural(x)? else { return None };
         let is_smaller = self.graph.ty(of[0]).elements() < self.graph.ty(x).elements();
-        let moved = || Simple::Both(e.op.clone(), of.to_vec(), op.clone().into());
+        let moved = || SimplerForm::TwoOperations(e.op.clone(), of.to_vec(), op.clone().into());
         (is_smaller && self.splat(x).is_none()).then(moved)
     }
 
     /// Simplifies a reshape or a broadcast, alone or together with the reshape or broadcast that it reads.
-    fn reshape(&self, e: &Equation) -> Option<Simple> {
+    fn reshape(&self, e: &Equation) -> Option<SimplerForm> {
         let (arg, shape) = (e.args[0], &self.graph.ty(e.result()).shape);
         let is_in_order = !matches!(&e.op, Op::Structural(StructuralOp::Broadcast(op)) if !op.dims.is_sorted());
         if self.graph.ty(arg).shape == *shape && is_in_order {
-            return Some(Simple::Is(arg));
+            return Some(SimplerForm::Existing(arg));
         }
         if let Some((literal, _)) = self.splat(arg) {
             return Some(match shape.is_empty() {
-                true => Simple::Is(literal),
-                false => Simple::moved(Broadcast::to(dims(shape)), &[literal]),
+                true => SimplerForm::Existing(literal),
+                false => SimplerForm::structural(Broadcast::to(dims(shape)), &[literal]),
             });
         }
         match (&e.op, self.structural(arg)?) {
             (Op::Structural(StructuralOp::Reshape(op)), (StructuralOp::Reshape(_), from)) => {
                 Some(match self.graph.ty(from[0]).shape == *shape {
-                    true => Simple::Is(from[0]),
-                    false => Simple::moved(Reshape { to: op.to.clone() }, from),
+                    true => SimplerForm::Existing(from[0]),
+                    false => SimplerForm::structural(Reshape { to: op.to.clone() }, from),
                 })
             }
             (Op::Structural(StructuralOp::Broadcast(op)), (StructuralOp::Broadcast(inner), from)) => {
                 let rank = self.graph.ty(from[0]).shape.len();
                 let dims = inner.dims[..rank].iter().map(|&axis| op.dims[axis]).collect();
-                Some(Simple::moved(Broadcast { to: op.to.clone(), dims }, from))
+                Some(SimplerForm::structural(Broadcast { to: op.to.clone(), dims }, from))
             }
             _ => None,
         }
@@ -319,7 +323,7 @@ impl Simpler {
 
     /// Simplifies an operation with a neutral operand to its other operand. A float sum with 0 stays, because -0 + 0 is
     /// 0.
-    fn by_neutral(&self, op: ScalarOp, e: &Equation) -> Option<Simple> {
+    fn simplify_neutral_operand(&self, op: ScalarOp, e: &Equation) -> Option<SimplerForm> {
         let neutral = match op {
             ScalarOp::Mul | ScalarOp::Div => 1.0,
             ScalarOp::Sub => 0.0,
@@ -328,14 +332,14 @@ impl Simpler {
         };
         let is_neutral = |v: Var| self.splat(v).is_some_and(|(_, x)| x == Literal::new(x.dtype, neutral));
         match (op, &e.args[..]) {
-            (_, &[x, right]) if is_neutral(right) => Some(Simple::Is(x)),
-            (ScalarOp::Add | ScalarOp::Mul, &[left, x]) if is_neutral(left) => Some(Simple::Is(x)),
+            (_, &[x, right]) if is_neutral(right) => Some(SimplerForm::Existing(x)),
+            (ScalarOp::Add | ScalarOp::Mul, &[left, x]) if is_neutral(left) => Some(SimplerForm::Existing(x)),
             _ => None,
         }
     }
 
     /// Simplifies a select by the negation of a condition to a select by the condition with swapped operands.
-    fn by_opposite(&self, e: &Equation) -> Option<Simple> {
+    fn simplify_negated_select(&self, e: &Equation) -> Option<SimplerForm> {
         let [which, yes, no] = e.args[..] else { return None };
         let not = |v: Var| match self.definition(v)? {
             Equation { op: Op::Scalar(ScalarOp::Not), args, .. } if self.graph.ty(v).dtype == DType::Bool => {
@@ -344,15 +348,15 @@ impl Simpler {
             _ => None,
         };
         if let Some(c) = not(which) {
-            return Some(Simple::Made(e.op.clone(), vec![c, no, yes]));
+            return Some(SimplerForm::Operation(e.op.clone(), vec![c, no, yes]));
         }
         let (StructuralOp::Broadcast(repeat), from) = self.structural(which)? else { return None };
         let repeated = (Op::Structural(repeat.clone().into()), vec![not(from[0])?]);
-        Some(Simple::On(vec![which, no, yes], 0, repeated))
+        Some(SimplerForm::NewOperand(vec![which, no, yes], 0, repeated))
     }
 
     /// Simplifies a select of a value that is computed from another select by the same condition.
-    fn chosen_before(&self, e: &Equation) -> Option<Simple> {
+    fn simplify_nested_select(&self, e: &Equation) -> Option<SimplerForm> {
         [1, 2].into_iter().find_map(|side| {
             let Equation { op: op @ Op::Scalar(_), args, .. } = self.definition(e.args[side])? else { return None };
             let own = |v: Var| match self.definition(v)? {
@@ -361,13 +365,13 @@ impl Simpler {
             };
             let now: Vec<Var> = args.iter().map(|&v| own(v).unwrap_or(v)).collect();
             (self.uses[e.args[side].index()] == 1 && now != *args)
-                .then(|| Simple::On(e.args.clone(), side, (op.clone(), now)))
+                .then(|| SimplerForm::NewOperand(e.args.clone(), side, (op.clone(), now)))
         })
     }
 
     /// Simplifies a comparison of a bool, cast to a number, with a literal; batched `cond` and `switch` select by such
     /// numbers.
-    fn of_truths(&self, op: ScalarOp, e: &Equation) -> Option<Simple> {
+    fn simplify_bool_comparison(&self, op: ScalarOp, e: &Equation) -> Option<SimplerForm> {
         let compare: fn(&f64, &f64) -> bool = match op {
             ScalarOp::Eq => f64::eq,
             ScalarOp::Ne => f64::ne,
@@ -381,8 +385,8 @@ impl Simpler {
         let (_, limit) = self.splat(e.args[1])?;
         let of = |truth: f64| compare(&truth, &limit.as_f64());
         match (self.graph.ty(from[0]).dtype, of(0.0), of(1.0)) {
-            (DType::Bool, false, true) => Some(Simple::Is(from[0])),
-            (DType::Bool, true, false) => Some(Simple::Made(Op::Scalar(ScalarOp::Not), from.to_vec())),
+            (DType::Bool, false, true) => Some(SimplerForm::Existing(from[0])),
+            (DType::Bool, true, false) => Some(SimplerForm::Operation(Op::Scalar(ScalarOp::Not), from.to_vec())),
             _ => None,
         }
     }
@@ -406,12 +410,12 @@ mod tests {
                 }
                 let mut graph = Graph::default();
                 let c = graph.param(Type::new(DType::Bool, vec![2]));
-                let number = graph.fitting(StructuralOp::from(Cast { to: dtype }), &[c]);
+                let number = graph.push_valid(StructuralOp::from(Cast { to: dtype }), &[c]);
                 let limit_value = graph.literal(Literal::new(dtype, limit));
-                let limits = graph.fitting(StructuralOp::from(Broadcast::to(dims(&[2]))), &[limit_value]);
-                let result = graph.fitting(*op, &[number, limits]);
+                let limits = graph.push_valid(StructuralOp::from(Broadcast::to(dims(&[2]))), &[limit_value]);
+                let result = graph.push_valid(*op, &[number, limits]);
                 graph.results = vec![result];
-                let simple = cancel(graph.clone());
+                let simple = simplify_equations(graph.clone());
                 let of = |truth: f64| match op {
                     ScalarOp::Eq => truth == limit,
                     ScalarOp::Ne => truth != limit,
@@ -446,23 +450,26 @@ mod tests {
             let mut first = if other { d } else { c };
             let mut operands = [x, y];
             if opposite {
-                first = graph.fitting(ScalarOp::Not, &[first]);
+                first = graph.push_valid(ScalarOp::Not, &[first]);
                 operands = [y, x];
             }
             let wide = |graph: &mut Graph, v: Var| {
                 let op = Broadcast { to: dims(&[4, 3]), dims: vec![0] };
-                if repeats { graph.fitting(StructuralOp::from(op), &[v]) } else { v }
+                if repeats { graph.push_valid(StructuralOp::from(op), &[v]) } else { v }
             };
             let [first, last] = [wide(&mut graph, first), wide(&mut graph, c)];
-            let inner = graph.fitting(ScalarOp::Select, &[first, operands[0], operands[1]]);
-            let made = graph.fitting(ScalarOp::Mul, &[inner, b]);
+            let inner = graph.push_valid(ScalarOp::Select, &[first, operands[0], operands[1]]);
+            let made = graph.push_valid(ScalarOp::Mul, &[inner, b]);
             let result = match side {
-                1 => graph.fitting(ScalarOp::Select, &[last, made, z]),
-                _ => graph.fitting(ScalarOp::Select, &[last, z, made]),
+                1 => graph.push_valid(ScalarOp::Select, &[last, made, z]),
+                _ => graph.push_valid(ScalarOp::Select, &[last, z, made]),
             };
             graph.results = if twice { vec![result, made] } else { vec![result] };
-            let made =
-                (0..2).fold(graph, |graph, _| crate::dead::without_dead(super::super::common::common(cancel(graph))));
+            let made = (0..2).fold(graph, |graph, _| {
+                crate::dead_code::without_dead(super::super::common_subexpressions::eliminate_common_subexpressions(
+                    simplify_equations(graph),
+                ))
+            });
             let product = made.equations.iter().find(|e| e.op == Op::Scalar(ScalarOp::Mul)).expect("it is there");
             let choices = made.equations.iter().filter(|e| e.op == Op::Scalar(ScalarOp::Select)).count();
             assert!(made.equations.iter().all(|e| e.op != Op::Scalar(ScalarOp::Not)), "{made}");
@@ -488,10 +495,10 @@ mod tests {
             let mut shape = [3, 3];
             shape[axis] = n;
             let positions =
-                graph.fitting(StructuralOp::from(Iota { shape: dims(&shape), axis: along, dtype: DType::I32 }), &[]);
-            let taken = graph.fitting(StructuralOp::from(TakeAlong { axis }), &[x, positions]);
+                graph.push_valid(StructuralOp::from(Iota { shape: dims(&shape), axis: along, dtype: DType::I32 }), &[]);
+            let taken = graph.push_valid(StructuralOp::from(TakeAlong { axis }), &[x, positions]);
             graph.results = vec![taken];
-            let same = cancel(graph).results[0];
+            let same = simplify_equations(graph).results[0];
             assert_eq!(same != x, is_kept, "along {axis} by {n} positions along {along}");
         }
     }

@@ -1,26 +1,26 @@
 //! Simplification of a graph to an equal one with fewer equations: passes of one file each, in the order of [`PASSES`].
 mod axes;
 mod cancel;
-mod carries;
-mod common;
-mod opposites;
+mod common_subexpressions;
+mod opposite_moves;
 mod products;
 mod rewrite;
+mod scan_carries;
+mod scan_hoisting;
+mod scan_stacks;
+mod select_broadcast;
+mod separated_axes;
 mod slices;
-mod spread;
-mod stacks;
-mod steps;
-mod twice;
-mod units;
-mod vectors;
-mod whole;
+mod unit_axes;
+mod vector_products;
+mod whole_window_gathers;
 mod windows;
 
 pub use crate::inline::inline as inlined;
 
-use crate::dead::without_dead;
+use crate::dead_code::without_dead;
 use crate::graph::{Graph, Op};
-use crate::watch::Watch;
+use crate::stage_watch::StageObserver;
 
 /// A pass, which returns a graph equal to its argument.
 pub type Pass = fn(Graph) -> Graph;
@@ -28,33 +28,33 @@ pub type Pass = fn(Graph) -> Graph;
 /// All passes with their names, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] = &[
     ("inline", |graph| inlined(&graph)),
-    ("stacks", stacks::stacks),
-    ("carries", carries::carries),
+    ("stacks", scan_stacks::remove_equal_stacks),
+    ("carries", scan_carries::replace_counters),
     ("dead", without_dead),
-    ("steps", steps::steps),
-    ("stacks", stacks::stacks),
+    ("steps", scan_hoisting::move_out_of_scans),
+    ("stacks", scan_stacks::remove_equal_stacks),
     ("dead", without_dead),
-    ("slices", slices::slices),
+    ("slices", slices::push_slices_to_operands),
     ("dead", without_dead),
-    ("units", units::units),
-    ("whole", whole::whole),
-    ("products", products::products),
-    ("vectors", vectors::vectors),
-    ("windows", windows::windows),
-    ("opposites", opposites::opposites),
-    ("spread", spread::spread),
-    ("cancel", cancel::cancel),
-    ("common", common::common),
+    ("units", unit_axes::drop_inserted_unit_axes),
+    ("whole", whole_window_gathers::replace_whole_windows),
+    ("products", products::replace_sums_of_products),
+    ("vectors", vector_products::replace_vector_products),
+    ("windows", windows::simplify_windows),
+    ("opposites", opposite_moves::cancel_opposite_moves),
+    ("spread", select_broadcast::compute_selects_before_broadcasts),
+    ("cancel", cancel::simplify_equations),
+    ("common", common_subexpressions::eliminate_common_subexpressions),
     ("dead", without_dead),
 ];
 
 /// Passes that run after [`PASSES`], only on the outermost graph: values that a loop carries keep the axes along which
 /// programs split them.
-pub const OUTERMOST: &[(&str, Pass)] = &[
-    ("twice", twice::twice),
-    ("axes", axes::axes),
-    ("cancel", cancel::cancel),
-    ("common", common::common),
+pub const OUTERMOST_PASSES: &[(&str, Pass)] = &[
+    ("twice", separated_axes::split_into_two_steps),
+    ("axes", axes::join_axes),
+    ("cancel", cancel::simplify_equations),
+    ("common", common_subexpressions::eliminate_common_subexpressions),
     ("dead", without_dead),
 ];
 
@@ -64,24 +64,24 @@ pub fn simplify(graph: &Graph) -> Graph {
 }
 
 /// Simplifies a graph like [`simplify`], and shows `watch` the graph after each pass.
-pub fn simplify_watched(graph: &Graph, watch: &mut dyn Watch) -> Graph {
-    let mut graph = passed(PASSES, graph.clone(), watch);
+pub fn simplify_watched(graph: &Graph, watch: &mut dyn StageObserver) -> Graph {
+    let mut graph = run_passes(PASSES, graph.clone(), watch);
     simplify_called(&mut graph);
-    passed(OUTERMOST, graph, watch)
+    run_passes(OUTERMOST_PASSES, graph, watch)
 }
 
 /// Simplifies a graph that another graph calls, and those that it calls itself.
-fn called(graph: &Graph) -> Graph {
-    let mut graph = passed(PASSES, graph.clone(), &mut ());
+fn simplify_called_graph(graph: &Graph) -> Graph {
+    let mut graph = run_passes(PASSES, graph.clone(), &mut ());
     simplify_called(&mut graph);
     graph
 }
 
 /// Runs passes in order; shows `watch` the graph after each.
-fn passed(passes: &[(&'static str, Pass)], graph: Graph, watch: &mut dyn Watch) -> Graph {
+fn run_passes(passes: &[(&'static str, Pass)], graph: Graph, watch: &mut dyn StageObserver) -> Graph {
     passes.iter().fold(graph, |graph, (name, pass)| {
         let graph = pass(graph);
-        watch.made(name, &graph);
+        watch.observe_stage(name, &graph);
         graph
     })
 }
@@ -90,7 +90,7 @@ fn passed(passes: &[(&'static str, Pass)], graph: Graph, watch: &mut dyn Watch) 
 fn simplify_called(graph: &mut Graph) {
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {
-            e.op = call.map(called).into();
+            e.op = call.map(simplify_called_graph).into();
         }
     }
 }

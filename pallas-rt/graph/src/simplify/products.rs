@@ -13,14 +13,14 @@ use pallas_ir::structural::{Broadcast, Dot, Reduce, Reshape, Transpose};
 use pallas_ir::{DType, ScalarOp, StructuralOp};
 
 /// Fewest elements along the axes that only one factor has: a sum over less is folded while it is multiplied.
-const FEW: usize = 8;
+const MIN_FREE_ELEMENTS: usize = 8;
 
 /// Replaces sums of products in a graph by matrix products.
-pub(super) fn products(mut graph: Graph) -> Graph {
-    let uses = graph.reads();
+pub(super) fn replace_sums_of_products(mut graph: Graph) -> Graph {
+    let uses = graph.read_counts();
     let equations = std::mem::take(&mut graph.equations);
     let made = vec![None; graph.types.len()];
-    let mut to = Sums { graph, made, uses };
+    let mut to = SumRewriter { graph, made, uses };
     for e in equations {
         if let Op::Structural(StructuralOp::Reduce(op)) = &e.op
             && op.op == ScalarOp::Add
@@ -37,7 +37,7 @@ pub(super) fn products(mut graph: Graph) -> Graph {
 }
 
 /// The pass that replaces sums of products, with the graph that it writes.
-struct Sums {
+struct SumRewriter {
     graph: Graph,
     /// By variable, the index of its equation in the new graph.
     made: Vec<Option<usize>>,
@@ -46,14 +46,14 @@ struct Sums {
 }
 
 /// A factor of a product, without broadcasts.
-struct Factor {
+struct ProductFactor {
     /// The value before it was broadcast.
     value: Var,
     /// By axis of the value with more than one element, the axis of the product that it is.
     axes: Vec<usize>,
 }
 
-impl Sums {
+impl SumRewriter {
     /// Appends an equation whose result variables exist.
     fn push(&mut self, e: Equation) {
         e.results.iter().for_each(|r| self.made[r.index()] = Some(self.graph.equations.len()));
@@ -63,7 +63,7 @@ impl Sums {
     /// Appends an operation with a new variable as its result, which is returned.
     fn append(&mut self, op: impl Into<StructuralOp>, args: &[Var]) -> Var {
         let op: StructuralOp = op.into();
-        let v = self.graph.fitting(op, args);
+        let v = self.graph.push_valid(op, args);
         self.made.resize(self.graph.types.len(), None);
         self.uses.resize(self.graph.types.len(), 1);
         self.made[v.index()] = Some(self.graph.equations.len() - 1);
@@ -77,7 +77,7 @@ impl Sums {
     /// Appends a sum, as a product if a product computes it.
     fn sum(&mut self, e: &Equation, op: &Reduce) {
         let before = self.graph.equations.len();
-        match self.folded(e.args[0], &op.axes) {
+        match self.emit_folded_product(e.args[0], &op.axes) {
             // The last equation gets the variable that others read.
             Some(v) if self.graph.equations.len() > before => {
                 let mut last = self.graph.equations.pop().expect("it was appended");
@@ -92,7 +92,7 @@ impl Sums {
 
     /// Appends equations that sum a value over these axes as a product; returns `None` if that is impossible or other
     /// equations read the value.
-    fn folded(&mut self, v: Var, axes: &[usize]) -> Option<Var> {
+    fn emit_folded_product(&mut self, v: Var, axes: &[usize]) -> Option<Var> {
         if self.uses[v.index()] != 1 {
             return None;
         }
@@ -117,13 +117,13 @@ impl Sums {
             }
             Op::Structural(StructuralOp::Transpose(moved)) => {
                 let inner: Vec<usize> = axes.iter().map(|&axis| moved.axes[axis]).collect();
-                let made = self.folded(args[0], &inner)?;
+                let made = self.emit_folded_product(args[0], &inner)?;
                 let kept = |axis: &usize| !inner.contains(axis);
                 let order: Vec<usize> = moved.axes.iter().copied().filter(kept).collect();
                 let position = |axis: &usize| order.iter().filter(|other| *other < axis).count();
                 Some(self.append(Transpose { axes: order.iter().map(position).collect() }, &[made]))
             }
-            Op::Scalar(ScalarOp::Mul) => self.product(v, [args[0], args[1]], axes),
+            Op::Scalar(ScalarOp::Mul) => self.emit_broadcast_product(v, [args[0], args[1]], axes),
             _ => None,
         }
     }
@@ -135,13 +135,13 @@ impl Sums {
         if !dot.batch.is_empty() || dot.contract != [(1, 0)] || ranks == [2, 2] {
             return self.append(dot, &args);
         }
-        let made = self.append(dot.turned(), &[args[1], args[0]]);
+        let made = self.append(dot.swap_operands(), &[args[1], args[0]]);
         let (first, last) = (ranks[1] - 1, ranks[0] - 1);
         self.append(Transpose { axes: (first..first + last).chain(0..first).collect() }, &[made])
     }
 
     /// Appends the sum over these axes of an elementwise product of broadcast values as a matrix product.
-    fn product(&mut self, v: Var, args: [Var; 2], axes: &[usize]) -> Option<Var> {
+    fn emit_broadcast_product(&mut self, v: Var, args: [Var; 2], axes: &[usize]) -> Option<Var> {
         let ty = self.graph.ty(v).clone();
         if !matches!(ty.dtype, DType::F32 | DType::F64) {
             return None;
@@ -160,11 +160,11 @@ impl Sums {
             }
         }
         let elements = |axes: &[usize]| axes.iter().map(|&axis| ty.shape[axis]).product::<usize>();
-        if contract.is_empty() || own.iter().any(|axes| elements(axes) < FEW) {
+        if contract.is_empty() || own.iter().any(|axes| elements(axes) < MIN_FREE_ELEMENTS) {
             return None;
         }
         // The free axes of a factor are in the factor's own order.
-        let free = |factor: &Factor, own: &[usize]| -> Vec<usize> {
+        let free = |factor: &ProductFactor, own: &[usize]| -> Vec<usize> {
             factor.axes.iter().copied().filter(|axis| own.contains(axis)).collect()
         };
         let now: Vec<usize> =
@@ -189,7 +189,7 @@ impl Sums {
 
     /// Returns the value from which broadcasts, transposes and reshapes make `v`, with the axes of `v` that its axes
     /// are; axes of one element are left out.
-    fn factor(&self, v: Var) -> Factor {
+    fn factor(&self, v: Var) -> ProductFactor {
         let shape = |v: Var| &self.graph.ty(v).shape;
         let mut value = v;
         // By axis of the value, the axis of the product.
@@ -219,6 +219,6 @@ impl Sums {
             (value, axes) = (from, found);
         }
         let is_long = |(axis, &n): (Option<usize>, &usize)| if n == 1 { None } else { axis };
-        Factor { value, axes: axes.into_iter().zip(shape(value)).filter_map(is_long).collect() }
+        ProductFactor { value, axes: axes.into_iter().zip(shape(value)).filter_map(is_long).collect() }
     }
 }

@@ -5,7 +5,7 @@ use pallas_ir::StructuralOp;
 use pallas_ir::structural::Reshape;
 
 /// The graph that a pass writes.
-pub(super) struct Rewrite {
+pub(super) struct GraphRewriter {
     pub graph: Graph,
     /// By variable, the index of its equation in the new graph.
     made: Vec<Option<usize>>,
@@ -13,24 +13,24 @@ pub(super) struct Rewrite {
 
 /// Rewrites a graph. `write` is called for each equation: it either appends other equations and returns the variable
 /// with the result's elements, in any shape, or it appends nothing and returns `None`, and the equation stays.
-pub(super) fn each(graph: Graph, mut write: impl FnMut(&mut Rewrite, &Equation) -> Option<Var>) -> Graph {
-    let (equations, mut to) = Rewrite::of(graph);
+pub(super) fn rewrite_each(graph: Graph, mut write: impl FnMut(&mut GraphRewriter, &Equation) -> Option<Var>) -> Graph {
+    let (equations, mut to) = GraphRewriter::take_equations(graph);
     for e in equations {
         to.graph.at = e.loc;
         match write(&mut to, &e) {
-            Some(value) => to.push_as(&e, value),
+            Some(value) => to.push_reshaped(&e, value),
             None => to.push(e),
         }
     }
     to.graph
 }
 
-impl Rewrite {
+impl GraphRewriter {
     /// Splits a graph into its equations and a graph without equations, to which a pass appends.
-    pub(super) fn of(mut graph: Graph) -> (Vec<Equation>, Rewrite) {
+    pub(super) fn take_equations(mut graph: Graph) -> (Vec<Equation>, GraphRewriter) {
         let equations = std::mem::take(&mut graph.equations);
         let made = vec![None; graph.types.len()];
-        (equations, Rewrite { graph, made })
+        (equations, GraphRewriter { graph, made })
     }
 
     /// Appends an equation whose result variables exist.
@@ -40,7 +40,7 @@ impl Rewrite {
     }
 
     /// Defines the result of `e` as a reshape of `value`.
-    pub(super) fn push_as(&mut self, e: &Equation, value: Var) {
+    pub(super) fn push_reshaped(&mut self, e: &Equation, value: Var) {
         let op = StructuralOp::from(Reshape { to: dims(&self.graph.ty(e.result()).shape) });
         self.push(Equation { op: op.into(), args: vec![value], ..e.clone() });
     }
@@ -52,7 +52,7 @@ impl Rewrite {
 
     /// Appends an operation with one result; returns the result.
     pub(super) fn append(&mut self, op: impl Into<Op>, args: &[Var]) -> Var {
-        let v = self.graph.fitting(op, args);
+        let v = self.graph.push_valid(op, args);
         self.made.resize(self.graph.types.len(), None);
         self.made[v.index()] = Some(self.graph.equations.len() - 1);
         v

@@ -6,25 +6,25 @@
 //! ```
 //! Here `f` stands for elementwise operations whose other operands are broadcast along the axes that are sliced.
 //! Gradients through `pad` and `concatenate` end in such slices.
-use super::rewrite::Rewrite;
+use super::rewrite::GraphRewriter;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Reshape};
 
 /// Replaces slices of a graph where the elements can be computed alone.
-pub(super) fn slices(graph: Graph) -> Graph {
+pub(super) fn push_slices_to_operands(graph: Graph) -> Graph {
     let is_slice = |e: &Equation| matches!(&e.op, Op::Structural(StructuralOp::Slice(_)));
     if !graph.equations.iter().any(is_slice) {
         return graph;
     }
-    let is_sliced = are_sliced(&graph);
-    let (equations, to) = Rewrite::of(graph);
-    let mut pass = Slices { to, is_sliced };
+    let is_sliced = only_sliced_vars(&graph);
+    let (equations, to) = GraphRewriter::take_equations(graph);
+    let mut pass = SliceRewriter { to, is_sliced };
     for e in equations {
         pass.to.graph.at = e.loc;
-        match pass.sliced(&e) {
-            Some(made) => pass.put(made, &e),
+        match pass.find_slice_form(&e) {
+            Some(made) => pass.define_as_slice(made, &e),
             None => pass.to.push(e),
         }
     }
@@ -33,7 +33,7 @@ pub(super) fn slices(graph: Graph) -> Graph {
 
 /// Returns by variable true if the graph only reads slices of it, or of values that elementwise operations compute from
 /// it.
-fn are_sliced(graph: &Graph) -> Vec<bool> {
+fn only_sliced_vars(graph: &Graph) -> Vec<bool> {
     let mut found = vec![true; graph.types.len()];
     graph.results.iter().for_each(|r| found[r.index()] = false);
     for e in graph.equations.iter().rev() {
@@ -60,61 +60,61 @@ struct SlicePart {
 }
 
 /// The way in which a slice of a value is computed.
-enum MadeSlice {
+enum SliceForm {
     /// The slice is this variable.
-    Is(Var),
+    SameAs(Var),
     /// The slice is a smaller broadcast of this variable.
-    Repeats(Var, Broadcast),
+    Rebroadcast(Var, Broadcast),
     /// The slice is the result of an elementwise operation on slices.
-    Of(Op, Vec<MadeSlice>),
+    Elementwise(Op, Vec<SliceForm>),
 }
 
 /// The pass that computes slices alone, with the graph that it writes.
-struct Slices {
-    to: Rewrite,
-    /// By variable of the old graph, the result of [`are_sliced`].
+struct SliceRewriter {
+    to: GraphRewriter,
+    /// By variable of the old graph, the result of [`only_sliced_vars`].
     is_sliced: Vec<bool>,
 }
 
 /// Most operations by which a slice is computed: graphs can be very deep.
-const MOST: usize = 64;
+const MAX_SLICE_OPERATIONS: usize = 64;
 
-impl Slices {
+impl SliceRewriter {
     /// Returns the way in which a slice of adjacent elements can be computed without a larger array.
-    fn sliced(&self, e: &Equation) -> Option<MadeSlice> {
+    fn find_slice_form(&self, e: &Equation) -> Option<SliceForm> {
         let Op::Structural(StructuralOp::Slice(op)) = &e.op else { return None };
         if op.stride.iter().any(|&n| n != 1) {
             return None;
         }
         let start = op.start.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<_>>()?;
         let part = SlicePart { start, size: self.to.graph.ty(e.result()).shape.clone() };
-        self.part(e.args[0], &part, &mut { MOST })
+        self.find_part_form(e.args[0], &part, &mut { MAX_SLICE_OPERATIONS })
     }
 
     /// Returns the way in which a slice of a value can be computed, with at most `left` operations.
-    fn part(&self, v: Var, part: &SlicePart, left: &mut usize) -> Option<MadeSlice> {
+    fn find_part_form(&self, v: Var, part: &SlicePart, left: &mut usize) -> Option<SliceForm> {
         *left = left.checked_sub(1)?;
         let shape = &self.to.graph.ty(v).shape;
         if *shape == part.size {
-            return Some(MadeSlice::Is(v));
+            return Some(SliceForm::SameAs(v));
         }
         let Equation { op, args, .. } = self.to.definition(v)?;
         match op {
             op if is_elementwise(op) && self.is_sliced.get(v.index()) != Some(&false) => {
                 let is_same = |&a: &Var| self.to.graph.ty(a).shape == *shape;
-                let parts = args.iter().map(|a| self.part(*a, part, left).filter(|_| is_same(a)));
-                Some(MadeSlice::Of(op.clone(), parts.collect::<Option<_>>()?))
+                let parts = args.iter().map(|a| self.find_part_form(*a, part, left).filter(|_| is_same(a)));
+                Some(SliceForm::Elementwise(op.clone(), parts.collect::<Option<_>>()?))
             }
             Op::Structural(StructuralOp::Broadcast(op)) => {
                 let rank = self.to.graph.ty(args[0]).shape.len();
                 let is_whole = op.dims[..rank].iter().all(|&axis| shape[axis] == part.size[axis]);
                 let op = Broadcast { to: dims(&part.size), dims: op.dims.clone() };
-                is_whole.then_some(MadeSlice::Repeats(args[0], op))
+                is_whole.then_some(SliceForm::Rebroadcast(args[0], op))
             }
             Op::Structural(StructuralOp::Pad(pad)) => {
                 let low = pad.low.iter().map(|n| usize::try_from(n.as_number()?).ok()).collect::<Option<Vec<_>>>()?;
                 let is_padded = low == part.start && self.to.graph.ty(args[0]).shape == part.size;
-                is_padded.then_some(MadeSlice::Is(args[0]))
+                is_padded.then_some(SliceForm::SameAs(args[0]))
             }
             Op::Structural(StructuralOp::Concat(concat)) => {
                 let mut starts = vec![0; shape.len()];
@@ -122,7 +122,7 @@ impl Slices {
                     let own = &self.to.graph.ty(a).shape;
                     let is_it = starts == part.start && *own == part.size;
                     starts[concat.axis] += own[concat.axis];
-                    is_it.then_some(MadeSlice::Is(a))
+                    is_it.then_some(SliceForm::SameAs(a))
                 })
             }
             _ => None,
@@ -130,24 +130,26 @@ impl Slices {
     }
 
     /// Appends the equations that compute a slice; returns it.
-    fn make(&mut self, made: MadeSlice) -> Var {
+    fn emit_slice(&mut self, made: SliceForm) -> Var {
         match made {
-            MadeSlice::Is(v) => v,
-            MadeSlice::Repeats(v, op) => self.to.append(StructuralOp::from(op), &[v]),
-            MadeSlice::Of(op, parts) => {
-                let args: Vec<Var> = parts.into_iter().map(|part| self.make(part)).collect();
+            SliceForm::SameAs(v) => v,
+            SliceForm::Rebroadcast(v, op) => self.to.append(StructuralOp::from(op), &[v]),
+            SliceForm::Elementwise(op, parts) => {
+                let args: Vec<Var> = parts.into_iter().map(|part| self.emit_slice(part)).collect();
                 self.to.append(op, &args)
             }
         }
     }
 
     /// Appends equations that define the result of `e` as a computed slice.
-    fn put(&mut self, made: MadeSlice, e: &Equation) {
+    fn define_as_slice(&mut self, made: SliceForm, e: &Equation) {
         let (op, args) = match made {
             // The variable that others read; later passes drop the reshape.
-            MadeSlice::Is(v) => (StructuralOp::from(Reshape { to: dims(&self.to.graph.ty(v).shape) }).into(), vec![v]),
-            MadeSlice::Repeats(v, op) => (StructuralOp::from(op).into(), vec![v]),
-            MadeSlice::Of(op, parts) => (op, parts.into_iter().map(|part| self.make(part)).collect()),
+            SliceForm::SameAs(v) => {
+                (StructuralOp::from(Reshape { to: dims(&self.to.graph.ty(v).shape) }).into(), vec![v])
+            }
+            SliceForm::Rebroadcast(v, op) => (StructuralOp::from(op).into(), vec![v]),
+            SliceForm::Elementwise(op, parts) => (op, parts.into_iter().map(|part| self.emit_slice(part)).collect()),
         };
         self.to.push(Equation { op, args, ..e.clone() });
     }
@@ -156,7 +158,7 @@ impl Slices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dead::without_dead;
+    use crate::dead_code::without_dead;
     use pallas_ir::structural::{Concat, Pad, Slice};
     use pallas_ir::{DType, Literal, ScalarOp, Type};
 
@@ -176,7 +178,7 @@ mod tests {
         let slice = Slice { start: start.to_vec(), size: dims(&size), stride: vec![1, 1] };
         graph.results = vec![graph.push(StructuralOp::from(slice), &[twice]).expect("it lies inside")];
         graph.results.extend(is_read.then_some(twice));
-        let found = without_dead(slices(graph.clone()));
+        let found = without_dead(push_slices_to_operands(graph.clone()));
         assert_eq!(crate::verify(&found), Ok(()));
         found.equations.iter().map(|e| e.op.to_string().split(' ').next().unwrap_or_default().to_string()).collect()
     }

@@ -8,28 +8,28 @@
 //!
 //! A window of 3x3 takes 6 steps for each element instead of 9, and those along the outer axis are on rows of adjacent
 //! elements. Sums of floats stay, because they would be rounded in another order.
-use super::rewrite::{Rewrite, each};
+use super::rewrite::{GraphRewriter, rewrite_each};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Conv, ReduceWindow, Transpose, WindowDim};
 use pallas_ir::{ScalarOp, StructuralOp};
 
 /// Splits maxima and minima of windows of a graph by axis, and replaces convolutions with windows of one element.
-pub(super) fn windows(graph: Graph) -> Graph {
-    each(graph, |to, e| match &e.op {
+pub(super) fn simplify_windows(graph: Graph) -> Graph {
+    rewrite_each(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::ReduceWindow(op)) => {
-            let axes = apart(op);
-            let turn = |x, &axis: &usize| to.append(StructuralOp::from(along(op, axis)), &[x]);
+            let axes = separable_axes(op);
+            let turn = |x, &axis: &usize| to.append(StructuralOp::from(window_along_axis(op, axis)), &[x]);
             (axes.len() > 1).then(|| axes.iter().fold(e.args[0], turn))
         }
-        Op::Structural(StructuralOp::Conv(op)) => scaled(to, e, op),
+        Op::Structural(StructuralOp::Conv(op)) => emit_conv_as_product(to, e, op),
         _ => None,
     })
 }
 
 /// Appends a convolution that multiplies each feature by one number as a product; returns `None` for other
 /// convolutions.
-fn scaled(to: &mut Rewrite, e: &Equation, op: &Conv) -> Option<Var> {
+fn emit_conv_as_product(to: &mut GraphRewriter, e: &Equation, op: &Conv) -> Option<Var> {
     let [x, w] = [e.args[0], e.args[1]].map(|v| to.graph.ty(v).shape.clone());
     let out = to.graph.ty(e.result()).shape.clone();
     let features = x[op.lhs[1]];
@@ -48,14 +48,14 @@ fn scaled(to: &mut Rewrite, e: &Equation, op: &Conv) -> Option<Var> {
 }
 
 /// Returns the axes along which windows can be folded one after the other; none if that would change results.
-fn apart(op: &ReduceWindow) -> Vec<usize> {
+fn separable_axes(op: &ReduceWindow) -> Vec<usize> {
     let is_exact = matches!(op.op, ScalarOp::Maximum | ScalarOp::Minimum);
     (0..op.size.len()).filter(|&axis| is_exact && op.size[axis] > 1).collect()
 }
 
 /// Returns the fold of the windows along one axis; strides and padding along axes with windows of one element are part
 /// of the first fold.
-fn along(op: &ReduceWindow, axis: usize) -> ReduceWindow {
+fn window_along_axis(op: &ReduceWindow, axis: usize) -> ReduceWindow {
     let is_first = op.size.iter().position(|&n| n > 1) == Some(axis);
     let has = |other: usize| other == axis || is_first && op.size[other] == 1;
     let each = 0..op.size.len();
@@ -81,7 +81,7 @@ mod tests {
             let x = graph.param(Type::new(DType::F32, vec![9, 8, 7]));
             let window = ReduceWindow { op, size: size.clone(), windows: vec![moves; 3] };
             graph.results = vec![graph.push(StructuralOp::from(window), &[x]).expect("it fits")];
-            let simple = windows(graph.clone());
+            let simple = simplify_windows(graph.clone());
             let found: Vec<&ReduceWindow> = simple.equations.iter().filter_map(window_of).collect();
             assert_eq!(found.len(), count, "{op}: {simple}");
             assert_eq!(simple.ty(simple.results[0]), graph.ty(graph.results[0]), "{op}");
@@ -117,7 +117,7 @@ mod tests {
             let x = graph.param(Type::new(DType::Bf16, vec![2, 3, 5, 7]));
             let w = graph.param(Type::new(DType::Bf16, vec![features, 1, 1, 1]));
             graph.results = vec![graph.push(StructuralOp::from(conv), &[x, w]).expect("it fits")];
-            let simple = windows(graph.clone());
+            let simple = simplify_windows(graph.clone());
             let is_conv = |e: &Equation| matches!(e.op, Op::Structural(StructuralOp::Conv(_)));
             assert_eq!(!simple.equations.iter().any(is_conv), is_product, "{simple}");
             assert_eq!(simple.ty(simple.results[0]), graph.ty(graph.results[0]), "{simple}");

@@ -1,6 +1,6 @@
 //! Translation of calls to StableHLO.
-use super::Printer;
-use super::operation::{Detail, HloRegion, Value};
+use super::StableHloTranslator;
+use super::operation::{HloAttributes, HloRegion, Value};
 use crate::call::Call;
 use crate::graph::Graph;
 use pallas_ir::Type;
@@ -8,22 +8,22 @@ use pallas_ir::Type;
 /// The operations of StableHLO for a call that is no function, such as a loop. No method has a default.
 pub(crate) trait CallHlo {
     /// Appends the operations, with results of the types `gives`; returns the results.
-    fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value>;
+    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value>;
 }
 
-impl Printer {
+impl StableHloTranslator {
     /// Appends a call: of a function, or with the operations of a loop, a branch or a kernel.
     pub(super) fn call(&mut self, call: &Call, args: &[Value], gives: &[Type]) -> Vec<Value> {
-        match call.function() {
+        match call.plan_expansion() {
             // A call of the identity is its operands.
             Some(graph) if graph.equations.is_empty() && graph.params == graph.results => args.to_vec(),
-            Some(graph) => self.called(graph, args, gives),
+            Some(graph) => self.emit_function_call(graph, args, gives),
             None => call.hlo().expect("it stays").stablehlo(self, args, gives),
         }
     }
 
     /// Appends a call of a function, which is added to the module unless it has an equal one.
-    fn called(&mut self, graph: &Graph, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_function_call(&mut self, graph: &Graph, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let number = match self.known.get(graph) {
             Some(&number) => number,
             None => {
@@ -35,19 +35,19 @@ impl Printer {
             }
         };
         let all: Vec<&Value> = args.iter().collect();
-        self.w.operation("func.call", &all, vec![], Detail::Call(format!("call{number}")), gives)
+        self.w.operation("func.call", &all, vec![], HloAttributes::Call(format!("call{number}")), gives)
     }
 
-    /// Returns a region with parameters of the types `takes`; see [`Writer::region`](super::writer::Writer::region).
+    /// Returns a region with parameters of the types `takes`; see [`HloWriter::region`](super::writer::HloWriter::region).
     pub(crate) fn region(
         &mut self,
         takes: &[Type],
         write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>,
     ) -> HloRegion {
         let params = self.w.params(takes);
-        let outer = self.w.turn(vec![]);
+        let outer = self.w.replace_lines(vec![]);
         let made = write(self, &params);
-        self.w.end("return", &made);
-        HloRegion { params, lines: self.w.turn(outer) }
+        self.w.emit_return("return", &made);
+        HloRegion { params, lines: self.w.replace_lines(outer) }
     }
 }

@@ -1,39 +1,39 @@
 //! Translation of reductions and windowed folds to StableHLO, in which a region combines two elements.
-use super::operation::{Detail, HloRegion, Value};
+use super::operation::{HloAttributes, HloRegion, Value};
 use super::scalar::scalar;
-use super::writer::Writer;
+use super::writer::HloWriter;
 use pallas_ir::structural::{ArgReduce, Cumulative, Reduce, ReduceWindow, WindowDim};
 use pallas_ir::{DType, Literal, ScalarOp, Type};
 
 /// Returns the region of an operation that combines two scalars of this type.
-pub(crate) fn combines(w: &mut Writer, op: ScalarOp, dtype: DType) -> HloRegion {
+pub(crate) fn combiner_region(w: &mut HloWriter, op: ScalarOp, dtype: DType) -> HloRegion {
     w.region(&[Type::scalar(dtype), Type::scalar(dtype)], |w, args| vec![scalar(w, op, args)])
 }
 
 /// Appends the neutral element of a monoid.
-fn neutral(w: &mut Writer, op: ScalarOp, dtype: DType) -> Value {
+fn neutral(w: &mut HloWriter, op: ScalarOp, dtype: DType) -> Value {
     w.constant(op.neutral(dtype).expect("a monoid of this type"), &[])
 }
 
 /// Returns the shape of a type without these axes.
-fn without(ty: &Type, axes: &[usize]) -> Vec<usize> {
+fn shape_without_axes(ty: &Type, axes: &[usize]) -> Vec<usize> {
     ty.shape.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, &n)| n).collect()
 }
 
-pub(super) fn reduce(w: &mut Writer, op: &Reduce, x: &Value, gives: &Type) -> Value {
-    let (start, region) = (neutral(w, op.op, x.ty.dtype), combines(w, op.op, x.ty.dtype));
-    let ty = Type::new(x.ty.dtype, without(&x.ty, &op.axes));
-    let made = w.operation("reduce", &[x, &start], vec![region], Detail::Axes(op.axes.clone()), &[ty]).remove(0);
+pub(super) fn reduce(w: &mut HloWriter, op: &Reduce, x: &Value, gives: &Type) -> Value {
+    let (start, region) = (neutral(w, op.op, x.ty.dtype), combiner_region(w, op.op, x.ty.dtype));
+    let ty = Type::new(x.ty.dtype, shape_without_axes(&x.ty, &op.axes));
+    let made = w.operation("reduce", &[x, &start], vec![region], HloAttributes::Axes(op.axes.clone()), &[ty]).remove(0);
     w.reshape(&made, &gives.shape)
 }
 
 /// Appends an argmax or argmin, as a reduction of elements with their positions. The first NaN wins, then the first of
 /// equal elements.
-pub(super) fn arg_reduce(w: &mut Writer, op: &ArgReduce, x: &Value, gives: &Type) -> Value {
+pub(super) fn arg_reduce(w: &mut HloWriter, op: &ArgReduce, x: &Value, gives: &Type) -> Value {
     let dtype = x.ty.dtype;
     let ends = if op.max { Literal::lowest(dtype) } else { Literal::highest(dtype) };
-    let (start, zero) = (w.constant(ends, &[]), w.position(0));
-    let positions = w.op("iota", &[], Detail::Axis(op.axis), Type::new(DType::I32, &x.ty.shape[..]));
+    let (start, zero) = (w.constant(ends, &[]), w.emit_index_constant(0));
+    let positions = w.op("iota", &[], HloAttributes::Axis(op.axis), Type::new(DType::I32, &x.ty.shape[..]));
     let [value, number] = [dtype, DType::I32].map(Type::scalar);
     let takes = [value.clone(), number.clone(), value.clone(), number.clone()];
     let region = w.region(&takes, |w, args| {
@@ -48,31 +48,37 @@ pub(super) fn arg_reduce(w: &mut Writer, op: &ArgReduce, x: &Value, gives: &Type
         let own = w.binary("or", &wins, &is_first);
         vec![w.select(&wins, a, b), w.select(&own, i, j)]
     });
-    let shape = without(&x.ty, &[op.axis]);
+    let shape = shape_without_axes(&x.ty, &[op.axis]);
     let types = [dtype, DType::I32].map(|dtype| Type::new(dtype, &shape[..]));
     let args = [x, &positions, &start, &zero];
-    let made = w.operation("reduce", &args, vec![region], Detail::Axes(vec![op.axis]), &types);
+    let made = w.operation("reduce", &args, vec![region], HloAttributes::Axes(vec![op.axis]), &types);
     w.reshape(&made[1], &gives.shape)
 }
 
 /// Appends a windowed fold; returns its result.
-pub(super) fn reduce_window(w: &mut Writer, op: &ReduceWindow, x: &Value, gives: &Type) -> Value {
+pub(super) fn reduce_window(w: &mut HloWriter, op: &ReduceWindow, x: &Value, gives: &Type) -> Value {
     if gives.shape.is_empty() {
         return x.clone();
     }
-    let (start, region) = (neutral(w, op.op, x.ty.dtype), combines(w, op.op, x.ty.dtype));
-    let Some((x, windows)) = without_cuts(w, &op.windows, x) else {
+    let (start, region) = (neutral(w, op.op, x.ty.dtype), combiner_region(w, op.op, x.ty.dtype));
+    let Some((x, windows)) = crop_negative_padding(w, &op.windows, x) else {
         let neutral = op.op.neutral(x.ty.dtype).expect("a monoid of this type");
         return w.constant(neutral, &gives.shape);
     };
     let (args, gives) = ([&x, &start], std::slice::from_ref(gives));
-    w.operation("reduce_window", &args, vec![region], Detail::Windows(ReduceWindow { windows, ..op.clone() }), gives)
-        .remove(0)
+    w.operation(
+        "reduce_window",
+        &args,
+        vec![region],
+        HloAttributes::Windows(ReduceWindow { windows, ..op.clone() }),
+        gives,
+    )
+    .remove(0)
 }
 
 /// Cuts off the elements of a windowed fold's operand that negative padding removes; returns the operand, and windows
 /// without such padding, or `None` if no element is left. XLA crashes on windows of one element with negative padding.
-fn without_cuts(w: &mut Writer, windows: &[WindowDim], x: &Value) -> Option<(Value, Vec<WindowDim>)> {
+fn crop_negative_padding(w: &mut HloWriter, windows: &[WindowDim], x: &Value) -> Option<(Value, Vec<WindowDim>)> {
     let (mut start, mut limit) = (vec![], vec![]);
     let mut windows = windows.to_vec();
     for (window, &n) in windows.iter_mut().zip(&x.ty.shape) {
@@ -94,11 +100,11 @@ fn without_cuts(w: &mut Writer, windows: &[WindowDim], x: &Value) -> Option<(Val
         limit.push(if n > 0 { to } else { 0 });
     }
     let is_whole = start.iter().zip(&limit).zip(&x.ty.shape).all(|((from, to), &n)| to - from == n as i64);
-    Some((if is_whole { x.clone() } else { w.part(x, start, limit) }, windows))
+    Some((if is_whole { x.clone() } else { w.emit_slice(x, start, limit) }, windows))
 }
 
 /// Appends a cumulative fold, as windows as long as the axis that begin or end outside of it.
-pub(super) fn cumulative(w: &mut Writer, op: &Cumulative, x: &Value) -> Value {
+pub(super) fn cumulative(w: &mut HloWriter, op: &Cumulative, x: &Value) -> Value {
     let n = x.ty.shape[op.axis] as i64;
     if n == 0 {
         return x.clone();

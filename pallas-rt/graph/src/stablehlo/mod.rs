@@ -6,12 +6,12 @@
 //! prints them as StableHLO, [`hlo`] as HLO. The page `guide::stablehlo` of pallas-rt lists StableHLO's operations,
 //! each printed or excluded with a reason.
 #![warn(clippy::wildcard_enum_match_arm)]
-mod collective;
+mod channel_groups;
 mod control;
 mod folds;
-mod hlo;
-mod indexed;
-mod mlir;
+mod gather_scatter_sort;
+mod hlo_text;
+mod mlir_text;
 mod operation;
 mod scalar;
 mod structural;
@@ -20,14 +20,14 @@ mod writer;
 use crate::graph::{Graph, Op};
 use crate::mesh::{Mesh, Sharding};
 use crate::simplify::inlined;
-pub(crate) use collective::CollectiveHlo;
+pub(crate) use channel_groups::CollectiveHlo;
 pub(crate) use control::CallHlo;
-pub(crate) use folds::combines;
+pub(crate) use folds::combiner_region;
 use operation::Function;
-pub(crate) use operation::{Detail, HloRegion, Line, Parts, Value};
+pub(crate) use operation::{CollectiveData, HloAttributes, HloRegion, Line, Value};
 use pallas_ir::{StructuralOp, Type};
 use std::collections::HashMap;
-pub(crate) use writer::{IdentityHlo, Writer};
+pub(crate) use writer::{HloWriter, IdentityHlo};
 
 impl Graph {
     /// Returns the graph as the text of a StableHLO module with this name, in MLIR's generic form, which XLA compiles:
@@ -61,7 +61,7 @@ impl Graph {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn to_stablehlo(&self, name: &str) -> String {
-        mlir::module(name, None, &functions(self, Printer::default()))
+        mlir_text::module(name, None, &functions(self, StableHloTranslator::default()))
     }
 
     /// Returns the graph as the text of a module in StableHLO and Shardy: that of
@@ -89,12 +89,12 @@ impl Graph {
         params: &[Option<Sharding>],
         results: &[Option<Sharding>],
     ) -> String {
-        let mut printer = Printer::default();
+        let mut printer = StableHloTranslator::default();
         printer.w.with_shardings = true;
         let mut all = functions(&inlined(self), printer);
         let texts = |all: &[Option<Sharding>]| all.iter().map(|s| s.as_ref().map(|s| s.text(mesh))).collect();
         all[0].shardings = [texts(params), texts(results)];
-        mlir::module(name, Some(mesh), &all)
+        mlir_text::module(name, Some(mesh), &all)
     }
 
     /// Returns the graph as the text of an HLO module with this name, XLA's own text, which `xla_client` parses. Its
@@ -121,14 +121,14 @@ impl Graph {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn to_hlo(&self, name: &str) -> String {
-        let mut printer = Printer::default();
+        let mut printer = StableHloTranslator::default();
         printer.w.without_chlo = true;
-        hlo::module(name, &functions(self, printer))
+        hlo_text::module(name, &functions(self, printer))
     }
 }
 
 /// Returns the functions of a graph's module: `main` first, then those that it calls.
-fn functions(graph: &Graph, mut printer: Printer) -> Vec<Function> {
+fn functions(graph: &Graph, mut printer: StableHloTranslator) -> Vec<Function> {
     let mut all = vec![printer.function(true, "main".into(), graph)];
     all.extend(printer.functions);
     all
@@ -136,8 +136,8 @@ fn functions(graph: &Graph, mut printer: Printer) -> Vec<Function> {
 
 /// Translates graphs, and the functions that they call, into operations of StableHLO.
 #[derive(Default)]
-pub(crate) struct Printer {
-    pub(crate) w: Writer,
+pub(crate) struct StableHloTranslator {
+    pub(crate) w: HloWriter,
     /// Functions called so far, in the order of their numbers.
     functions: Vec<Function>,
     /// By body of a called function, its number in `functions`: equal bodies share a function.
@@ -148,16 +148,16 @@ pub(crate) struct Printer {
     groups: u32,
 }
 
-impl Printer {
+impl StableHloTranslator {
     /// Translates a graph as a function of the module with this name; `is_public` is true for `main` alone.
     fn function(&mut self, is_public: bool, name: String, graph: &Graph) -> Function {
-        let params = self.w.params(&graph.takes());
+        let params = self.w.params(&graph.param_types());
         // The writer's list is replaced and restored here, since equations may add functions with lists of their own.
-        let outer = self.w.turn(vec![]);
+        let outer = self.w.replace_lines(vec![]);
         let made = self.graph(graph, &params);
-        self.w.end("func.return", &made);
-        let body = HloRegion { params, lines: self.w.turn(outer) };
-        Function { is_public, name, gives: graph.gives(), shardings: [vec![], vec![]], body }
+        self.w.emit_return("func.return", &made);
+        let body = HloRegion { params, lines: self.w.replace_lines(outer) };
+        Function { is_public, name, gives: graph.result_types(), shardings: [vec![], vec![]], body }
     }
 
     /// Appends a graph's equations with `args` as its parameters; returns the values of its results.
@@ -166,12 +166,12 @@ impl Printer {
         graph.params.iter().zip(args).for_each(|(p, x)| values[p.index()] = Some(x.clone()));
         let outer = self.w.label;
         let first = self.groups;
-        self.groups += graph.groups();
+        self.groups += graph.sharding_group_count();
         for e in &graph.equations {
             (self.w.label, self.labels) = (self.labels, self.labels + 1);
             let args: Vec<Value> = e.args.iter().map(|v| values[v.index()].clone().expect("defined")).collect();
             let gives: Vec<Type> = e.results.iter().map(|&v| graph.ty(v).clone()).collect();
-            let made = self.equation(&e.op.in_groups_from(first), &args, &gives);
+            let made = self.equation(&e.op.with_groups_shifted_by(first), &args, &gives);
             e.results.iter().zip(made).for_each(|(r, x)| values[r.index()] = Some(x));
         }
         self.w.label = outer;
@@ -190,9 +190,10 @@ impl Printer {
             }
             Op::Structural(op) => structural::structural(w, op, args, &gives[0]),
             // An array of rank 0 is its window.
-            Op::Dynamic(op) if gives[0].shape.is_empty() => args[op.arrays() - 1].clone(),
+            Op::Dynamic(op) if gives[0].shape.is_empty() => args[op.array_operand_count() - 1].clone(),
             Op::Dynamic(op) => {
-                let detail = op.size().map_or(Detail::None, |size| Detail::Sizes(size.to_vec()));
+                let detail =
+                    op.read_window_size().map_or(HloAttributes::None, |size| HloAttributes::Sizes(size.to_vec()));
                 w.op(op.name(), &args.iter().collect::<Vec<_>>(), detail, gives[0].clone())
             }
             Op::Identity(op) => op.text().stablehlo(w, &args[0]),

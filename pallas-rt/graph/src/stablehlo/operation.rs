@@ -22,7 +22,7 @@ pub(crate) struct Operation {
     pub name: &'static str,
     pub args: Vec<Value>,
     pub regions: Vec<HloRegion>,
-    pub detail: Detail,
+    pub detail: HloAttributes,
     pub results: Vec<Value>,
     /// In texts with shardings, the number of the equation that it stands for.
     pub label: Option<usize>,
@@ -58,35 +58,35 @@ pub(crate) struct Function {
 
 /// Data that the members of a group send each other in a collective; parts of an array lie along its first dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Parts {
+pub(crate) enum CollectiveData {
     /// Every member's whole array; the results are combined: `all_reduce`.
     Combined,
     /// Every member's whole array; they are concatenated: `all_gather`.
     Gathered,
     /// One part for each member; the parts received are combined: `reduce_scatter`.
     Scattered,
-    /// One part for each member; the parts received are concatenated: `all_to_all`.
-    CollectiveHlo,
+    /// One part for each member; the parts received are concatenated: `emit_all_to_all`.
+    Exchanged,
     /// The array of the group's first member: `collective_broadcast`.
-    First,
+    FromFirst,
 }
 
-impl Parts {
+impl CollectiveData {
     /// Returns true if the operation needs the attribute that says its groups consist of device numbers; for others
     /// they always do.
-    pub(super) fn says_devices(self) -> bool {
-        !matches!(self, Parts::CollectiveHlo | Parts::First)
+    pub(super) fn needs_device_ids(self) -> bool {
+        !matches!(self, CollectiveData::Exchanged | CollectiveData::FromFirst)
     }
 }
 
 /// Properties of an operation besides its operands: the attributes that are printed.
 #[derive(Debug)]
-pub(crate) enum Detail {
+pub(crate) enum HloAttributes {
     None,
     /// The value of all elements of a constant.
     Constant(Literal),
     /// The elements of a constant `i32` array of rank 1.
-    Numbers(Vec<i32>),
+    I32Elements(Vec<i32>),
     /// The axis of a `concatenate` or an `iota`.
     Axis(usize),
     /// The operand's axis for each axis of the result, or the axes that are permuted, reversed or reduced.
@@ -119,22 +119,22 @@ pub(crate) enum Detail {
     /// A sharding in Shardy's syntax.
     Sharding(String),
     /// Number of a sharding group, whose members have equal shardings.
-    Group(u32),
+    ShardingGroup(u32),
     /// The directions in which a barrier lets shardings propagate, in Shardy's encoding.
-    Flow(u8),
+    BarrierFlow(u8),
     /// The device numbers of each group of a collective, in the order of its members.
-    Groups {
+    DeviceGroups {
         groups: Vec<Vec<usize>>,
-        parts: Parts,
+        parts: CollectiveData,
         channel: usize,
     },
     /// The sender and the receiver of each block of a `collective_permute`.
-    Pairs {
+    DevicePairs {
         pairs: Vec<[usize; 2]>,
         channel: usize,
     },
     /// Shardings of operands and results of a body of `shard_map`, and its manual axes, in Shardy's syntax.
-    Manual {
+    ManualAxes {
         takes: Vec<String>,
         gives: Vec<String>,
         axes: String,
@@ -149,7 +149,7 @@ pub(crate) enum Detail {
 }
 
 /// Returns the name of an element type in StableHLO, and the one in HLO.
-pub(crate) fn element(dtype: DType) -> [&'static str; 2] {
+pub(crate) fn element_type_names(dtype: DType) -> [&'static str; 2] {
     match dtype {
         DType::F32 => ["f32", "f32"],
         DType::F64 => ["f64", "f64"],

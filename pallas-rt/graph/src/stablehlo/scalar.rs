@@ -1,12 +1,12 @@
 //! Translation of elementwise operations to StableHLO.
-use super::operation::{Detail, Value};
-use super::writer::Writer;
+use super::operation::{HloAttributes, Value};
+use super::writer::HloWriter;
 use pallas_ir::{DType, Literal, ScalarOp, Type};
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
 
 /// Appends an elementwise operation; returns its result. One that StableHLO lacks becomes a formula; `erf` and `erfc`
 /// are operations of CHLO, a dialect that comes with StableHLO.
-pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
+pub(super) fn scalar(w: &mut HloWriter, op: ScalarOp, args: &[Value]) -> Value {
     use ScalarOp::*;
     let x = &args[0];
     let second = args.get(1);
@@ -34,7 +34,7 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
         Eq => w.compare("EQ", x, y()),
         Ne => w.compare("NE", x, y()),
         IsNan => w.compare("NE", x, x),
-        IsFinite => w.op("is_finite", &[x], Detail::None, Type::new(DType::Bool, &x.ty.shape[..])),
+        IsFinite => w.op("is_finite", &[x], HloAttributes::None, Type::new(DType::Bool, &x.ty.shape[..])),
         Select => w.select(x, y(), &args[2]),
         Clamp => clamp(w, x, y(), &args[2]),
         Fma => {
@@ -60,7 +60,7 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
         Sign => w.unary("sign", x),
         Not => w.unary("not", x),
         CountOnes => w.unary("popcnt", x),
-        ToBits => w.op("bitcast_convert", &[x], Detail::None, Type::new(DType::U32, &x.ty.shape[..])),
+        ToBits => w.op("bitcast_convert", &[x], HloAttributes::None, Type::new(DType::U32, &x.ty.shape[..])),
         Erf => w.unary("chlo.erf", x),
         Erfc => erfc(w, x),
         Exp2 => {
@@ -72,7 +72,7 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
             times(w, &log, LOG2_E)
         }
         Recip => {
-            let one = w.like(x, 1.0);
+            let one = w.emit_constant_like(x, 1.0);
             w.binary("divide", &one, x)
         }
         Gelu => {
@@ -83,12 +83,12 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
         }
         Silu => {
             let negative = w.unary("negate", x);
-            let (exponential, one) = (w.unary("exponential", &negative), w.like(x, 1.0));
+            let (exponential, one) = (w.unary("exponential", &negative), w.emit_constant_like(x, 1.0));
             let below = w.binary("add", &one, &exponential);
             w.binary("divide", x, &below)
         }
         Softplus => {
-            let (zero, size) = (w.like(x, 0.0), w.unary("abs", x));
+            let (zero, size) = (w.emit_constant_like(x, 0.0), w.unary("abs", x));
             let negative = w.unary("negate", &size);
             let exponential = w.unary("exponential", &negative);
             let (above, below) = (w.binary("maximum", x, &zero), w.unary("log_plus_one", &exponential));
@@ -96,30 +96,30 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
         }
         Sinh => sinh(w, x),
         Cosh => {
-            let [a, b] = halves(w, x);
+            let [a, b] = emit_half_exponentials(w, x);
             w.binary("add", &a, &b)
         }
         Asin => {
-            let root = of_square(w, x);
-            let (one, two) = (w.like(x, 1.0), w.like(x, 2.0));
+            let root = emit_sqrt_one_minus_square(w, x);
+            let (one, two) = (w.emit_constant_like(x, 1.0), w.emit_constant_like(x, 2.0));
             let below = w.binary("add", &one, &root);
             let half = w.binary("atan2", x, &below);
             w.binary("multiply", &two, &half)
         }
         Acos => {
             // 2·atan2(√(1-x), √(1+x)), which is accurate at both ends.
-            let (one, two) = (w.like(x, 1.0), w.like(x, 2.0));
+            let (one, two) = (w.emit_constant_like(x, 1.0), w.emit_constant_like(x, 2.0));
             let (less, more) = (w.binary("subtract", &one, x), w.binary("add", &one, x));
             let (a, b) = (w.unary("sqrt", &less), w.unary("sqrt", &more));
             let half = w.binary("atan2", &a, &b);
             w.binary("multiply", &two, &half)
         }
         Atan => {
-            let one = w.like(x, 1.0);
+            let one = w.emit_constant_like(x, 1.0);
             w.binary("atan2", x, &one)
         }
         Trunc => {
-            let (zero, up, down) = (w.like(x, 0.0), w.unary("ceil", x), w.unary("floor", x));
+            let (zero, up, down) = (w.emit_constant_like(x, 0.0), w.unary("ceil", x), w.unary("floor", x));
             let is_negative = w.compare("LT", x, &zero);
             w.select(&is_negative, &up, &down)
         }
@@ -127,19 +127,19 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
 }
 
 /// Appends the product of a value and a constant.
-fn times(w: &mut Writer, x: &Value, factor: f64) -> Value {
-    let factor = w.like(x, factor);
+fn times(w: &mut HloWriter, x: &Value, factor: f64) -> Value {
+    let factor = w.emit_constant_like(x, factor);
     w.binary("multiply", x, &factor)
 }
 
 /// Appends StableHLO's clamp if the bounds are known to be in order. Otherwise it appends selects: for bounds in the
 /// wrong order the graph's clamp gives the lower one, StableHLO's the upper one.
-fn clamp(w: &mut Writer, x: &Value, low: &Value, high: &Value) -> Value {
+fn clamp(w: &mut HloWriter, x: &Value, low: &Value, high: &Value) -> Value {
     let in_order = |(a, b): (Literal, Literal)| {
         if a.dtype.is_float() { a.as_f64() <= b.as_f64() } else { a.as_i64() <= b.as_i64() }
     };
     if low.splat.zip(high.splat).is_some_and(in_order) && x.ty.dtype != DType::U64 {
-        return w.op("clamp", &[low, x, high], Detail::None, x.ty.clone());
+        return w.op("clamp", &[low, x, high], HloAttributes::None, x.ty.clone());
     }
     let (is_below, is_above) = (w.compare("LT", x, low), w.compare("GT", x, high));
     let held = w.select(&is_above, high, x);
@@ -148,18 +148,18 @@ fn clamp(w: &mut Writer, x: &Value, low: &Value, high: &Value) -> Value {
 
 /// Appends CHLO's `erfc`, or a formula if CHLO must not be used: `1 - erf` up to 2.5, above it the continued fraction
 /// `e^(-x²) / √π / (x + 1/2 / (x + 2/2 / (x + ..)))`. The formula is computed in f64, as `1 - erf` loses digits.
-fn erfc(w: &mut Writer, x: &Value) -> Value {
+fn erfc(w: &mut HloWriter, x: &Value) -> Value {
     if !w.without_chlo {
         return w.unary("chlo.erfc", x);
     }
     let (own, x) = (x.ty.dtype, w.cast(x, DType::F64));
-    let (erf, one, bound) = (w.unary("chlo.erf", &x), w.like(&x, 1.0), w.like(&x, 2.5));
+    let (erf, one, bound) = (w.unary("chlo.erf", &x), w.emit_constant_like(&x, 1.0), w.emit_constant_like(&x, 2.5));
     let near = w.binary("subtract", &one, &erf);
     // Smaller arguments, whose fraction is not used, would divide by zero.
     let large = w.binary("maximum", &x, &bound);
     let mut below = large.clone();
     for k in (1..24).rev() {
-        let half = w.like(&x, f64::from(k) / 2.0);
+        let half = w.emit_constant_like(&x, f64::from(k) / 2.0);
         let part = w.binary("divide", &half, &below);
         below = w.binary("add", &large, &part);
     }
@@ -173,16 +173,16 @@ fn erfc(w: &mut Writer, x: &Value) -> Value {
 }
 
 /// Appends `√(1 - x²)`, computed as `√((1-x)(1+x))`, which loses fewer digits.
-fn of_square(w: &mut Writer, x: &Value) -> Value {
-    let one = w.like(x, 1.0);
+fn emit_sqrt_one_minus_square(w: &mut HloWriter, x: &Value) -> Value {
+    let one = w.emit_constant_like(x, 1.0);
     let (less, more) = (w.binary("subtract", &one, x), w.binary("add", &one, x));
     let product = w.binary("multiply", &less, &more);
     w.unary("sqrt", &product)
 }
 
 /// Appends half of `eˣ` and half of `e⁻ˣ`, which do not overflow unless their sum does.
-fn halves(w: &mut Writer, x: &Value) -> [Value; 2] {
-    let (half, negative) = (w.like(x, -LN_2), w.unary("negate", x));
+fn emit_half_exponentials(w: &mut HloWriter, x: &Value) -> [Value; 2] {
+    let (half, negative) = (w.emit_constant_like(x, -LN_2), w.unary("negate", x));
     [x.clone(), negative].map(|x| {
         let moved = w.binary("add", &x, &half);
         w.unary("exponential", &moved)
@@ -190,10 +190,10 @@ fn halves(w: &mut Writer, x: &Value) -> [Value; 2] {
 }
 
 /// Appends `sinh x`: the difference of exponentials, or near zero a formula with `eˣ - 1`, which loses no digits.
-fn sinh(w: &mut Writer, x: &Value) -> Value {
-    let [a, b] = halves(w, x);
+fn sinh(w: &mut HloWriter, x: &Value) -> Value {
+    let [a, b] = emit_half_exponentials(w, x);
     let far = w.binary("subtract", &a, &b);
-    let (less, one) = (w.unary("exponential_minus_one", x), w.like(x, 1.0));
+    let (less, one) = (w.unary("exponential_minus_one", x), w.emit_constant_like(x, 1.0));
     let more = w.binary("add", &less, &one);
     let quotient = w.binary("divide", &less, &more);
     let sum = w.binary("add", &less, &quotient);

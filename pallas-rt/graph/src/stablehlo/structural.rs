@@ -1,69 +1,69 @@
 //! Translation of structural operations to StableHLO.
-use super::operation::{Detail, Value};
-use super::writer::Writer;
-use super::{folds, indexed};
-use pallas_ir::structural::{Broadcast, Conv, Dot, Order, Pad, Powi, Roll, Slice};
+use super::operation::{HloAttributes, Value};
+use super::writer::HloWriter;
+use super::{folds, gather_scatter_sort};
+use pallas_ir::structural::{Broadcast, Conv, Dot, Pad, Powi, Roll, Slice, SortOrder};
 use pallas_ir::{DType, Dim, ScalarOp, StructuralOp, Type};
 
 /// Appends a structural operation with a result of type `gives`; returns the result.
-pub(super) fn structural(w: &mut Writer, op: &StructuralOp, args: &[Value], gives: &Type) -> Value {
+pub(super) fn structural(w: &mut HloWriter, op: &StructuralOp, args: &[Value], gives: &Type) -> Value {
     use StructuralOp as S;
     let x = args.first();
     let x = || x.expect("the operation takes an operand");
     let all: Vec<&Value> = args.iter().collect();
     match op {
         S::Broadcast(op) => broadcast(w, op, x(), gives),
-        S::Concat(op) => w.op("concatenate", &all, Detail::Axis(op.axis), gives.clone()),
+        S::Concat(op) => w.op("concatenate", &all, HloAttributes::Axis(op.axis), gives.clone()),
         S::Conv(op) => convolution(w, op, args, gives),
         S::Bitcast(_) => bitcast(w, x(), gives),
         S::Cast(op) => w.cast(x(), op.to),
         S::Powi(op) => power(w, op, x()),
         S::Cumulative(op) => folds::cumulative(w, op, x()),
         S::Dot(op) => dot(w, op, args, gives),
-        S::Gather(op) => indexed::gather(w, op, args, gives),
-        S::Iota(op) => w.op("iota", &[], Detail::Axis(op.axis), gives.clone()),
+        S::Gather(op) => gather_scatter_sort::gather(w, op, args, gives),
+        S::Iota(op) => w.op("iota", &[], HloAttributes::Axis(op.axis), gives.clone()),
         S::Pad(op) => pad(w, op, args, gives),
         S::ArgReduce(op) => folds::arg_reduce(w, op, x(), gives),
         S::Reduce(op) => folds::reduce(w, op, x(), gives),
         S::ReduceWindow(op) => folds::reduce_window(w, op, x(), gives),
         S::Reshape(_) => w.reshape(x(), &gives.shape),
-        S::Reverse(op) => w.op("reverse", &all, Detail::Axes(op.axes.clone()), gives.clone()),
+        S::Reverse(op) => w.op("reverse", &all, HloAttributes::Axes(op.axes.clone()), gives.clone()),
         S::Roll(op) => roll(w, op, x()),
-        S::Scatter(op) => indexed::scatter(w, op, args, gives),
+        S::Scatter(op) => gather_scatter_sort::scatter(w, op, args, gives),
         S::Slice(op) => slice(w, op, x(), gives),
         S::ArgSort(op) => {
-            let order = if op.descending { Order::Descending } else { Order::Ascending };
-            indexed::positions_in_order(w, order, x(), op.axis, gives)
+            let order = if op.descending { SortOrder::Descending } else { SortOrder::Ascending };
+            gather_scatter_sort::positions_in_order(w, order, x(), op.axis, gives)
         }
-        S::ArgTopK(op) => indexed::positions_in_order(w, Order::Largest, x(), op.axis, gives),
-        S::Sort(op) => indexed::sort(w, Order::Ascending, &[x()], op.axis).remove(0),
-        S::TakeAlong(op) => indexed::gather(w, &op.gather(gives.shape.len()), args, gives),
-        S::Transpose(op) => w.op("transpose", &all, Detail::Axes(op.axes.clone()), gives.clone()),
+        S::ArgTopK(op) => gather_scatter_sort::positions_in_order(w, SortOrder::Largest, x(), op.axis, gives),
+        S::Sort(op) => gather_scatter_sort::sort(w, SortOrder::Ascending, &[x()], op.axis).remove(0),
+        S::TakeAlong(op) => gather_scatter_sort::gather(w, &op.to_gather(gives.shape.len()), args, gives),
+        S::Transpose(op) => w.op("transpose", &all, HloAttributes::Axes(op.axes.clone()), gives.clone()),
     }
 }
 
-pub(super) fn broadcast(w: &mut Writer, op: &Broadcast, x: &Value, gives: &Type) -> Value {
+pub(super) fn broadcast(w: &mut HloWriter, op: &Broadcast, x: &Value, gives: &Type) -> Value {
     let dims = if x.ty.shape.is_empty() { &[] } else { &op.dims[..] };
-    w.op("broadcast_in_dim", &[x], Detail::Axes(dims.to_vec()), gives.clone())
+    w.op("broadcast_in_dim", &[x], HloAttributes::Axes(dims.to_vec()), gives.clone())
 }
 
 /// Returns a size as a number; sizes in graphs are never symbolic.
-pub(super) fn size(n: &Dim) -> i64 {
+pub(super) fn dim_extent(n: &Dim) -> i64 {
     n.as_number().expect("a graph has extents of numbers")
 }
 
 /// Appends a reinterpretation of the same bits. A bool, which has no bit pattern in StableHLO, is cast to or from a
 /// byte of 0 or 1.
-fn bitcast(w: &mut Writer, x: &Value, gives: &Type) -> Value {
+fn bitcast(w: &mut HloWriter, x: &Value, gives: &Type) -> Value {
     match (x.ty.dtype, gives.dtype) {
         (from, to) if from == to => x.clone(),
         (DType::Bool, to) | (_, to @ DType::Bool) => w.cast(x, to),
-        _ => w.op("bitcast_convert", &[x], Detail::None, gives.clone()),
+        _ => w.op("bitcast_convert", &[x], HloAttributes::None, gives.clone()),
     }
 }
 
 /// Appends an integer power by repeated multiplication, which is how the operation is defined.
-fn power(w: &mut Writer, op: &Powi, x: &Value) -> Value {
+fn power(w: &mut HloWriter, op: &Powi, x: &Value) -> Value {
     let (mut made, mut square, mut left) = (None, x.clone(), op.exponent.unsigned_abs());
     while left > 0 {
         if left & 1 == 1 {
@@ -74,18 +74,18 @@ fn power(w: &mut Writer, op: &Powi, x: &Value) -> Value {
             square = w.binary("multiply", &square, &square);
         }
     }
-    let made = made.unwrap_or_else(|| w.like(x, 1.0));
+    let made = made.unwrap_or_else(|| w.emit_constant_like(x, 1.0));
     if op.exponent < 0 { super::scalar::scalar(w, ScalarOp::Recip, &[made]) } else { made }
 }
 
-fn pad(w: &mut Writer, op: &Pad, args: &[Value], gives: &Type) -> Value {
-    let sizes = |sizes: &[Dim]| sizes.iter().map(size).collect::<Vec<i64>>();
-    let detail = Detail::Pad { low: sizes(&op.low), high: sizes(&op.high) };
+fn pad(w: &mut HloWriter, op: &Pad, args: &[Value], gives: &Type) -> Value {
+    let sizes = |sizes: &[Dim]| sizes.iter().map(dim_extent).collect::<Vec<i64>>();
+    let detail = HloAttributes::Pad { low: sizes(&op.low), high: sizes(&op.high) };
     w.op("pad", &[&args[0], &args[1]], detail, gives.clone())
 }
 
 /// Appends a slice, with limits in place of sizes; returns its result.
-fn slice(w: &mut Writer, op: &Slice, x: &Value, gives: &Type) -> Value {
+fn slice(w: &mut HloWriter, op: &Slice, x: &Value, gives: &Type) -> Value {
     let end = |i: usize| match gives.shape[i] as i64 {
         0 => op.start[i],
         n => op.start[i] + (n - 1) * op.stride[i] + 1,
@@ -94,11 +94,11 @@ fn slice(w: &mut Writer, op: &Slice, x: &Value, gives: &Type) -> Value {
     let within = |i: usize, n: i64| n.min(x.ty.shape[i] as i64);
     let start: Vec<i64> = op.start.iter().enumerate().map(|(i, &n)| within(i, n)).collect();
     let limit = (0..op.start.len()).map(|i| within(i, end(i))).collect();
-    w.op("slice", &[x], Detail::Slice { start, limit, stride: op.stride.clone() }, gives.clone())
+    w.op("slice", &[x], HloAttributes::Slice { start, limit, stride: op.stride.clone() }, gives.clone())
 }
 
 /// Appends a roll: the concatenation of the elements that wrap around to the front, and all others.
-fn roll(w: &mut Writer, op: &Roll, x: &Value) -> Value {
+fn roll(w: &mut HloWriter, op: &Roll, x: &Value) -> Value {
     let n = x.ty.shape[op.axis] as i64;
     let first = op.shift.rem_euclid(n.max(1));
     if first == 0 {
@@ -108,22 +108,22 @@ fn roll(w: &mut Writer, op: &Roll, x: &Value) -> Value {
         let mut limit: Vec<i64> = x.ty.shape.iter().map(|&n| n as i64).collect();
         let mut start = vec![0; limit.len()];
         (start[op.axis], limit[op.axis]) = (from, to);
-        w.part(x, start, limit)
+        w.emit_slice(x, start, limit)
     };
     let (front, back) = (part(n - first, n), part(0, n - first));
-    w.op("concatenate", &[&front, &back], Detail::Axis(op.axis), x.ty.clone())
+    w.op("concatenate", &[&front, &back], HloAttributes::Axis(op.axis), x.ty.clone())
 }
 
 /// Casts the operands of a product to its accumulator type. Bools are cast to i32, so that the product counts them.
-fn widened(w: &mut Writer, args: &[Value], acc: DType) -> [Value; 2] {
+fn widen_operands(w: &mut HloWriter, args: &[Value], acc: DType) -> [Value; 2] {
     [0, 1].map(|i| {
         let x = w.cast(&args[i], acc);
         if acc == DType::Bool { w.cast(&x, DType::I32) } else { x }
     })
 }
 
-/// Appends a product of operands of [`widened`], which `write` makes with a given type, and casts counts back to bools.
-fn narrowed(w: &mut Writer, gives: &Type, write: impl FnOnce(&mut Writer, Type) -> Value) -> Value {
+/// Appends a product of operands of [`widen_operands`], which `write` makes with a given type, and casts counts back to bools.
+fn emit_narrowed_product(w: &mut HloWriter, gives: &Type, write: impl FnOnce(&mut HloWriter, Type) -> Value) -> Value {
     if gives.dtype != DType::Bool {
         return write(w, gives.clone());
     }
@@ -131,19 +131,19 @@ fn narrowed(w: &mut Writer, gives: &Type, write: impl FnOnce(&mut Writer, Type) 
     w.cast(&counted, DType::Bool)
 }
 
-fn dot(w: &mut Writer, op: &Dot, args: &[Value], gives: &Type) -> Value {
-    let [a, b] = widened(w, args, op.acc);
-    narrowed(w, gives, |w, ty| w.op("dot_general", &[&a, &b], Detail::Dot(op.clone()), ty))
+fn dot(w: &mut HloWriter, op: &Dot, args: &[Value], gives: &Type) -> Value {
+    let [a, b] = widen_operands(w, args, op.acc);
+    emit_narrowed_product(w, gives, |w, ty| w.op("dot_general", &[&a, &b], HloAttributes::Dot(op.clone()), ty))
 }
 
-fn convolution(w: &mut Writer, op: &Conv, args: &[Value], gives: &Type) -> Value {
-    let [a, b] = widened(w, args, op.acc);
-    narrowed(w, gives, |w, ty| w.op("convolution", &[&a, &b], Detail::Conv(op.clone()), ty))
+fn convolution(w: &mut HloWriter, op: &Conv, args: &[Value], gives: &Type) -> Value {
+    let [a, b] = widen_operands(w, args, op.acc);
+    emit_narrowed_product(w, gives, |w, ty| w.op("convolution", &[&a, &b], HloAttributes::Conv(op.clone()), ty))
 }
 
 /// Returns by axis of both operands and of the result of a convolution its letter in XLA's texts, or the number of its
 /// spatial axis.
-pub(super) fn letters(op: &Conv) -> [Vec<String>; 3] {
+pub(super) fn dimension_labels(op: &Conv) -> [Vec<String>; 3] {
     let axes = |axes: &[usize], first: &str, second: &str| {
         let name = |axis: usize| match axes.iter().position(|&a| a == axis) {
             Some(0) => first.to_string(),

@@ -1,17 +1,17 @@
 //! A writer of StableHLO operations, with new values as their results.
-use super::operation::{Detail, HloRegion, Line, Operation, Value};
+use super::operation::{HloAttributes, HloRegion, Line, Operation, Value};
 use pallas_ir::{DType, Literal, Type};
 
 /// The operation of StableHLO or Shardy for an identity operation of a graph. No method has a default.
 pub(crate) trait IdentityHlo {
     /// Appends the operation with operand `x`; returns its result, or the operand if no operation stands for the
     /// identity.
-    fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value;
+    fn stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value;
 }
 
 /// A writer of operations to a list, that of a function or a region.
 #[derive(Default)]
-pub(crate) struct Writer {
+pub(crate) struct HloWriter {
     /// The operations so far.
     lines: Vec<Line>,
     /// Number of values so far, the next value's number; no number occurs twice.
@@ -26,14 +26,14 @@ pub(crate) struct Writer {
     pub label: usize,
 }
 
-impl Writer {
+impl HloWriter {
     /// Appends an operation or a comment.
     pub(crate) fn line(&mut self, line: Line) {
         self.lines.push(line);
     }
 
     /// Replaces the list of operations; returns the old one.
-    pub(crate) fn turn(&mut self, lines: Vec<Line>) -> Vec<Line> {
+    pub(crate) fn replace_lines(&mut self, lines: Vec<Line>) -> Vec<Line> {
         std::mem::replace(&mut self.lines, lines)
     }
 
@@ -54,7 +54,7 @@ impl Writer {
     }
 
     /// Appends an operation with one result and without regions; returns the result.
-    pub(crate) fn op(&mut self, name: &'static str, args: &[&Value], detail: Detail, ty: Type) -> Value {
+    pub(crate) fn op(&mut self, name: &'static str, args: &[&Value], detail: HloAttributes, ty: Type) -> Value {
         self.operation(name, args, vec![], detail, &[ty]).remove(0)
     }
 
@@ -64,7 +64,7 @@ impl Writer {
         name: &'static str,
         args: &[&Value],
         regions: Vec<HloRegion>,
-        detail: Detail,
+        detail: HloAttributes,
         gives: &[Type],
     ) -> Vec<Value> {
         let id = self.fresh();
@@ -78,8 +78,8 @@ impl Writer {
     }
 
     /// Appends the operation that ends a region or a function and returns these values.
-    pub(crate) fn end(&mut self, name: &'static str, values: &[Value]) {
-        self.operation(name, &values.iter().collect::<Vec<_>>(), vec![], Detail::None, &[]);
+    pub(crate) fn emit_return(&mut self, name: &'static str, values: &[Value]) {
+        self.operation(name, &values.iter().collect::<Vec<_>>(), vec![], HloAttributes::None, &[]);
     }
 
     /// Returns a region with parameters of the types `takes`; `write` appends its operations and returns its results.
@@ -89,36 +89,36 @@ impl Writer {
         write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>,
     ) -> HloRegion {
         let params = self.params(takes);
-        let outer = self.turn(vec![]);
+        let outer = self.replace_lines(vec![]);
         let made = write(self, &params);
-        self.end("return", &made);
-        HloRegion { params, lines: self.turn(outer) }
+        self.emit_return("return", &made);
+        HloRegion { params, lines: self.replace_lines(outer) }
     }
 
     /// Appends an array whose elements all are `x`.
     pub(crate) fn constant(&mut self, x: Literal, shape: &[usize]) -> Value {
-        let made = self.op("constant", &[], Detail::Constant(x), Type::new(x.dtype, shape));
+        let made = self.op("constant", &[], HloAttributes::Constant(x), Type::new(x.dtype, shape));
         Value { splat: Some(x), ..made }
     }
 
     /// Appends the constant `n` as an `i32` scalar.
-    pub(crate) fn position(&mut self, n: usize) -> Value {
+    pub(crate) fn emit_index_constant(&mut self, n: usize) -> Value {
         self.constant(Literal::int(DType::I32, n as i64), &[])
     }
 
     /// Appends a constant with the type and shape of a value, all of whose elements are `x`.
-    pub(crate) fn like(&mut self, value: &Value, x: f64) -> Value {
+    pub(crate) fn emit_constant_like(&mut self, value: &Value, x: f64) -> Value {
         self.constant(Literal::new(value.ty.dtype, x), &value.ty.shape)
     }
 
     /// Appends an operation whose result has the type of its operand.
     pub(crate) fn unary(&mut self, name: &'static str, x: &Value) -> Value {
-        self.op(name, &[x], Detail::None, x.ty.clone())
+        self.op(name, &[x], HloAttributes::None, x.ty.clone())
     }
 
     /// Appends an operation whose result has the type of its operands.
     pub(crate) fn binary(&mut self, name: &'static str, a: &Value, b: &Value) -> Value {
-        self.op(name, &[a, b], Detail::None, a.ty.clone())
+        self.op(name, &[a, b], HloAttributes::None, a.ty.clone())
     }
 
     /// Appends a comparison in the kind of order that the element type has; `direction` is `LT`, `EQ` and so on.
@@ -133,17 +133,17 @@ impl Writer {
 
     /// Appends a comparison in this kind of order, such as `TOTALORDER`.
     pub(crate) fn compare_as(&mut self, kind: &'static str, direction: &'static str, a: &Value, b: &Value) -> Value {
-        self.op("compare", &[a, b], Detail::Compare { kind, direction }, Type::new(DType::Bool, &a.ty.shape[..]))
+        self.op("compare", &[a, b], HloAttributes::Compare { kind, direction }, Type::new(DType::Bool, &a.ty.shape[..]))
     }
 
     pub(crate) fn select(&mut self, condition: &Value, a: &Value, b: &Value) -> Value {
-        self.op("select", &[condition, a, b], Detail::None, a.ty.clone())
+        self.op("select", &[condition, a, b], HloAttributes::None, a.ty.clone())
     }
 
     /// Appends the slice of an array from `start` up to `limit` along each axis.
-    pub(crate) fn part(&mut self, x: &Value, start: Vec<i64>, limit: Vec<i64>) -> Value {
+    pub(crate) fn emit_slice(&mut self, x: &Value, start: Vec<i64>, limit: Vec<i64>) -> Value {
         let shape: Vec<usize> = start.iter().zip(&limit).map(|(from, to)| (to - from) as usize).collect();
-        let detail = Detail::Slice { stride: vec![1; start.len()], start, limit };
+        let detail = HloAttributes::Slice { stride: vec![1; start.len()], start, limit };
         self.op("slice", &[x], detail, Type::new(x.ty.dtype, shape))
     }
 
@@ -152,7 +152,7 @@ impl Writer {
         if x.ty.shape == shape {
             x.clone()
         } else {
-            self.op("reshape", &[x], Detail::None, Type::new(x.ty.dtype, shape))
+            self.op("reshape", &[x], HloAttributes::None, Type::new(x.ty.dtype, shape))
         }
     }
 
@@ -161,7 +161,7 @@ impl Writer {
         if x.ty.dtype == to {
             x.clone()
         } else {
-            self.op("convert", &[x], Detail::None, Type::new(to, &x.ty.shape[..]))
+            self.op("convert", &[x], HloAttributes::None, Type::new(to, &x.ty.shape[..]))
         }
     }
 }

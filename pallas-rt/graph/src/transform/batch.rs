@@ -8,18 +8,18 @@
 //! Values that depend on an example get the batch axis in front; all others stay as they are. If only one operand of a
 //! `dot` has the axis, it is a free axis of the product, so that the gradient of shared weights is one product that
 //! contracts the batch. Three passes then make a mapped function share kernels as one written for the batch does:
-//! `simplify/units` drops axes of extent 1, `simplify/products` merges a sum of products into one product, and
-//! `simplify/vectors` makes elementwise operations of products without matrices.
-use super::active::active;
-use super::batch_call::{Batch, choose};
-use super::rule::{made, structural};
-use super::{Refused, collective, memo, within_limits};
+//! `simplify/unit_axes` drops axes of extent 1, `simplify/products` merges a sum of products into one product, and
+//! `simplify/vector_products` makes elementwise operations of products without matrices.
+use super::active_values::active_vars;
+use super::batch_call::{BatchedCall, choose};
+use super::rule::{apply_structural_rule, expression_var};
+use super::{TransformError, check_graph_limits, collective, memo};
 use crate::build::dims;
-use crate::call::Stage;
+use crate::call::ExpansionStage;
 use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::identity::{Change, StopGradient};
-use crate::inline::expanded;
+use crate::identity::{IdentityUpdate, StopGradient};
+use crate::inline::expand_calls;
 use crate::mesh::{Collective, Mesh};
 use pallas_ir::structural::{self as ops, Broadcast};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
@@ -42,8 +42,8 @@ use std::cell::RefCell;
 ///
 /// # Panics
 /// If `which` has not one entry for each parameter.
-pub fn batched(graph: &Graph, which: &[bool], size: usize) -> Result<(Graph, Vec<bool>), Refused> {
-    batched_at_least(graph, which, BatchAxis { size, named: None }, &vec![false; graph.results.len()])
+pub fn batched(graph: &Graph, which: &[bool], size: usize) -> Result<(Graph, Vec<bool>), TransformError> {
+    batched_with_forced_results(graph, which, BatchAxis { size, named: None }, &vec![false; graph.results.len()])
 }
 
 /// Batches a graph like [`batched`]; if `all` is true, every result gets the axis, also one that depends on no batched
@@ -53,8 +53,8 @@ pub(crate) fn batched_for(
     which: &[bool],
     size: usize,
     all: bool,
-) -> Result<(Graph, Vec<bool>), Refused> {
-    batched_at_least(graph, which, BatchAxis { size, named: None }, &vec![all; graph.results.len()])
+) -> Result<(Graph, Vec<bool>), TransformError> {
+    batched_with_forced_results(graph, which, BatchAxis { size, named: None }, &vec![all; graph.results.len()])
 }
 
 /// Batches a graph like [`batched`], along an axis with a name ([`Mesh::of_batch`]): collectives over it become
@@ -65,9 +65,9 @@ pub(crate) fn batched_for(
 ///
 /// # Panics
 /// If `which` has not one entry for each parameter.
-pub fn batched_along(graph: &Graph, which: &[bool], axis: &Mesh) -> Result<(Graph, Vec<bool>), Refused> {
-    let axis = BatchAxis { size: axis.devices(), named: Some(axis) };
-    batched_at_least(graph, which, axis, &vec![false; graph.results.len()])
+pub fn batched_along(graph: &Graph, which: &[bool], axis: &Mesh) -> Result<(Graph, Vec<bool>), TransformError> {
+    let axis = BatchAxis { size: axis.device_count(), named: Some(axis) };
+    batched_with_forced_results(graph, which, axis, &vec![false; graph.results.len()])
 }
 
 /// The axis along which a graph is batched.
@@ -81,34 +81,36 @@ pub(crate) struct BatchAxis<'a> {
 
 impl BatchAxis<'_> {
     /// Returns true if `op` is a collective over the batch axis.
-    pub(super) fn is_of(&self, op: &Collective) -> bool {
+    pub(super) fn is_axis_of(&self, op: &Collective) -> bool {
         self.named.is_some_and(|mesh| *op.mesh == *mesh)
     }
 
     /// Returns true if the operation, or one in a graph that it calls, is a collective over the batch axis.
-    pub(super) fn is_in(&self, op: &Op) -> bool {
+    pub(super) fn is_used_by(&self, op: &Op) -> bool {
         match op {
-            Op::Collective(op) => self.is_of(op),
-            Op::Call(call) if self.named.is_some() => call.graphs().into_iter().any(|graph| self.is_in_graph(graph)),
+            Op::Collective(op) => self.is_axis_of(op),
+            Op::Call(call) if self.named.is_some() => {
+                call.graphs().into_iter().any(|graph| self.is_used_in_graph(graph))
+            }
             _ => false,
         }
     }
 
     /// Returns true if the graph contains a collective over the batch axis, at any depth of calls.
-    pub(super) fn is_in_graph(&self, graph: &Graph) -> bool {
-        graph.equations.iter().any(|e| self.is_in(&e.op))
+    pub(super) fn is_used_in_graph(&self, graph: &Graph) -> bool {
+        graph.equations.iter().any(|e| self.is_used_by(&e.op))
     }
 }
 
 /// Batches a graph like [`batched`], along `axis`; each result for which `all` is true gets the axis even if it depends
 /// on no batched parameter.
-pub(crate) fn batched_at_least(
+pub(crate) fn batched_with_forced_results(
     graph: &Graph,
     which: &[bool],
     axis: BatchAxis<'_>,
     all: &[bool],
-) -> Result<(Graph, Vec<bool>), Refused> {
-    with_axis(graph, which, axis, all, false)
+) -> Result<(Graph, Vec<bool>), TransformError> {
+    batched_graph_or_branch(graph, which, axis, all, false)
 }
 
 /// Batches a branch of a `case` that only some elements take, so that it runs for the whole axis. Its last parameter is
@@ -128,72 +130,72 @@ pub(crate) fn batched_at_least(
 /// ```
 ///
 /// If no derivative is taken, both sides are equal and `simplify` drops all selects but `select(taken, x, 0)`.
-pub(crate) fn batched_branch(graph: &Graph, which: &[bool], axis: BatchAxis<'_>) -> Result<Graph, Refused> {
-    let graph = expanded(graph, &|call| call.expands(Stage::Reverse));
-    Ok(with_axis(&graph, which, axis, &vec![true; graph.results.len()], true)?.0)
+pub(crate) fn batched_branch(graph: &Graph, which: &[bool], axis: BatchAxis<'_>) -> Result<Graph, TransformError> {
+    let graph = expand_calls(graph, &|call| call.expansion_at(ExpansionStage::BeforeVjp));
+    Ok(batched_graph_or_branch(&graph, which, axis, &vec![true; graph.results.len()], true)?.0)
 }
 
 /// Batches a graph; each result for which `all` is true gets the axis in any case. If `is_branch` is true, adds the
 /// parameter and the selects of [`batched_branch`].
-fn with_axis(
+fn batched_graph_or_branch(
     graph: &Graph,
     which: &[bool],
     axis: BatchAxis<'_>,
     all: &[bool],
     is_branch: bool,
-) -> Result<(Graph, Vec<bool>), Refused> {
+) -> Result<(Graph, Vec<bool>), TransformError> {
     assert_eq!(which.len(), graph.params.len(), "one entry for each parameter");
-    let _memo = memo::scope();
+    let _memo = memo::open_cache_scope();
     let none = vec![None; graph.types.len()];
     let has = vec![false; graph.types.len()];
-    let mut batch = Batched { to: RefCell::default(), axis, made: none, has, taken: None };
+    let mut batch = BatchBuilder { to: RefCell::default(), axis, made: none, has, taken: None };
     for (&p, &has) in graph.params.iter().zip(which) {
-        let ty = if has { wider(graph.ty(p), axis.size) } else { graph.ty(p).clone() };
+        let ty = if has { with_leading_axis(graph.ty(p), axis.size) } else { graph.ty(p).clone() };
         let v = batch.to.get_mut().param(ty);
         batch.define(p, v, has);
     }
     if is_branch {
-        batch.guard_params(graph);
+        batch.mask_param_cotangents(graph);
     }
     for e in &graph.equations {
-        batch.equation(graph, e)?;
+        batch.batch_equation(graph, e)?;
     }
     let mut has = vec![];
     for (&r, &all) in graph.results.iter().zip(all) {
         let (v, own) = (batch.var(r), batch.has[r.index()]);
         let to = batch.to.get_mut();
-        let v = if all && !own { stretched(to, v, axis.size) } else { v };
+        let v = if all && !own { repeat_along_new_axis(to, v, axis.size) } else { v };
         to.results.push(v);
         has.push(all || own);
     }
     let to = batch.to.into_inner();
-    within_limits(&to)?;
+    check_graph_limits(&to)?;
     Ok((to, has))
 }
 
 /// Returns `ty` with an axis of extent `size` added in front.
-pub(crate) fn wider(ty: &Type, size: usize) -> Type {
+pub(crate) fn with_leading_axis(ty: &Type, size: usize) -> Type {
     Type::new(ty.dtype, [&[size], &ty.shape[..]].concat())
 }
 
 /// Repeats a variable along a new first axis of extent `size`.
-pub(crate) fn stretched(to: &mut Graph, v: Var, size: usize) -> Var {
-    let shape = wider(to.ty(v), size).shape;
+pub(crate) fn repeat_along_new_axis(to: &mut Graph, v: Var, size: usize) -> Var {
+    let shape = with_leading_axis(to.ty(v), size).shape;
     let op = match shape.len() {
         1 => Broadcast::to(dims(&shape)),
         n => Broadcast { to: dims(&shape), dims: (1..n).collect() },
     };
-    to.fitting(StructuralOp::from(op), &[v])
+    to.push_valid(StructuralOp::from(op), &[v])
 }
 
 /// Returns the value of `v`, with a cotangent that is zero for the elements for which `which` is false.
-fn guarded(to: &mut Graph, which: Var, v: Var) -> Var {
-    let fixed = to.fitting(StopGradient, &[v]);
+fn mask_cotangent(to: &mut Graph, which: Var, v: Var) -> Var {
+    let fixed = to.push_valid(StopGradient, &[v]);
     choose(to, which, v, fixed)
 }
 
 /// A batched graph under construction, made from the unbatched one.
-struct Batched<'a> {
+struct BatchBuilder<'a> {
     to: RefCell<Graph>,
     axis: BatchAxis<'a>,
     /// For each variable of the unbatched graph, the variable in `to` that stands for it.
@@ -201,11 +203,11 @@ struct Batched<'a> {
     /// For each variable of the unbatched graph, true if its batched value has the axis.
     has: Vec<bool>,
     /// The elements that take this branch; `None` if the graph is no branch.
-    taken: Option<Taken>,
+    taken: Option<TakenElements>,
 }
 
 /// The elements of a batch that take the branch under construction.
-struct Taken {
+struct TakenElements {
     /// A bool for each element: true if it takes the branch.
     which: Var,
     /// For each variable of the unbatched branch, true if it has a derivative by a parameter.
@@ -215,7 +217,7 @@ struct Taken {
     shared: Vec<Option<Var>>,
 }
 
-impl Batched<'_> {
+impl BatchBuilder<'_> {
     fn var(&self, old: Var) -> Var {
         self.made[old.index()].expect("defined before its use")
     }
@@ -226,36 +228,36 @@ impl Batched<'_> {
     }
 
     /// Adds the bool parameter of a branch, and clears the parameters' cotangents for the elements that do not take it.
-    fn guard_params(&mut self, graph: &Graph) {
+    fn mask_param_cotangents(&mut self, graph: &Graph) {
         let to = self.to.get_mut();
         to.at = graph.at;
         let which = to.param(Type::new(DType::Bool, [self.axis.size]));
-        let any = to.fitting(StructuralOp::from(ops::Reduce::dropping(ScalarOp::BitOr, vec![0])), &[which]);
-        let active = active(graph, &vec![true; graph.params.len()]);
+        let any = to.push_valid(StructuralOp::from(ops::Reduce::dropping(ScalarOp::BitOr, vec![0])), &[which]);
+        let active = active_vars(graph, &vec![true; graph.params.len()]);
         let mut shared = vec![None; graph.types.len()];
         for &p in graph.params.iter().filter(|p| active[p.index()]) {
             let v = self.var(p);
             if self.has[p.index()] {
-                let guarded = guarded(self.to.get_mut(), which, v);
+                let guarded = mask_cotangent(self.to.get_mut(), which, v);
                 self.define(p, guarded, true);
             } else {
-                shared[p.index()] = Some(guarded(self.to.get_mut(), any, v));
+                shared[p.index()] = Some(mask_cotangent(self.to.get_mut(), any, v));
             }
         }
-        self.taken = Some(Taken { which, active, shared });
+        self.taken = Some(TakenElements { which, active, shared });
     }
 
     /// In a branch, changes an equation's operands so that elements that take another branch add nothing to a cotangent
     /// that is summed over the axis. Returns true if the cotangent of the equation's result has to be cleared by
     /// `select` as well.
-    fn guard_operands(&mut self, graph: &Graph, e: &Equation, args: &mut [Var], has: &mut [bool]) -> bool {
-        let Some(Taken { which, active, shared }) = &self.taken else { return false };
+    fn mask_operand_cotangents(&mut self, graph: &Graph, e: &Equation, args: &mut [Var], has: &mut [bool]) -> bool {
+        let Some(TakenElements { which, active, shared }) = &self.taken else { return false };
         let (which, to, size) = (*which, self.to.get_mut(), self.axis.size);
         let is_shared = |i: usize, has: &[bool]| !has[i] && active[e.args[i].index()];
         // From this operand on, operands are combined with others that have the axis.
         let first = match &e.op {
             _ if !has.contains(&true) => args.len(),
-            Op::Call(call) => match call.rule().guards_from(has) {
+            Op::Call(call) => match call.rule().first_masked_operand(has) {
                 Some(first) => first,
                 None => return false,
             },
@@ -269,8 +271,8 @@ impl Batched<'_> {
             Op::Scalar(_) | Op::Call(_) => {
                 for i in first..args.len() {
                     if is_shared(i, has) {
-                        let wide = stretched(to, args[i], size);
-                        (args[i], has[i]) = (guarded(to, which, wide), true);
+                        let wide = repeat_along_new_axis(to, args[i], size);
+                        (args[i], has[i]) = (mask_cotangent(to, which, wide), true);
                     }
                 }
                 false
@@ -288,13 +290,13 @@ impl Batched<'_> {
     }
 
     /// Appends the batched form of an equation of the unbatched graph.
-    fn equation(&mut self, graph: &Graph, e: &Equation) -> Result<(), Refused> {
+    fn batch_equation(&mut self, graph: &Graph, e: &Equation) -> Result<(), TransformError> {
         let mut args: Vec<Var> = e.args.iter().map(|&a| self.var(a)).collect();
         let mut has: Vec<bool> = e.args.iter().map(|a| self.has[a.index()]).collect();
         let (axis, size) = (self.axis, self.axis.size);
         self.to.get_mut().at = e.loc;
-        let selects = self.guard_operands(graph, e, &mut args, &mut has);
-        if !has.contains(&true) && !axis.is_in(&e.op) {
+        let selects = self.mask_operand_cotangents(graph, e, &mut args, &mut has);
+        if !has.contains(&true) && !axis.is_used_by(&e.op) {
             let to = self.to.get_mut();
             let results: Vec<Var> = e.results.iter().map(|&r| to.var(graph.ty(r).clone())).collect();
             to.equations.push(Equation { op: e.op.clone(), args, results: results.clone(), loc: e.loc });
@@ -305,41 +307,50 @@ impl Batched<'_> {
             Op::Literal(_) => unreachable!("it has no operand"),
             Op::Scalar(_) => {
                 let to = self.to.get_mut();
-                args.iter_mut().zip(&has).filter(|(_, has)| !**has).for_each(|(v, _)| *v = stretched(to, *v, size));
-                to.fitting(e.op.clone(), &args)
+                args.iter_mut()
+                    .zip(&has)
+                    .filter(|(_, has)| !**has)
+                    .for_each(|(v, _)| *v = repeat_along_new_axis(to, *v, size));
+                to.push_valid(e.op.clone(), &args)
             }
             Op::Structural(op) => {
                 let types: Vec<Type> = e.args.iter().map(|&a| graph.ty(a).clone()).collect();
                 let axes: Vec<Option<usize>> = has.iter().map(|has| has.then_some(0)).collect();
                 let batch = ops::Batch { size: Dim::from(size), axes: &axes };
-                let result = structural(&self.to, &args, &types, |args| op.batched(args, &batch).map(made));
+                let result =
+                    apply_structural_rule(&self.to, &args, &types, |args| op.batched(args, &batch).map(expression_var));
                 result.expect("it has an operand")
             }
-            Op::Identity(op) => self.to.get_mut().fitting(op.data().changed(Change::Batched), &args),
-            Op::Collective(op) if axis.is_of(op) => {
+            Op::Identity(op) => {
+                self.to.get_mut().push_valid(op.data().with_update(IdentityUpdate::AddBatchAxis), &args)
+            }
+            Op::Collective(op) if axis.is_axis_of(op) => {
                 let operand = args.first().map(|&x| (x, has[0]));
-                let (result, has) = collective::along(self.to.get_mut(), op, operand, size);
+                let (result, has) = collective::push_over_batch_axis(self.to.get_mut(), op, operand, size);
                 self.define(e.result(), result, has);
                 return Ok(());
             }
             Op::Collective(op) => collective::batched(self.to.get_mut(), op, args[0]),
-            Op::Dynamic(op) if has[op.arrays()..].contains(&true) => windows(self.to.get_mut(), op, &args, &has, size),
+            Op::Dynamic(op) if has[op.array_operand_count()..].contains(&true) => {
+                batch_moving_windows(self.to.get_mut(), op, &args, &has, size)
+            }
             Op::Dynamic(op) => {
-                let (to, arrays) = (self.to.get_mut(), op.arrays());
+                let (to, arrays) = (self.to.get_mut(), op.array_operand_count());
                 let unlike = args.iter_mut().zip(&has).take(arrays).filter(|(_, has)| !**has);
-                unlike.for_each(|(v, _)| *v = stretched(to, *v, size));
+                unlike.for_each(|(v, _)| *v = repeat_along_new_axis(to, *v, size));
                 args.insert(arrays, to.int(0));
-                to.fitting(op.rule().along(size), &args)
+                to.push_valid(op.rule().with_leading_axis(size), &args)
             }
             Op::Call(call) => {
                 let taken = self.taken.as_ref().map(|taken| taken.which);
-                let made = call.rule().batched(Batch { to: self.to.get_mut(), args: &args, has: &has, axis, taken })?;
+                let made =
+                    call.rule().batched(BatchedCall { to: self.to.get_mut(), args: &args, has: &has, axis, taken })?;
                 e.results.iter().zip(made).for_each(|(&r, (v, has))| self.define(r, v, has));
                 return Ok(());
             }
         };
         let result = match &self.taken {
-            Some(taken) if selects => guarded(self.to.get_mut(), taken.which, result),
+            Some(taken) if selects => mask_cotangent(self.to.get_mut(), taken.which, result),
             _ => result,
         };
         self.define(e.result(), result, true);
@@ -349,8 +360,8 @@ impl Batched<'_> {
 
 /// Appends a read or write of one window for each element of a batch, at positions that differ between elements: a
 /// gather or a scatter. Operands for which `has` is true have the batch axis in front.
-fn windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize) -> Var {
-    let (arrays, positions) = args.split_at(op.arrays());
+fn batch_moving_windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize) -> Var {
+    let (arrays, positions) = args.split_at(op.array_operand_count());
     let shape = |to: &Graph, i: usize| to.ty(arrays[i]).shape[usize::from(has[i])..].to_vec();
     let window = match op.access() {
         WindowAccess::Read(size) => size.to_vec(),
@@ -359,9 +370,9 @@ fn windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize
     let shape = shape(to, 0);
     // A window that is as long as the array can only start at 0.
     let moved: Vec<usize> = (0..shape.len()).filter(|&axis| window[axis] < shape[axis]).collect();
-    let mut own = OwnWindows { arrays, has, size, moved: &moved, index: arrays[0] };
+    let mut own = BatchedWindows { arrays, has, size, moved: &moved, index: arrays[0] };
     if moved.is_empty() {
-        return own.with_axis(to, arrays.len() - 1);
+        return own.batched_array(to, arrays.len() - 1);
     }
     let columns: Vec<Var> = moved
         .iter()
@@ -369,15 +380,15 @@ fn windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize
             let [first, last] = [0, (shape[axis] - window[axis]) as i64];
             let [first, last] = [first, last].map(|n| to.splat(Literal::int(DType::I32, n), &[size]));
             let own = positions[axis];
-            let own = if has[arrays.len() + axis] { own } else { stretched(to, own, size) };
-            let own = to.fitting(ScalarOp::Maximum, &[own, first]);
-            let own = to.fitting(ScalarOp::Minimum, &[own, last]);
+            let own = if has[arrays.len() + axis] { own } else { repeat_along_new_axis(to, own, size) };
+            let own = to.push_valid(ScalarOp::Maximum, &[own, first]);
+            let own = to.push_valid(ScalarOp::Minimum, &[own, last]);
             to.reshape(own, &[size, 1])
         })
         .collect();
     own.index = match columns[..] {
         [single] => single,
-        _ => to.fitting(StructuralOp::from(ops::Concat { axis: 1 }), &columns),
+        _ => to.push_valid(StructuralOp::from(ops::Concat { axis: 1 }), &columns),
     };
     op.rule().batched(to, own)
 }
@@ -389,14 +400,14 @@ pub(crate) trait WindowRule {
     /// an array of zeros of that type.
     fn transposed(&self, cotangent: Var, zeros: Var, window: &Type) -> Vec<(Dynamic, Vec<Var>)>;
     /// Returns the operation on arrays with an additional first axis of extent `size`, all of which the window covers.
-    fn along(&self, size: usize) -> Dynamic;
+    fn with_leading_axis(&self, size: usize) -> Dynamic;
     /// Appends the operation with a separate window for each element of a batch.
-    fn batched(&self, to: &mut Graph, own: OwnWindows<'_>) -> Var;
+    fn batched(&self, to: &mut Graph, own: BatchedWindows<'_>) -> Var;
 }
 
 /// The windows of a batched operation whose positions differ between the elements of the batch.
 #[derive(Clone, Copy)]
-pub(crate) struct OwnWindows<'a> {
+pub(crate) struct BatchedWindows<'a> {
     /// The array operands; those for which `has` is true have the batch axis in front.
     pub(crate) arrays: &'a [Var],
     pub(crate) has: &'a [bool],
@@ -409,9 +420,9 @@ pub(crate) struct OwnWindows<'a> {
     pub(crate) index: Var,
 }
 
-impl OwnWindows<'_> {
+impl BatchedWindows<'_> {
     /// Returns array operand `i` with the batch axis, repeated along it if it lacks the axis.
-    pub(crate) fn with_axis(&self, to: &mut Graph, i: usize) -> Var {
-        if self.has[i] { self.arrays[i] } else { stretched(to, self.arrays[i], self.size) }
+    pub(crate) fn batched_array(&self, to: &mut Graph, i: usize) -> Var {
+        if self.has[i] { self.arrays[i] } else { repeat_along_new_axis(to, self.arrays[i], self.size) }
     }
 }

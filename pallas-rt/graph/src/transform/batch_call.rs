@@ -1,15 +1,15 @@
 //! Helpers with which calls state their batching.
-use super::batch::{BatchAxis, stretched};
-use super::memo::{Question, flags};
-use super::{Refused, collective};
+use super::batch::{BatchAxis, repeat_along_new_axis};
+use super::memo::{CachedProperty, cached_flags};
+use super::{TransformError, collective};
 use crate::build::dims;
-use crate::call::Closed;
+use crate::call::ClosedCall;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Transpose};
 use pallas_ir::{At, Diag, Loc, ScalarOp, StructuralOp};
 
 /// A call that is batched along an axis.
-pub(crate) struct Batch<'a> {
+pub(crate) struct BatchedCall<'a> {
     /// The batched graph, to which the call is appended.
     pub to: &'a mut Graph,
     /// The operands in the batched graph.
@@ -25,17 +25,19 @@ pub(crate) struct Batch<'a> {
 
 /// Returns for each result of a graph whether it differs between the elements of a batch, if the parameters for which
 /// `on` is true do.
-pub(crate) fn differing(graph: &Graph, on: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+pub(crate) fn batch_dependent_results(graph: &Graph, on: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
     let mut differs = vec![false; graph.types.len()];
     graph.params.iter().zip(on).for_each(|(p, &on)| differs[p.index()] = on);
     for e in &graph.equations {
         let args: Vec<bool> = e.args.iter().map(|a| differs[a.index()]).collect();
         let found = match &e.op {
-            Op::Call(call) if args.contains(&true) || axis.is_in(&e.op) => {
+            Op::Call(call) if args.contains(&true) || axis.is_used_by(&e.op) => {
                 let name = axis.named.map_or(0, |mesh| std::ptr::from_ref(mesh) as usize);
-                flags(Question::Batched(name), call, &args, || call.rule().differs(&args, axis))
+                cached_flags(CachedProperty::Batched(name), call, &args, || {
+                    call.rule().batch_dependent_results(&args, axis)
+                })
             }
-            Op::Collective(op) if axis.is_of(op) => vec![collective::differs_along(op, args.contains(&true))],
+            Op::Collective(op) if axis.is_axis_of(op) => vec![collective::differs_along(op, args.contains(&true))],
             _ => {
                 vec![args.contains(&true); e.results.len()]
             }
@@ -47,26 +49,26 @@ pub(crate) fn differing(graph: &Graph, on: &[bool], axis: BatchAxis<'_>) -> Vec<
 
 /// Refuses a collective over the batch axis in graphs that a condition decides about which differs between the
 /// elements: not all elements would take part in it. `what` names the loop or branches in messages.
-pub(crate) fn agrees<'g>(
+pub(crate) fn refuse_batch_collectives<'g>(
     what: &str,
     graphs: impl IntoIterator<Item = &'g Graph>,
     axis: BatchAxis<'_>,
     at: Loc,
-) -> Result<(), Refused> {
+) -> Result<(), TransformError> {
     let Some(mesh) = axis.named.filter(|_| graphs.into_iter().any(|graph| communicates(graph, axis))) else {
         return Ok(());
     };
     let name = mesh.name(0);
     let message = format!("a collective over axis `{name}` in {what} whose condition differs along it");
     let help = format!("decide alike for all examples: reduce the condition over `{name}`, with `pmax` or `psum`");
-    Err(Refused { at, diag: Diag::new("vmap", At::Op, message, help) })
+    Err(TransformError { at, diag: Diag::new("vmap", At::Op, message, help) })
 }
 
 /// Returns true if a graph contains a collective over the batch axis that moves data between its elements, at any
 /// depth.
 fn communicates(graph: &Graph, axis: BatchAxis<'_>) -> bool {
     let of = |e: &Equation| match &e.op {
-        Op::Collective(op) => axis.is_of(op) && op.communicates(),
+        Op::Collective(op) => axis.is_axis_of(op) && op.communicates(),
         Op::Call(call) => call.graphs().into_iter().any(|graph| communicates(graph, axis)),
         _ => false,
     };
@@ -74,23 +76,29 @@ fn communicates(graph: &Graph, axis: BatchAxis<'_>) -> bool {
 }
 
 /// Returns the variables, repeated along a new first axis where `wanted` is true and `has` is false.
-pub(crate) fn widened(to: &mut Graph, args: &[Var], has: &[bool], wanted: &[bool], size: usize) -> Vec<Var> {
+pub(crate) fn add_missing_batch_axes(
+    to: &mut Graph,
+    args: &[Var],
+    has: &[bool],
+    wanted: &[bool],
+    size: usize,
+) -> Vec<Var> {
     let all = args.iter().zip(has.iter().zip(wanted));
-    all.map(|(&v, (&has, &wanted))| if wanted && !has { stretched(to, v, size) } else { v }).collect()
+    all.map(|(&v, (&has, &wanted))| if wanted && !has { repeat_along_new_axis(to, v, size) } else { v }).collect()
 }
 
 /// Transposes the first two axes.
-pub(crate) fn swapped(to: &mut Graph, v: Var) -> Var {
+pub(crate) fn swap_first_axes(to: &mut Graph, v: Var) -> Var {
     let axes = [1, 0].into_iter().chain(2..to.ty(v).shape.len()).collect();
-    to.fitting(StructuralOp::from(Transpose { axes }), &[v])
+    to.push_valid(StructuralOp::from(Transpose { axes }), &[v])
 }
 
 /// Appends the equations of a graph. A graph with sharding groups is appended as a call, since equations appended later
 /// may use the same group numbers.
-pub(crate) fn inlined(to: &mut Graph, graph: &Graph, args: &[Var]) -> Vec<Var> {
-    match graph.groups() {
+pub(crate) fn inline_or_call(to: &mut Graph, graph: &Graph, args: &[Var]) -> Vec<Var> {
+    match graph.sharding_group_count() {
         0 => to.inline(graph, args),
-        _ => to.fitting_all(Closed(graph.clone()), args),
+        _ => to.push_valid_multi_result(ClosedCall(graph.clone()), args),
     }
 }
 
@@ -100,8 +108,8 @@ pub(crate) fn choose(to: &mut Graph, which: Var, yes: Var, no: Var) -> Var {
     let shape = to.ty(yes).shape.clone();
     let which = match (shape.len(), to.ty(which).is_scalar()) {
         (0, true) | (1, false) => which,
-        (_, true) => to.fitting(StructuralOp::from(Broadcast::to(dims(&shape))), &[which]),
-        (_, false) => to.fitting(StructuralOp::from(Broadcast { to: dims(&shape), dims: vec![0] }), &[which]),
+        (_, true) => to.push_valid(StructuralOp::from(Broadcast::to(dims(&shape))), &[which]),
+        (_, false) => to.push_valid(StructuralOp::from(Broadcast { to: dims(&shape), dims: vec![0] }), &[which]),
     };
-    to.fitting(ScalarOp::Select, &[which, yes, no])
+    to.push_valid(ScalarOp::Select, &[which, yes, no])
 }

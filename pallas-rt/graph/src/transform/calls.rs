@@ -1,39 +1,39 @@
 //! The trait by which calls state their derivatives and batching, and the helpers of its implementations.
-use super::{Batch, BatchAxis, Forward, Refused};
+use super::{BatchAxis, BatchedCall, JvpCall, TransformError};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::{At, Diag, Literal, Type};
 
 /// The derivatives and batching of a call. No method has a default.
 pub(crate) trait CallRule {
     /// Returns for each result whether it has a derivative by the operands that are `on`.
-    fn active(&self, on: &[bool]) -> Vec<bool>;
+    fn active_results(&self, on: &[bool]) -> Vec<bool>;
     /// Appends the call together with its tangents; returns the tangents of its results, `None` for zero.
     ///
     /// # Errors
     /// A call without forward-mode derivative, or one that cannot be differentiated with these tangents.
-    fn jvp(&self, forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused>;
+    fn jvp(&self, forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError>;
     /// Appends the backward pass of the call; returns the cotangents of its operands, `None` for zero.
     ///
     /// # Errors
     /// A call without reverse-mode derivative, or one that cannot be differentiated by these operands.
-    fn vjp(&self, back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused>;
+    fn vjp(&self, back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError>;
     /// Appends the call for all elements of a batch at once; returns the results, and for each true if it has the batch
     /// axis.
     ///
     /// # Errors
     /// Arrays that would be too large; a collective over the batch axis in which not all elements take part.
-    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused>;
+    fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError>;
     /// Returns for each result whether it differs between the elements of a batch, if the operands for which `has` is
     /// true do.
-    fn differs(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool>;
+    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool>;
     /// In a branch that only some elements of a batch take: returns the index of the first operand whose cotangents
     /// have to be cleared for the elements that take another branch; operands before it need no change. `None` for a
     /// call that clears them itself.
-    fn guards_from(&self, has: &[bool]) -> Option<usize>;
+    fn first_masked_operand(&self, has: &[bool]) -> Option<usize>;
 }
 
 /// A call that is differentiated in reverse mode.
-pub(crate) struct Backward<'a> {
+pub(crate) struct VjpCall<'a> {
     /// The graph that the backward pass is appended to.
     pub to: &'a mut Graph,
     /// The index of the call's equation in `to`.
@@ -46,7 +46,7 @@ pub(crate) struct Backward<'a> {
     pub cotangents: &'a [Option<Var>],
 }
 
-impl Backward<'_> {
+impl VjpCall<'_> {
     /// Returns the cotangents of all results, as zeros where there are none.
     pub(crate) fn all_cotangents(&mut self) -> Vec<Var> {
         self.cotangents_of(|_| true)
@@ -66,7 +66,7 @@ impl Backward<'_> {
 
     /// Replaces the forward call by one that has additional results of these types after its own; returns the
     /// additional results.
-    pub(crate) fn gives_more(&mut self, call: impl Into<Op>, types: Vec<Type>) -> Vec<Var> {
+    pub(crate) fn add_forward_results(&mut self, call: impl Into<Op>, types: Vec<Type>) -> Vec<Var> {
         let more: Vec<Var> = types.into_iter().map(|ty| self.to.var(ty)).collect();
         let changed = &mut self.to.equations[self.at];
         changed.op = call.into();
@@ -86,11 +86,11 @@ pub(crate) fn or_zeros(to: &mut Graph, cotangent: Option<Var>, ty: &Type) -> Var
 
 /// Refuses tangents of captured arrays, for a function with a stated derivative by its arguments alone. `captured` says
 /// for each captured array whether it has a tangent.
-pub(crate) fn no_tangents(captured: &[bool], e: &Equation) -> Result<(), Refused> {
+pub(crate) fn refuse_captured_tangents(captured: &[bool], e: &Equation) -> Result<(), TransformError> {
     if !captured.contains(&true) {
         return Ok(());
     }
     let message = "a function with a stated derivative captures an array that the derivative is asked for".to_string();
     let help = "pass the array as an argument, or capture its `stop_gradient`";
-    Err(Refused { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) })
+    Err(TransformError { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) })
 }

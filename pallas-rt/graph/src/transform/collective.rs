@@ -1,6 +1,6 @@
 //! Derivatives and batching of collectives inside of a `shard_map` or a `vmap`.
-use super::Refused;
-use super::batch::stretched;
+use super::TransformError;
+use super::batch::repeat_along_new_axis;
 use crate::build::dims;
 use crate::graph::{Graph, Var};
 use crate::mesh::{Collective, Form, Piece};
@@ -15,12 +15,12 @@ pub(crate) trait CollectiveRule {
 }
 
 /// Refuses a collective that has no derivative: a fold by another operation than addition.
-pub(super) fn linear(op: &Collective, at: Loc) -> Result<(), Refused> {
+pub(super) fn check_linear(op: &Collective, at: Loc) -> Result<(), TransformError> {
     match op.form() {
         Form::Fold(monoid, _) if monoid != ScalarOp::Add => {
             let message = format!("the derivative of `{}` by {monoid}", op.name());
             let help = "pass it a `stop_gradient` of its argument, or state the derivative by `custom_vjp`";
-            Err(Refused { at, diag: Diag::new("collective", At::Op, message, help) })
+            Err(TransformError { at, diag: Diag::new("collective", At::Op, message, help) })
         }
         _ => Ok(()),
     }
@@ -31,11 +31,11 @@ pub(super) fn linear(op: &Collective, at: Loc) -> Result<(), Refused> {
 pub(super) fn batched(to: &mut Graph, op: &Collective, x: Var) -> Var {
     let parts_first = |to: &mut Graph, x: Var| {
         let axes: Vec<usize> = [1, 0].into_iter().chain(2..to.ty(x).shape.len()).collect();
-        to.fitting(StructuralOp::from(Transpose { axes }), &[x])
+        to.push_valid(StructuralOp::from(Transpose { axes }), &[x])
     };
-    let (takes_parts, gives_parts) = op.parts();
+    let (takes_parts, gives_parts) = op.has_part_axes();
     let x = if takes_parts { parts_first(to, x) } else { x };
-    let made = to.fitting(op.clone(), &[x]);
+    let made = to.push_valid(op.clone(), &[x]);
     if gives_parts { parts_first(to, made) } else { made }
 }
 
@@ -43,30 +43,35 @@ pub(super) fn batched(to: &mut Graph, op: &Collective, x: Var) -> Var {
 pub(super) fn differs_along(op: &Collective, operand_differs: bool) -> bool {
     match op.form() {
         Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => false,
-        Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) | Form::Number(_) => true,
-        Form::One(_) => operand_differs || op.sources().contains(&None),
+        Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) | Form::Constant(_) => true,
+        Form::FromMember(_) => operand_differs || op.sources().contains(&None),
         Form::Own => operand_differs,
     }
 }
 
 /// Appends the operations on the whole batch that replace a collective over the batch axis of `size` elements. Returns
 /// the result, and true if it has the batch axis; `operand` comes with the same bool.
-pub(super) fn along(to: &mut Graph, op: &Collective, operand: Option<(Var, bool)>, size: usize) -> (Var, bool) {
+pub(super) fn push_over_batch_axis(
+    to: &mut Graph,
+    op: &Collective,
+    operand: Option<(Var, bool)>,
+    size: usize,
+) -> (Var, bool) {
     let differs = differs_along(op, operand.is_some_and(|(_, has)| has));
-    let Some((x, has)) = operand else { return (numbers(to, op), differs) };
-    let of_all = |to: &mut Graph| if has { x } else { stretched(to, x, size) };
+    let Some((x, has)) = operand else { return (push_table_array(to, op), differs) };
+    let of_all = |to: &mut Graph| if has { x } else { repeat_along_new_axis(to, x, size) };
     let reduced = |to: &mut Graph, monoid: ScalarOp| match (has, monoid) {
-        (true, _) => to.fitting(StructuralOp::from(Reduce::dropping(monoid, vec![0])), &[x]),
+        (true, _) => to.push_valid(StructuralOp::from(Reduce::dropping(monoid, vec![0])), &[x]),
         (false, ScalarOp::Add) => {
             let ty = to.ty(x).clone();
             let x = to.cast(x, ty.dtype.accumulator());
             let count = to.splat(Literal::new(ty.dtype.accumulator(), size as f64), &ty.shape);
-            let sum = to.fitting(ScalarOp::Mul, &[x, count]);
+            let sum = to.push_valid(ScalarOp::Mul, &[x, count]);
             to.cast(sum, ty.dtype)
         }
         (false, _) => {
-            let all = stretched(to, x, size);
-            to.fitting(StructuralOp::from(Reduce::dropping(monoid, vec![0])), &[all])
+            let all = repeat_along_new_axis(to, x, size);
+            to.push_valid(StructuralOp::from(Reduce::dropping(monoid, vec![0])), &[all])
         }
     };
     let result = match op.form() {
@@ -75,31 +80,32 @@ pub(super) fn along(to: &mut Graph, op: &Collective, operand: Option<(Var, bool)
         Form::Stack(Piece::Part) => {
             let all = of_all(to);
             let axes = [1, 0].into_iter().chain(2..to.ty(all).shape.len()).collect();
-            to.fitting(StructuralOp::from(Transpose { axes }), &[all])
+            to.push_valid(StructuralOp::from(Transpose { axes }), &[all])
         }
         // With `Piece::Part`, the first axis left by the fold, of parts, becomes the batch axis of the result.
         Form::Fold(monoid, _) => reduced(to, monoid),
-        Form::One(_) if differs => {
+        Form::FromMember(_) if differs => {
             let all = of_all(to);
             permuted(to, all, &op.sources())
         }
-        Form::One(_) | Form::Own => x,
-        Form::Number(_) => unreachable!("a table has no operand"),
+        Form::FromMember(_) | Form::Own => x,
+        Form::Constant(_) => unreachable!("a table has no operand"),
     };
     (result, differs)
 }
 
 /// Appends the entries of a device table as one array, with an entry for each element of the batch.
-fn numbers(to: &mut Graph, op: &Collective) -> Var {
-    let number =
-        |k| if let Form::Number(n) = op.kind.form(k) { n } else { unreachable!("only a table has no operand") };
+fn push_table_array(to: &mut Graph, op: &Collective) -> Var {
+    let number = |k| {
+        if let Form::Constant(n) = op.kind.form_for_member(k) { n } else { unreachable!("only a table has no operand") }
+    };
     let table: Vec<i32> = (0..op.members()).map(number).collect();
     if table.iter().copied().eq(0..table.len() as i32) {
         let iota = Iota { shape: dims(&[table.len()]), axis: 0, dtype: DType::I32 };
-        return to.fitting(StructuralOp::from(iota), &[]);
+        return to.push_valid(StructuralOp::from(iota), &[]);
     }
     let each: Vec<Var> = table.iter().map(|&n| to.splat(Literal::int(DType::I32, i64::from(n)), &[1])).collect();
-    to.fitting(StructuralOp::from(Concat { axis: 0 }), &each)
+    to.push_valid(StructuralOp::from(Concat { axis: 0 }), &each)
 }
 
 /// Rearranges the first axis of `x`: element `i` of the result is element `sources[i]` of `x`, or zeros if that is
@@ -116,12 +122,12 @@ fn permuted(to: &mut Graph, x: Var, sources: &[Option<usize>]) -> Var {
                 let mut start = vec![0; size.len()];
                 start[0] = first as i64;
                 let stride = vec![1; size.len()];
-                to.fitting(StructuralOp::from(Slice { start, size: dims(&size), stride }), &[x])
+                to.push_valid(StructuralOp::from(Slice { start, size: dims(&size), stride }), &[x])
             }
         });
     }
     match parts[..] {
         [one] => one,
-        _ => to.fitting(StructuralOp::from(Concat { axis: 0 }), &parts),
+        _ => to.push_valid(StructuralOp::from(Concat { axis: 0 }), &parts),
     }
 }

@@ -1,10 +1,10 @@
 //! Forward-mode differentiation: Jacobian-vector products of graphs.
-use super::rule::{made, structural, value};
-use super::split::split;
-use super::{Refused, collective, memo, within_limits};
-use crate::call::{Call, Closed, Stage};
+use super::partial_eval::split;
+use super::rule::{apply_structural_rule, as_expression, expression_var};
+use super::{TransformError, check_graph_limits, collective, memo};
+use crate::call::{Call, ClosedCall, ExpansionStage};
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::inline::expanded;
+use crate::inline::expand_calls;
 use pallas_ir::{E, Literal};
 use std::cell::RefCell;
 
@@ -20,8 +20,8 @@ use std::cell::RefCell;
 ///
 /// # Panics
 /// If `on` has not one entry for each parameter, or is true for one that has no floating-point type.
-pub fn jvp(graph: &Graph, on: &[bool]) -> Result<Graph, Refused> {
-    with_results(tangents(graph, on, false)?)
+pub fn jvp(graph: &Graph, on: &[bool]) -> Result<Graph, TransformError> {
+    append_result_tangents(build_tangent_graph(graph, on, false)?)
 }
 
 /// Splits the Jacobian-vector product ([`jvp`]) into two graphs: one that computes the results, and a linear one that
@@ -36,28 +36,28 @@ pub fn jvp(graph: &Graph, on: &[bool]) -> Result<Graph, Refused> {
 ///
 /// # Panics
 /// If `on` has not one entry for each parameter, or is true for one that has no floating-point type.
-pub fn linearize(graph: &Graph, on: &[bool]) -> Result<(Graph, Graph), Refused> {
-    let both = with_results(tangents(graph, on, true)?)?;
+pub fn linearize(graph: &Graph, on: &[bool]) -> Result<(Graph, Graph), TransformError> {
+    let both = append_result_tangents(build_tangent_graph(graph, on, true)?)?;
     Ok(split(&both, graph.params.len(), graph.results.len()))
 }
 
 /// Appends the tangents of the results of floating-point types to the graph's results, zeros for a tangent that is
 /// zero.
-fn with_results(tangents: WithTangents) -> Result<Graph, Refused> {
-    let WithTangents { graph: mut to, of_results, .. } = tangents;
+fn append_result_tangents(tangents: TangentGraph) -> Result<Graph, TransformError> {
+    let TangentGraph { graph: mut to, of_results, .. } = tangents;
     for (r, tangent) in to.results.clone().into_iter().zip(of_results) {
         if to.ty(r).dtype.is_float() {
             let tangent = or_zeros(&mut to, tangent, r);
             to.results.push(tangent);
         }
     }
-    within_limits(&to)?;
+    check_graph_limits(&to)?;
     Ok(to)
 }
 
 /// A graph that computes tangents beside its values. The tangents that it takes are additional parameters; its results
 /// are values alone.
-struct WithTangents {
+struct TangentGraph {
     graph: Graph,
     /// For each parameter of the original graph, the parameter that is its tangent.
     of_params: Vec<Option<Var>>,
@@ -67,10 +67,10 @@ struct WithTangents {
 
 /// Returns the graph with tangents. If `apart` is true, no value depends on a tangent: a call with tangents is appended
 /// beside the original call, so that the graph can be split into values and tangents.
-fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Refused> {
+fn build_tangent_graph(graph: &Graph, on: &[bool], apart: bool) -> Result<TangentGraph, TransformError> {
     assert_eq!(on.len(), graph.params.len(), "one entry for each parameter");
-    let _memo = memo::scope();
-    let graph = &expanded(graph, &|call| call.expands(Stage::Forward));
+    let _memo = memo::open_cache_scope();
+    let graph = &expand_calls(graph, &|call| call.expansion_at(ExpansionStage::BeforeJvp));
     let mut to = Graph {
         types: graph.types.clone(),
         params: graph.params.clone(),
@@ -87,55 +87,58 @@ fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Ref
     let of_params = graph.params.iter().zip(on).map(param).collect();
     let mut to = RefCell::new(to);
     // Sharding groups of tangents have the numbers after those of values.
-    let groups = graph.groups();
+    let groups = graph.sharding_group_count();
     for e in &graph.equations {
         let given: Vec<Option<Var>> = e.args.iter().map(|a| found[a.index()]).collect();
         to.get_mut().at = e.loc;
         let is_known = given.iter().all(Option::is_none);
         if let (Op::Call(call), false) = (&e.op, is_known) {
-            let made = call.rule().jvp(Forward { to: to.get_mut(), e, given: &given, apart, groups: 2 * groups })?;
+            let made = call.rule().jvp(JvpCall { to: to.get_mut(), e, given: &given, apart, groups: 2 * groups })?;
             e.results.iter().zip(made).for_each(|(r, tangent)| found[r.index()] = tangent);
             continue;
         }
         if let (Op::Collective(op), false) = (&e.op, is_known) {
-            collective::linear(op, e.loc)?;
+            collective::check_linear(op, e.loc)?;
         }
         to.get_mut().equations.push(e.clone());
         if !is_known && graph.ty(e.result()).dtype.is_float() {
-            found[e.result().index()] = through(&mut to, e, &given, groups);
+            found[e.result().index()] = push_tangent(&mut to, e, &given, groups);
         }
     }
     let of_results = graph.results.iter().map(|r| found[r.index()]).collect();
-    Ok(WithTangents { graph: to.into_inner(), of_params, of_results })
+    Ok(TangentGraph { graph: to.into_inner(), of_params, of_results })
 }
 
 /// Returns the tangent of an equation's result, from `given`, the tangents of its operands; `None` stands for zero.
 /// Sharding groups of tangents have numbers from `groups` on.
-fn through(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>], groups: u32) -> Option<Var> {
+fn push_tangent(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>], groups: u32) -> Option<Var> {
     match &e.op {
         Op::Literal(_) => None,
         Op::Scalar(op) => {
             let to = &*to;
-            let args: Vec<E<'_>> = e.args.iter().map(|&v| value(to, v)).collect();
-            let given: Vec<Option<E<'_>>> = given.iter().map(|t| t.map(|v| value(to, v))).collect();
-            op.jvp(&args, value(to, e.result()), &given).map(made)
+            let args: Vec<E<'_>> = e.args.iter().map(|&v| as_expression(to, v)).collect();
+            let given: Vec<Option<E<'_>>> = given.iter().map(|t| t.map(|v| as_expression(to, v))).collect();
+            op.jvp(&args, as_expression(to, e.result()), &given).map(expression_var)
         }
         Op::Structural(op) => {
             let to = &*to;
             let types: Vec<_> = e.args.iter().map(|&v| to.borrow().ty(v).clone()).collect();
-            let given: Vec<Option<E<'_>>> = given.iter().map(|t| t.map(|v| value(to, v))).collect();
-            structural(to, &e.args, &types, |args| op.jvp(args, value(to, e.result()), &given)).map(made)
+            let given: Vec<Option<E<'_>>> = given.iter().map(|t| t.map(|v| as_expression(to, v))).collect();
+            apply_structural_rule(to, &e.args, &types, |args| op.jvp(args, as_expression(to, e.result()), &given))
+                .map(expression_var)
         }
         Op::Dynamic(op) => {
-            let (to, arrays) = (to.get_mut(), op.arrays());
+            let (to, arrays) = (to.get_mut(), op.array_operand_count());
             let mut args: Vec<Var> = (0..arrays).map(|i| or_zeros(to, given[i], e.args[i])).collect();
             args.extend(&e.args[arrays..]);
             // Both the window and the update are linear in the arrays.
-            Some(to.fitting(op.clone(), &args))
+            Some(to.push_valid(op.clone(), &args))
         }
         Op::Identity(op) if !op.has_tangent() => None,
-        Op::Identity(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.in_groups_from(groups), &[tangent])),
-        Op::Collective(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.clone(), &[tangent])),
+        Op::Identity(_) => {
+            given[0].map(|tangent| to.get_mut().push_valid(e.op.with_groups_shifted_by(groups), &[tangent]))
+        }
+        Op::Collective(_) => given[0].map(|tangent| to.get_mut().push_valid(e.op.clone(), &[tangent])),
         Op::Call(_) => unreachable!("calls have a rule of their own"),
     }
 }
@@ -147,7 +150,7 @@ fn or_zeros(to: &mut Graph, tangent: Option<Var>, of: Var) -> Var {
 }
 
 /// Splits the values into groups that end at the positions `ends`, and lists each group followed by its tangents.
-fn grouped(values: &[Var], tangents: &[Option<Var>], ends: &[usize]) -> Vec<Var> {
+fn interleave_tangents(values: &[Var], tangents: &[Option<Var>], ends: &[usize]) -> Vec<Var> {
     let mut all = vec![];
     let mut start = 0;
     for &end in ends {
@@ -159,7 +162,7 @@ fn grouped(values: &[Var], tangents: &[Option<Var>], ends: &[usize]) -> Vec<Var>
 }
 
 /// A call that is differentiated in forward mode; the methods append it with its tangents.
-pub(crate) struct Forward<'a> {
+pub(crate) struct JvpCall<'a> {
     /// The graph with tangents, up to this call.
     pub to: &'a mut Graph,
     /// The call's equation.
@@ -172,22 +175,22 @@ pub(crate) struct Forward<'a> {
     groups: u32,
 }
 
-impl Forward<'_> {
+impl JvpCall<'_> {
     /// Returns for each operand whether it has a tangent.
-    pub(crate) fn on(&self) -> Vec<bool> {
-        has(self.given)
+    pub(crate) fn active_operands(&self) -> Vec<bool> {
+        tangent_flags(self.given)
     }
 
     /// Appends `call`, which computes the original results and their tangents `found`, and returns `found`. `ends` are
     /// the positions at which groups of results end; each group is followed by its tangents.
-    pub(crate) fn replaced(
+    pub(crate) fn push_with_tangents(
         self,
         call: Call,
         args: Vec<Var>,
         ends: &[usize],
         found: Vec<Option<Var>>,
     ) -> Vec<Option<Var>> {
-        let Forward { to, e, apart, .. } = self;
+        let JvpCall { to, e, apart, .. } = self;
         let own = match apart {
             true => {
                 to.equations.push(e.clone());
@@ -195,21 +198,21 @@ impl Forward<'_> {
             }
             false => e.results.clone(),
         };
-        let results = grouped(&own, &found, ends);
+        let results = interleave_tangents(&own, &found, ends);
         to.equations.push(Equation { op: call.into(), args, results, loc: e.loc });
         found
     }
 
     /// Appends the call without tangents.
-    pub(crate) fn kept(self) {
+    pub(crate) fn push_unchanged(self) {
         self.to.equations.push(self.e.clone());
     }
 
     /// Appends the call without tangents, and after it the equations of `graph` on `args`; returns the results of
     /// `graph`.
-    pub(crate) fn inlined(self, graph: &Graph, args: &[Var]) -> Vec<Var> {
+    pub(crate) fn push_then_inline(self, graph: &Graph, args: &[Var]) -> Vec<Var> {
         self.to.equations.push(self.e.clone());
-        self.to.inline_apart(graph, args, self.groups)
+        self.to.inline_with_groups_from(graph, args, self.groups)
     }
 
     /// Returns the tangents of the operands of floating-point types, beginning with operand `first`; zeros for those
@@ -222,78 +225,84 @@ impl Forward<'_> {
 
     /// Appends a call of the derivative of a called function, which also gives tangents; returns the tangents of the
     /// results.
-    pub(crate) fn function(mut self, graph: &Graph) -> Result<Vec<Option<Var>>, Refused> {
-        let (body, found) = self.body(graph)?;
-        let (found, args, gives) = (self.outputs(&found), self.operands(), self.e.results.len());
-        Ok(self.replaced(Closed(body).into(), args, &[gives], found))
+    pub(crate) fn push_function_jvp(mut self, graph: &Graph) -> Result<Vec<Option<Var>>, TransformError> {
+        let (body, found) = self.differentiate_body(graph)?;
+        let (found, args, gives) =
+            (self.new_result_tangents(&found), self.operands_and_tangents(), self.e.results.len());
+        Ok(self.push_with_tangents(ClosedCall(body).into(), args, &[gives], found))
     }
 
     /// Returns the derivative of a called graph, whose parameters are all operands followed by tangents of those that
     /// have some, and for each result whether it has a tangent.
-    pub(crate) fn body(&self, graph: &Graph) -> Result<(Graph, Vec<bool>), Refused> {
-        let WithTangents { mut graph, of_results, .. } = tangents(graph, &self.on(), false)?;
-        graph.results = grouped(&graph.results, &of_results, &[of_results.len()]);
-        Ok((graph, has(&of_results)))
+    pub(crate) fn differentiate_body(&self, graph: &Graph) -> Result<(Graph, Vec<bool>), TransformError> {
+        let TangentGraph { mut graph, of_results, .. } = build_tangent_graph(graph, &self.active_operands(), false)?;
+        graph.results = interleave_tangents(&graph.results, &of_results, &[of_results.len()]);
+        Ok((graph, tangent_flags(&of_results)))
     }
 
     /// Returns branches with tangents of the parameters that are `on`, and for each result whether it has a tangent. If
     /// one branch gives a result a tangent, all branches do.
-    pub(crate) fn branches(&self, branches: &[Graph], on: &[bool]) -> Result<(Vec<Graph>, Vec<bool>), Refused> {
-        let mut made = branches.iter().map(|branch| tangents(branch, on, false)).collect::<Result<Vec<_>, _>>()?;
+    pub(crate) fn differentiate_branches(
+        &self,
+        branches: &[Graph],
+        on: &[bool],
+    ) -> Result<(Vec<Graph>, Vec<bool>), TransformError> {
+        let mut made =
+            branches.iter().map(|branch| build_tangent_graph(branch, on, false)).collect::<Result<Vec<_>, _>>()?;
         let n = self.e.results.len();
         let found: Vec<bool> = (0..n).map(|i| made.iter().any(|branch| branch.of_results[i].is_some())).collect();
-        for WithTangents { graph, of_results, .. } in &mut made {
+        for TangentGraph { graph, of_results, .. } in &mut made {
             let own = graph.results.clone();
             for ((tangent, &r), _) in of_results.iter_mut().zip(&own).zip(&found).filter(|(_, has)| **has) {
                 *tangent = Some(or_zeros(graph, *tangent, r));
             }
-            graph.results = grouped(&own, of_results, &[n]);
+            graph.results = interleave_tangents(&own, of_results, &[n]);
         }
         Ok((made.into_iter().map(|branch| branch.graph).collect(), found))
     }
 
     /// Returns the operands, followed by the tangents of those that have some.
-    pub(crate) fn operands(&self) -> Vec<Var> {
-        grouped(&self.e.args, self.given, &[self.e.args.len()])
+    pub(crate) fn operands_and_tangents(&self) -> Vec<Var> {
+        interleave_tangents(&self.e.args, self.given, &[self.e.args.len()])
     }
 
     /// Returns the operands in groups that end at `ends`, each group followed by the tangents of those operands that
     /// are `on`; zeros for tangents that do not exist.
-    pub(crate) fn grouped_operands(&mut self, on: &[bool], ends: &[usize]) -> Vec<Var> {
+    pub(crate) fn interleaved_operands(&mut self, on: &[bool], ends: &[usize]) -> Vec<Var> {
         let all = self.e.args.iter().zip(self.given).zip(on);
         let tangents: Vec<_> = all.map(|((&v, given), on)| on.then(|| or_zeros(self.to, *given, v))).collect();
-        grouped(&self.e.args, &tangents, ends)
+        interleave_tangents(&self.e.args, &tangents, ends)
     }
 
     /// Returns the body of a loop with tangents of the parameters that are `on`, and for each result whether it has a
     /// tangent. Groups of parameters and of results end at `takes` and `gives`. The carried values are the parameters
     /// from position `first` on, and the first group of results.
-    pub(crate) fn loop_body(
+    pub(crate) fn differentiate_loop_body(
         &self,
         body: &Graph,
         on: &[bool],
         first: usize,
         takes: &[usize],
         gives: &[usize],
-    ) -> Result<(Graph, Vec<bool>), Refused> {
-        let WithTangents { mut graph, of_params, mut of_results } = tangents(body, on, false)?;
+    ) -> Result<(Graph, Vec<bool>), TransformError> {
+        let TangentGraph { mut graph, of_params, mut of_results } = build_tangent_graph(body, on, false)?;
         let own = graph.results.clone();
         for i in (0..gives[0]).filter(|&i| on[first + i]) {
             of_results[i] = Some(or_zeros(&mut graph, of_results[i], own[i]));
         }
-        graph.params = grouped(&body.params, &of_params, takes);
-        graph.results = grouped(&own, &of_results, gives);
-        Ok((graph, has(&of_results)))
+        graph.params = interleave_tangents(&body.params, &of_params, takes);
+        graph.results = interleave_tangents(&own, &of_results, gives);
+        Ok((graph, tangent_flags(&of_results)))
     }
 
     /// Returns a new variable for the tangent of each result for which `has` is true.
-    pub(crate) fn outputs(&mut self, has: &[bool]) -> Vec<Option<Var>> {
+    pub(crate) fn new_result_tangents(&mut self, has: &[bool]) -> Vec<Option<Var>> {
         let one = |(&r, has): (&Var, &bool)| has.then(|| self.to.var(self.to.ty(r).clone()));
         self.e.results.iter().zip(has).map(one).collect()
     }
 }
 
 /// Returns for each tangent whether there is one.
-fn has(tangents: &[Option<Var>]) -> Vec<bool> {
+fn tangent_flags(tangents: &[Option<Var>]) -> Vec<bool> {
     tangents.iter().map(Option::is_some).collect()
 }

@@ -1,6 +1,6 @@
 //! Checks that a graph is linear in some of its parameters, which follows from the tangents of its operations.
-use super::rule::{made, structural, value};
-use crate::call::{Call, Stage};
+use super::rule::{apply_structural_rule, as_expression, expression_var};
+use crate::call::{Call, ExpansionStage};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::Form;
 use pallas_ir::{E, Literal, Loc, ScalarOp, Type};
@@ -20,10 +20,10 @@ pub struct NotLinear {
 }
 
 /// The linearity of calls that stay in a plan, such as loops. No method has a default.
-pub(crate) trait CallLinear {
+pub(crate) trait CallLinearity {
     /// Returns how each result depends on the parameters; `args` says it for the operands, at least one of which
     /// depends on them.
-    fn linearity(&self, of: &mut Analysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity>;
+    fn linearity(&self, of: &mut LinearityAnalysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity>;
 }
 
 /// The dependence of a value on the chosen parameters. The analysis of a loop joins the states of a carried value
@@ -41,8 +41,8 @@ pub(crate) enum Linearity {
     Zero,
     Constant,
     Linear,
-    /// Not linear, because of the operation at this index of `wrong` in [`Analysis`].
-    Wrong(usize),
+    /// Not linear, because of the operation at this index of `wrong` in [`LinearityAnalysis`].
+    Nonlinear(usize),
 }
 
 /// Returns the first result of a graph, from index `first` on, that is not linear in the parameters for which `on` is
@@ -53,15 +53,15 @@ pub(crate) enum Linearity {
 /// as is NaN, which lookups give for elements that do not exist. Loops, branches and functions with stated derivatives
 /// count as linear if `inside` is false; if it is true, their graphs are analyzed. (An iterative solver is linear in
 /// what it computes, not in its steps.) Kernels and host functions are linear only if `inside` is false.
-pub fn not_linear(graph: &Graph, on: &[bool], first: usize, inside: bool) -> Option<NotLinear> {
-    let mut analysis = Analysis { inside, wrong: vec![], known: HashMap::new() };
+pub fn find_nonlinear_result(graph: &Graph, on: &[bool], first: usize, inside: bool) -> Option<NotLinear> {
+    let mut analysis = LinearityAnalysis { inside, wrong: vec![], known: HashMap::new() };
     let params: Vec<Linearity> =
         on.iter().map(|&on| if on { Linearity::Linear } else { Linearity::Constant }).collect();
-    let found = analysis.graph(graph, &params);
+    let found = analysis.analyze_graph(graph, &params);
     graph.results.iter().zip(found).skip(first).find_map(|(r, kind)| {
         let ty = graph.ty(*r).clone();
         match kind {
-            Linearity::Wrong(i) => {
+            Linearity::Nonlinear(i) => {
                 let (at, op) = &analysis.wrong[i];
                 Some(NotLinear { at: *at, op: Some(op.clone()), ty })
             }
@@ -72,7 +72,7 @@ pub fn not_linear(graph: &Graph, on: &[bool], first: usize, inside: bool) -> Opt
 }
 
 /// A linearity analysis of a graph.
-pub(crate) struct Analysis {
+pub(crate) struct LinearityAnalysis {
     inside: bool,
     /// Lines and names of the operations found not to be linear.
     wrong: Vec<(Loc, String)>,
@@ -81,43 +81,43 @@ pub(crate) struct Analysis {
     known: HashMap<(*const Call, Vec<Linearity>), Vec<Linearity>>,
 }
 
-impl Analysis {
+impl LinearityAnalysis {
     /// Records that an operation is not linear, and returns that state.
-    pub(crate) fn wrong(&mut self, e: &Equation) -> Linearity {
+    pub(crate) fn record_nonlinear(&mut self, e: &Equation) -> Linearity {
         let text = e.op.to_string();
         self.wrong.push((e.loc, text.split_whitespace().next().unwrap_or_default().to_string()));
-        Linearity::Wrong(self.wrong.len() - 1)
+        Linearity::Nonlinear(self.wrong.len() - 1)
     }
 
     /// Returns the linearity of a graph's results, given that of its parameters.
-    pub(crate) fn graph(&mut self, graph: &Graph, params: &[Linearity]) -> Vec<Linearity> {
+    pub(crate) fn analyze_graph(&mut self, graph: &Graph, params: &[Linearity]) -> Vec<Linearity> {
         let mut kinds = vec![Linearity::Constant; graph.types.len()];
         graph.params.iter().zip(params).for_each(|(p, &kind)| kinds[p.index()] = kind);
         for e in &graph.equations {
             let args: Vec<Linearity> = e.args.iter().map(|a| kinds[a.index()]).collect();
-            let found = self.equation(graph, e, &args);
+            let found = self.analyze_equation(graph, e, &args);
             e.results.iter().zip(found).for_each(|(r, kind)| kinds[r.index()] = kind);
         }
         graph.results.iter().map(|r| kinds[r.index()]).collect()
     }
 
     /// Returns the linearity of an equation's results, given that of its operands.
-    fn equation(&mut self, graph: &Graph, e: &Equation, args: &[Linearity]) -> Vec<Linearity> {
+    fn analyze_equation(&mut self, graph: &Graph, e: &Equation, args: &[Linearity]) -> Vec<Linearity> {
         let n = e.results.len();
         if let Op::Call(call) = &e.op {
             let key = (Arc::as_ptr(call), args.to_vec());
             if let Some(known) = self.known.get(&key) {
                 return known.clone();
             }
-            let found = self.call(graph, e, call, args);
+            let found = self.analyze_call(graph, e, call, args);
             self.known.insert(key, found.clone());
             return found;
         }
-        if let Some(wrong) = first_wrong(args) {
+        if let Some(wrong) = first_nonlinear(args) {
             return vec![wrong; n];
         }
         let kind = if args.contains(&Linearity::Linear) {
-            if is_linear(graph, e, args) { Linearity::Linear } else { self.wrong(e) }
+            if is_linear(graph, e, args) { Linearity::Linear } else { self.record_nonlinear(e) }
         } else if is_zero(graph, e, args) {
             Linearity::Zero
         } else {
@@ -127,22 +127,23 @@ impl Analysis {
     }
 
     /// Returns the linearity of a call's results: by the graph of a function, or by the rule of the call.
-    fn call(&mut self, graph: &Graph, e: &Equation, call: &Call, args: &[Linearity]) -> Vec<Linearity> {
-        let function = call.expands(Stage::Plan);
-        let is_transparent = |graph: &&Graph| call.expands(Stage::Forward).is_some() || graph.equations.is_empty();
+    fn analyze_call(&mut self, graph: &Graph, e: &Equation, call: &Call, args: &[Linearity]) -> Vec<Linearity> {
+        let function = call.expansion_at(ExpansionStage::BeforePlan);
+        let is_transparent =
+            |graph: &&Graph| call.expansion_at(ExpansionStage::BeforeJvp).is_some() || graph.equations.is_empty();
         if let Some(graph) = function.filter(is_transparent) {
-            return self.graph(graph, args);
+            return self.analyze_graph(graph, args);
         }
-        let depends = args.iter().any(|kind| matches!(kind, Linearity::Linear | Linearity::Wrong(_)));
+        let depends = args.iter().any(|kind| matches!(kind, Linearity::Linear | Linearity::Nonlinear(_)));
         if !depends {
             return vec![Linearity::Constant; e.results.len()];
         }
         if !self.inside {
             let of = |r: &Var| if graph.ty(*r).dtype.is_float() { Linearity::Linear } else { Linearity::Constant };
-            return e.results.iter().map(|r| first_wrong(args).unwrap_or_else(|| of(r))).collect();
+            return e.results.iter().map(|r| first_nonlinear(args).unwrap_or_else(|| of(r))).collect();
         }
         match function {
-            Some(graph) => self.graph(graph, args),
+            Some(graph) => self.analyze_graph(graph, args),
             None => call.linear().expect("it stays").linearity(self, e, args),
         }
     }
@@ -150,17 +151,17 @@ impl Analysis {
     /// Returns the linearity of the results of a loop: repeats `step`, the analysis of the body, until the state of the
     /// carried values no longer changes. `args` are the states that the body takes, `carried` the indices of the
     /// carried values among them.
-    pub(crate) fn turns(
+    pub(crate) fn analyze_loop(
         &mut self,
         e: &Equation,
         args: &[Linearity],
         carried: Range<usize>,
-        mut step: impl FnMut(&mut Analysis, &[Linearity]) -> Vec<Linearity>,
+        mut step: impl FnMut(&mut LinearityAnalysis, &[Linearity]) -> Vec<Linearity>,
     ) -> Vec<Linearity> {
         let mut args = args.to_vec();
         loop {
             let mut found = step(self, &args);
-            let joined = self.joined(e, &args[carried.clone()], &found[..carried.len()]);
+            let joined = self.join_linearity(e, &args[carried.clone()], &found[..carried.len()]);
             if joined == args[carried.clone()] {
                 found[..carried.len()].copy_from_slice(&joined);
                 return found;
@@ -170,19 +171,21 @@ impl Analysis {
     }
 
     /// Returns the linearity of values that come from either of two sources: branches, or before and after a step.
-    pub(crate) fn joined(&mut self, e: &Equation, a: &[Linearity], b: &[Linearity]) -> Vec<Linearity> {
+    pub(crate) fn join_linearity(&mut self, e: &Equation, a: &[Linearity], b: &[Linearity]) -> Vec<Linearity> {
         let mut one = |(&a, &b): (&Linearity, &Linearity)| match (a, b) {
-            (wrong @ Linearity::Wrong(_), _) | (_, wrong @ Linearity::Wrong(_)) => wrong,
+            (wrong @ Linearity::Nonlinear(_), _) | (_, wrong @ Linearity::Nonlinear(_)) => wrong,
             (Linearity::Zero, other) | (other, Linearity::Zero) => other,
             (Linearity::Constant, Linearity::Constant) | (Linearity::Linear, Linearity::Linear) => a,
-            (Linearity::Constant, Linearity::Linear) | (Linearity::Linear, Linearity::Constant) => self.wrong(e),
+            (Linearity::Constant, Linearity::Linear) | (Linearity::Linear, Linearity::Constant) => {
+                self.record_nonlinear(e)
+            }
         };
         a.iter().zip(b).map(&mut one).collect()
     }
 }
 
-fn first_wrong(kinds: &[Linearity]) -> Option<Linearity> {
-    kinds.iter().copied().find(|kind| matches!(kind, Linearity::Wrong(_)))
+fn first_nonlinear(kinds: &[Linearity]) -> Option<Linearity> {
+    kinds.iter().copied().find(|kind| matches!(kind, Linearity::Nonlinear(_)))
 }
 
 /// Returns true if an operation certainly gives zeros, where no operand depends on the parameters.
@@ -205,19 +208,20 @@ fn is_zero(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
 /// Returns true if an operation is linear in those of its operands that depend on the parameters.
 fn is_linear(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
     match &e.op {
-        Op::Scalar(op) => by_tangents(graph, e, args, |to, params, y, tangents| {
-            let args: Vec<E<'_>> = params.iter().map(|&v| value(to, v)).collect();
-            op.jvp(&args, value(to, y), tangents).map(made)
+        Op::Scalar(op) => is_linear_by_tangents(graph, e, args, |to, params, y, tangents| {
+            let args: Vec<E<'_>> = params.iter().map(|&v| as_expression(to, v)).collect();
+            op.jvp(&args, as_expression(to, y), tangents).map(expression_var)
         }),
-        Op::Structural(op) => by_tangents(graph, e, args, |to, params, y, tangents| {
+        Op::Structural(op) => is_linear_by_tangents(graph, e, args, |to, params, y, tangents| {
             let types: Vec<_> = e.args.iter().map(|&a| graph.ty(a).clone()).collect();
-            structural(to, params, &types, |args| op.jvp(args, value(to, y), tangents)).map(made)
+            apply_structural_rule(to, params, &types, |args| op.jvp(args, as_expression(to, y), tangents))
+                .map(expression_var)
         }),
         Op::Collective(op) => match op.form() {
             Form::Fold(by, _) => by == ScalarOp::Add,
-            Form::Number(_) | Form::Own | Form::One(_) | Form::Stack(_) => true,
+            Form::Constant(_) | Form::Own | Form::FromMember(_) | Form::Stack(_) => true,
         },
-        Op::Dynamic(op) => !args[..op.arrays()].contains(&Linearity::Constant),
+        Op::Dynamic(op) => !args[..op.array_operand_count()].contains(&Linearity::Constant),
         Op::Identity(op) => op.has_tangent(),
         Op::Literal(_) | Op::Call(_) => false,
     }
@@ -225,7 +229,7 @@ fn is_linear(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
 
 /// Returns true if an equation is linear in the operands that depend on the parameters, by its tangent for each of
 /// these. `tangent` appends the tangent for given operands, result and tangents of operands.
-fn by_tangents(
+fn is_linear_by_tangents(
     graph: &Graph,
     e: &Equation,
     args: &[Linearity],
@@ -239,7 +243,8 @@ fn by_tangents(
     let to = RefCell::new(to);
     let mut reads = vec![false; params.len()];
     for &i in &linear {
-        let tangents: Vec<Option<E<'_>>> = (0..params.len()).map(|k| (k == i).then(|| value(&to, holes[k]))).collect();
+        let tangents: Vec<Option<E<'_>>> =
+            (0..params.len()).map(|k| (k == i).then(|| as_expression(&to, holes[k]))).collect();
         // Without a tangent there is no slope: the sign of a tangent is not linear.
         let Some(tangent) = tangent(&to, &params, y, &tangents) else { return false };
         let used = needed(&to.borrow(), tangent);

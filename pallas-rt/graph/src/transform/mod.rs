@@ -10,46 +10,50 @@
 //! - `memo`: a cache of what a transformation found out about calls;
 //! - `linearity`: checks whether stated tangents are linear;
 //! - `split`: splits a derivative into the part that computes residuals and the linear part that uses them.
-mod active;
+mod active_values;
 mod batch;
 mod batch_call;
 mod calls;
 mod collective;
 mod jvp;
+mod kernel_expansion;
 mod linearity;
 mod memo;
-mod plain;
+mod partial_eval;
 mod rule;
-mod split;
 mod vjp;
 
-pub use crate::refused::Refused;
-pub(crate) use active::{carried, fixpoint, of_graph as active};
+pub use crate::refusal::TransformError;
+pub(crate) use active_values::{active_loop_params, active_results as active, fixpoint};
 pub(crate) use batch::{
-    BatchAxis, OwnWindows, WindowRule, batched_at_least, batched_branch, batched_for, stretched, wider,
+    BatchAxis, BatchedWindows, WindowRule, batched_branch, batched_for, batched_with_forced_results,
+    repeat_along_new_axis, with_leading_axis,
 };
 pub use batch::{batched, batched_along};
-pub(crate) use batch_call::{Batch, agrees, choose, differing, inlined, swapped, widened};
-pub(crate) use calls::{Backward, CallRule, is_float, no_tangents, or_zeros};
+pub(crate) use batch_call::{
+    BatchedCall, add_missing_batch_axes, batch_dependent_results, choose, inline_or_call, refuse_batch_collectives,
+    swap_first_axes,
+};
+pub(crate) use calls::{CallRule, VjpCall, is_float, or_zeros, refuse_captured_tangents};
 pub(crate) use collective::CollectiveRule;
-pub(crate) use jvp::Forward;
+pub(crate) use jvp::JvpCall;
 pub use jvp::{jvp, linearize};
-pub(crate) use linearity::{Analysis, CallLinear, Linearity};
-pub use linearity::{NotLinear, not_linear};
-pub use plain::without_kernels;
-pub use split::split;
-pub(crate) use split::{is_remade, sources};
+pub use kernel_expansion::without_kernels;
+pub(crate) use linearity::{CallLinearity, Linearity, LinearityAnalysis};
+pub use linearity::{NotLinear, find_nonlinear_result};
+pub use partial_eval::split;
+pub(crate) use partial_eval::{is_rematerialized, rematerialized_chain};
 pub use vjp::{vjp, vjp_of};
 
 use crate::build;
 use crate::graph::Graph;
 
 /// Refuses a graph with an array that has more axes or elements than a graph may have, as a transformation may produce.
-fn within_limits(graph: &Graph) -> Result<(), Refused> {
+fn check_graph_limits(graph: &Graph) -> Result<(), TransformError> {
     let of = |e: &crate::graph::Equation| {
-        e.results
-            .iter()
-            .try_for_each(|&r| build::within_limits(graph.ty(r)).map_err(|diag| Refused { at: e.loc, diag }))
+        e.results.iter().try_for_each(|&r| {
+            build::check_array_limits(graph.ty(r)).map_err(|diag| TransformError { at: e.loc, diag })
+        })
     };
     graph.equations.iter().try_for_each(of)
 }

@@ -7,18 +7,18 @@ use pallas_ir::{E, Type};
 use std::cell::RefCell;
 
 /// Wraps a variable as an expression, which rules of pallas-ir take; what they make of it is appended to `to`.
-pub(super) fn value(to: &RefCell<Graph>, v: Var) -> E<'_> {
+pub(super) fn as_expression(to: &RefCell<Graph>, v: Var) -> E<'_> {
     E { to, id: Id(v.0) }
 }
 
 /// Returns the variable of an expression that a rule made.
-pub(super) fn made(x: E<'_>) -> Var {
+pub(super) fn expression_var(x: E<'_>) -> Var {
     Var(x.id.0)
 }
 
 /// Calls a rule of a structural operation on the variables `args`. `types` are the types that the rule is told, which
 /// for a batched operation lack the batch axis.
-pub(super) fn structural<'g, R>(
+pub(super) fn apply_structural_rule<'g, R>(
     to: &'g RefCell<Graph>,
     args: &[Var],
     types: &[Type],
@@ -27,6 +27,6 @@ pub(super) fn structural<'g, R>(
     let shapes: Vec<_> = types.iter().map(|ty| dims(&ty.shape)).collect();
     let args = args.iter().zip(types).zip(&shapes);
     let args: Vec<Arg<'_, 'g>> =
-        args.map(|((&v, ty), shape)| Arg { value: value(to, v), shape, dtype: ty.dtype }).collect();
+        args.map(|((&v, ty), shape)| Arg { value: as_expression(to, v), shape, dtype: ty.dtype }).collect();
     rule(&args)
 }

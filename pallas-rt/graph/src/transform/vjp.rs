@@ -1,12 +1,12 @@
 //! Reverse-mode differentiation: vector-Jacobian products of graphs.
-use super::active::active;
-use super::calls::Backward;
-use super::rule::{made, structural, value};
-use super::{Refused, collective, memo, within_limits};
-use crate::call::Stage;
-use crate::dead::without_dead;
+use super::active_values::active_vars;
+use super::calls::VjpCall;
+use super::rule::{apply_structural_rule, as_expression, expression_var};
+use super::{TransformError, check_graph_limits, collective, memo};
+use crate::call::ExpansionStage;
+use crate::dead_code::without_dead;
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::inline::expanded;
+use crate::inline::expand_calls;
 use pallas_ir::structural::Arg;
 use pallas_ir::{E, Literal, ScalarOp, StructuralOp};
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 ///
 /// # Panics
 /// If `wrt` has not one entry for each parameter.
-pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, Refused> {
+pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, TransformError> {
     vjp_of(graph, wrt, &vec![true; graph.results.len()])
 }
 
@@ -42,16 +42,16 @@ pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, Refused> {
 ///
 /// # Panics
 /// If `wrt` has not one entry for each parameter, or `of` not one for each result.
-pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused> {
+pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, TransformError> {
     assert_eq!(of.len(), graph.results.len(), "one entry for each result");
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
-    let _memo = memo::scope();
-    let graph = expanded(graph, &|call| call.expands(Stage::Reverse));
+    let _memo = memo::open_cache_scope();
+    let graph = expand_calls(graph, &|call| call.expansion_at(ExpansionStage::BeforeVjp));
     // Equations that nothing reads need no derivative, and in a scan they would be hard to remove later.
     let graph = &without_dead(graph);
-    let active = active(graph, wrt);
+    let active = active_vars(graph, wrt);
     let cotangents = vec![None; graph.types.len()];
-    let mut back = Back { to: RefCell::new(graph.clone()), cotangents, groups: graph.groups() };
+    let mut back = BackwardPass { to: RefCell::new(graph.clone()), cotangents, groups: graph.sharding_group_count() };
     for (&r, &of) in graph.results.iter().zip(of) {
         if of && graph.ty(r).dtype.is_float() {
             let cotangent = back.to.get_mut().param(graph.ty(r).clone());
@@ -68,19 +68,19 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
         }
         back.to.get_mut().at = e.loc;
         if let Op::Collective(op) = &e.op {
-            collective::linear(op, e.loc)?;
+            collective::check_linear(op, e.loc)?;
         }
         let found = match (&e.op, cotangents[..].first().copied().flatten()) {
             (Op::Call(call), _) => {
                 let to = back.to.get_mut();
-                call.rule().vjp(Backward { to, at, e, on: &on, cotangents: &cotangents })?
+                call.rule().vjp(VjpCall { to, at, e, on: &on, cotangents: &cotangents })?
             }
-            (_, Some(cotangent)) => back.through(e, &on, cotangent),
+            (_, Some(cotangent)) => back.push_cotangents(e, &on, cotangent),
             (_, None) => continue,
         };
         e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| back.add(arg, c)));
     }
-    let Back { to, cotangents, .. } = back;
+    let BackwardPass { to, cotangents, .. } = back;
     let mut to = to.into_inner();
     for (&p, _) in graph.params.iter().zip(wrt).filter(|(_, on)| **on) {
         let ty = to.ty(p).clone();
@@ -90,12 +90,12 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
     }
     // Rules compute the cotangents of all operands, also of those that are not needed.
     let to = without_dead(to);
-    within_limits(&to)?;
+    check_graph_limits(&to)?;
     Ok(to)
 }
 
 /// A graph that is extended by the backward pass.
-struct Back {
+struct BackwardPass {
     to: RefCell<Graph>,
     /// For each variable, the sum of the cotangents found so far; `None` for zero.
     cotangents: Vec<Option<Var>>,
@@ -103,52 +103,55 @@ struct Back {
     groups: u32,
 }
 
-impl Back {
+impl BackwardPass {
     /// Adds a cotangent to the sum of those found for variable `v`.
     fn add(&mut self, v: Var, cotangent: Var) {
         if self.cotangents.len() <= v.index() {
             self.cotangents.resize(v.index() + 1, None);
         }
         let sum = match self.cotangents[v.index()] {
-            Some(so_far) => self.to.get_mut().fitting(ScalarOp::Add, &[so_far, cotangent]),
+            Some(so_far) => self.to.get_mut().push_valid(ScalarOp::Add, &[so_far, cotangent]),
             None => cotangent,
         };
         self.cotangents[v.index()] = Some(sum);
     }
 
     /// Appends the cotangents of an equation's operands that are `on`, from that of its result; `None` for zero.
-    fn through(&mut self, e: &Equation, on: &[bool], cotangent: Var) -> Vec<Option<Var>> {
+    fn push_cotangents(&mut self, e: &Equation, on: &[bool], cotangent: Var) -> Vec<Option<Var>> {
         match &e.op {
             Op::Literal(_) => vec![],
             Op::Identity(op) if !op.has_tangent() => vec![None],
             // The identity states of the cotangent what it states of the value.
-            Op::Identity(_) => vec![Some(self.to.get_mut().fitting(e.op.in_groups_from(self.groups), &[cotangent]))],
+            Op::Identity(_) => {
+                vec![Some(self.to.get_mut().push_valid(e.op.with_groups_shifted_by(self.groups), &[cotangent]))]
+            }
             Op::Collective(op) => vec![op.kind.rule().transposed(self.to.get_mut(), op, cotangent)],
             Op::Scalar(op) => {
-                let value = |v: Var| value(&self.to, v);
+                let value = |v: Var| as_expression(&self.to, v);
                 let args: Vec<E<'_>> = e.args.iter().map(|&v| value(v)).collect();
                 let one = |i: usize| {
                     let tangents: Vec<_> = (0..args.len()).map(|k| (k == i).then(|| value(cotangent))).collect();
-                    on[i].then(|| op.jvp(&args, value(e.result()), &tangents)).flatten().map(made)
+                    on[i].then(|| op.jvp(&args, value(e.result()), &tangents)).flatten().map(expression_var)
                 };
                 (0..args.len()).map(one).collect()
             }
             Op::Structural(op) => {
-                let linear = self.rule(e, |args, _| op.transpose(args, value(&self.to, cotangent)));
+                let linear =
+                    self.apply_derivative_rule(e, |args, _| op.transpose(args, as_expression(&self.to, cotangent)));
                 let others = |(i, found): (usize, Option<Var>)| match found {
                     _ if !on[i] => None,
-                    None => self.turned(op, e, i, cotangent),
+                    None => self.transpose_tangent(op, e, i, cotangent),
                     found => found,
                 };
                 linear.into_iter().enumerate().map(others).collect()
             }
             Op::Dynamic(op) => {
                 let to = self.to.get_mut();
-                let (arrays, positions) = e.args.split_at(op.arrays());
+                let (arrays, positions) = e.args.split_at(op.array_operand_count());
                 let window = to.ty(arrays.last().copied().expect("it has an array")).clone();
                 let zeros = to.splat(Literal::new(window.dtype, 0.0), &window.shape);
                 let found = op.rule().transposed(cotangent, zeros, &window).into_iter().zip(on);
-                let found = found.map(|((op, args), on)| on.then(|| to.fitting(op, &[&args, positions].concat())));
+                let found = found.map(|((op, args), on)| on.then(|| to.push_valid(op, &[&args, positions].concat())));
                 found.chain(positions.iter().map(|_| None)).collect()
             }
             Op::Call(_) => unreachable!("rules of operations write none"),
@@ -156,26 +159,27 @@ impl Back {
     }
 
     /// Runs `f`, a derivative rule of a structural operation, on the operands and the result of equation `e`.
-    fn rule<'g>(
+    fn apply_derivative_rule<'g>(
         &'g self,
         e: &Equation,
         f: impl FnOnce(&[Arg<'_, 'g>], E<'g>) -> Vec<Option<E<'g>>>,
     ) -> Vec<Option<Var>> {
         let types: Vec<_> = e.args.iter().map(|&v| self.to.borrow().ty(v).clone()).collect();
-        let found = structural(&self.to, &e.args, &types, |args| f(args, value(&self.to, e.result())));
-        found.into_iter().map(|found| found.map(made)).collect()
+        let found =
+            apply_structural_rule(&self.to, &e.args, &types, |args| f(args, as_expression(&self.to, e.result())));
+        found.into_iter().map(|found| found.map(expression_var)).collect()
     }
 
     /// Returns the cotangent of operand `i` of an operation that is not linear in it: appends the tangent for a
     /// placeholder in place of the operand's tangent, and then transposes its equations by visiting them backwards.
-    fn turned(&mut self, op: &StructuralOp, e: &Equation, i: usize, cotangent: Var) -> Option<Var> {
+    fn transpose_tangent(&mut self, op: &StructuralOp, e: &Equation, i: usize, cotangent: Var) -> Option<Var> {
         let (placeholder, first) = {
             let to = self.to.get_mut();
             let ty = to.ty(e.args[i]).clone();
             (to.var(ty), to.equations.len())
         };
-        let tangent = self.rule(e, |args, y| {
-            let hole = value(&self.to, placeholder);
+        let tangent = self.apply_derivative_rule(e, |args, y| {
+            let hole = as_expression(&self.to, placeholder);
             let tangents: Vec<_> = (0..args.len()).map(|k| (k == i).then_some(hole)).collect();
             vec![op.jvp(args, y, &tangents)]
         })[0]?;
@@ -196,7 +200,7 @@ impl Back {
         for e in linear.iter().rev() {
             let Some(cotangent) = self.cotangents[e.result().index()] else { continue };
             let flags: Vec<bool> = e.args.iter().map(|a| on.contains(a)).collect();
-            let found = self.through(e, &flags, cotangent);
+            let found = self.push_cotangents(e, &flags, cotangent);
             e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| self.add(arg, c)));
         }
         self.cotangents.get(placeholder.index()).copied().flatten()

@@ -1,7 +1,7 @@
 //! The steps of a reshard, executed on the blocks of all devices of a mesh. No Python is needed.
 use crate::draw::Dice;
 use pallas_graph::mesh::{Axis, Mesh, Sharding, size};
-use pallas_graph::shard::reshard::{Step, reshard, sequence, sources};
+use pallas_graph::shard::reshard::{ReshardStep, permute_sources, plan_shardy_steps, reshard};
 
 /// What stands in a block where it extends beyond the array.
 const PADDING: usize = usize::MAX;
@@ -39,7 +39,7 @@ impl Block {
         sharding: &Sharding,
         mut element: impl FnMut(&[usize]) -> usize,
     ) -> Block {
-        let local = sharding.local(shape);
+        let local = sharding.local_shape(shape);
         let start: Vec<usize> =
             sharding.dims.iter().zip(&local).map(|(dim, n)| mesh.index(device, &dim.axes) * n).collect();
         let elements = positions(&local).map(|at| {
@@ -62,40 +62,40 @@ fn execute(
     mesh: &Mesh,
     shape: &[usize],
     blocks: &[Block],
-    step: &Step,
+    step: &ReshardStep,
     before: &Sharding,
     after: &Sharding,
 ) -> Vec<Block> {
     let sources = match step {
-        Step::Permute => sources(mesh, before, after),
+        ReshardStep::Permute => permute_sources(mesh, before, after),
         _ => vec![],
     };
-    if let Step::Permute = step {
+    if let ReshardStep::Permute = step {
         let mut sorted = sources.clone();
         sorted.sort_unstable();
-        assert!(sorted.into_iter().eq(0..mesh.devices()), "each device sends to one: {sources:?}");
+        assert!(sorted.into_iter().eq(0..mesh.device_count()), "each device sends to one: {sources:?}");
     }
-    (0..mesh.devices())
+    (0..mesh.device_count())
         .map(|device| {
             let connected = match step {
-                Step::AllGather(axes) => mesh.group(device, &axes.concat()),
-                Step::AllToAll { axes, .. } => mesh.group(device, axes),
-                Step::AllSlice(_) => vec![device],
-                Step::Resize(shape) => {
+                ReshardStep::AllGather(axes) => mesh.group(device, &axes.concat()),
+                ReshardStep::AllToAll { axes, .. } => mesh.group(device, axes),
+                ReshardStep::AllSlice(_) => vec![device],
+                ReshardStep::Resize(shape) => {
                     let element = |at: &[usize]| blocks[device].at(at).unwrap_or(PADDING);
                     return Block::new(mesh, device, shape, after, element);
                 }
-                Step::Reshape(shape) => {
+                ReshardStep::Reshape(shape) => {
                     let elements = blocks[device].elements.clone();
                     let block = Block { elements, ..Block::new(mesh, device, shape, after, |_| 0) };
                     assert_eq!(block.elements.len(), size_of(&block.shape));
                     return block;
                 }
-                Step::Permute => {
+                ReshardStep::Permute => {
                     // The block is taken as it is.
                     let block = &blocks[sources[device]];
                     let start = Block::new(mesh, device, shape, after, |_| 0).start;
-                    assert_eq!((&block.start, &block.shape), (&start, &after.local(shape)));
+                    assert_eq!((&block.start, &block.shape), (&start, &after.local_shape(shape)));
                     return block.clone();
                 }
             };
@@ -108,32 +108,33 @@ fn execute(
 }
 
 /// Checks that a step adds and removes the axes that it names, and that it moves whole blocks or equal parts of them.
-fn check(mesh: &Mesh, shape: &[usize], step: &Step, before: &Sharding, after: &Sharding) {
+fn check(mesh: &Mesh, shape: &[usize], step: &ReshardStep, before: &Sharding, after: &Sharding) {
     let index = |device: usize, sharding: &Sharding, dim: usize| mesh.index(device, &sharding.dims[dim].axes);
     // Returns true if `all` divides a dimension by the axes of `few`, then by `more`.
     let extends = |all: &Sharding, few: &Sharding, dim: usize, more: &[Axis]| {
         let part = |device| mesh.index(device, more);
-        (0..mesh.devices()).all(|device| index(device, all, dim) == index(device, few, dim) * size(more) + part(device))
+        (0..mesh.device_count())
+            .all(|device| index(device, all, dim) == index(device, few, dim) * size(more) + part(device))
     };
-    if let Step::Reshape(_) | Step::Resize(_) = step {
+    if let ReshardStep::Reshape(_) | ReshardStep::Resize(_) = step {
         return;
     }
     for dim in 0..shape.len() {
-        let (old, new) = (before.parts()[dim], after.parts()[dim]);
+        let (old, new) = (before.blocks_per_dim()[dim], after.blocks_per_dim()[dim]);
         // Blocks nest, or the step adds or removes padding.
         let is_nested = shape[dim].div_ceil(old) * old == shape[dim].div_ceil(new) * new;
         let is_right = match step {
-            Step::AllGather(axes) => extends(before, after, dim, &axes[dim]) && (is_nested || new == 1),
-            Step::AllSlice(axes) => extends(after, before, dim, &axes[dim]) && (is_nested || old == 1),
-            Step::AllToAll { axes, from, .. } if *from == dim => {
+            ReshardStep::AllGather(axes) => extends(before, after, dim, &axes[dim]) && (is_nested || new == 1),
+            ReshardStep::AllSlice(axes) => extends(after, before, dim, &axes[dim]) && (is_nested || old == 1),
+            ReshardStep::AllToAll { axes, from, .. } if *from == dim => {
                 extends(before, after, dim, axes) && (is_nested || new == 1)
             }
-            Step::AllToAll { axes, to, .. } if *to == dim => {
+            ReshardStep::AllToAll { axes, to, .. } if *to == dim => {
                 extends(after, before, dim, axes) && (is_nested || old == 1)
             }
-            Step::AllToAll { .. } => before.normal(mesh).dims[dim].axes == after.normal(mesh).dims[dim].axes,
-            Step::Permute => old == new,
-            Step::Reshape(_) | Step::Resize(_) => unreachable!("it moves nothing"),
+            ReshardStep::AllToAll { .. } => before.normal(mesh).dims[dim].axes == after.normal(mesh).dims[dim].axes,
+            ReshardStep::Permute => old == new,
+            ReshardStep::Reshape(_) | ReshardStep::Resize(_) => unreachable!("it moves nothing"),
         };
         assert!(
             is_right,
@@ -178,31 +179,31 @@ fn reshards_bring_each_device_its_block() {
         let rank = 1 + dice.below(3);
         let extents: &[usize] = if dice.chance(65) { &[12, 24, 48] } else { &[1, 2, 3, 5, 6, 8, 12] };
         let shape: Vec<usize> = (0..rank).map(|_| *dice.pick(extents)).collect();
-        if mesh.devices() > 64 || size_of(&shape) > 3000 {
+        if mesh.device_count() > 64 || size_of(&shape) > 3000 {
             continue;
         }
         let (from, to) = (sharding(&mut dice, &mesh, rank), sharding(&mut dice, &mesh, rank));
         total += 1;
         let found = reshard(&shape, &from, &to);
-        direct += usize::from(found == sequence(&shape, &from, &to));
+        direct += usize::from(found == plan_shardy_steps(&shape, &from, &to));
         let blocks = |sharding: &Sharding| -> Vec<Block> {
-            (0..mesh.devices()).map(|d| Block::new(&mesh, d, &shape, sharding, |at| number(at, &shape))).collect()
+            (0..mesh.device_count()).map(|d| Block::new(&mesh, d, &shape, sharding, |at| number(at, &shape))).collect()
         };
         let (mut now, mut before, mut shape_now) = (blocks(&from), from.clone(), shape.clone());
         for (step, after) in &found {
             check(&mesh, &shape_now, step, &before, after);
             now = execute(&mesh, &shape_now, &now, step, &before, after);
-            if let Step::Reshape(next) | Step::Resize(next) = step {
+            if let ReshardStep::Reshape(next) | ReshardStep::Resize(next) = step {
                 shape_now.clone_from(next);
             }
             before = after.clone();
             steps[match step {
-                Step::AllGather(_) => 0,
-                Step::AllSlice(_) => 1,
-                Step::AllToAll { .. } => 2,
-                Step::Permute => 3,
-                Step::Reshape(_) => 4,
-                Step::Resize(_) => 5,
+                ReshardStep::AllGather(_) => 0,
+                ReshardStep::AllSlice(_) => 1,
+                ReshardStep::AllToAll { .. } => 2,
+                ReshardStep::Permute => 3,
+                ReshardStep::Reshape(_) => 4,
+                ReshardStep::Resize(_) => 5,
             }] += 1;
         }
         assert_eq!(before.normal(&mesh), to.normal(&mesh));

@@ -2,8 +2,8 @@
 use crate::draw::{Config, Drawn};
 use crate::oracle::{Module, Operation, ask, python};
 use crate::{parsed, programs};
-use pallas_graph::mesh::{Axis, CollectiveKind, Mesh, Permute, Sharding, names, size};
-use pallas_graph::shard::view::Program;
+use pallas_graph::mesh::{Axis, CollectiveKind, Mesh, Permute, Sharding, axes_text, size};
+use pallas_graph::shard::propagation_program::RegionGraph;
 use pallas_graph::shard::{partition, propagate};
 use pallas_graph::{Graph, Op};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ fn exchanged(kind: &str, axes: &[Axis], mesh: &Mesh, operand: usize) -> Exchange
     let mut axes = axes.to_vec();
     axes.sort();
     // A permute is among all devices, whichever axes it exchanges.
-    let axes = if kind == "collective_permute" { String::new() } else { names(&axes, mesh) };
+    let axes = if kind == "collective_permute" { String::new() } else { axes_text(&axes, mesh) };
     (format!("{kind} {{{axes}}}"), bytes)
 }
 
@@ -58,7 +58,7 @@ fn theirs(op: &Operation, mesh: &Mesh) -> Vec<Exchanged> {
         .map_or(vec![], |ty| ty.split('x').filter_map(|n| n.parse().ok()).collect());
     let after = op.attribute("out_sharding").and_then(|text| parsed(text, mesh));
     let Some(after) = after else { return vec![] };
-    let bytes = |sharding: &Sharding| 4 * sharding.local(&shape).iter().product::<usize>();
+    let bytes = |sharding: &Sharding| 4 * sharding.local_shape(&shape).iter().product::<usize>();
     let get = |name: &str| op.attribute(name).unwrap_or_else(|| panic!("{name} of {op:?}"));
     let longer = |lists: &[Vec<Axis>]| {
         let mut before = after.clone();
@@ -89,9 +89,9 @@ fn theirs(op: &Operation, mesh: &Mesh) -> Vec<Exchanged> {
                 let dims = dims.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
                 let [from, to] = dims.take(2).collect::<Vec<usize>>()[..] else { panic!("{text}") };
                 // Both dimensions are blocks.
-                let (mut before, mut local) = (after.clone(), after.local(&shape));
+                let (mut before, mut local) = (after.clone(), after.local_shape(&shape));
                 before.dims[from].axes.extend(&axes);
-                local[from] = before.local(&shape)[from];
+                local[from] = before.local_shape(&shape)[from];
                 local[to] *= size(&axes);
                 exchanged(kind, &axes, mesh, 4 * local.iter().product::<usize>())
             };
@@ -168,7 +168,7 @@ fn collectives_are_those_of_shardy() {
 }
 
 fn both(drawn: &Drawn, module: &Module, rows: &mut usize) -> [Vec<Exchanged>; 2] {
-    let found = propagate(Program::of(&drawn.graph), &drawn.params, &drawn.results);
+    let found = propagate(RegionGraph::from_graph(&drawn.graph), &drawn.params, &drawn.results);
     let made = partition(&found, &drawn.mesh).expect("no kernel").graph;
     let mut own = vec![];
     ours(&made, &drawn.mesh, &mut own, rows);
@@ -192,7 +192,7 @@ fn programs_are_partitioned_alike_each_time() {
     let all: Vec<Drawn> = programs(77, config);
     let texts = |all: &[Drawn]| -> Vec<String> {
         let text = |drawn: &Drawn| {
-            let found = propagate(Program::of(&drawn.graph), &drawn.params, &drawn.results);
+            let found = propagate(RegionGraph::from_graph(&drawn.graph), &drawn.params, &drawn.results);
             partition(&found, &drawn.mesh).expect("no kernel").graph.to_string()
         };
         all.iter().map(text).collect()

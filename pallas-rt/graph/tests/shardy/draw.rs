@@ -5,7 +5,8 @@ mod kernels;
 pub(crate) mod operations;
 
 use pallas_graph::mesh::{
-    Constraint, DimSharding, Flow, Mesh, Placed, PropagationBarrier, Sharding, ShardingGroup, size,
+    DimSharding, Mesh, MeshSharding, PropagationBarrier, PropagationDirection, Sharding, ShardingConstraint,
+    ShardingGroup, size,
 };
 use pallas_graph::{Graph, Identity, Op, Var};
 use pallas_ir::structural::{Broadcast, Cumulative, Iota, Reduce, Reverse, Sort, Transpose};
@@ -194,7 +195,11 @@ impl Drawing<'_> {
             }
             self.live.push(v);
             if self.config.barriers && self.dice.chance(15) {
-                let flow = *self.dice.pick(&[Flow::Forward, Flow::Backward, Flow::None]);
+                let flow = *self.dice.pick(&[
+                    PropagationDirection::Forward,
+                    PropagationDirection::Backward,
+                    PropagationDirection::None,
+                ]);
                 let v = self.drawn.graph.push(PropagationBarrier(flow), &[v]).expect("the identity");
                 self.live.push(v);
             }
@@ -213,7 +218,7 @@ impl Drawing<'_> {
         let shape = self.shape(v);
         let mesh = self.drawn.mesh.clone();
         let sharding = sharding(self.dice, &mesh, &shape, self.config);
-        self.drawn.graph.push(Constraint(Placed { mesh, sharding }), &[v]).expect("the identity")
+        self.drawn.graph.push(ShardingConstraint(MeshSharding { mesh, sharding }), &[v]).expect("the identity")
     }
 
     /// Pairs of values of one shape.

@@ -2,16 +2,17 @@
 use crate::draw::{Config, Drawn};
 use crate::oracle::{Module, ask, python};
 use crate::{parsed, programs};
-use pallas_graph::mesh::{Axis, CollectiveKind, Mesh, Sharding, names};
-use pallas_graph::shard::reshard::{Step, sequence};
-use pallas_graph::shard::view::Program;
+use pallas_graph::mesh::{Axis, CollectiveKind, Mesh, Sharding, axes_text};
+use pallas_graph::shard::propagation_program::RegionGraph;
+use pallas_graph::shard::reshard::{ReshardStep, plan_shardy_steps};
 use pallas_graph::shard::{Partitioned, partition, propagate};
 use pallas_graph::{Graph, Op};
 
 /// A reshard that exchanges something: a slice of each device alone is none.
 fn reshard(shape: &[usize], from: &Sharding, to: &Sharding, mesh: &Mesh) -> Option<String> {
     let [from, to] = [from, to].map(|sharding| Sharding::closed(sharding.axes()).normal(mesh));
-    let is_collective = sequence(shape, &from, &to).iter().any(|(step, _)| !matches!(step, Step::AllSlice(_)));
+    let is_collective =
+        plan_shardy_steps(shape, &from, &to).iter().any(|(step, _)| !matches!(step, ReshardStep::AllSlice(_)));
     is_collective.then(|| format!("{shape:?} {} -> {}", from.text(mesh), to.text(mesh)))
 }
 
@@ -20,7 +21,7 @@ fn sum(axes: &[Axis], mesh: &Mesh) -> String {
     axes.sort();
     // Parts of an axis that follow each other are one.
     let axes = Sharding::closed([axes]).normal(mesh).axes().concat();
-    format!("sum over {{{}}}", names(&axes, mesh))
+    format!("sum over {{{}}}", axes_text(&axes, mesh))
 }
 
 fn sums(graph: &Graph, mesh: &Mesh, all: &mut Vec<String>) {
@@ -37,7 +38,7 @@ fn sums(graph: &Graph, mesh: &Mesh, all: &mut Vec<String>) {
     }
 }
 
-fn ours(program: &Program, made: &Partitioned, mesh: &Mesh) -> Vec<String> {
+fn ours(program: &RegionGraph, made: &Partitioned, mesh: &Mesh) -> Vec<String> {
     let of = |r: &pallas_graph::shard::Reshard| reshard(&program.ty(r.value).shape, &r.from, &r.to, mesh);
     let mut all: Vec<String> = made.reshards.iter().filter_map(of).collect();
     sums(&made.graph, mesh, &mut all);
@@ -85,7 +86,7 @@ fn reshards_of_programs_are_those_of_shardy() {
                 println!("{name} {k}: Shardy fails: {failure}");
                 continue;
             }
-            let found = propagate(Program::of(&drawn.graph), &drawn.params, &drawn.results);
+            let found = propagate(RegionGraph::from_graph(&drawn.graph), &drawn.params, &drawn.results);
             let made = partition(&found, &drawn.mesh).expect("no kernel");
             let (own, other) = (ours(found.program(), &made, &drawn.mesh), theirs(module, &drawn.mesh));
             total += 1;

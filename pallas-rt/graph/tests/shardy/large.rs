@@ -4,7 +4,7 @@
 mod transformer;
 
 use pallas_graph::Op;
-use pallas_graph::shard::view::Program;
+use pallas_graph::shard::propagation_program::RegionGraph;
 use pallas_graph::shard::{partition, propagate};
 use std::collections::BTreeMap;
 use transformer::Transformer;
@@ -12,7 +12,7 @@ use transformer::Transformer;
 /// The number of exchanges of each kind for so many layers.
 fn collectives(layers: usize) -> BTreeMap<String, usize> {
     let Transformer { graph, declared, results, mesh, .. } = Transformer::new(layers);
-    let found = propagate(Program::of(&graph), &declared, &results);
+    let found = propagate(RegionGraph::from_graph(&graph), &declared, &results);
     let made = partition(&found, &mesh).expect("no kernel");
     let mut counts = BTreeMap::new();
     for e in &made.graph.equations {

@@ -17,7 +17,7 @@ use draw::{Config, Dice, Drawn, draw};
 use oracle::{Module, ask, python};
 use pallas_graph::mesh::{Mesh, Sharding};
 use pallas_graph::shard::propagate;
-use pallas_graph::shard::view::{Kind, NodeId, Program};
+use pallas_graph::shard::propagation_program::{NodeId, NodeKind, RegionGraph};
 use std::collections::{BTreeMap, HashMap};
 
 /// Number of random programs of each kind.
@@ -39,7 +39,7 @@ fn parsed(text: &str, mesh: &Mesh) -> Option<Sharding> {
 
 /// The sharding of each value by a name that both sides have.
 fn ours(drawn: &Drawn) -> Vec<(String, Option<Sharding>)> {
-    let found = propagate(Program::of(&drawn.graph), &drawn.params, &drawn.results);
+    let found = propagate(RegionGraph::from_graph(&drawn.graph), &drawn.params, &drawn.results);
     let program = found.program();
     let mut all: Vec<(String, Option<Sharding>)> = vec![];
     for (i, &p) in program.body.params.iter().enumerate() {
@@ -48,12 +48,12 @@ fn ours(drawn: &Drawn) -> Vec<(String, Option<Sharding>)> {
     let mut seen = HashMap::new();
     for id in program.preorder() {
         let node = &program.nodes[id];
-        let is_left_out =
-            matches!(node.kind, Kind::Loop(_) | Kind::Branches(_) | Kind::Group(_)) || node.label == usize::MAX;
+        let is_left_out = matches!(node.kind, NodeKind::Loop(_) | NodeKind::Branches(_) | NodeKind::ShardingGroup(_))
+            || node.label == usize::MAX;
         if is_left_out || program.ty(node.results[0]).shape.is_empty() {
             continue;
         }
-        let kind = if node.kind == Kind::Edge { "edge" } else { "value" };
+        let kind = if node.kind == NodeKind::DataFlowEdge { "edge" } else { "value" };
         let number = seen.entry((kind, node.label)).or_insert(0);
         all.push((format!("{kind} {} {number}", node.label), found.sharding(node.results[0]).cloned()));
         *number += 1;
@@ -132,8 +132,15 @@ fn propagation_is_that_of_shardy() {
 }
 
 /// Operations that are several of StableHLO, or have no rule of their own there.
-fn is_compared(program: &Program, id: NodeId) -> bool {
-    !matches!(program.nodes[id].kind, Kind::Edge | Kind::Loop(_) | Kind::Branches(_) | Kind::Group(_) | Kind::Constant)
+fn is_compared(program: &RegionGraph, id: NodeId) -> bool {
+    !matches!(
+        program.nodes[id].kind,
+        NodeKind::DataFlowEdge
+            | NodeKind::Loop(_)
+            | NodeKind::Branches(_)
+            | NodeKind::ShardingGroup(_)
+            | NodeKind::Constant
+    )
 }
 
 #[test]
@@ -150,7 +157,7 @@ fn rules_are_those_of_shardy() {
         for op in module.operations.iter().filter(|op| op.rank > 0) {
             theirs.entry(op.label.unwrap_or(usize::MAX)).or_default().push(op);
         }
-        let program = Program::of(&drawn.graph);
+        let program = RegionGraph::from_graph(&drawn.graph);
         let rules = pallas_graph::shard::rules(&program);
         let mut seen: HashMap<usize, usize> = HashMap::new();
         for id in program.preorder() {

@@ -3,7 +3,7 @@ use crate::count;
 use crate::draw::Dice;
 use crate::oracle::{ask, python};
 use pallas_graph::mesh::{CollectiveKind, Mesh, Sharding};
-use pallas_graph::shard::view::Program;
+use pallas_graph::shard::propagation_program::RegionGraph;
 use pallas_graph::shard::{partition, propagate};
 use pallas_graph::{Graph, Op};
 use pallas_ir::structural::{Pad, Reverse, Slice};
@@ -49,7 +49,7 @@ fn draw(dice: &mut Dice) -> Case {
 
 /// The number of permutes and of gathers, in which a device receives as much as in permutes from each of the others.
 fn ours(case: &Case) -> [usize; 2] {
-    let found = propagate(Program::of(&case.graph), &case.params, &[None]);
+    let found = propagate(RegionGraph::from_graph(&case.graph), &case.params, &[None]);
     let made = pallas_graph::simplify::simplify(&partition(&found, &case.mesh).expect("no kernel").graph);
     let kinds =
         made.equations.iter().filter_map(|e| if let Op::Collective(op) = &e.op { Some(&op.kind) } else { None });

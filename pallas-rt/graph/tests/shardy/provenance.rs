@@ -4,10 +4,10 @@ use super::draw::{Config, Drawn};
 use super::oracle::{ask, python};
 use super::{parsed, programs};
 use pallas_graph::Graph;
-use pallas_graph::call::{Closed, Scan};
+use pallas_graph::call::{ClosedCall, Scan};
 use pallas_graph::mesh::{DimSharding, Mesh, Sharding, ShardingGroup};
-use pallas_graph::shard::view::{Kind, Program, Val};
-use pallas_graph::shard::{Origin, Propagation, Reason, Slot, Via, inlined, propagate};
+use pallas_graph::shard::propagation_program::{NodeKind, RegionGraph, Val};
+use pallas_graph::shard::{Origin, Propagation, PropagationLink, StopReason, ValueOrResult, inlined, propagate};
 use pallas_ir::{DType, ScalarOp, StructuralOp, Type};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn declared(drawn: &Drawn, found: &Propagation, origin: Origin) -> Sharding {
         Origin::Param(i) => drawn.params[i].clone().expect("it is declared"),
         Origin::Result(i) => drawn.results[i].clone().expect("it is declared"),
         Origin::Constraint(node) => match &found.program().nodes[node].kind {
-            Kind::Constraint(sharding) => sharding.clone(),
+            NodeKind::Constraint(sharding) => sharding.clone(),
             other => panic!("{other:?} is no annotation"),
         },
     }
@@ -28,31 +28,31 @@ fn mentions(sharding: Option<&Sharding>, axis: u8) -> bool {
     sharding.is_some_and(|s| s.dims.iter().any(|dim| dim.axes.iter().any(|own| own.id == axis)))
 }
 
-fn state(found: &Propagation, slot: Slot) -> Option<&Sharding> {
+fn state(found: &Propagation, slot: ValueOrResult) -> Option<&Sharding> {
     match slot {
-        Slot::Value(v) => found.sharding(v),
-        Slot::Result(i) => found.result(i),
+        ValueOrResult::Value(v) => found.sharding(v),
+        ValueOrResult::Result(i) => found.result(i),
     }
 }
 
-fn values(program: &Program) -> Vec<Val> {
+fn values(program: &RegionGraph) -> Vec<Val> {
     let nodes = program.preorder().into_iter().flat_map(|id| program.nodes[id].results.clone());
     program.body.params.iter().copied().chain(nodes).collect()
 }
 
 /// The name of a reason without its details.
-fn name(reason: &Reason) -> &'static str {
+fn name(reason: &StopReason) -> &'static str {
     match reason {
-        Reason::Missing { .. } => "missing",
-        Reason::Whole { .. } => "whole",
-        Reason::Barrier(_) => "barrier",
-        Reason::Closed { .. } => "closed",
-        Reason::Replicated { .. } => "replicated",
-        Reason::Taken { .. } => "taken",
-        Reason::Conflict { .. } => "conflict",
-        Reason::Extent { .. } => "extent",
-        Reason::Result => "result",
-        Reason::Behind { .. } => "behind",
+        StopReason::NoCorrespondingDim { .. } => "missing",
+        StopReason::NeedsWholeDim { .. } => "whole",
+        StopReason::Barrier(_) => "barrier",
+        StopReason::Closed { .. } => "closed",
+        StopReason::Replicated { .. } => "replicated",
+        StopReason::ShardsOtherDim { .. } => "taken",
+        StopReason::Conflict { .. } => "conflict",
+        StopReason::UnevenExtent { .. } => "extent",
+        StopReason::LimitedByResult => "result",
+        StopReason::AfterPartialFactor { .. } => "behind",
     }
 }
 
@@ -67,7 +67,7 @@ fn every_axis_has_a_reason() {
     let mut rounds = 0;
     for (i, kind) in kinds.into_iter().enumerate() {
         for drawn in programs(500 + i as u64, Config { operations: 14, ..kind }) {
-            let found = propagate(Program::of(&drawn.graph), &drawn.params, &drawn.results);
+            let found = propagate(RegionGraph::from_graph(&drawn.graph), &drawn.params, &drawn.results);
             for v in values(found.program()) {
                 for axis in drawn.mesh.axes() {
                     if mentions(found.sharding(v), axis.id) {
@@ -84,9 +84,10 @@ fn every_axis_has_a_reason() {
                         let has = |slot| mentions(state(&found, slot), axis.id);
                         // The sharding of another member of a group may have taken the place of one with the axis.
                         let is_grouped = |slot| match slot {
-                            Slot::Value(v) => (found.program().nodes.iter())
-                                .any(|node| matches!(node.kind, Kind::Group(_)) && node.operands.contains(&v)),
-                            Slot::Result(_) => false,
+                            ValueOrResult::Value(v) => (found.program().nodes.iter()).any(|node| {
+                                matches!(node.kind, NodeKind::ShardingGroup(_)) && node.operands.contains(&v)
+                            }),
+                            ValueOrResult::Result(_) => false,
                         };
                         let is_told = chain.causes.iter().all(|c| has(c.from) || is_grouped(c.from));
                         assert!(is_told, "{v:?} {axis:?}: {chain:?}\n{}", drawn.text());
@@ -96,9 +97,9 @@ fn every_axis_has_a_reason() {
                     for stop in found.stops(v, axis) {
                         let (from, to) = (state(&found, stop.from), state(&found, stop.to));
                         assert!(mentions(from, axis.id) && stop.from != stop.to, "{stop:?}\n{}", drawn.text());
-                        let is_taken = matches!(stop.reason, Reason::Taken { .. });
+                        let is_taken = matches!(stop.reason, StopReason::ShardsOtherDim { .. });
                         assert!(mentions(to, axis.id) || !is_taken, "{stop:?}\n{}", drawn.text());
-                        assert!(!matches!(stop.via, Via::Group));
+                        assert!(!matches!(stop.via, PropagationLink::Group));
                         *reasons.entry(name(&stop.reason)).or_default() += 1;
                     }
                 }
@@ -125,11 +126,11 @@ fn groups_of_called_graphs_are_apart() {
     body.results = made.iter().map(|&v| member(&mut body, 0, v)).collect();
     let mut graph = Graph::default();
     let [a, b, c, d] = [(); 4].map(|()| graph.param(ty.clone()));
-    let first = graph.push_all(Closed(body.clone()), &[a, b]).expect("operands");
-    let second = graph.push_all(Closed(body.clone()), &[c, d]).expect("operands");
+    let first = graph.push_multi_result(ClosedCall(body.clone()), &[a, b]).expect("operands");
+    let second = graph.push_multi_result(ClosedCall(body.clone()), &[c, d]).expect("operands");
     let scan = Scan { body, captured: 0, carried: 2, length: 3, reverse: false };
     let [e, f] = [(); 2].map(|()| graph.param(ty.clone()));
-    let third = graph.push_all(scan, &[e, f]).expect("operands");
+    let third = graph.push_multi_result(scan, &[e, f]).expect("operands");
     let own = [graph.param(ty.clone()), graph.param(ty.clone())].map(|v| tanh(&mut graph, v));
     for v in own {
         member(&mut graph, 0, v);
@@ -143,9 +144,9 @@ fn groups_of_called_graphs_are_apart() {
     let params = vec![open(0, 0), None, open(1, 1), None, open(0, 1), None, open(1, 0), None];
     let graph = inlined(&graph);
     let drawn = Drawn { results: vec![None; graph.results.len()], graph, mesh: mesh.clone(), params };
-    let found = propagate(Program::of(&drawn.graph), &drawn.params, &drawn.results);
+    let found = propagate(RegionGraph::from_graph(&drawn.graph), &drawn.params, &drawn.results);
     let pairs: Vec<Vec<Vec<usize>>> = (0..4)
-        .map(|pair| [2 * pair, 2 * pair + 1].map(|i| found.result(i).expect("it is sharded").parts()).to_vec())
+        .map(|pair| [2 * pair, 2 * pair + 1].map(|i| found.result(i).expect("it is sharded").blocks_per_dim()).to_vec())
         .collect();
     let alike = |parts: [usize; 2]| vec![parts.to_vec(); 2];
     assert_eq!(pairs, [alike([2, 1]), alike([1, 4]), alike([4, 1]), alike([1, 2])], "{}", drawn.text());
@@ -179,9 +180,9 @@ fn priorities_of_a_lookup_are_those_of_shardy() {
     let cases = [(None, None), (Some(1), None), (None, Some(1)), (Some(2), Some(1)), (Some(1), Some(2))];
     let all: Vec<Drawn> = cases.into_iter().map(|(weights, indices)| drawn(weights, indices)).collect();
     let own: Vec<Option<Sharding>> = (all.iter())
-        .map(|drawn| propagate(Program::of(&drawn.graph), &drawn.params, &drawn.results).result(0).cloned())
+        .map(|drawn| propagate(RegionGraph::from_graph(&drawn.graph), &drawn.params, &drawn.results).result(0).cloned())
         .collect();
-    let parts = |s: &Option<Sharding>| s.as_ref().expect("it is sharded").parts();
+    let parts = |s: &Option<Sharding>| s.as_ref().expect("it is sharded").blocks_per_dim();
     let [examples, features] = [vec![4, 1, 1], vec![1, 1, 4]];
     let with: Vec<Vec<usize>> = own[1..].iter().map(parts).collect();
     assert_eq!(with, [examples.clone(), features.clone(), examples, features]);

@@ -3,7 +3,7 @@ use crate::draw::Dice;
 use crate::oracle::{Operation, ask, python};
 use crate::{count, parsed};
 use pallas_graph::mesh::{Axis, Mesh, Sharding};
-use pallas_graph::shard::reshard::sequence;
+use pallas_graph::shard::reshard::plan_shardy_steps;
 
 /// Number of reshards in a module.
 const PER_MODULE: usize = 20;
@@ -64,7 +64,7 @@ fn text(mesh: &Mesh, cases: &[Case]) -> String {
 }
 
 fn ours(mesh: &Mesh, case: &Case) -> Vec<String> {
-    let steps = sequence(&case.shape, &case.from, &case.to);
+    let steps = plan_shardy_steps(&case.shape, &case.from, &case.to);
     steps.iter().map(|(step, after)| format!("{} {}", step.text(mesh), after.text(mesh))).collect()
 }
 

@@ -4,7 +4,7 @@
 //! Row  = doc+ Variant "=" name "<T:" Class ">(" (operand ":" Type),* ")" "->" result ":" Type "{" Cells "}"
 //! Type = "T" | "bool" | "u32"
 //! ```
-pub mod fast;
+pub mod fast_math;
 #[macro_use]
 mod row;
 mod shader;
@@ -28,7 +28,7 @@ pub enum Ty {
 
 /// Effect of a NaN operand on the result; tests hold the reference to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Nan {
+pub enum NanBehavior {
     /// Any NaN operand makes the result NaN.
     Propagates,
     /// Any NaN operand makes the result false.
@@ -114,7 +114,7 @@ pub struct Row {
     /// Class of element types that `T` ranges over.
     pub class: Class,
     /// Effect of a NaN operand.
-    pub nan: Nan,
+    pub nan: NanBehavior,
     /// Accuracy of the WGSL text.
     pub gpu: Gpu,
     /// Operations per element, for cost estimates.
@@ -267,7 +267,7 @@ impl ScalarOp {
     /// Returns the result's shape: scalars broadcast to every shape; tiles have equal ranks and along each axis equal
     /// extents or 1. Works on symbolic and on constant sizes.
     pub fn infer_shape(self, args: &[&[crate::Dim]], facts: &crate::Facts) -> Result<Vec<crate::Dim>, crate::Diag> {
-        use crate::diag::{At, Diag, agree, shape};
+        use crate::diag::{At, Diag, shape, size_mismatch_help};
         if args.len() != self.arity() {
             let names: Vec<&str> = self.row().operands.iter().map(|o| o.0).collect();
             let found =
@@ -293,7 +293,7 @@ impl ScalarOp {
                 } else if b.as_number() != Some(1) && facts.same(a, b) == crate::dim::Verdict::No {
                     return Err(disagree(format!(
                         "axis {axis} is {a} on one side and {b} on the other; {}",
-                        agree(a, b)
+                        size_mismatch_help(a, b)
                     )));
                 }
             }

@@ -26,7 +26,7 @@ macro_rules! scalar_ops {
 
             /// Data of the operation's row.
             pub fn row(self) -> &'static $crate::scalar::Row {
-                use $crate::scalar::{Cost, Gpu, Nan, Row};
+                use $crate::scalar::{Cost, Gpu, NanBehavior, Row};
                 #[allow(clippy::needless_update, reason = "a row may name every kind of work")]
                 match self {
                     $(Self::$Op => const { &Row {
@@ -34,7 +34,7 @@ macro_rules! scalar_ops {
                         operands: &[$((stringify!($arg), ty!($Arg))),+],
                         result: ty!($Out),
                         class: $crate::dtype::Class::$Class,
-                        nan: Nan::$nan,
+                        nan: NanBehavior::$nan,
                         cost: Cost { $($work: $times,)+ ..Cost::FREE },
                         fold: fold!($fold $($across)?),
                         surface: surface!($surface),

@@ -1,6 +1,6 @@
 //! The scalar operations, one row each. Nothing else lists them.
 use super::shader::{ASIN, DIV, ERF, ERFC, EXPM1, LOG1P, POW, REM, SINH, TANH};
-use super::{fast, special};
+use super::{fast_math, special};
 
 /// Computes the larger or smaller of two floats: NaN if one is NaN; for two zeros the zero with the joined bits of
 /// both. Has no branches, so that loops become vectors.
@@ -130,7 +130,7 @@ scalar_ops! {
     /// Natural exponential `eˣ`.
     Exp = exp<T: Real>(x: T) -> y: T {
         eval float: x.exp();
-        cpu  f32: fast::exp(x), rel 3e-7, abs 2e-38;
+        cpu  f32: fast_math::exp(x), rel 3e-7, abs 2e-38;
         wgsl "exp({x})" Finite(4);
         nan  Propagates;
         cost transcendental 1;
@@ -141,7 +141,7 @@ scalar_ops! {
     /// Natural logarithm; NaN below zero.
     Log = log<T: Real>(x: T) -> y: T {
         eval float: x.ln();
-        cpu  f32: fast::log(x), rel 1e-7, abs 0.0;
+        cpu  f32: fast_math::log(x), rel 1e-7, abs 0.0;
         wgsl "log({x})" Finite(4);
         nan  Propagates;
         cost transcendental 1;
@@ -152,7 +152,7 @@ scalar_ops! {
     /// Hyperbolic tangent.
     Tanh = tanh<T: Real>(x: T) -> y: T {
         eval float: x.tanh();
-        cpu  f32: fast::tanh(x), rel 5e-7, abs 2e-45;
+        cpu  f32: fast_math::tanh(x), rel 5e-7, abs 2e-45;
         wgsl "tanh_{T}({x})" Finite(8) with TANH;
         nan  Propagates;
         cost transcendental 1;
@@ -163,7 +163,7 @@ scalar_ops! {
     /// Error function.
     Erf = erf<T: Real>(x: T) -> y: T {
         eval float: special::erf(x as f64) as T;
-        cpu  f32: fast::erf(x), rel 5e-7, abs 2e-45;
+        cpu  f32: fast_math::erf(x), rel 5e-7, abs 2e-45;
         wgsl "erf_{T}({x})" Finite(8) with ERF;
         nan  Propagates;
         cost transcendental 1;
@@ -174,7 +174,7 @@ scalar_ops! {
     /// Gaussian error linear unit `x·Φ(x)`.
     Gelu = gelu<T: Real>(x: T) -> y: T {
         eval float: (0.5 * x as f64 * special::erfc(-x as f64 * std::f64::consts::FRAC_1_SQRT_2)) as T;
-        cpu  f32: fast::gelu(x), rel 1e-5, abs 1e-37;
+        cpu  f32: fast_math::gelu(x), rel 1e-5, abs 1e-37;
         wgsl "({T}(0.5) * {x} * erfc_{T}({x} * {T}(-0.70710678)))" Finite(1024) with ERFC;
         nan  Propagates;
         cost arithmetic 3, transcendental 1;
@@ -341,7 +341,7 @@ scalar_ops! {
     /// Exponential to base 2.
     Exp2 = exp2<T: Real>(x: T) -> y: T {
         eval float: x.exp2();
-        cpu  f32: fast::exp2(x), rel 3e-7, abs 2e-38;
+        cpu  f32: fast_math::exp2(x), rel 3e-7, abs 2e-38;
         wgsl "exp2({x})" Finite(4);
         nan  Propagates;
         cost transcendental 1;
@@ -352,7 +352,7 @@ scalar_ops! {
     /// Logarithm to base 2; NaN below zero.
     Log2 = log2<T: Real>(x: T) -> y: T {
         eval float: x.log2();
-        cpu  f32: fast::log(x) * std::f32::consts::LOG2_E, rel 2e-7, abs 0.0;
+        cpu  f32: fast_math::log(x) * std::f32::consts::LOG2_E, rel 2e-7, abs 0.0;
         wgsl "log2({x})" Finite(4);
         nan  Propagates;
         cost transcendental 1;
@@ -363,7 +363,7 @@ scalar_ops! {
     /// `ln(1 + x)`, accurate near zero.
     Log1p = log1p<T: Real>(x: T) -> y: T {
         eval float: x.ln_1p();
-        cpu  f32: fast::log1p(x), rel 4e-7, abs 0.0;
+        cpu  f32: fast_math::log1p(x), rel 4e-7, abs 0.0;
         wgsl "log1p_{T}({x})" Finite(8) with LOG1P;
         nan  Propagates;
         cost transcendental 1;
@@ -374,7 +374,7 @@ scalar_ops! {
     /// `eˣ - 1`, accurate near zero.
     Expm1 = expm1<T: Real>(x: T) -> y: T {
         eval float: x.exp_m1();
-        cpu  f32: fast::expm1(x), rel 4e-7, abs 2e-45;
+        cpu  f32: fast_math::expm1(x), rel 4e-7, abs 2e-45;
         wgsl "expm1_{T}({x})" Finite(16) with EXPM1;
         nan  Propagates;
         cost transcendental 1;
@@ -440,7 +440,7 @@ scalar_ops! {
     /// Hyperbolic sine.
     Sinh = sinh<T: Real>(x: T) -> y: T {
         eval float: x.sinh();
-        cpu  f32: fast::sinh(x), rel 4e-7, abs 2e-45;
+        cpu  f32: fast_math::sinh(x), rel 4e-7, abs 2e-45;
         wgsl "sinh_{T}({x})" Finite(64) with SINH;
         nan  Propagates;
         cost transcendental 1;
@@ -451,7 +451,7 @@ scalar_ops! {
     /// Hyperbolic cosine.
     Cosh = cosh<T: Real>(x: T) -> y: T {
         eval float: x.cosh();
-        cpu  f32: fast::cosh(x), rel 3e-7, abs 0.0;
+        cpu  f32: fast_math::cosh(x), rel 3e-7, abs 0.0;
         wgsl "cosh({x})" Finite(64);
         nan  Propagates;
         cost transcendental 1;
@@ -462,7 +462,7 @@ scalar_ops! {
     /// Arcsine; NaN outside of [-1, 1].
     Asin = asin<T: Real>(x: T) -> y: T {
         eval float: x.asin();
-        cpu  f32: fast::asin(x), rel 4e-7, abs 2e-45;
+        cpu  f32: fast_math::asin(x), rel 4e-7, abs 2e-45;
         wgsl "asin_{T}({x})" Finite(4096) with ASIN;
         nan  Propagates;
         cost transcendental 1;
@@ -473,7 +473,7 @@ scalar_ops! {
     /// Arccosine; NaN outside of [-1, 1].
     Acos = acos<T: Real>(x: T) -> y: T {
         eval float: x.acos();
-        cpu  f32: fast::acos(x), rel 4e-7, abs 0.0;
+        cpu  f32: fast_math::acos(x), rel 4e-7, abs 0.0;
         wgsl "acos({x})" Finite(4096);
         nan  Propagates;
         cost transcendental 1;
@@ -484,7 +484,7 @@ scalar_ops! {
     /// Arctangent.
     Atan = atan<T: Real>(x: T) -> y: T {
         eval float: x.atan();
-        cpu  f32: fast::atan(x), rel 4e-7, abs 2e-45;
+        cpu  f32: fast_math::atan(x), rel 4e-7, abs 2e-45;
         wgsl "atan({x})" Finite(4096);
         nan  Propagates;
         cost transcendental 1;
@@ -495,7 +495,7 @@ scalar_ops! {
     /// Angle of the point (b, a): arctangent of `a / b` in the right quadrant.
     Atan2 = atan2<T: Real>(a: T, b: T) -> y: T {
         eval float: a.atan2(b);
-        cpu  f32: fast::atan2(a, b), rel 4e-7, abs 1e-38;
+        cpu  f32: fast_math::atan2(a, b), rel 4e-7, abs 1e-38;
         wgsl "select(atan2({a}, {b}), {a}, {a} == {T}(0.0) && {b} == {T}(0.0))" Finite(4096);
         nan  Propagates;
         cost transcendental 1;
@@ -506,7 +506,7 @@ scalar_ops! {
     /// Complementary error function `1 - erf(x)`.
     Erfc = erfc<T: Real>(x: T) -> y: T {
         eval float: special::erfc(x as f64) as T;
-        cpu  f32: fast::erfc(x), rel 4e-7, abs 2e-38;
+        cpu  f32: fast_math::erfc(x), rel 4e-7, abs 2e-38;
         wgsl "erfc_{T}({x})" Finite(1024) with ERFC;
         nan  Propagates;
         cost transcendental 1;
@@ -517,7 +517,7 @@ scalar_ops! {
     /// Logistic sigmoid `1 / (1 + e⁻ˣ)`.
     Logistic = logistic<T: Real>(x: T) -> y: T {
         eval float: 1.0 / (1.0 + (-x).exp());
-        cpu  f32: fast::logistic(x), rel 3e-7, abs 2e-38;
+        cpu  f32: fast_math::logistic(x), rel 3e-7, abs 2e-38;
         wgsl "({T}(1.0) / ({T}(1.0) + exp(-{x})))" Finite(16);
         nan  Propagates;
         cost arithmetic 3, transcendental 1;
@@ -528,7 +528,7 @@ scalar_ops! {
     /// Sigmoid linear unit `x·logistic(x)`.
     Silu = silu<T: Real>(x: T) -> y: T {
         eval float: x / (1.0 + (-x).exp());
-        cpu  f32: x / (1.0 + fast::exp(-x)), rel 3e-7, abs 1e-35;
+        cpu  f32: x / (1.0 + fast_math::exp(-x)), rel 3e-7, abs 1e-35;
         wgsl "({x} / ({T}(1.0) + exp(-{x})))" Finite(16);
         nan  Propagates;
         cost arithmetic 3, transcendental 1;
@@ -540,7 +540,7 @@ scalar_ops! {
     /// `ln(1 + eˣ)`.
     Softplus = softplus<T: Real>(x: T) -> y: T {
         eval float: if x > 0.0 { x + (-x).exp().ln_1p() } else { x.exp().ln_1p() };
-        cpu  f32: fast::softplus(x), rel 1e-6, abs 2e-38;
+        cpu  f32: fast_math::softplus(x), rel 1e-6, abs 2e-38;
         wgsl "(max({x}, {T}(0.0)) + log1p_{T}(exp(-abs({x}))))" Finite(16) with LOG1P;
         nan  Propagates;
         cost arithmetic 3, transcendental 2;

@@ -65,7 +65,7 @@ pub enum Access {
         /// The axis to sort along.
         axis: usize,
         /// The order of elements.
-        order: Order,
+        order: SortOrder,
         /// True if the result is the elements' i32 positions along the axis instead of the elements.
         positions: bool,
     },
@@ -109,13 +109,13 @@ pub struct WindowAxis {
 
 impl Windows {
     /// Number of starts in a vector.
-    pub fn starts(&self) -> usize {
+    pub fn start_count(&self) -> usize {
         self.axes.iter().filter(|w| w.start.is_some()).count()
     }
     /// Highest valid start along each addressed axis of an operand of this shape, in the order of a start vector.
-    pub fn last(&self, operand: &[Dim]) -> Vec<i64> {
+    pub fn highest_starts(&self, operand: &[Dim]) -> Vec<i64> {
         let number = |d: &Dim| d.as_number().expect("an access form has sizes of numbers");
-        let mut last = vec![0; self.starts()];
+        let mut last = vec![0; self.start_count()];
         for (window, n) in self.axes.iter().zip(operand) {
             if let Some(k) = window.start {
                 last[k] = number(n) - number(&window.size);
@@ -134,14 +134,14 @@ impl Windows {
         is_whole && !others.is_empty() && others.iter().all(is_one)
     }
     /// Axes of the windows' array that count inside of a window.
-    pub fn inner(&self) -> Vec<usize> {
+    pub fn window_axes(&self) -> Vec<usize> {
         self.axes.iter().filter_map(|w| w.axis).filter(|axis| !self.index.contains(axis)).collect()
     }
 }
 
 /// The order of elements in a [`Access::Sort`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Order {
+pub enum SortOrder {
     /// Ascending; -0 equals +0; NaNs are equal to each other, and last.
     Ascending,
     /// Descending; -0 equals +0; NaNs are equal to each other, and first.
@@ -196,15 +196,15 @@ impl Piece {
 
 impl Index {
     /// The coordinate along a result axis.
-    pub fn of(axis: usize) -> Index {
+    pub fn from_axis(axis: usize) -> Index {
         Index { axis: Some(axis), stride: 1i64.into(), offset: 0i64.into() }
     }
     /// The coordinate along a result axis plus `offset`.
     pub fn shifted(axis: usize, offset: Dim) -> Index {
-        Index { offset, ..Index::of(axis) }
+        Index { offset, ..Index::from_axis(axis) }
     }
     /// Position 0.
-    pub fn first() -> Index {
+    pub fn zero() -> Index {
         Index { axis: None, stride: 0i64.into(), offset: 0i64.into() }
     }
 }

@@ -1,8 +1,8 @@
 //! Broadcast: operand axes are mapped to axes of another shape.
 use super::{
-    Access, Arg, Batch, Draw, Index, Piece, Reduce, Sample, Structural, Transpose, arity, axes_exist,
-    derive::{behind, linear},
-    list, same_dtype,
+    Access, Arg, Batch, Draw, Index, Piece, Reduce, Sample, Structural, Transpose, check_arity, check_axes,
+    derive::{linear_jvp, shift_axes},
+    first_dtype, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
@@ -32,23 +32,23 @@ impl Broadcast {
         Broadcast { dims: (0..to.len()).collect(), to }
     }
     /// For each axis of an operand: whether it is stretched.
-    fn stretched(&self, of: &[Dim]) -> impl Iterator<Item = bool> {
-        of.iter().zip(&self.dims).map(|(n, &axis)| one(n) && !one(&self.to[axis]))
+    fn stretch_flags(&self, of: &[Dim]) -> impl Iterator<Item = bool> {
+        of.iter().zip(&self.dims).map(|(n, &axis)| is_one(n) && !is_one(&self.to[axis]))
     }
 }
 
 impl fmt::Display for Broadcast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "broadcast to({})", list(&self.to))?;
+        write!(f, "broadcast to({})", join_with_commas(&self.to))?;
         match self.dims.iter().copied().eq(0..self.to.len()) {
             true => Ok(()),
-            false => write!(f, " dims({})", list(&self.dims)),
+            false => write!(f, " dims({})", join_with_commas(&self.dims)),
         }
     }
 }
 
 /// Returns true for extent 1.
-fn one(d: &Dim) -> bool {
+fn is_one(d: &Dim) -> bool {
     d.as_number() == Some(1)
 }
 
@@ -62,37 +62,40 @@ impl Structural for Broadcast {
         self.to.iter_mut().collect()
     }
     fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 1)?;
+        check_arity(Self::NAME, args.len(), 1)?;
         let mapped = args[0].len() == self.dims.len();
         if mapped {
-            axes_exist(Self::NAME, &self.dims, &self.to)?;
+            check_axes(Self::NAME, &self.dims, &self.to)?;
         }
-        let fits = |(a, &axis): (&Dim, &usize)| one(a) || facts.same(a, &self.to[axis]) != Verdict::No;
+        let fits = |(a, &axis): (&Dim, &usize)| is_one(a) || facts.same(a, &self.to[axis]) != Verdict::No;
         if !(args[0].is_empty() || mapped && args[0].iter().zip(&self.dims).all(fits)) {
             let found = format!("{} does not broadcast to {}", shape(args[0]), shape(&self.to));
             let help = match self.dims.len() == self.to.len() {
                 true => "ranks are equal, and each axis is 1 or the same".into(),
-                false => format!("its axes are ({}) of the result, and each is 1 or the same", list(&self.dims)),
+                false => {
+                    format!("its axes are ({}) of the result, and each is 1 or the same", join_with_commas(&self.dims))
+                }
             };
             return Err(Diag::new("broadcast", At::Operand(0), found, help));
         }
         Ok(self.to.clone())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        same_dtype(args)
+        first_dtype(args)
     }
     fn access(&self, args: &[&[Dim]]) -> Access {
-        let axes = self.stretched(args[0]).zip(&self.dims);
-        let index = axes.map(|(stretched, &axis)| if stretched { Index::first() } else { Index::of(axis) }).collect();
+        let axes = self.stretch_flags(args[0]).zip(&self.dims);
+        let index =
+            axes.map(|(stretched, &axis)| if stretched { Index::zero() } else { Index::from_axis(axis) }).collect();
         Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
-        let dims = [vec![0], behind(&self.dims[..args[0].shape.len()])].concat();
-        Some(x.apply(Broadcast { to: batch.before(&self.to), dims }, &[x]))
+        let x = batch.batch_first_operand(0, &args[0]);
+        let dims = [vec![0], shift_axes(&self.dims[..args[0].shape.len()])].concat();
+        Some(x.apply(Broadcast { to: batch.batch_first_shape(&self.to), dims }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
-        linear(self, args, tangents)
+        linear_jvp(self, args, tangents)
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let (of, mut sum) = (args[0].shape, cotangent);
@@ -106,17 +109,17 @@ impl Structural for Broadcast {
             let axes = dims.iter().map(|axis| dims.iter().filter(|other| *other < axis).count()).collect();
             sum = sum.apply(Transpose { axes }, &[sum]);
         }
-        let stretched = self.stretched(of).enumerate().filter_map(|(axis, stretched)| stretched.then_some(axis));
-        vec![Some(sum.summed(stretched.collect()))]
+        let stretched = self.stretch_flags(of).enumerate().filter_map(|(axis, stretched)| stretched.then_some(axis));
+        vec![Some(sum.sum_axes(stretched.collect()))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let mut to = from.shape();
-        if from.below(2) == 0 {
-            to.insert(from.below(to.len() + 1), 1 + from.below(3));
+        if from.draw_below(2) == 0 {
+            to.insert(from.draw_below(to.len() + 1), 1 + from.draw_below(3));
         }
         // Any order of the axes, of which the operand has the first.
         let mut rest: Vec<usize> = (0..to.len()).collect();
-        let mut dims: Vec<usize> = (0..to.len()).map(|_| rest.remove(from.below(rest.len()))).collect();
+        let mut dims: Vec<usize> = (0..to.len()).map(|_| rest.remove(from.draw_below(rest.len()))).collect();
         let fits = |ty: &Type| {
             ty.shape.len() <= to.len() && ty.shape.iter().zip(&dims).all(|(&n, &axis)| n == 1 || n == to[axis])
         };

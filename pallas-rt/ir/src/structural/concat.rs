@@ -1,7 +1,7 @@
 //! Concatenation of operands along an axis.
 use super::{
-    Access, Arg, Batch, Draw, Index, Piece, Sample, Slice, Structural, axes_exist, derive::linear, draw::along,
-    same_dtype,
+    Access, Arg, Batch, Draw, Index, Piece, Sample, Slice, Structural, check_axes, derive::linear_jvp,
+    draw::draw_operand_axis, first_dtype,
 };
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
@@ -27,7 +27,7 @@ impl fmt::Display for Concat {
 impl Structural for Concat {
     const NAME: &'static str = "concat";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(Concat { axis: attributes.one("axis")? })
+        Ok(Concat { axis: attributes.value("axis")? })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
@@ -36,7 +36,7 @@ impl Structural for Concat {
         let Some(first) = args.first() else {
             return Err(Diag::new("arity", At::Op, "a concat of no tiles".into(), "at least one"));
         };
-        axes_exist(Self::NAME, &[self.axis], first)?;
+        check_axes(Self::NAME, &[self.axis], first)?;
         let mut out = first.to_vec();
         for (i, arg) in args.iter().enumerate().skip(1) {
             let fits = |a: usize| a == self.axis || facts.same(&first[a], &arg[a]) != Verdict::No;
@@ -49,7 +49,7 @@ impl Structural for Concat {
         Ok(out)
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        let first = same_dtype(args)?;
+        let first = first_dtype(args)?;
         match args.iter().position(|&d| d != first) {
             None => Ok(first),
             Some(i) => {
@@ -62,18 +62,18 @@ impl Structural for Concat {
         let piece = |(operand, arg): (usize, &&[Dim])| {
             let hi = &lo + &arg[self.axis];
             let shift = &Dim::from(0i64) - &lo;
-            let index = |i| if i == self.axis { Index::shifted(i, shift.clone()) } else { Index::of(i) };
+            let index = |i| if i == self.axis { Index::shifted(i, shift.clone()) } else { Index::from_axis(i) };
             let bounds = vec![(self.axis, std::mem::replace(&mut lo, hi.clone()), hi)];
             Piece { operand, index: (0..arg.len()).map(index).collect(), bounds }
         };
         Access::Map(args.iter().enumerate().map(piece).collect())
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let all = batch.all(args);
+        let all = batch.batch_first_operands(args);
         Some(all[0].apply(Concat { axis: self.axis + 1 }, &all))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
-        linear(self, args, tangents)
+        linear_jvp(self, args, tangents)
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let mut start = 0;
@@ -87,7 +87,7 @@ impl Structural for Concat {
         args.iter().map(part).collect()
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let (x, axis) = along(from)?;
+        let (x, axis) = draw_operand_axis(from)?;
         let beside = |ty: &Type| {
             ty.shape.len() == x.shape.len() && (0..x.shape.len()).all(|a| a == axis || ty.shape[a] == x.shape[a])
         };

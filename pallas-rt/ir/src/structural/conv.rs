@@ -1,9 +1,9 @@
 //! Convolution of two operands.
 use super::{
     Access, Arg, Batch, Cast, Draw, Loop, Nest, Position, Reshape, Reverse, Role, Sample, Structural, Transpose,
-    WindowDim, arity, axes_exist, draw, list, window,
+    WindowDim, check_arity, check_axes, draw, join_with_commas, window,
 };
-use crate::diag::{At, Diag, agree, shape};
+use crate::diag::{At, Diag, shape, size_mismatch_help};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp, Type};
@@ -36,77 +36,83 @@ methods! { ($) Conv; }
 
 impl fmt::Display for Conv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "conv {} groups({}) batch_groups({})", window::text(&self.windows), self.groups, self.batch_groups)?;
-        let [lhs, rhs, out] = [&self.lhs, &self.rhs, &self.out].map(|axes| list(axes));
+        write!(
+            f,
+            "conv {} groups({}) batch_groups({})",
+            window::format_windows(&self.windows),
+            self.groups,
+            self.batch_groups
+        )?;
+        let [lhs, rhs, out] = [&self.lhs, &self.rhs, &self.out].map(|axes| join_with_commas(axes));
         write!(f, " lhs({lhs}) rhs({rhs}) out({out}) acc({})", self.acc)
     }
 }
 
 /// A value in a derivative rule, with its shape in numbers.
 #[derive(Clone)]
-struct Shaped<'g> {
+struct ShapedValue<'g> {
     value: E<'g>,
     shape: Vec<usize>,
 }
 
-impl<'g> Shaped<'g> {
+impl<'g> ShapedValue<'g> {
     fn new(value: E<'g>, shape: &[Dim]) -> Self {
         let number = |n: &Dim| n.as_number().and_then(|n| usize::try_from(n).ok());
         let shape = shape.iter().map(|n| number(n).expect("rules have sizes of numbers")).collect();
-        Shaped { value, shape }
+        ShapedValue { value, shape }
     }
     /// Reshapes the value.
-    fn shaped(self, shape: Vec<usize>) -> Self {
+    fn reshape(self, shape: Vec<usize>) -> Self {
         let to = shape.iter().map(|&n| Dim::from(n)).collect();
-        Shaped { value: self.value.apply(Reshape { to }, &[self.value]), shape }
+        ShapedValue { value: self.value.apply(Reshape { to }, &[self.value]), shape }
     }
     /// Transposes axis `from` to position `to`.
-    fn moved(self, from: usize, to: usize) -> Self {
+    fn move_axis(self, from: usize, to: usize) -> Self {
         let mut axes: Vec<usize> = (0..self.shape.len()).collect();
         let axis = axes.remove(from);
         axes.insert(to, axis);
         let shape = axes.iter().map(|&a| self.shape[a]).collect();
         let value = if from == to { self.value } else { self.value.apply(Transpose { axes }, &[self.value]) };
-        Shaped { value, shape }
+        ShapedValue { value, shape }
     }
     /// Merges axis `from`, as the outer part, with axis `to`, whose index does not count `from`.
-    fn merged(self, from: usize, to: usize) -> Self {
-        let moved = self.moved(from, to);
+    fn merge_axes(self, from: usize, to: usize) -> Self {
+        let moved = self.move_axis(from, to);
         let mut shape = moved.shape.clone();
         let outer = shape.remove(to);
         shape[to] *= outer;
-        moved.shaped(shape)
+        moved.reshape(shape)
     }
     /// Splits an axis into two, of which the outer has extent `n`.
-    fn divided(self, axis: usize, n: usize) -> Self {
+    fn split_axis(self, axis: usize, n: usize) -> Self {
         let mut shape = self.shape.clone();
         shape[axis] /= n.max(1);
         shape.insert(axis, n);
-        self.shaped(shape)
+        self.reshape(shape)
     }
     /// Converts the value from one element type to another.
     fn cast(self, from: DType, to: DType) -> Self {
         let value = if from == to { self.value } else { self.value.apply(Cast { to }, &[self.value]) };
-        Shaped { value, ..self }
+        ShapedValue { value, ..self }
     }
 }
 
 /// Swaps the first two axes: features take the role of batches.
-fn exchanged(axes: &[usize]) -> Vec<usize> {
+fn swap_first_axes(axes: &[usize]) -> Vec<usize> {
     [&[axes[1], axes[0]], &axes[2..]].concat()
 }
 
 impl Conv {
     /// Number of groups of whichever kind.
-    fn parts(&self) -> usize {
+    fn group_count(&self) -> usize {
         self.groups.max(self.batch_groups)
     }
     /// Extents of each spatial axis in `lhs`, in `rhs` and in the result.
-    fn extents(&self, lhs: &[Dim], rhs: &[Dim]) -> Vec<[i64; 3]> {
+    fn spatial_extents(&self, lhs: &[Dim], rhs: &[Dim]) -> Vec<[i64; 3]> {
         let number = |n: &Dim| n.as_number().expect("sizes are numbers");
         let of = |(i, own): (usize, &WindowDim)| {
             let (n, size) = (&lhs[self.lhs[2 + i]], &rhs[self.rhs[2 + i]]);
-            [number(n), number(size), number(&own.places(n, size))]
+            [number(n), number(size), number(&own.count_positions(n, size))]
         };
         self.windows.iter().enumerate().map(of).collect()
     }
@@ -114,26 +120,27 @@ impl Conv {
     fn zeros<'g>(like: E<'g>, from: DType, dtype: DType, shape: &[Dim]) -> E<'g> {
         let zero = like.number(0.0);
         let zero = if from == dtype { zero } else { zero.apply(Cast { to: dtype }, &[zero]) };
-        zero.stretched(shape)
+        zero.broadcast_to(shape)
     }
     /// Cotangent of `lhs`: a convolution of the cotangent with the reversed window.
-    fn of_lhs<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> E<'g> {
-        let mut rhs = Shaped::new(args[1].value, args[1].shape).cast(args[1].dtype, self.acc);
-        if self.parts() > 1 {
-            rhs = rhs.divided(self.rhs[0], self.parts());
+    fn lhs_cotangent<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> E<'g> {
+        let mut rhs = ShapedValue::new(args[1].value, args[1].shape).cast(args[1].dtype, self.acc);
+        if self.group_count() > 1 {
+            rhs = rhs.split_axis(self.rhs[0], self.group_count());
             let to = self.rhs[1];
-            rhs = rhs.merged(self.rhs[0], to);
+            rhs = rhs.merge_axes(self.rhs[0], to);
         }
         let axes = self.rhs[2..].to_vec();
         let reversed = if axes.is_empty() { rhs.value } else { rhs.value.apply(Reverse { axes }, &[rhs.value]) };
-        let extents = self.extents(args[0].shape, args[1].shape);
-        let windows = self.windows.iter().zip(extents).map(|(w, [n, size, places])| w.back(n, size, places));
+        let extents = self.spatial_extents(args[0].shape, args[1].shape);
+        let windows =
+            self.windows.iter().zip(extents).map(|(w, [n, size, places])| w.transposed_window(n, size, places));
         let op = Conv {
             windows: windows.collect(),
-            groups: self.parts(),
+            groups: self.group_count(),
             batch_groups: 1,
             lhs: self.out.clone(),
-            rhs: exchanged(&self.rhs),
+            rhs: swap_first_axes(&self.rhs),
             out: self.lhs.clone(),
             acc: self.acc,
         };
@@ -144,32 +151,33 @@ impl Conv {
             shape[self.lhs[1]] = &shape[self.lhs[1]] * &parts;
             shape[self.lhs[0]] = shape[self.lhs[0]].cdiv(&parts);
         }
-        let mut made = Shaped::new(made, &shape).cast(self.acc, args[0].dtype);
+        let mut made = ShapedValue::new(made, &shape).cast(self.acc, args[0].dtype);
         if self.batch_groups > 1 {
-            made = made.divided(self.lhs[1], self.batch_groups).merged(self.lhs[1], self.lhs[0]);
+            made = made.split_axis(self.lhs[1], self.batch_groups).merge_axes(self.lhs[1], self.lhs[0]);
         }
         made.value
     }
     /// Cotangent of `rhs`: a convolution of `lhs` with the cotangent, with batches as features.
-    fn of_rhs<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> E<'g> {
-        let extents = self.extents(args[0].shape, args[1].shape);
+    fn rhs_cotangent<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> E<'g> {
+        let extents = self.spatial_extents(args[0].shape, args[1].shape);
         let is_empty = |shape: &[Dim]| shape.iter().any(|n| n.as_number() == Some(0));
         if extents.iter().any(|e| e[2] == 0) || is_empty(args[0].shape) || is_empty(args[1].shape) {
             return Self::zeros(args[1].value, args[1].dtype, args[1].dtype, args[1].shape);
         }
-        let windows = self.windows.iter().zip(extents).map(|(w, [n, size, places])| w.exchanged(n, size, places));
+        let windows =
+            self.windows.iter().zip(extents).map(|(w, [n, size, places])| w.rhs_gradient_window(n, size, places));
         let op = Conv {
             windows: windows.collect(),
             groups: self.batch_groups,
             batch_groups: self.groups,
-            lhs: exchanged(&self.lhs),
-            rhs: exchanged(&self.out),
-            out: exchanged(&self.rhs),
+            lhs: swap_first_axes(&self.lhs),
+            rhs: swap_first_axes(&self.out),
+            out: swap_first_axes(&self.rhs),
             acc: self.acc,
         };
-        let lhs = Shaped::new(args[0].value, args[0].shape).cast(args[0].dtype, self.acc);
+        let lhs = ShapedValue::new(args[0].value, args[0].shape).cast(args[0].dtype, self.acc);
         let made = lhs.value.apply(op, &[lhs.value, cotangent]);
-        Shaped::new(made, args[1].shape).cast(self.acc, args[1].dtype).value
+        ShapedValue::new(made, args[1].shape).cast(self.acc, args[1].dtype).value
     }
 }
 
@@ -177,20 +185,20 @@ impl Structural for Conv {
     const NAME: &'static str = "conv";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
         Ok(Conv {
-            windows: window::parse(attributes)?,
-            groups: attributes.one("groups")?,
-            batch_groups: attributes.one("batch_groups")?,
+            windows: window::parse_windows(attributes)?,
+            groups: attributes.value("groups")?,
+            batch_groups: attributes.value("batch_groups")?,
             lhs: attributes.list("lhs")?,
             rhs: attributes.list("rhs")?,
             out: attributes.list("out")?,
-            acc: attributes.one("acc")?,
+            acc: attributes.value("acc")?,
         })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 2)?;
+        check_arity(Self::NAME, args.len(), 2)?;
         let (lhs, rhs, rank) = (args[0], args[1], self.windows.len() + 2);
         if [lhs.len(), rhs.len(), self.lhs.len(), self.rhs.len(), self.out.len()] != [rank; 5] {
             let found = format!("a convolution of {} by {} with {} windows", shape(lhs), shape(rhs), rank - 2);
@@ -199,7 +207,7 @@ impl Structural for Conv {
         }
         let unit = vec![Dim::from(1i64); rank];
         for (axes, dims) in [(&self.lhs, lhs), (&self.rhs, rhs), (&self.out, &unit[..])] {
-            axes_exist(Self::NAME, axes, dims)?;
+            check_axes(Self::NAME, axes, dims)?;
         }
         let counts = [self.groups, self.batch_groups];
         if counts.contains(&0) || !counts.contains(&1) || counts.iter().any(|&n| n > i32::MAX as usize) {
@@ -213,7 +221,12 @@ impl Structural for Conv {
                 "an input of {} features, and a window for {} in each of {} groups",
                 lhs[self.lhs[1]], rhs[self.rhs[1]], self.groups
             );
-            return Err(Diag::new("conv-features", At::Operand(1), found, agree(&lhs[self.lhs[1]], &features)));
+            return Err(Diag::new(
+                "conv-features",
+                At::Operand(1),
+                found,
+                size_mismatch_help(&lhs[self.lhs[1]], &features),
+            ));
         }
         let divides = |what: &str, n: &Dim, by: usize| match n.as_number() {
             Some(n) if n % by as i64 != 0 => {
@@ -222,15 +235,15 @@ impl Structural for Conv {
             }
             _ => Ok(()),
         };
-        divides("output features", &rhs[self.rhs[0]], self.parts())?;
+        divides("output features", &rhs[self.rhs[0]], self.group_count())?;
         divides("batches", &lhs[self.lhs[0]], self.batch_groups)?;
         let mut out = unit;
         out[self.out[0]] = lhs[self.lhs[0]].cdiv(&batch_groups);
         out[self.out[1]] = rhs[self.rhs[0]].clone();
         for (i, own) in self.windows.iter().enumerate() {
             let size = &rhs[self.rhs[2 + i]];
-            own.check(Self::NAME, i, size)?;
-            out[self.out[2 + i]] = own.places(&lhs[self.lhs[2 + i]], size);
+            own.check_range(Self::NAME, i, size)?;
+            out[self.out[2 + i]] = own.count_positions(&lhs[self.lhs[2 + i]], size);
         }
         Ok(out)
     }
@@ -247,10 +260,10 @@ impl Structural for Conv {
     fn access(&self, args: &[&[Dim]]) -> Access {
         let number = |n: &Dim| n.as_number().expect("an access form has sizes of numbers");
         let (lhs, rhs, spatial) = (args[0], args[1], self.windows.len());
-        let parts = self.parts() as i64;
+        let parts = self.group_count() as i64;
         let batches = number(&lhs[self.lhs[0]]) / self.batch_groups as i64;
         let (outputs, inputs) = (number(&rhs[self.rhs[0]]) / parts, number(&rhs[self.rhs[1]]));
-        let extents = self.extents(lhs, rhs);
+        let extents = self.spatial_extents(lhs, rhs);
         // The axes: batch, group, output feature, window positions; input feature, elements of the window.
         let (group, feature, first) = (1, 3 + spatial, 4 + spatial);
         let axis = |role| move |extent: i64| Loop { extent, role };
@@ -260,20 +273,20 @@ impl Structural for Conv {
         let axes = axes.chain(extents.iter().map(|e| axis(Role::Windowed)(e[1])));
         let sum = |outer: Option<i64>, own: usize| Position {
             terms: outer.map(|stride| (group, stride.max(1))).into_iter().chain([(own, 1)]).collect(),
-            ..Position::of(own)
+            ..Position::from_axis(own)
         };
-        let empty = || vec![Position::of(0); spatial + 2];
+        let empty = || vec![Position::from_axis(0); spatial + 2];
         let (mut of_lhs, mut of_rhs, mut of_out) = (empty(), empty(), empty());
         of_lhs[self.lhs[0]] = sum((self.batch_groups > 1).then_some(batches), 0);
         of_lhs[self.lhs[1]] = sum((self.groups > 1).then_some(inputs), feature);
         of_rhs[self.rhs[0]] = sum(Some(outputs), 2);
-        of_rhs[self.rhs[1]] = Position::of(feature);
-        of_out[self.out[0]] = Position::of(0);
+        of_rhs[self.rhs[1]] = Position::from_axis(feature);
+        of_out[self.out[0]] = Position::from_axis(0);
         of_out[self.out[1]] = sum(Some(outputs), 2);
         for (i, own) in self.windows.iter().enumerate() {
-            of_lhs[self.lhs[2 + i]] = own.position(3 + i, first + i);
-            of_rhs[self.rhs[2 + i]] = Position::of(first + i);
-            of_out[self.out[2 + i]] = Position::of(3 + i);
+            of_lhs[self.lhs[2 + i]] = own.operand_position(3 + i, first + i);
+            of_rhs[self.rhs[2 + i]] = Position::from_axis(first + i);
+            of_out[self.out[2 + i]] = Position::from_axis(3 + i);
         }
         Access::Nest(Nest { axes: axes.collect(), operands: vec![of_lhs, of_rhs], result: of_out, op: ScalarOp::Add })
     }
@@ -282,51 +295,55 @@ impl Structural for Conv {
         let shapes = [args[0].shape, args[1].shape];
         let shape = self.infer(&shapes, &Facts::default()).expect("the operation has been inferred");
         if size == 0 {
-            return Some(Self::zeros(args[0].value, args[0].dtype, self.acc, &batch.before(&shape)));
+            return Some(Self::zeros(args[0].value, args[0].dtype, self.acc, &batch.batch_first_shape(&shape)));
         }
         // Operands with the batch axis first.
         let operand = |i: usize| match batch.axes[i] {
-            Some(_) => Shaped::new(batch.front(i, &args[i]), &batch.before(args[i].shape)),
-            None => Shaped::new(args[i].value, args[i].shape),
+            Some(_) => {
+                ShapedValue::new(batch.batch_first_operand(i, &args[i]), &batch.batch_first_shape(args[i].shape))
+            }
+            None => ShapedValue::new(args[i].value, args[i].shape),
         };
         let (lhs, rhs) = (operand(0), operand(1));
         let mut op = self.clone();
-        let parts = self.parts();
-        let mut made = Shaped { value: lhs.value, shape: Shaped::new(lhs.value, &shape).shape };
+        let parts = self.group_count();
+        let mut made = ShapedValue { value: lhs.value, shape: ShapedValue::new(lhs.value, &shape).shape };
         match [batch.axes[0].is_some(), batch.axes[1].is_some()] {
             // Both operands have the batch axis: it multiplies the number of groups.
             [true, true] => {
                 let into = if self.batch_groups > 1 { self.lhs[0] } else { self.lhs[1] };
                 let counted = if self.batch_groups > 1 { &mut op.batch_groups } else { &mut op.groups };
                 *counted *= size;
-                let (lhs, rhs) = (lhs.merged(0, into), rhs.merged(0, self.rhs[0]));
+                let (lhs, rhs) = (lhs.merge_axes(0, into), rhs.merge_axes(0, self.rhs[0]));
                 made.shape[self.out[1]] *= size;
                 made.value = lhs.value.apply(op, &[lhs.value, rhs.value]);
-                made = made.divided(self.out[1], size).moved(self.out[1], 0);
+                made = made.split_axis(self.out[1], size).move_axis(self.out[1], 0);
             }
             // Only `lhs` has the batch axis: it joins the batches inside of each batch group.
             [true, false] => {
                 let at = self.lhs[0];
                 let lhs = match self.batch_groups {
-                    1 => lhs.merged(0, at),
-                    n => lhs.divided(at + 1, n).merged(0, at + 1).merged(at, at),
+                    1 => lhs.merge_axes(0, at),
+                    n => lhs.split_axis(at + 1, n).merge_axes(0, at + 1).merge_axes(at, at),
                 };
                 made.shape[self.out[0]] *= size;
                 made.value = lhs.value.apply(op, &[lhs.value, rhs.value]);
-                made = made.divided(self.out[0], size).moved(self.out[0], 0);
+                made = made.split_axis(self.out[0], size).move_axis(self.out[0], 0);
             }
             // Only `rhs` has the batch axis: it joins the output features inside of each group.
             _ => {
                 let (at, to) = (self.rhs[0], self.out[1]);
                 let rhs = match parts {
-                    1 => rhs.merged(0, at),
-                    n => rhs.divided(at + 1, n).merged(0, at + 1).merged(at, at),
+                    1 => rhs.merge_axes(0, at),
+                    n => rhs.split_axis(at + 1, n).merge_axes(0, at + 1).merge_axes(at, at),
                 };
                 made.shape[to] *= size;
                 made.value = lhs.value.apply(op, &[lhs.value, rhs.value]);
                 made = match parts {
-                    1 => made.divided(to, size).moved(to, 0),
-                    n => made.divided(to, n).divided(to + 1, size).moved(to + 1, 0).merged(to + 1, to + 1),
+                    1 => made.split_axis(to, size).move_axis(to, 0),
+                    n => {
+                        made.split_axis(to, n).split_axis(to + 1, size).move_axis(to + 1, 0).merge_axes(to + 1, to + 1)
+                    }
                 };
             }
         }
@@ -342,7 +359,7 @@ impl Structural for Conv {
         }
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
-        vec![Some(self.of_lhs(args, cotangent)), Some(self.of_rhs(args, cotangent))]
+        vec![Some(self.lhs_cotangent(args, cotangent)), Some(self.rhs_cotangent(args, cotangent))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let number = |ty: &Type| ty.dtype != DType::Bool && (2..=5).contains(&ty.shape.len());
@@ -350,20 +367,20 @@ impl Structural for Conv {
         let b = from.operand(&|ty: &Type| ty.dtype == a.dtype && ty.shape.len() == a.shape.len())?;
         let mut order = |rank: usize| {
             let mut axes: Vec<usize> = (0..rank).collect();
-            (1..rank).for_each(|i| axes.swap(i, from.below(i + 1)));
+            (1..rank).for_each(|i| axes.swap(i, from.draw_below(i + 1)));
             axes
         };
         let [lhs, rhs, out] = [0; 3].map(|_| order(a.shape.len()));
         let (features, own) = (a.shape[lhs[1]], b.shape[rhs[1]]);
         let groups = features.checked_div(own)?;
         let windows = lhs[2..].iter().map(|_| {
-            let [low, high] = [from.below(3) as i64, from.below(3) as i64 - 1];
-            let [stride, dilation, spacing] = [0; 3].map(|_| 1 + from.below(3) as i64 / 2);
+            let [low, high] = [from.draw_below(3) as i64, from.draw_below(3) as i64 - 1];
+            let [stride, dilation, spacing] = [0; 3].map(|_| 1 + from.draw_below(3) as i64 / 2);
             WindowDim { stride, low, high, dilation, spacing }
         });
         let drawn = Conv { windows: windows.collect(), groups, batch_groups: 1, lhs, rhs, out, acc: a.dtype };
         let shape = drawn.infer(&[&a.dims(), &b.dims()], &Facts::default()).ok()?;
-        draw::fits(&shape).then_some(drawn)
+        draw::is_small_shape(&shape).then_some(drawn)
     }
     fn samples() -> Vec<Sample<Self>> {
         let dtypes = &[DType::F32, DType::F32];

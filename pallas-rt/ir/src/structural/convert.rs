@@ -1,5 +1,5 @@
 //! Elementwise operations with a second type or an attribute, which are therefore not in the scalar table.
-use super::{Access, Arg, Batch, Draw, Sample, Structural, arity, same_dtype};
+use super::{Access, Arg, Batch, Draw, Sample, Structural, check_arity, first_dtype};
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
@@ -53,25 +53,25 @@ macro_rules! elementwise {
         impl Structural for $Op {
             const NAME: &'static str = $name;
             fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-                Ok($Op { $attribute: attributes.one(stringify!($attribute))? })
+                Ok($Op { $attribute: attributes.value(stringify!($attribute))? })
             }
             fn dims(&mut self) -> Vec<&mut Dim> {
                 vec![]
             }
             fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-                arity(Self::NAME, args.len(), 1)?;
+                check_arity(Self::NAME, args.len(), 1)?;
                 Ok(args[0].to_vec())
             }
             fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
                 let rule: fn(&$Op, DType) -> Result<DType, Diag> = $dtype;
-                rule(self, same_dtype(args)?)
+                rule(self, first_dtype(args)?)
             }
             fn access(&self, _: &[&[Dim]]) -> Access {
                 let form: fn(&$Op) -> Access = $access;
                 form(self)
             }
             fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-                let x = batch.front(0, &args[0]);
+                let x = batch.batch_first_operand(0, &args[0]);
                 Some(x.apply(self.clone(), &[x]))
             }
             fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
@@ -113,7 +113,7 @@ elementwise!(Bitcast "bitcast" to |_| Access::Bitcast, |op, from| {
     // Devices need not preserve the bits of a 16-bit float's NaN.
     let fits = |d: &DType| d.bytes() == of.bytes() && !matches!(d, DType::Bool | DType::F16 | DType::Bf16);
     let all: Vec<DType> = DType::ALL.iter().copied().filter(fits).collect();
-    all.get(from.below(all.len())).copied()
+    all.get(from.draw_below(all.len())).copied()
 }, [(Bitcast { to: DType::U32 }, &[DType::F32] as &'static [DType])]);
 elementwise!(Powi "powi" exponent |op| Access::Powi(op.exponent), |_, from| {
     if from == DType::Bool {
@@ -123,4 +123,4 @@ elementwise!(Powi "powi" exponent |op| Access::Powi(op.exponent), |_, from| {
 }, |op, x, dx| {
     let n = op.exponent;
     (n != 0).then(|| dx * x.apply(Powi { exponent: n.saturating_sub(1) }, &[x]) * f64::from(n))
-}, |_, _, _| None, |_, from| Some(from.below(11) as i32 - 5), [(Powi { exponent: 3 }, &[DType::F32] as &'static [DType]), (Powi { exponent: -2 }, &[DType::F32])]);
+}, |_, _, _| None, |_, from| Some(from.draw_below(11) as i32 - 5), [(Powi { exponent: 3 }, &[DType::F32] as &'static [DType]), (Powi { exponent: -2 }, &[DType::F32])]);

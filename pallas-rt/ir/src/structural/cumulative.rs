@@ -1,6 +1,7 @@
 //! Running folds along an axis, such as running sums.
 use super::{
-    Access, Arg, Batch, Concat, Draw, Reverse, Sample, Slice, Structural, arity, axes_exist, draw, draw::along, monoid,
+    Access, Arg, Batch, Concat, Draw, Reverse, Sample, Slice, Structural, check_arity, check_axes, check_monoid, draw,
+    draw::draw_operand_axis,
 };
 use crate::diag::Diag;
 use crate::emit::Term;
@@ -37,7 +38,7 @@ impl fmt::Display for Cumulative {
 }
 
 /// A value and its tangent, in forward differentiation.
-type Dual<'g> = (E<'g>, E<'g>);
+type DualValue<'g> = (E<'g>, E<'g>);
 
 impl Cumulative {
     /// Computes the running folds of `n` elements along the axis, with their tangents, by the tree of
@@ -47,7 +48,7 @@ impl Cumulative {
     /// odd  = prefixes of (x[0] op x[1], x[2] op x[3], ..)
     /// even = (x[0], odd[0] op x[2], odd[1] op x[4], ..)
     /// ```
-    fn prefixes<'g>(&self, (x, dx): Dual<'g>, shape: &[Dim], n: i64) -> Dual<'g> {
+    fn associative_scan<'g>(&self, (x, dx): DualValue<'g>, shape: &[Dim], n: i64) -> DualValue<'g> {
         if n < 2 {
             return (x, dx);
         }
@@ -61,14 +62,14 @@ impl Cumulative {
             (start[self.axis], stride[self.axis]) = (from, by);
             x.apply(Slice { start, size: with(count), stride }, &[x])
         };
-        let both = |(x, dx): Dual<'g>, from, count, by| (cut(x, from, count, by), cut(dx, from, count, by));
+        let both = |(x, dx): DualValue<'g>, from, count, by| (cut(x, from, count, by), cut(dx, from, count, by));
         // The even positions after the first are as many as the odd ones, or one less.
         let (half, later) = (n / 2, n - n / 2 - 1);
-        let pairs = self.combined(both((x, dx), 0, half, 2), both((x, dx), 1, half, 2));
-        let odd = self.prefixes(pairs, shape, half);
+        let pairs = self.combine_duals(both((x, dx), 0, half, 2), both((x, dx), 1, half, 2));
+        let odd = self.associative_scan(pairs, shape, half);
         let mut even = both((x, dx), 0, 1, 1);
         if later > 0 {
-            let more = self.combined(both(odd, 0, later, 1), both((x, dx), 2, later, 2));
+            let more = self.combine_duals(both(odd, 0, later, 1), both((x, dx), 2, later, 2));
             let join = |a: E<'g>, b: E<'g>| a.apply(Concat { axis: self.axis }, &[a, b]);
             even = (join(even.0, more.0), join(even.1, more.1));
         }
@@ -78,15 +79,15 @@ impl Cumulative {
             // If the last odd element is missing, any element takes its place and is cut off afterwards.
             let odd =
                 if later == half { odd.apply(Concat { axis: self.axis }, &[odd, cut(odd, 0, 1, 1)]) } else { odd };
-            let pairs = even.apply(Concat { axis: self.axis + 1 }, &[even.shaped(&pair), odd.shaped(&pair)]);
-            let all = pairs.shaped(&with(2 * (later + 1)));
+            let pairs = even.apply(Concat { axis: self.axis + 1 }, &[even.reshape(&pair), odd.reshape(&pair)]);
+            let all = pairs.reshape(&with(2 * (later + 1)));
             if later == half { cut(all, 0, n, 1) } else { all }
         };
         (woven(even.0, odd.0), woven(even.1, odd.1))
     }
 
     /// Combines two values elementwise, with their tangents.
-    fn combined<'g>(&self, (a, da): Dual<'g>, (b, db): Dual<'g>) -> Dual<'g> {
+    fn combine_duals<'g>(&self, (a, da): DualValue<'g>, (b, db): DualValue<'g>) -> DualValue<'g> {
         let y = a.emit(Term::Scalar(self.op), &[a, b]);
         let d = self.op.jvp(&[a, b], y, &[Some(da), Some(db)]);
         (y, d.unwrap_or_else(|| da.zero()))
@@ -96,24 +97,28 @@ impl Cumulative {
 impl Structural for Cumulative {
     const NAME: &'static str = "cumulative";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(Cumulative { op: attributes.one("op")?, axis: attributes.one("axis")?, reverse: attributes.one("reverse")? })
+        Ok(Cumulative {
+            op: attributes.value("op")?,
+            axis: attributes.value("axis")?,
+            reverse: attributes.value("reverse")?,
+        })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 1)?;
-        axes_exist(Self::NAME, &[self.axis], args[0])?;
+        check_arity(Self::NAME, args.len(), 1)?;
+        check_axes(Self::NAME, &[self.axis], args[0])?;
         Ok(args[0].to_vec())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        monoid(Self::NAME, self.op, args)
+        check_monoid(Self::NAME, self.op, args)
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Scan { op: self.op, axis: self.axis, reverse: self.reverse }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
+        let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Cumulative { axis: self.axis + 1, ..self.clone() }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
@@ -123,7 +128,7 @@ impl Structural for Cumulative {
         }
         let n = args[0].shape[self.axis].as_number().expect("tangents have sizes of numbers");
         let turned = |x: E<'g>| if self.reverse { x.apply(Reverse { axes: vec![self.axis] }, &[x]) } else { x };
-        let (_, found) = self.prefixes((turned(x), turned(dx)), args[0].shape, n);
+        let (_, found) = self.associative_scan((turned(x), turned(dx)), args[0].shape, n);
         Some(turned(found))
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
@@ -132,8 +137,8 @@ impl Structural for Cumulative {
         vec![(self.op == ScalarOp::Add).then(|| cotangent.apply(back, &[cotangent]))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let (x, axis) = along(from)?;
-        Some(Cumulative { op: draw::monoid(from, x.dtype)?, axis, reverse: from.below(2) == 0 })
+        let (x, axis) = draw_operand_axis(from)?;
+        Some(Cumulative { op: draw::draw_monoid(from, x.dtype)?, axis, reverse: from.draw_below(2) == 0 })
     }
     fn samples() -> Vec<Sample<Self>> {
         let case = |op, reverse| Sample {

@@ -33,46 +33,46 @@ impl<'g> E<'g> {
         self.emit(Term::Number(x), &[self])
     }
     /// Reshapes the value.
-    pub(super) fn shaped(self, to: &[Dim]) -> E<'g> {
+    pub(super) fn reshape(self, to: &[Dim]) -> E<'g> {
         self.apply(Reshape { to: to.to_vec() }, &[self])
     }
     /// Broadcasts the value.
-    pub(super) fn stretched(self, to: &[Dim]) -> E<'g> {
+    pub(super) fn broadcast_to(self, to: &[Dim]) -> E<'g> {
         self.apply(Broadcast::to(to.to_vec()), &[self])
     }
     /// Sums over axes, which stay with extent 1.
-    pub(super) fn summed(self, axes: Vec<usize>) -> E<'g> {
+    pub(super) fn sum_axes(self, axes: Vec<usize>) -> E<'g> {
         self.apply(Reduce::keeping(ScalarOp::Add, axes), &[self])
     }
 }
 
 impl Batch<'_> {
     /// The shape with the batch axis added at the front.
-    pub(super) fn before(&self, shape: &[Dim]) -> Vec<Dim> {
+    pub(super) fn batch_first_shape(&self, shape: &[Dim]) -> Vec<Dim> {
         [std::slice::from_ref(&self.size), shape].concat()
     }
     /// Operand `i` with the batch axis in front; broadcast along it if it has none.
-    pub(super) fn front<'g>(&self, i: usize, arg: &Arg<'_, 'g>) -> E<'g> {
+    pub(super) fn batch_first_operand<'g>(&self, i: usize, arg: &Arg<'_, 'g>) -> E<'g> {
         let Some(at) = self.axes[i] else {
-            let op = Broadcast { to: self.before(arg.shape), dims: (1..=arg.shape.len()).collect() };
+            let op = Broadcast { to: self.batch_first_shape(arg.shape), dims: (1..=arg.shape.len()).collect() };
             return arg.value.apply(op, &[arg.value]);
         };
         let axes: Vec<usize> = std::iter::once(at).chain((0..=arg.shape.len()).filter(|&a| a != at)).collect();
         if at == 0 { arg.value } else { arg.value.apply(Transpose { axes }, &[arg.value]) }
     }
     /// All operands with the batch axis in front.
-    pub(super) fn all<'g>(&self, args: &[Arg<'_, 'g>]) -> Vec<E<'g>> {
-        args.iter().enumerate().map(|(i, a)| self.front(i, a)).collect()
+    pub(super) fn batch_first_operands<'g>(&self, args: &[Arg<'_, 'g>]) -> Vec<E<'g>> {
+        args.iter().enumerate().map(|(i, a)| self.batch_first_operand(i, a)).collect()
     }
 }
 
 /// Shifts axis numbers by 1, to make room for a batch axis at position 0.
-pub(super) fn behind(axes: &[usize]) -> Vec<usize> {
+pub(super) fn shift_axes(axes: &[usize]) -> Vec<usize> {
     axes.iter().map(|a| a + 1).collect()
 }
 
 /// The tangent of an operation that is linear in all operands together: the operation on their tangents.
-pub(super) fn linear<'g>(
+pub(super) fn linear_jvp<'g>(
     op: &(impl Into<StructuralOp> + Clone),
     args: &[Arg<'_, 'g>],
     tangents: &[Option<E<'g>>],
@@ -84,7 +84,7 @@ pub(super) fn linear<'g>(
 
 /// The cotangent of an operand whose elements were gathered, some perhaps many times: scatters and adds `cotangent` at
 /// their positions, in the accumulator's type, unless there is only one position.
-pub(super) fn scattered<'g>(op: Scatter, to: &Arg<'_, 'g>, index: (E<'g>, &[Dim]), cotangent: E<'g>) -> E<'g> {
+pub(super) fn scatter_cotangent<'g>(op: Scatter, to: &Arg<'_, 'g>, index: (E<'g>, &[Dim]), cotangent: E<'g>) -> E<'g> {
     let (own, wide, (index, positions)) = (to.dtype, to.dtype.accumulator(), index);
     let mut others = (0..positions.len()).filter(|axis| *axis != op.index_vector_dim);
     if wide == own || others.all(|axis| positions[axis].as_number() == Some(1)) {
@@ -92,6 +92,6 @@ pub(super) fn scattered<'g>(op: Scatter, to: &Arg<'_, 'g>, index: (E<'g>, &[Dim]
     }
     let cast = |x: E<'g>, to| x.apply(Cast { to }, &[x]);
     let cotangent = cast(cotangent, wide);
-    let zeros = cotangent.number(0.0).stretched(to.shape);
+    let zeros = cotangent.number(0.0).broadcast_to(to.shape);
     cast(cotangent.apply(op, &[zeros, index, cotangent]), own)
 }

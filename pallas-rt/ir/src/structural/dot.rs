@@ -1,6 +1,8 @@
 //! Contraction of two operands: sums of products.
-use super::{Access, Arg, Batch, Cast, Draw, Sample, Structural, Transpose, arity, axes_exist, draw::along};
-use crate::diag::{At, Diag, agree, shape};
+use super::{
+    Access, Arg, Batch, Cast, Draw, Sample, Structural, Transpose, check_arity, check_axes, draw::draw_operand_axis,
+};
+use crate::diag::{At, Diag, shape, size_mismatch_help};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, Type};
@@ -24,12 +26,12 @@ impl Dot {
         Dot { batch: vec![], contract: vec![(1, 0)], acc }
     }
     /// The contraction with the operands swapped.
-    pub fn turned(&self) -> Self {
+    pub fn swap_operands(&self) -> Self {
         let turn = |pairs: &[(usize, usize)]| pairs.iter().map(|&(a, b)| (b, a)).collect();
         Dot { batch: turn(&self.batch), contract: turn(&self.contract), acc: self.acc }
     }
     /// Axes of `a` (side 0) or `b` (side 1) that are neither batch nor contracted: free axes.
-    pub fn free(&self, side: usize, rank: usize) -> Vec<usize> {
+    pub fn free_axes(&self, side: usize, rank: usize) -> Vec<usize> {
         let own = |p: &(usize, usize)| if side == 0 { p.0 } else { p.1 };
         let used: Vec<usize> = self.batch.iter().chain(&self.contract).map(own).collect();
         (0..rank).filter(|i| !used.contains(i)).collect()
@@ -41,15 +43,22 @@ methods! { ($) Dot; }
 impl Dot {
     /// Applies `op`, which is `self` with a batch axis of extent `size` at the front of the operand on `side` only, and
     /// moves that axis to the front of the result. `shapes` are those without the axis.
-    fn with_free<'g>(&self, op: Dot, mut all: [E<'g>; 2], shapes: [&[Dim]; 2], side: usize, size: &Dim) -> E<'g> {
-        let free = |of: usize| self.free(of, shapes[of].len());
+    fn apply_one_sided_batch<'g>(
+        &self,
+        op: Dot,
+        mut all: [E<'g>; 2],
+        shapes: [&[Dim]; 2],
+        side: usize,
+        size: &Dim,
+    ) -> E<'g> {
+        let free = |of: usize| self.free_axes(of, shapes[of].len());
         let ranks = [0, 1].map(|of| shapes[of].len() + usize::from(of == side));
         let is_single = |of: usize| free(of).iter().all(|&axis| shapes[of][axis].as_number() == Some(1));
         // The axis follows the batch axes if its side is the first one. The second side changes places with the first
         // one if that moves no elements.
         let is_matrix_form =
             |op: &Dot, ranks: [usize; 2]| op.batch.is_empty() && op.contract == [(1, 0)] && ranks != [2, 2];
-        let turned = op.turned();
+        let turned = op.swap_operands();
         let prefers = side == 1 && is_single(1) && !is_single(0);
         let is_turned = (prefers || is_matrix_form(&op, ranks)) && !is_matrix_form(&turned, [ranks[1], ranks[0]]);
         let op = if is_turned {
@@ -83,7 +92,7 @@ impl Dot {
             return made;
         }
         if moved(&now) == moved(&wanted) {
-            return made.shaped(&wanted.iter().map(extent).collect::<Vec<_>>());
+            return made.reshape(&wanted.iter().map(extent).collect::<Vec<_>>());
         }
         let axes = wanted.iter().map(|axis| now.iter().position(|own| own == axis).expect("it has all axes")).collect();
         made.apply(Transpose { axes }, &[made])
@@ -103,14 +112,14 @@ impl Structural for Dot {
         Ok(Dot {
             batch: attributes.pairs("batch")?,
             contract: attributes.pairs("contract")?,
-            acc: attributes.one("acc")?,
+            acc: attributes.value("acc")?,
         })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 2)?;
+        check_arity(Self::NAME, args.len(), 2)?;
         let (a, b) = (args[0], args[1]);
         for &(i, j) in self.batch.iter().chain(&self.contract) {
             let (Some(x), Some(y)) = (a.get(i), b.get(j)) else {
@@ -127,15 +136,15 @@ impl Structural for Dot {
                 let other = (b.len() == 2 && self.contract == [(1, 0)]).then(|| facts.same(x, &b[1]));
                 let help = match other {
                     Some(Verdict::Yes) => format!("axis 1 of the right side is {}: write `.t()` behind it", b[1]),
-                    _ => agree(x, y),
+                    _ => size_mismatch_help(x, y),
                 };
                 let found = format!("dot contracts {x} with {y}: {} · {}", shape(a), shape(b));
                 return Err(Diag::new("dot-contract", At::Operand(1), found, help));
             }
         }
         let axes = || self.batch.iter().chain(&self.contract);
-        axes_exist(Self::NAME, &axes().map(|p| p.0).collect::<Vec<_>>(), a)?;
-        axes_exist(Self::NAME, &axes().map(|p| p.1).collect::<Vec<_>>(), b)?;
+        check_axes(Self::NAME, &axes().map(|p| p.0).collect::<Vec<_>>(), a)?;
+        check_axes(Self::NAME, &axes().map(|p| p.1).collect::<Vec<_>>(), b)?;
         if self.batch.is_empty() && self.contract == [(1, 0)] && (a.len() != 2 || b.len() != 2) {
             let found = format!("dot of {} and {}", shape(a), shape(b));
             return Err(Diag::new(
@@ -146,8 +155,8 @@ impl Structural for Dot {
             ));
         }
         let batch = self.batch.iter().map(|p| a[p.0].clone());
-        let free_a = self.free(0, a.len()).into_iter().map(|i| a[i].clone());
-        let free_b = self.free(1, b.len()).into_iter().map(|i| b[i].clone());
+        let free_a = self.free_axes(0, a.len()).into_iter().map(|i| a[i].clone());
+        let free_b = self.free_axes(1, b.len()).into_iter().map(|i| b[i].clone());
         Ok(batch.chain(free_a).chain(free_b).collect())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
@@ -167,7 +176,8 @@ impl Structural for Dot {
             }
         };
         let has = [0, 1].map(|side| batch.axes[side].is_some());
-        let operand = |side: usize| if has[side] { batch.front(side, &args[side]) } else { args[side].value };
+        let operand =
+            |side: usize| if has[side] { batch.batch_first_operand(side, &args[side]) } else { args[side].value };
         let (behind, all) = (behind(has), [operand(0), operand(1)]);
         let mut op = Dot { batch: behind(&self.batch), contract: behind(&self.contract), acc: self.acc };
         if has == [true; 2] {
@@ -175,7 +185,7 @@ impl Structural for Dot {
             return Some(all[0].apply(op, &all));
         }
         // Only one operand has the batch axis: it is a free axis of the product, the first of its side.
-        Some(self.with_free(op, all, [args[0].shape, args[1].shape], usize::from(has[1]), &batch.size))
+        Some(self.apply_one_sided_batch(op, all, [args[0].shape, args[1].shape], usize::from(has[1]), &batch.size))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let (a, b) = (args[0].value, args[1].value);
@@ -191,9 +201,9 @@ impl Structural for Dot {
         let side = |own: usize| {
             let (ranks, other) = ([args[0].shape.len(), args[1].shape.len()], 1 - own);
             let of = |p: &(usize, usize), side: usize| if side == 0 { p.0 } else { p.1 };
-            let (mine, theirs) = (self.free(own, ranks[own]), self.free(other, ranks[other]));
+            let (mine, theirs) = (self.free_axes(own, ranks[own]), self.free_axes(other, ranks[other]));
             let n = self.batch.len();
-            let first = |side: usize| if side == 0 { n } else { n + self.free(0, ranks[0]).len() };
+            let first = |side: usize| if side == 0 { n } else { n + self.free_axes(0, ranks[0]).len() };
             let batch = self.batch.iter().enumerate().map(|(i, p)| (i, of(p, other))).collect();
             let contract: Vec<(usize, usize)> =
                 theirs.iter().enumerate().map(|(i, &axis)| (first(other) + i, axis)).collect();
@@ -224,11 +234,11 @@ impl Structural for Dot {
         vec![side(0), side(1)]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let (a, axis) = along(from)?;
+        let (a, axis) = draw_operand_axis(from)?;
         let number = |ty: &Type| ty.dtype == a.dtype && ty.dtype != DType::Bool;
         let b = from.operand(&|ty| number(ty) && ty.shape.contains(&a.shape[axis]))?;
         let fitting: Vec<usize> = (0..b.shape.len()).filter(|&i| b.shape[i] == a.shape[axis]).collect();
-        let contract = (axis, fitting[from.below(fitting.len())]);
+        let contract = (axis, fitting[from.draw_below(fitting.len())]);
         // Axis 1 by axis 0 is written as a matrix product, whose operands are matrices.
         let fits = contract != (1, 0) || a.shape.len() == 2 && b.shape.len() == 2;
         fits.then(|| Dot { batch: vec![], contract: vec![contract], acc: a.dtype })

@@ -1,9 +1,9 @@
 //! Gather: windows of an operand at positions given by data.
-use super::indexed::{Numbers, held, positions};
+use super::indexed::{DimensionNumbers, check_index_dtype, clamp_starts};
 use super::{
-    Access, Arg, Batch, Draw, Sample, Scatter, Structural, Windows, arity,
-    derive::{behind, scattered},
-    list,
+    Access, Arg, Batch, Draw, Sample, Scatter, Structural, Windows, check_arity,
+    derive::{scatter_cotangent, shift_axes},
+    join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
@@ -37,8 +37,8 @@ methods! { ($) Gather; }
 
 impl Gather {
     /// The dimension numbers under the names shared with scatter.
-    fn numbers(&self) -> Numbers<'_> {
-        Numbers {
+    fn dimension_numbers(&self) -> DimensionNumbers<'_> {
+        DimensionNumbers {
             name: Self::NAME,
             window: &self.offset_dims,
             dropped: &self.collapsed_slice_dims,
@@ -50,10 +50,10 @@ impl Gather {
     }
     /// The windows, for indices of this rank.
     pub fn windows(&self, index_rank: usize) -> Windows {
-        self.numbers().windows(&self.slice_sizes, index_rank)
+        self.dimension_numbers().windows(&self.slice_sizes, index_rank)
     }
     /// The scatter that writes the elements which this operation reads, combined by `op`.
-    pub fn reversed(&self, op: Option<ScalarOp>) -> Scatter {
+    pub fn matching_scatter(&self, op: Option<ScalarOp>) -> Scatter {
         Scatter {
             update_window_dims: self.offset_dims.clone(),
             inserted_window_dims: self.collapsed_slice_dims.clone(),
@@ -72,13 +72,13 @@ impl fmt::Display for Gather {
             f,
             "gather offset_dims({}) collapsed_slice_dims({}) operand_batching_dims({}) start_indices_batching_dims({}) \
              start_index_map({}) index_vector_dim({}) slice_sizes({})",
-            list(&self.offset_dims),
-            list(&self.collapsed_slice_dims),
-            list(&self.operand_batching_dims),
-            list(&self.start_indices_batching_dims),
-            list(&self.start_index_map),
+            join_with_commas(&self.offset_dims),
+            join_with_commas(&self.collapsed_slice_dims),
+            join_with_commas(&self.operand_batching_dims),
+            join_with_commas(&self.start_indices_batching_dims),
+            join_with_commas(&self.start_index_map),
             self.index_vector_dim,
-            list(&self.slice_sizes)
+            join_with_commas(&self.slice_sizes)
         )
     }
 }
@@ -92,7 +92,7 @@ impl Structural for Gather {
             operand_batching_dims: attributes.list("operand_batching_dims")?,
             start_indices_batching_dims: attributes.list("start_indices_batching_dims")?,
             start_index_map: attributes.list("start_index_map")?,
-            index_vector_dim: attributes.one("index_vector_dim")?,
+            index_vector_dim: attributes.value("index_vector_dim")?,
             slice_sizes: attributes.list("slice_sizes")?,
         })
     }
@@ -100,10 +100,10 @@ impl Structural for Gather {
         self.slice_sizes.iter_mut().collect()
     }
     fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 2)?;
+        check_arity(Self::NAME, args.len(), 2)?;
         let (x, index) = (args[0], args[1]);
-        self.numbers().check(x, index, facts)?;
-        let dropped = |axis| !self.numbers().kept(x.len()).contains(&axis);
+        self.dimension_numbers().check_shapes(x, index, facts)?;
+        let dropped = |axis| !self.dimension_numbers().kept_operand_axes(x.len()).contains(&axis);
         let fits = |axis: usize| match self.slice_sizes.get(axis) {
             Some(size) if dropped(axis) && size.as_number() != Some(1) => false,
             // The batch may be empty.
@@ -120,11 +120,11 @@ impl Structural for Gather {
             Ok(axis) => self.slice_sizes[axis].clone(),
             Err(axis) => index[axis].clone(),
         };
-        Ok(self.numbers().axes(x.len(), index.len()).into_iter().map(size).collect())
+        Ok(self.dimension_numbers().axis_origins(x.len(), index.len()).into_iter().map(size).collect())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        arity(Self::NAME, args.len(), 2)?;
-        positions(Self::NAME, args[1])?;
+        check_arity(Self::NAME, args.len(), 2)?;
+        check_index_dtype(Self::NAME, args[1])?;
         Ok(args[0])
     }
     fn access(&self, args: &[&[Dim]]) -> Access {
@@ -132,13 +132,14 @@ impl Structural for Gather {
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let [of_x, of_index] = [0, 1].map(|i| batch.axes[i].is_some());
-        let all = [0, 1].map(|i| if batch.axes[i].is_some() { batch.front(i, &args[i]) } else { args[i].value });
+        let all = [0, 1]
+            .map(|i| if batch.axes[i].is_some() { batch.batch_first_operand(i, &args[i]) } else { args[i].value });
         let with = |is_first: bool, axes: Vec<usize>| [vec![0; usize::from(is_first)], axes].concat();
-        let on = |is_moved: bool, axes: &[usize]| if is_moved { behind(axes) } else { axes.to_vec() };
+        let on = |is_moved: bool, axes: &[usize]| if is_moved { shift_axes(axes) } else { axes.to_vec() };
         let both = of_x && of_index;
         let own = if of_index { Dim::from(1i64) } else { batch.size.clone() };
         let op = Gather {
-            offset_dims: with(!of_index, behind(&self.offset_dims)),
+            offset_dims: with(!of_index, shift_axes(&self.offset_dims)),
             collapsed_slice_dims: on(of_x, &self.collapsed_slice_dims),
             operand_batching_dims: with(both, on(of_x, &self.operand_batching_dims)),
             start_indices_batching_dims: with(both, on(of_index, &self.start_indices_batching_dims)),
@@ -154,32 +155,40 @@ impl Structural for Gather {
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         // A scatter skips windows that leave the operand, so starts are moved as the gather moves them.
-        let index = held(&self.windows(args[1].shape.len()), args[0].shape, &args[1]);
-        vec![Some(scattered(self.reversed(Some(ScalarOp::Add)), &args[0], (index, args[1].shape), cotangent)), None]
+        let index = clamp_starts(&self.windows(args[1].shape.len()), args[0].shape, &args[1]);
+        vec![
+            Some(scatter_cotangent(
+                self.matching_scatter(Some(ScalarOp::Add)),
+                &args[0],
+                (index, args[1].shape),
+                cotangent,
+            )),
+            None,
+        ]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let x = from.operand(&|ty| !ty.is_scalar() && !ty.shape.contains(&0))?.shape;
         let index = from.operand(&|ty| ty.dtype == DType::I32)?.shape;
         // Start vectors along an axis that is short enough, else indices of one start each.
         let short: Vec<usize> = (0..index.len()).filter(|&axis| (1..=x.len()).contains(&index[axis])).collect();
-        let vector = if from.below(2) == 0 { short.get(from.below(short.len())).copied() } else { None };
+        let vector = if from.draw_below(2) == 0 { short.get(from.draw_below(short.len())).copied() } else { None };
         let mut axes: Vec<usize> = (0..x.len()).collect();
         let starts = vector.map_or(1, |axis| index[axis]);
-        let map: Vec<usize> = (0..starts).map(|_| axes.remove(from.below(axes.len()))).collect();
+        let map: Vec<usize> = (0..starts).map(|_| axes.remove(from.draw_below(axes.len()))).collect();
         let vector = vector.unwrap_or(index.len());
         let (mut batching, mut index_batching): (Vec<usize>, Vec<usize>) = (vec![], vec![]);
         for axis in axes {
             let equal = |&b: &usize| b != vector && index[b] == x[axis] && !index_batching.contains(&b);
-            if let Some(b) = (0..index.len()).find(equal).filter(|_| from.below(3) > 0) {
+            if let Some(b) = (0..index.len()).find(equal).filter(|_| from.draw_below(3) > 0) {
                 batching.push(axis);
                 index_batching.push(b);
             }
         }
         let (mut sizes, mut collapsed) = (vec![Dim::from(1i64); x.len()], vec![]);
         for axis in (0..x.len()).filter(|axis| !batching.contains(axis)) {
-            let size = if map.contains(&axis) && from.below(2) == 0 { 1 } else { 1 + from.below(x[axis]) };
+            let size = if map.contains(&axis) && from.draw_below(2) == 0 { 1 } else { 1 + from.draw_below(x[axis]) };
             sizes[axis] = size.into();
-            if size == 1 && from.below(2) == 0 {
+            if size == 1 && from.draw_below(2) == 0 {
                 collapsed.push(axis);
             }
         }
@@ -190,7 +199,7 @@ impl Structural for Gather {
         }
         let mut offset: Vec<usize> = (0..rank).collect();
         while offset.len() > windows {
-            offset.remove(from.below(offset.len()));
+            offset.remove(from.draw_below(offset.len()));
         }
         Some(Gather {
             offset_dims: offset,

@@ -1,12 +1,12 @@
 //! Shared parts of gather and scatter: StableHLO's dimension numbers, and which starts fit.
-use super::{Arg, Broadcast, Concat, Reduce, WindowAxis, Windows, axes_exist};
-use crate::diag::{At, Diag, agree, shape};
+use super::{Arg, Broadcast, Concat, Reduce, WindowAxis, Windows, check_axes};
+use crate::diag::{At, Diag, shape, size_mismatch_help};
 use crate::dim::Verdict;
 use crate::{DType, Dim, E, Facts, ScalarOp};
 
 /// The dimension numbers of a gather or scatter, under common names.
 #[derive(Clone, Copy)]
-pub(super) struct Numbers<'a> {
+pub(super) struct DimensionNumbers<'a> {
     /// Name of the operation.
     pub(super) name: &'static str,
     /// Axes of the windows' array that count inside of a window, in the order of the operand's axes.
@@ -23,78 +23,86 @@ pub(super) struct Numbers<'a> {
     pub(super) vector: usize,
 }
 
-impl Numbers<'_> {
+impl DimensionNumbers<'_> {
     /// Error about these dimension numbers.
-    fn wrong(&self, at: At, found: String, help: impl Into<String>) -> Result<(), Diag> {
+    fn indices_error(&self, at: At, found: String, help: impl Into<String>) -> Result<(), Diag> {
         Err(Diag::new("indices", at, format!("`{}`: {found}", self.name), help))
     }
 
     /// Axes of an operand of this rank that the windows' array has.
-    pub(super) fn kept(&self, rank: usize) -> Vec<usize> {
+    pub(super) fn kept_operand_axes(&self, rank: usize) -> Vec<usize> {
         (0..rank).filter(|axis| !self.dropped.contains(axis) && !self.batching.contains(axis)).collect()
     }
 
     /// Axes of the indices without that of the start vectors.
-    fn positions(&self, index_rank: usize) -> impl Iterator<Item = usize> {
+    fn non_vector_axes(&self, index_rank: usize) -> impl Iterator<Item = usize> {
         (0..index_rank).filter(move |&axis| axis != self.vector)
     }
 
     /// Rank of the windows' array.
-    pub(super) fn rank(&self, index_rank: usize) -> usize {
-        self.positions(index_rank).count() + self.window.len()
+    pub(super) fn windows_rank(&self, index_rank: usize) -> usize {
+        self.non_vector_axes(index_rank).count() + self.window.len()
     }
 
     /// Checks that the numbers fit an operand and indices of these shapes.
     ///
     /// # Errors
     /// They do not fit.
-    pub(super) fn check(&self, x: &[Dim], index: &[Dim], facts: &Facts) -> Result<(), Diag> {
+    pub(super) fn check_shapes(&self, x: &[Dim], index: &[Dim], facts: &Facts) -> Result<(), Diag> {
         let addressed = [self.dropped, self.batching].concat();
-        axes_exist(self.name, &addressed, x)?;
-        axes_exist(self.name, &[self.batching, self.map].concat(), x)?;
-        axes_exist(self.name, self.index_batching, index)?;
+        check_axes(self.name, &addressed, x)?;
+        check_axes(self.name, &[self.batching, self.map].concat(), x)?;
+        check_axes(self.name, self.index_batching, index)?;
         if x.is_empty() {
-            return self.wrong(At::Operand(0), "a scalar has no windows".into(), "");
+            return self.indices_error(At::Operand(0), "a scalar has no windows".into(), "");
         }
         let starts = if self.vector == index.len() { Some(1) } else { index.get(self.vector).and_then(Dim::as_number) };
         if starts != Some(self.map.len() as i64) {
             let found = format!("starts of {} axes in indices of {}", self.map.len(), shape(index));
-            return self.wrong(At::Operand(1), found, format!("axis {} has one start for each of them", self.vector));
+            return self.indices_error(
+                At::Operand(1),
+                found,
+                format!("axis {} has one start for each of them", self.vector),
+            );
         }
         if self.batching.len() != self.index_batching.len() || self.index_batching.contains(&self.vector) {
             let found = format!("{} batching axes of the operand and {} of the indices", self.batching.len(), {
                 self.index_batching.len()
             });
-            return self.wrong(At::Op, found, "pairs of axes, none of them that of the start vectors");
+            return self.indices_error(At::Op, found, "pairs of axes, none of them that of the start vectors");
         }
         for (&a, &b) in self.batching.iter().zip(self.index_batching) {
             if facts.same(&x[a], &index[b]) == Verdict::No {
                 let found = format!("axis {a} of {} is parallel with axis {b} of {}", shape(x), shape(index));
-                return self.wrong(At::Operand(1), found, agree(&x[a], &index[b]));
+                return self.indices_error(At::Operand(1), found, size_mismatch_help(&x[a], &index[b]));
             }
         }
-        let (rank, kept) = (self.rank(index.len()), self.kept(x.len()).len());
+        let (rank, kept) = (self.windows_rank(index.len()), self.kept_operand_axes(x.len()).len());
         let ascending = self.window.is_sorted_by(|a, b| a < b) && self.window.last().is_none_or(|&last| last < rank);
         if self.window.len() != kept || !ascending {
             let found = format!("{} axes {:?} of windows with {kept} axes", self.window.len(), self.window);
-            return self.wrong(At::Op, found, format!("ascending axes below {rank}, one for each axis of a window"));
+            return self.indices_error(
+                At::Op,
+                found,
+                format!("ascending axes below {rank}, one for each axis of a window"),
+            );
         }
         Ok(())
     }
 
     /// Origin of each axis of the windows' array: `Ok(axis of the operand)` or `Err(axis of the indices)`.
-    pub(super) fn axes(&self, rank: usize, index_rank: usize) -> Vec<Result<usize, usize>> {
-        let (mut kept, mut positions) = (self.kept(rank).into_iter(), self.positions(index_rank));
+    pub(super) fn axis_origins(&self, rank: usize, index_rank: usize) -> Vec<Result<usize, usize>> {
+        let (mut kept, mut positions) = (self.kept_operand_axes(rank).into_iter(), self.non_vector_axes(index_rank));
         let axis = |axis| match self.window.contains(&axis) {
             true => Ok(kept.next().expect("as many as windows have")),
             false => Err(positions.next().expect("as many as the indices have")),
         };
-        (0..self.rank(index_rank)).map(axis).collect()
+        (0..self.windows_rank(index_rank)).map(axis).collect()
     }
 
     /// The windows of the access form, with these extents along the operand's axes.
     pub(super) fn windows(&self, sizes: &[Dim], index_rank: usize) -> Windows {
-        let axes = self.axes(sizes.len(), index_rank);
+        let axes = self.axis_origins(sizes.len(), index_rank);
         let index: Vec<usize> = (0..axes.len()).filter(|&axis| axes[axis].is_err()).collect();
         let batch = |axis: usize| {
             let pair = self.batching.iter().position(|&a| a == axis)?;
@@ -111,7 +119,7 @@ impl Numbers<'_> {
 }
 
 /// Checks that the indices are i32.
-pub(super) fn positions(name: &str, index: DType) -> Result<(), Diag> {
+pub(super) fn check_index_dtype(name: &str, index: DType) -> Result<(), Diag> {
     if index == DType::I32 {
         return Ok(());
     }
@@ -119,13 +127,13 @@ pub(super) fn positions(name: &str, index: DType) -> Result<(), Diag> {
 }
 
 /// Clamps starts such that their windows are inside of the operand.
-pub(super) fn held<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>) -> E<'g> {
-    let last = windows.last(operand);
+pub(super) fn clamp_starts<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>) -> E<'g> {
+    let last = windows.highest_starts(operand);
     let highest = match last[..] {
         [] => return index.value,
         [first, ..] if last.iter().all(|&n| n == first) => index.value.like(first as f64),
         _ => {
-            let each: Vec<E<'g>> = last.iter().map(|&n| index.value.number(n as f64).shaped(&[1i64.into()])).collect();
+            let each: Vec<E<'g>> = last.iter().map(|&n| index.value.number(n as f64).reshape(&[1i64.into()])).collect();
             let all = each[0].apply(Concat { axis: 0 }, &each);
             let axis = windows.vector.expect("vectors of several starts have an axis");
             all.apply(Broadcast { to: index.shape.to_vec(), dims: vec![axis] }, &[all])
@@ -135,8 +143,8 @@ pub(super) fn held<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>) 
 }
 
 /// For each element of the windows' array, of shape `shape`: whether its window is inside of the operand.
-pub(super) fn fits<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>, shape: &[Dim]) -> E<'g> {
-    let is_held = index.value.eq(held(windows, operand, index));
+pub(super) fn inside_mask<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>, shape: &[Dim]) -> E<'g> {
+    let is_held = index.value.eq(clamp_starts(windows, operand, index));
     let mut all = is_held.select(index.value.like(1.0), index.value.zero());
     if let Some(axis) = windows.vector {
         all = all.apply(Reduce::dropping(ScalarOp::Minimum, vec![axis]), &[all]);

@@ -1,5 +1,5 @@
 //! Coordinates along an axis.
-use super::{Access, Arg, Batch, Draw, Sample, Structural, arity, axes_exist, list};
+use super::{Access, Arg, Batch, Draw, Sample, Structural, check_arity, check_axes, join_with_commas};
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
@@ -20,21 +20,25 @@ methods! { ($) Iota; }
 
 impl fmt::Display for Iota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "iota shape({}) axis({}) dtype({})", list(&self.shape), self.axis, self.dtype)
+        write!(f, "iota shape({}) axis({}) dtype({})", join_with_commas(&self.shape), self.axis, self.dtype)
     }
 }
 
 impl Structural for Iota {
     const NAME: &'static str = "iota";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(Iota { shape: attributes.list("shape")?, axis: attributes.one("axis")?, dtype: attributes.one("dtype")? })
+        Ok(Iota {
+            shape: attributes.list("shape")?,
+            axis: attributes.value("axis")?,
+            dtype: attributes.value("dtype")?,
+        })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         self.shape.iter_mut().collect()
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 0)?;
-        axes_exist(Self::NAME, &[self.axis], &self.shape)?;
+        check_arity(Self::NAME, args.len(), 0)?;
+        check_axes(Self::NAME, &[self.axis], &self.shape)?;
         Ok(self.shape.clone())
     }
     fn dtype(&self, _: &[DType]) -> Result<DType, Diag> {
@@ -57,7 +61,7 @@ impl Structural for Iota {
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let shape = from.shape();
-        let axis = from.below(shape.len());
+        let axis = from.draw_below(shape.len());
         Some(Iota { shape: shape.into_iter().map(Dim::from).collect(), axis, dtype: from.dtype() })
     }
     fn samples() -> Vec<Sample<Self>> {

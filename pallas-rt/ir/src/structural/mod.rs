@@ -8,7 +8,7 @@ mod methods;
 mod nest;
 mod window;
 
-pub use access::{Access, Index, Order, Piece, WindowAxis, Windows};
+pub use access::{Access, Index, Piece, SortOrder, WindowAxis, Windows};
 pub use derive::{Arg, Batch};
 pub use draw::Draw;
 pub use nest::{Loop, Nest, Position, Role};
@@ -214,7 +214,7 @@ impl StructuralOp {
 }
 
 /// Checks that an operation has `n` operands.
-fn arity(name: &str, args: usize, n: usize) -> Result<(), Diag> {
+fn check_arity(name: &str, args: usize, n: usize) -> Result<(), Diag> {
     if args == n {
         return Ok(());
     }
@@ -222,7 +222,7 @@ fn arity(name: &str, args: usize, n: usize) -> Result<(), Diag> {
 }
 
 /// Checks that `axes` exist in a shape and that none repeats.
-fn axes_exist(name: &str, axes: &[usize], dims: &[Dim]) -> Result<(), Diag> {
+fn check_axes(name: &str, axes: &[usize], dims: &[Dim]) -> Result<(), Diag> {
     for (i, &axis) in axes.iter().enumerate() {
         if axis >= dims.len() {
             let found =
@@ -238,13 +238,13 @@ fn axes_exist(name: &str, axes: &[usize], dims: &[Dim]) -> Result<(), Diag> {
 }
 
 /// Returns the element type of operand 0.
-fn same_dtype(args: &[DType]) -> Result<DType, Diag> {
+fn first_dtype(args: &[DType]) -> Result<DType, Diag> {
     args.first().copied().ok_or_else(|| Diag::new("arity", At::Op, "an operand is missing".into(), ""))
 }
 
 /// Checks that `op` is a monoid on the operand's element type, and returns that type.
-fn monoid(name: &str, op: crate::ScalarOp, args: &[DType]) -> Result<DType, Diag> {
-    let dtype = same_dtype(args)?;
+fn check_monoid(name: &str, op: crate::ScalarOp, args: &[DType]) -> Result<DType, Diag> {
+    let dtype = first_dtype(args)?;
     if op.row().fold.is_none() {
         let monoids = crate::ScalarOp::ALL.iter().filter(|op| op.row().fold.is_some());
         let monoids: Vec<&crate::ScalarOp> = monoids.collect();
@@ -252,13 +252,13 @@ fn monoid(name: &str, op: crate::ScalarOp, args: &[DType]) -> Result<DType, Diag
             "monoid",
             At::Op,
             format!("`{name}` by `{op}`"),
-            format!("it folds by {}", list(&monoids)),
+            format!("it folds by {}", join_with_commas(&monoids)),
         ));
     }
     op.infer(&[dtype, dtype]).map_err(|m| Diag::new("dtype", At::Operand(0), format!("`{name}`: {m}"), "cast it first"))
 }
 
 /// Joins items as in `1, 2, 3`.
-pub(crate) fn list<T: Display>(items: &[T]) -> String {
+pub(crate) fn join_with_commas<T: Display>(items: &[T]) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }

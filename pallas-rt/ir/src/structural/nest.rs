@@ -57,57 +57,57 @@ pub struct Nest {
 
 impl Position {
     /// The position that equals the index of an axis.
-    pub fn of(axis: usize) -> Position {
+    pub fn from_axis(axis: usize) -> Position {
         Position { terms: vec![(axis, 1)], offset: 0, dilation: 1 }
     }
     /// Evaluates the position for these indices of the loops; `None` between elements.
-    pub fn at(&self, axes: &[i64]) -> Option<i64> {
+    pub fn evaluate(&self, axes: &[i64]) -> Option<i64> {
         let sum = self.offset + self.terms.iter().map(|&(axis, stride)| stride * axes[axis]).sum::<i64>();
         (sum % self.dilation == 0).then(|| sum / self.dilation)
     }
     /// Smallest and greatest sum before the division, for loops whose extents are at least 1.
-    fn range(&self, axes: &[Loop]) -> (i64, i64) {
+    fn sum_range(&self, axes: &[Loop]) -> (i64, i64) {
         let most = |&(axis, stride): &(usize, i64)| stride * (axes[axis].extent - 1);
         (self.offset, self.offset + self.terms.iter().map(most).sum::<i64>())
     }
     /// Returns true if every position is an element of a dimension of this extent.
     pub fn is_inside(&self, axes: &[Loop], extent: i64) -> bool {
-        let (least, most) = self.range(axes);
+        let (least, most) = self.sum_range(axes);
         self.dilation == 1 && least >= 0 && most < extent
     }
 }
 
 impl Nest {
     /// Axes that are parallel, or those that are not.
-    fn with(&self, is_parallel: bool) -> Vec<usize> {
+    fn axes_by_role(&self, is_parallel: bool) -> Vec<usize> {
         (0..self.axes.len()).filter(|&a| (self.axes[a].role == Role::Parallel) == is_parallel).collect()
     }
     /// Indices of the parallel axes.
-    pub fn parallel(&self) -> Vec<usize> {
-        self.with(true)
+    pub fn parallel_axes(&self) -> Vec<usize> {
+        self.axes_by_role(true)
     }
     /// Indices of the axes that are folded.
-    pub fn folded(&self) -> Vec<usize> {
-        self.with(false)
+    pub fn folded_axes(&self) -> Vec<usize> {
+        self.axes_by_role(false)
     }
     /// Returns true if a loop has no iterations.
     pub fn is_empty(&self) -> bool {
         self.axes.iter().any(|axis| axis.extent == 0)
     }
     /// Number of elements that are folded into one of the result, if operands had an element everywhere.
-    pub fn terms(&self) -> usize {
-        self.folded().iter().map(|&a| self.axes[a].extent.max(0) as usize).product()
+    pub fn folded_count(&self) -> usize {
+        self.folded_axes().iter().map(|&a| self.axes[a].extent.max(0) as usize).product()
     }
     /// Row-major index of the element at a position in an array of this shape; `None` if there is no element.
-    pub fn flat(place: &[Position], axes: &[i64], shape: &[usize]) -> Option<usize> {
+    pub fn flat_index(place: &[Position], axes: &[i64], shape: &[usize]) -> Option<usize> {
         place.iter().zip(shape).try_fold(0, |flat, (position, &n)| {
-            let i = usize::try_from(position.at(axes)?).ok().filter(|&i| i < n)?;
+            let i = usize::try_from(position.evaluate(axes)?).ok().filter(|&i| i < n)?;
             Some(flat * n + i)
         })
     }
     /// Splits the nest into nests without dilations which together compute the same: each covers evenly spaced indices
     /// of the loops, at which all positions are elements.
-    pub fn undilated(&self) -> Vec<Nest> {
+    pub fn split_dilation(&self) -> Vec<Nest> {
         let dilated = self.operands.iter().flatten().find(|p| p.dilation > 1).cloned();
         let Some(position) = dilated else { return vec![self.clone()] };
         let step = |stride: i64| position.dilation / gcd(stride, position.dilation);
@@ -119,7 +119,7 @@ impl Nest {
         let of = |first: Vec<i64>| {
             let mut axes = vec![0; self.axes.len()];
             steps.iter().zip(&first).for_each(|(&(axis, _), &i)| axes[axis] = i);
-            position.at(&axes)?;
+            position.evaluate(&axes)?;
             let mut nest = self.clone();
             for (&(axis, step), &i) in steps.iter().zip(&first) {
                 nest.axes[axis].extent = (self.axes[axis].extent - i + step - 1) / step;
@@ -141,7 +141,7 @@ impl Nest {
             Some(nest)
         };
         // An axis has at most one dilated position in the nests of operations, so one that is split stays split.
-        firsts.into_iter().filter_map(of).flat_map(|nest| nest.undilated()).collect()
+        firsts.into_iter().filter_map(of).flat_map(|nest| nest.split_dilation()).collect()
     }
 }
 

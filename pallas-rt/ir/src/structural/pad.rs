@@ -1,6 +1,7 @@
 //! Padding of a tile with a scalar.
 use super::{
-    Access, Arg, Batch, Broadcast, Draw, Index, Piece, Sample, Slice, Structural, arity, derive::linear, draw, list,
+    Access, Arg, Batch, Broadcast, Draw, Index, Piece, Sample, Slice, Structural, check_arity, derive::linear_jvp,
+    draw, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -23,7 +24,7 @@ methods! { ($) Pad;
 
 impl fmt::Display for Pad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pad low({}) high({})", list(&self.low), list(&self.high))
+        write!(f, "pad low({}) high({})", join_with_commas(&self.low), join_with_commas(&self.high))
     }
 }
 
@@ -36,7 +37,7 @@ impl Structural for Pad {
         self.low.iter_mut().chain(&mut self.high).collect()
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 2)?;
+        check_arity(Self::NAME, args.len(), 2)?;
         if !args[1].is_empty() {
             return Err(Diag::new(
                 "pad",
@@ -68,7 +69,7 @@ impl Structural for Pad {
         Access::Map(vec![Piece { operand: 0, index, bounds }, Piece { operand: 1, index: vec![], bounds: vec![] }])
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
+        let x = batch.batch_first_operand(0, &args[0]);
         let zero = [Dim::from(0i64)];
         let pad = Pad { low: [&zero, &self.low[..]].concat(), high: [&zero, &self.high[..]].concat() };
         if batch.axes[1].is_none() {
@@ -83,19 +84,19 @@ impl Structural for Pad {
         Some(inside.ne(inside.zero()).select(padded, value))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
-        linear(self, args, tangents)
+        linear_jvp(self, args, tangents)
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let start = self.low.iter().map(|d| d.as_number().expect("cotangents have sizes of numbers")).collect();
         let inside = Slice { start, size: args[0].shape.to_vec(), stride: vec![1; self.low.len()] };
         let x = cotangent.apply(inside, &[cotangent]);
-        let sum = |x: E<'g>| x.summed((0..self.low.len()).collect()).shaped(&[]);
+        let sum = |x: E<'g>| x.sum_axes((0..self.low.len()).collect()).reshape(&[]);
         vec![Some(x), Some(sum(cotangent) - sum(x))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let x = from.operand(&draw::any)?;
+        let x = from.operand(&draw::accept_any_type)?;
         from.constant(Literal::new(x.dtype, 1.0));
-        let mut sizes = |below| x.shape.iter().map(|_| Dim::from(from.below(below))).collect();
+        let mut sizes = |below| x.shape.iter().map(|_| Dim::from(from.draw_below(below))).collect();
         Some(Pad { low: sizes(2), high: sizes(3) })
     }
     fn samples() -> Vec<Sample<Self>> {

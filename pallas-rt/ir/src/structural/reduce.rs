@@ -1,7 +1,7 @@
 //! Reductions: folds over axes, which stay with extent 1 or are dropped.
 use super::{
-    Access, Arg, Batch, Broadcast, Cumulative, Draw, Pad, Sample, Slice, Structural, arity, axes_exist, derive::behind,
-    draw, draw::along, list, monoid,
+    Access, Arg, Batch, Broadcast, Cumulative, Draw, Pad, Sample, Slice, Structural, check_arity, check_axes,
+    check_monoid, derive::shift_axes, draw, draw::draw_operand_axis, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -30,7 +30,7 @@ impl Reduce {
         Reduce { op, axes, keep: false }
     }
     /// Broadcasts the result to the operand's shape.
-    fn spread<'g>(&self, y: E<'g>, shape: &[Dim]) -> E<'g> {
+    fn broadcast_to_operand<'g>(&self, y: E<'g>, shape: &[Dim]) -> E<'g> {
         let dims = (0..shape.len()).filter(|axis| self.keep || !self.axes.contains(axis)).collect();
         y.apply(Broadcast { to: shape.to_vec(), dims }, &[y])
     }
@@ -53,23 +53,23 @@ methods! { ($) Reduce;
 
 impl fmt::Display for Reduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reduce op({}) axes({}){}", self.op, list(&self.axes), kept(self.keep))
+        write!(f, "reduce op({}) axes({}){}", self.op, join_with_commas(&self.axes), keep_text(self.keep))
     }
 }
 
 /// The attribute `keep` as text; only written if the axes are dropped.
-fn kept(keep: bool) -> &'static str {
+fn keep_text(keep: bool) -> &'static str {
     if keep { "" } else { " keep(false)" }
 }
 /// Parses the attribute `keep`, which is true if it is not written.
-fn parse_kept(attributes: &Attributes<'_>) -> Result<bool, String> {
-    if attributes.has("keep") { attributes.one("keep") } else { Ok(true) }
+fn parse_keep(attributes: &Attributes<'_>) -> Result<bool, String> {
+    if attributes.has("keep") { attributes.value("keep") } else { Ok(true) }
 }
 
 /// Shape of a reduction's result.
-fn collapsed(name: &str, axes: &[usize], keep: bool, args: &[&[Dim]]) -> Result<Vec<Dim>, Diag> {
-    arity(name, args.len(), 1)?;
-    axes_exist(name, axes, args[0])?;
+fn infer_reduced_shape(name: &str, axes: &[usize], keep: bool, args: &[&[Dim]]) -> Result<Vec<Dim>, Diag> {
+    check_arity(name, args.len(), 1)?;
+    check_axes(name, axes, args[0])?;
     let size = |(axis, n): (usize, &Dim)| match axes.contains(&axis) {
         true => keep.then(|| 1i64.into()),
         false => Some(n.clone()),
@@ -78,7 +78,7 @@ fn collapsed(name: &str, axes: &[usize], keep: bool, args: &[&[Dim]]) -> Result<
 }
 
 /// For each element the product of those before it along an axis, or with `reverse` of those after it.
-fn excluded<'g>(x: E<'g>, shape: &[Dim], axis: usize, reverse: bool) -> E<'g> {
+fn exclusive_cumprod<'g>(x: E<'g>, shape: &[Dim], axis: usize, reverse: bool) -> E<'g> {
     if shape[axis].as_number() == Some(0) {
         return x;
     }
@@ -99,23 +99,23 @@ fn excluded<'g>(x: E<'g>, shape: &[Dim], axis: usize, reverse: bool) -> E<'g> {
 impl Structural for Reduce {
     const NAME: &'static str = "reduce";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(Reduce { op: attributes.one("op")?, axes: attributes.list("axes")?, keep: parse_kept(attributes)? })
+        Ok(Reduce { op: attributes.value("op")?, axes: attributes.list("axes")?, keep: parse_keep(attributes)? })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        collapsed(Self::NAME, &self.axes, self.keep, args)
+        infer_reduced_shape(Self::NAME, &self.axes, self.keep, args)
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        monoid(Self::NAME, self.op, args)
+        check_monoid(Self::NAME, self.op, args)
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Fold { op: self.op, axes: self.axes.clone() }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
-        Some(x.apply(Reduce { axes: behind(&self.axes), ..self.clone() }, &[x]))
+        let x = batch.batch_first_operand(0, &args[0]);
+        Some(x.apply(Reduce { axes: shift_axes(&self.axes), ..self.clone() }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let (x, dx) = (args[0].value, tangents[0]?);
@@ -124,7 +124,7 @@ impl Structural for Reduce {
             ScalarOp::Add => Some(sum(dx)),
             ScalarOp::Minimum | ScalarOp::Maximum => {
                 // Equal extreme elements share the derivative.
-                let chosen = x.eq(self.spread(y, args[0].shape));
+                let chosen = x.eq(self.broadcast_to_operand(y, args[0].shape));
                 let count = sum(chosen.select(x.like(1.0), x.zero()));
                 Some(sum(chosen.select(dx, dx.zero())) / count)
             }
@@ -132,8 +132,8 @@ impl Structural for Reduce {
                 // Axis by axis, each factor's tangent times the factors before and after it, which divides by no zeros.
                 let (mut x, mut dx, mut shape) = (x, dx, args[0].shape.to_vec());
                 for &axis in &self.axes {
-                    let others = excluded(x, &shape, axis, false) * excluded(x, &shape, axis, true);
-                    dx = (dx * others).summed(vec![axis]);
+                    let others = exclusive_cumprod(x, &shape, axis, false) * exclusive_cumprod(x, &shape, axis, true);
+                    dx = (dx * others).sum_axes(vec![axis]);
                     x = x.apply(Reduce::keeping(ScalarOp::Mul, vec![axis]), &[x]);
                     shape[axis] = 1i64.into();
                 }
@@ -143,14 +143,14 @@ impl Structural for Reduce {
         }
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
-        vec![(self.op == ScalarOp::Add).then(|| self.spread(cotangent, args[0].shape))]
+        vec![(self.op == ScalarOp::Add).then(|| self.broadcast_to_operand(cotangent, args[0].shape))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let (x, axis) = along(from)?;
-        let op = draw::monoid(from, x.dtype)?;
+        let (x, axis) = draw_operand_axis(from)?;
+        let op = draw::draw_monoid(from, x.dtype)?;
         let mut axes = vec![axis];
-        axes.extend((0..x.shape.len()).filter(|&other| other != axis && from.below(4) == 0));
-        Some(Reduce { op, axes, keep: from.below(2) == 0 })
+        axes.extend((0..x.shape.len()).filter(|&other| other != axis && from.draw_below(4) == 0));
+        Some(Reduce { op, axes, keep: from.draw_below(2) == 0 })
     }
     fn samples() -> Vec<Sample<Self>> {
         let case = |op, axes, keep| Sample {
@@ -194,21 +194,21 @@ methods! { ($) ArgReduce;
 
 impl fmt::Display for ArgReduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "arg_reduce max({}) axis({}){}", self.max, self.axis, kept(self.keep))
+        write!(f, "arg_reduce max({}) axis({}){}", self.max, self.axis, keep_text(self.keep))
     }
 }
 
 impl Structural for ArgReduce {
     const NAME: &'static str = "arg_reduce";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        let keep = parse_kept(attributes)?;
-        Ok(ArgReduce { max: attributes.one("max")?, axis: attributes.one("axis")?, keep })
+        let keep = parse_keep(attributes)?;
+        Ok(ArgReduce { max: attributes.value("max")?, axis: attributes.value("axis")?, keep })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        let out = collapsed(Self::NAME, &[self.axis], self.keep, args)?;
+        let out = infer_reduced_shape(Self::NAME, &[self.axis], self.keep, args)?;
         if args[0][self.axis].as_number() == Some(0) {
             let found = format!("`arg_reduce` along axis {} of {}", self.axis, shape(args[0]));
             return Err(Diag::new("empty", At::Operand(0), found, "an empty axis has no extreme element"));
@@ -216,13 +216,13 @@ impl Structural for ArgReduce {
         Ok(out)
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        monoid(Self::NAME, ScalarOp::Maximum, args).map(|_| DType::I32)
+        check_monoid(Self::NAME, ScalarOp::Maximum, args).map(|_| DType::I32)
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Arg { max: self.max, axis: self.axis }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
+        let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(ArgReduce { axis: self.axis + 1, ..*self }, &[x]))
     }
     fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
@@ -233,7 +233,11 @@ impl Structural for ArgReduce {
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let x = from.operand(&|ty| !ty.is_scalar() && ty.dtype != DType::Bool)?;
-        Some(ArgReduce { max: from.below(2) == 0, axis: from.below(x.shape.len()), keep: from.below(2) == 0 })
+        Some(ArgReduce {
+            max: from.draw_below(2) == 0,
+            axis: from.draw_below(x.shape.len()),
+            keep: from.draw_below(2) == 0,
+        })
     }
     fn samples() -> Vec<Sample<Self>> {
         let case = |axis, keep| Sample {

@@ -1,7 +1,7 @@
 //! Windowed reductions: folds of the elements that a window sees at each of its positions.
 use super::{
-    Access, Arg, Batch, Draw, Loop, Nest, Position, Role, Sample, Structural, WindowDim, arity, derive::linear, draw,
-    list, monoid, window,
+    Access, Arg, Batch, Draw, Loop, Nest, Position, Role, Sample, Structural, WindowDim, check_arity, check_monoid,
+    derive::linear_jvp, draw, join_with_commas, window,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -23,7 +23,7 @@ pub struct ReduceWindow {
 impl ReduceWindow {
     /// Element `at` of the window along an axis, for each position of the window: `op`'s neutral element where `x` has
     /// none.
-    fn tap<'g>(&self, x: E<'g>, op: ScalarOp, axis: usize, at: i64) -> E<'g> {
+    fn window_element<'g>(&self, x: E<'g>, op: ScalarOp, axis: usize, at: i64) -> E<'g> {
         let mut windows = vec![WindowDim::PLAIN; self.size.len()];
         let own = self.windows[axis];
         let (low, past) = (own.low - at * own.spacing, (self.size[axis] - 1 - at) * own.spacing);
@@ -32,7 +32,7 @@ impl ReduceWindow {
     }
     /// Returns true if the window has one element along an axis and moves over all elements in order: nothing is
     /// folded.
-    fn is_plain(&self, axis: usize) -> bool {
+    fn is_identity_along(&self, axis: usize) -> bool {
         self.size[axis] == 1
             && self.windows[axis] == WindowDim { spacing: self.windows[axis].spacing, ..WindowDim::PLAIN }
     }
@@ -42,7 +42,13 @@ methods! { ($) ReduceWindow; }
 
 impl fmt::Display for ReduceWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reduce_window op({}) size({}) {}", self.op, list(&self.size), window::text(&self.windows))
+        write!(
+            f,
+            "reduce_window op({}) size({}) {}",
+            self.op,
+            join_with_commas(&self.size),
+            window::format_windows(&self.windows)
+        )
     }
 }
 
@@ -50,16 +56,16 @@ impl Structural for ReduceWindow {
     const NAME: &'static str = "reduce_window";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
         Ok(ReduceWindow {
-            op: attributes.one("op")?,
+            op: attributes.value("op")?,
             size: attributes.list("size")?,
-            windows: window::parse(attributes)?,
+            windows: window::parse_windows(attributes)?,
         })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 1)?;
+        check_arity(Self::NAME, args.len(), 1)?;
         if [self.size.len(), self.windows.len()] != [args[0].len(); 2] {
             let found = format!(
                 "a window of {} sizes and {} movements on {}",
@@ -71,38 +77,38 @@ impl Structural for ReduceWindow {
         }
         let mut out = vec![];
         for (axis, ((own, &size), n)) in self.windows.iter().zip(&self.size).zip(args[0]).enumerate() {
-            own.check(Self::NAME, axis, &size.into())?;
-            out.push(own.places(n, &size.into()));
+            own.check_range(Self::NAME, axis, &size.into())?;
+            out.push(own.count_positions(n, &size.into()));
         }
         Ok(out)
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        monoid(Self::NAME, self.op, args)
+        check_monoid(Self::NAME, self.op, args)
     }
     fn access(&self, args: &[&[Dim]]) -> Access {
         let rank = self.size.len();
         let number = |n: Dim| n.as_number().expect("an access form has sizes of numbers");
         let place = |axis: usize| Loop {
-            extent: number(self.windows[axis].places(&args[0][axis], &self.size[axis].into())),
+            extent: number(self.windows[axis].count_positions(&args[0][axis], &self.size[axis].into())),
             role: Role::Parallel,
         };
         let element = |&extent: &i64| Loop { extent, role: Role::Windowed };
         Access::Nest(Nest {
             axes: (0..rank).map(place).chain(self.size.iter().map(element)).collect(),
-            operands: vec![(0..rank).map(|axis| self.windows[axis].position(axis, rank + axis)).collect()],
-            result: (0..rank).map(Position::of).collect(),
+            operands: vec![(0..rank).map(|axis| self.windows[axis].operand_position(axis, rank + axis)).collect()],
+            result: (0..rank).map(Position::from_axis).collect(),
             op: self.op,
         })
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
+        let x = batch.batch_first_operand(0, &args[0]);
         let size = [&[1], &self.size[..]].concat();
         let windows = [&[WindowDim::PLAIN], &self.windows[..]].concat();
         Some(x.apply(ReduceWindow { op: self.op, size, windows }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         if self.op == ScalarOp::Add {
-            return linear(self, args, tangents);
+            return linear_jvp(self, args, tangents);
         }
         if !matches!(self.op, ScalarOp::Mul | ScalarOp::Minimum | ScalarOp::Maximum) {
             return None;
@@ -110,10 +116,10 @@ impl Structural for ReduceWindow {
         // Values and tangents together, axis by axis: the last axis first, so that the first of ties in row-major order
         // wins, as in JAX.
         let (mut x, mut dx) = (args[0].value, tangents[0]?);
-        for axis in (0..self.size.len()).rev().filter(|&axis| !self.is_plain(axis)) {
+        for axis in (0..self.size.len()).rev().filter(|&axis| !self.is_identity_along(axis)) {
             let taps = (0..self.size[axis]).map(|at| {
                 // A position that no window sees counts as the neutral element, whose tangent is zero.
-                (self.tap(x, self.op, axis, at), self.tap(dx, ScalarOp::Add, axis, at))
+                (self.window_element(x, self.op, axis, at), self.window_element(dx, ScalarOp::Add, axis, at))
             });
             let both = |(x, dx): (E<'g>, E<'g>), (other, d): (E<'g>, E<'g>)| match self.op {
                 ScalarOp::Mul => (x * other, dx * other + x * d),
@@ -128,7 +134,7 @@ impl Structural for ReduceWindow {
         let number = |n: &Dim| n.as_number().expect("cotangents have sizes of numbers");
         let back = |axis: usize| {
             let (own, size, n) = (self.windows[axis], self.size[axis], &args[0].shape[axis]);
-            own.back(number(n), size, number(&own.places(n, &size.into())))
+            own.transposed_window(number(n), size, number(&own.count_positions(n, &size.into())))
         };
         let windows = (0..self.size.len()).map(back).collect();
         let sum = ReduceWindow { windows, ..self.clone() };
@@ -136,15 +142,15 @@ impl Structural for ReduceWindow {
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let x = from.operand(&|ty| !ty.is_scalar())?;
-        let op = draw::monoid(from, x.dtype)?;
-        let size: Vec<i64> = x.shape.iter().map(|&n| 1 + from.below(n.min(3)) as i64).collect();
+        let op = draw::draw_monoid(from, x.dtype)?;
+        let size: Vec<i64> = x.shape.iter().map(|&n| 1 + from.draw_below(n.min(3)) as i64).collect();
         let windows = x.shape.iter().map(|_| {
-            let [low, high] = [from.below(3) as i64 - 1, from.below(3) as i64 - 1];
-            let [stride, dilation, spacing] = [0; 3].map(|_| 1 + from.below(3) as i64 / 2);
+            let [low, high] = [from.draw_below(3) as i64 - 1, from.draw_below(3) as i64 - 1];
+            let [stride, dilation, spacing] = [0; 3].map(|_| 1 + from.draw_below(3) as i64 / 2);
             WindowDim { stride, low, high, dilation, spacing }
         });
         let drawn = ReduceWindow { op, size, windows: windows.collect() };
-        draw::fits(&drawn.infer(&[&crate::Type::new(x.dtype, x.shape).dims()], &Facts::default()).ok()?)
+        draw::is_small_shape(&drawn.infer(&[&crate::Type::new(x.dtype, x.shape).dims()], &Facts::default()).ok()?)
             .then_some(drawn)
     }
     fn samples() -> Vec<Sample<Self>> {

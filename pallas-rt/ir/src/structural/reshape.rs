@@ -1,5 +1,7 @@
 //! Reshape: the same elements in row-major order with another shape.
-use super::{Access, Arg, Batch, Draw, Sample, Structural, arity, derive::linear, draw, list, same_dtype};
+use super::{
+    Access, Arg, Batch, Draw, Sample, Structural, check_arity, derive::linear_jvp, draw, first_dtype, join_with_commas,
+};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
@@ -20,7 +22,7 @@ methods! { ($) Reshape;
 
 impl fmt::Display for Reshape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reshape to({})", list(&self.to))
+        write!(f, "reshape to({})", join_with_commas(&self.to))
     }
 }
 
@@ -33,7 +35,7 @@ impl Structural for Reshape {
         self.to.iter_mut().collect()
     }
     fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 1)?;
+        check_arity(Self::NAME, args.len(), 1)?;
         let count = |dims: &[Dim]| dims.iter().fold(Dim::from(1i64), |n, d| &n * d);
         let (have, want) = (count(args[0]), count(&self.to));
         if facts.same(&have, &want) == Verdict::No {
@@ -43,23 +45,23 @@ impl Structural for Reshape {
         Ok(self.to.clone())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        same_dtype(args)
+        first_dtype(args)
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Flat
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        Some(batch.front(0, &args[0]).shaped(&batch.before(&self.to)))
+        Some(batch.batch_first_operand(0, &args[0]).reshape(&batch.batch_first_shape(&self.to)))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
-        linear(self, args, tangents)
+        linear_jvp(self, args, tangents)
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
-        vec![Some(cotangent.shaped(args[0].shape))]
+        vec![Some(cotangent.reshape(args[0].shape))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let mut to = from.operand(&draw::any)?.shape;
-        let by = from.below(to.len());
+        let mut to = from.operand(&draw::accept_any_type)?.shape;
+        let by = from.draw_below(to.len());
         to.rotate_left(by);
         Some(Reshape { to: to.into_iter().map(Dim::from).collect() })
     }

@@ -1,7 +1,7 @@
 //! Reversal: elements in opposite order along axes.
 use super::{
-    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, arity, axes_exist, derive::behind, derive::linear,
-    draw::along, list, same_dtype,
+    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, check_arity, check_axes, derive::linear_jvp,
+    derive::shift_axes, draw::draw_operand_axis, first_dtype, join_with_commas,
 };
 use crate::diag::Diag;
 use crate::parse::Attributes;
@@ -22,7 +22,7 @@ methods! { ($) Reverse;
 
 impl fmt::Display for Reverse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reverse axes({})", list(&self.axes))
+        write!(f, "reverse axes({})", join_with_commas(&self.axes))
     }
 }
 
@@ -35,32 +35,33 @@ impl Structural for Reverse {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 1)?;
-        axes_exist(Self::NAME, &self.axes, args[0])?;
+        check_arity(Self::NAME, args.len(), 1)?;
+        check_axes(Self::NAME, &self.axes, args[0])?;
         Ok(args[0].to_vec())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        same_dtype(args)
+        first_dtype(args)
     }
     fn access(&self, args: &[&[Dim]]) -> Access {
         let last = |i: usize| &args[0][i] - &Dim::from(1i64);
         let turned = |i: usize| Index { axis: Some(i), stride: (-1i64).into(), offset: last(i) };
-        let index = (0..args[0].len()).map(|i| if self.axes.contains(&i) { turned(i) } else { Index::of(i) }).collect();
+        let index =
+            (0..args[0].len()).map(|i| if self.axes.contains(&i) { turned(i) } else { Index::from_axis(i) }).collect();
         Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
-        Some(x.apply(Reverse { axes: behind(&self.axes) }, &[x]))
+        let x = batch.batch_first_operand(0, &args[0]);
+        Some(x.apply(Reverse { axes: shift_axes(&self.axes) }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
-        linear(self, args, tangents)
+        linear_jvp(self, args, tangents)
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         debug_assert_eq!(args.len(), 1);
         vec![Some(cotangent.apply(self.clone(), &[cotangent]))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        along(from).map(|(_, axis)| Reverse { axes: vec![axis] })
+        draw_operand_axis(from).map(|(_, axis)| Reverse { axes: vec![axis] })
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Reverse { axes: vec![1] };

@@ -1,7 +1,7 @@
 //! Circular shift of elements along an axis.
 use super::{
-    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, arity, axes_exist, derive::linear, draw::along,
-    same_dtype,
+    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, check_arity, check_axes, derive::linear_jvp,
+    draw::draw_operand_axis, first_dtype,
 };
 use crate::diag::Diag;
 use crate::parse::Attributes;
@@ -31,24 +31,24 @@ impl fmt::Display for Roll {
 impl Structural for Roll {
     const NAME: &'static str = "roll";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(Roll { shift: attributes.one("shift")?, axis: attributes.one("axis")? })
+        Ok(Roll { shift: attributes.value("shift")?, axis: attributes.value("axis")? })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 1)?;
-        axes_exist(Self::NAME, &[self.axis], args[0])?;
+        check_arity(Self::NAME, args.len(), 1)?;
+        check_axes(Self::NAME, &[self.axis], args[0])?;
         Ok(args[0].to_vec())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        same_dtype(args)
+        first_dtype(args)
     }
     fn access(&self, args: &[&[Dim]]) -> Access {
         let n = args[0][self.axis].as_number().expect("an access form has sizes of numbers");
         let first = self.shift.rem_euclid(n.max(1));
         let piece = |offset: i64, bounds| {
-            let index = |i| if i == self.axis { Index::shifted(i, offset.into()) } else { Index::of(i) };
+            let index = |i| if i == self.axis { Index::shifted(i, offset.into()) } else { Index::from_axis(i) };
             Piece { operand: 0, index: (0..args[0].len()).map(index).collect(), bounds }
         };
         // The elements that wrapped around to the front, if there are any, then all others.
@@ -57,19 +57,19 @@ impl Structural for Roll {
         Access::Map(entered.into_iter().chain([moved]).collect())
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
+        let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Roll { axis: self.axis + 1, ..*self }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
-        linear(self, args, tangents)
+        linear_jvp(self, args, tangents)
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         debug_assert_eq!(args.len(), 1);
         vec![Some(cotangent.apply(Roll { shift: -self.shift, ..*self }, &[cotangent]))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let (x, axis) = along(from)?;
-        Some(Roll { shift: from.below(2 * x.shape[axis] + 1) as i64 - x.shape[axis] as i64, axis })
+        let (x, axis) = draw_operand_axis(from)?;
+        Some(Roll { shift: from.draw_below(2 * x.shape[axis] + 1) as i64 - x.shape[axis] as i64, axis })
     }
     fn samples() -> Vec<Sample<Self>> {
         let case = |shift, axis| Sample {

@@ -1,6 +1,9 @@
 //! Scatter: combines windows of an operand, at positions given by data, with updates.
-use super::indexed::{Numbers, fits, positions};
-use super::{Access, Arg, Batch, Draw, Gather, Iota, Sample, Structural, Windows, arity, derive::behind, list, monoid};
+use super::indexed::{DimensionNumbers, check_index_dtype, inside_mask};
+use super::{
+    Access, Arg, Batch, Draw, Gather, Iota, Sample, Structural, Windows, check_arity, check_monoid, derive::shift_axes,
+    join_with_commas,
+};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
@@ -34,8 +37,8 @@ methods! { ($) Scatter; }
 
 impl Scatter {
     /// The dimension numbers under the names shared with gather.
-    fn numbers(&self) -> Numbers<'_> {
-        Numbers {
+    fn dimension_numbers(&self) -> DimensionNumbers<'_> {
+        DimensionNumbers {
             name: Self::NAME,
             window: &self.update_window_dims,
             dropped: &self.inserted_window_dims,
@@ -46,8 +49,8 @@ impl Scatter {
         }
     }
     /// Extents of a window along each axis of an operand of rank `rank`.
-    fn sizes(&self, rank: usize, updates: &[Dim]) -> Vec<Dim> {
-        let kept = self.numbers().kept(rank);
+    fn window_sizes(&self, rank: usize, updates: &[Dim]) -> Vec<Dim> {
+        let kept = self.dimension_numbers().kept_operand_axes(rank);
         let size = |axis| match kept.iter().position(|&a| a == axis) {
             Some(at) => updates[self.update_window_dims[at]].clone(),
             None => 1i64.into(),
@@ -56,10 +59,10 @@ impl Scatter {
     }
     /// The windows, for an operand and indices of these ranks.
     pub fn windows(&self, rank: usize, index_rank: usize, updates: &[Dim]) -> Windows {
-        self.numbers().windows(&self.sizes(rank, updates), index_rank)
+        self.dimension_numbers().windows(&self.window_sizes(rank, updates), index_rank)
     }
     /// The gather that reads the elements which this operation writes.
-    fn reversed(&self, rank: usize, updates: &[Dim]) -> Gather {
+    fn matching_gather(&self, rank: usize, updates: &[Dim]) -> Gather {
         Gather {
             offset_dims: self.update_window_dims.clone(),
             collapsed_slice_dims: self.inserted_window_dims.clone(),
@@ -67,12 +70,12 @@ impl Scatter {
             start_indices_batching_dims: self.scatter_indices_batching_dims.clone(),
             start_index_map: self.scatter_dims_to_operand_dims.clone(),
             index_vector_dim: self.index_vector_dim,
-            slice_sizes: self.sizes(rank, updates),
+            slice_sizes: self.window_sizes(rank, updates),
         }
     }
     /// Scatters that fit these shapes and address one axis, for random tests: windows have this axis, with extent 1, or
     /// drop it, and their axes are before or after those of the indices.
-    fn along(x: &[usize], index: &[usize], updates: &[usize]) -> Vec<Scatter> {
+    fn fitting_scatters(x: &[usize], index: &[usize], updates: &[usize]) -> Vec<Scatter> {
         let mut forms = vec![];
         let vectors = (0..index.len()).filter(|&axis| index[axis] == 1).chain([index.len()]);
         for (vector, axis) in vectors.flat_map(|vector| (0..x.len()).map(move |axis| (vector, axis))) {
@@ -103,17 +106,17 @@ impl Scatter {
         forms
     }
     /// The same scatter with another monoid.
-    fn by(&self, op: Option<ScalarOp>) -> Scatter {
+    fn with_monoid(&self, op: Option<ScalarOp>) -> Scatter {
         Scatter { op, ..self.clone() }
     }
     /// For each update: whether it is the last one that replaces its element.
-    fn lasts<'g>(&self, args: &[Arg<'_, 'g>], read: &Gather) -> E<'g> {
+    fn last_write_mask<'g>(&self, args: &[Arg<'_, 'g>], read: &Gather) -> E<'g> {
         let [x, index, updates] = args else { unreachable!("a scatter has three operands") };
         let count = updates.shape.iter().fold(Dim::from(1i64), |count, n| &count * n);
         let number = index.value.apply(Iota { shape: vec![count], axis: 0, dtype: DType::I32 }, &[]);
-        let number = number.shaped(updates.shape);
-        let none = index.value.number(-1.0).stretched(x.shape);
-        let written = none.apply(self.by(None), &[none, index.value, number]);
+        let number = number.reshape(updates.shape);
+        let none = index.value.number(-1.0).broadcast_to(x.shape);
+        let written = none.apply(self.with_monoid(None), &[none, index.value, number]);
         written.apply(read.clone(), &[written, index.value]).eq(number)
     }
 }
@@ -124,11 +127,11 @@ impl fmt::Display for Scatter {
             f,
             "scatter update_window_dims({}) inserted_window_dims({}) input_batching_dims({}) \
              scatter_indices_batching_dims({}) scatter_dims_to_operand_dims({}) index_vector_dim({})",
-            list(&self.update_window_dims),
-            list(&self.inserted_window_dims),
-            list(&self.input_batching_dims),
-            list(&self.scatter_indices_batching_dims),
-            list(&self.scatter_dims_to_operand_dims),
+            join_with_commas(&self.update_window_dims),
+            join_with_commas(&self.inserted_window_dims),
+            join_with_commas(&self.input_batching_dims),
+            join_with_commas(&self.scatter_indices_batching_dims),
+            join_with_commas(&self.scatter_dims_to_operand_dims),
             self.index_vector_dim,
         )?;
         self.op.map_or(Ok(()), |op| write!(f, " op({op})"))
@@ -144,22 +147,22 @@ impl Structural for Scatter {
             input_batching_dims: attributes.list("input_batching_dims")?,
             scatter_indices_batching_dims: attributes.list("scatter_indices_batching_dims")?,
             scatter_dims_to_operand_dims: attributes.list("scatter_dims_to_operand_dims")?,
-            index_vector_dim: attributes.one("index_vector_dim")?,
-            op: if attributes.has("op") { Some(attributes.one("op")?) } else { None },
+            index_vector_dim: attributes.value("index_vector_dim")?,
+            op: if attributes.has("op") { Some(attributes.value("op")?) } else { None },
         })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 3)?;
+        check_arity(Self::NAME, args.len(), 3)?;
         let (x, index, updates) = (args[0], args[1], args[2]);
-        self.numbers().check(x, index, facts)?;
+        self.dimension_numbers().check_shapes(x, index, facts)?;
         let fits = |(axis, &from): (usize, &Result<usize, usize>)| match from {
             Ok(axis_of_x) => facts.at_most(&updates[axis], &x[axis_of_x]) != Verdict::No,
             Err(axis_of_index) => facts.same(&updates[axis], &index[axis_of_index]) != Verdict::No,
         };
-        let axes = self.numbers().axes(x.len(), index.len());
+        let axes = self.dimension_numbers().axis_origins(x.len(), index.len());
         let full = |axis: usize| facts.at_most(&1i64.into(), &x[axis]) != Verdict::No;
         let has_one = |axes: &[usize]| axes.iter().all(|&axis| full(axis));
         let is_empty = updates.iter().any(|n| n.as_number() == Some(0));
@@ -175,29 +178,33 @@ impl Structural for Scatter {
         Ok(x.to_vec())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        arity(Self::NAME, args.len(), 3)?;
-        positions(Self::NAME, args[1])?;
+        check_arity(Self::NAME, args.len(), 3)?;
+        check_index_dtype(Self::NAME, args[1])?;
         if args[0] != args[2] {
             let found = format!("a scatter of {} into {}", args[2], args[0]);
             return Err(Diag::new("dtype", At::Operand(2), found, "cast one of them"));
         }
-        self.op.map_or(Ok(args[0]), |op| monoid(Self::NAME, op, &args[..1]))
+        self.op.map_or(Ok(args[0]), |op| check_monoid(Self::NAME, op, &args[..1]))
     }
     fn access(&self, args: &[&[Dim]]) -> Access {
         Access::Scatter { windows: self.windows(args[0].len(), args[1].len(), args[2]), op: self.op }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let (x, updates) = (batch.front(0, &args[0]), batch.front(2, &args[2]));
+        let (x, updates) = (batch.batch_first_operand(0, &args[0]), batch.batch_first_operand(2, &args[2]));
         let of_index = batch.axes[1].is_some();
-        let index = if of_index { batch.front(1, &args[1]) } else { args[1].value };
+        let index = if of_index { batch.batch_first_operand(1, &args[1]) } else { args[1].value };
         let with = |is_first: bool, axes: Vec<usize>| [vec![0; usize::from(is_first)], axes].concat();
         let of_indices = &self.scatter_indices_batching_dims;
         let op = Scatter {
-            update_window_dims: with(!of_index, behind(&self.update_window_dims)),
-            inserted_window_dims: behind(&self.inserted_window_dims),
-            input_batching_dims: with(of_index, behind(&self.input_batching_dims)),
-            scatter_indices_batching_dims: if of_index { with(true, behind(of_indices)) } else { of_indices.clone() },
-            scatter_dims_to_operand_dims: behind(&self.scatter_dims_to_operand_dims),
+            update_window_dims: with(!of_index, shift_axes(&self.update_window_dims)),
+            inserted_window_dims: shift_axes(&self.inserted_window_dims),
+            input_batching_dims: with(of_index, shift_axes(&self.input_batching_dims)),
+            scatter_indices_batching_dims: if of_index {
+                with(true, shift_axes(of_indices))
+            } else {
+                of_indices.clone()
+            },
+            scatter_dims_to_operand_dims: shift_axes(&self.scatter_dims_to_operand_dims),
             index_vector_dim: self.index_vector_dim + usize::from(of_index),
             op: self.op,
         };
@@ -208,8 +215,8 @@ impl Structural for Scatter {
         let (dx, dupdates) = (tangents[0], tangents[2]);
         dx.or(dupdates)?;
         let [or_zeros, updates_or_zeros] = [dx.unwrap_or_else(|| x.zero()), dupdates.unwrap_or_else(|| updates.zero())];
-        let read = self.reversed(args[0].shape.len(), args[2].shape);
-        let put = |op, to: E<'g>, what: E<'g>| to.apply(self.by(op), &[to, index, what]);
+        let read = self.matching_gather(args[0].shape.len(), args[2].shape);
+        let put = |op, to: E<'g>, what: E<'g>| to.apply(self.with_monoid(op), &[to, index, what]);
         let get = |from: E<'g>| from.apply(read.clone(), &[from, index]);
         match self.op {
             None | Some(ScalarOp::Add) => Some(put(self.op, or_zeros, updates_or_zeros)),
@@ -247,7 +254,7 @@ impl Structural for Scatter {
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let (index, updates) = (&args[1], &args[2]);
-        let read = self.reversed(args[0].shape.len(), updates.shape);
+        let read = self.matching_gather(args[0].shape.len(), updates.shape);
         let put = |what: E<'g>| cotangent.apply(self.clone(), &[cotangent, index.value, what]);
         let masked = |mask: E<'g>| {
             let found = cotangent.apply(read.clone(), &[cotangent, index.value]);
@@ -256,10 +263,10 @@ impl Structural for Scatter {
         let windows = self.windows(args[0].shape.len(), index.shape.len(), updates.shape);
         match self.op {
             Some(ScalarOp::Add) => {
-                let mask = fits(&windows, args[0].shape, index, updates.shape);
+                let mask = inside_mask(&windows, args[0].shape, index, updates.shape);
                 vec![Some(cotangent), None, masked(mask)]
             }
-            None => vec![Some(put(updates.value.zero())), None, masked(self.lasts(args, &read))],
+            None => vec![Some(put(updates.value.zero())), None, masked(self.last_write_mask(args, &read))],
             Some(ScalarOp::Mul) => vec![Some(put(updates.value)), None, None],
             Some(_) => vec![None, None, None],
         }
@@ -267,15 +274,15 @@ impl Structural for Scatter {
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let x = from.operand(&|ty| !ty.is_scalar() && !ty.shape.contains(&0))?;
         // Updates of the operand's own shape fit, so that there are some.
-        let has_updates = |index: &[usize]| !Scatter::along(&x.shape, index, &x.shape).is_empty();
+        let has_updates = |index: &[usize]| !Scatter::fitting_scatters(&x.shape, index, &x.shape).is_empty();
         let index = from.operand(&|ty| ty.dtype == DType::I32 && has_updates(&ty.shape))?.shape;
-        let forms = |updates: &[usize]| Scatter::along(&x.shape, &index, updates);
+        let forms = |updates: &[usize]| Scatter::fitting_scatters(&x.shape, &index, updates);
         let updates = from.operand(&|ty| ty.dtype == x.dtype && !forms(&ty.shape).is_empty())?;
         let forms = forms(&updates.shape);
         let ops = [None, Some(ScalarOp::Add), Some(ScalarOp::Minimum), Some(ScalarOp::Maximum)];
         let count = if x.dtype == DType::Bool { 1 } else { ops.len() };
-        let form = forms.get(from.below(forms.len()))?;
-        Some(form.by(ops[from.below(count)]))
+        let form = forms.get(from.draw_below(forms.len()))?;
+        Some(form.with_monoid(ops[from.draw_below(count)]))
     }
     fn samples() -> Vec<Sample<Self>> {
         let dtypes = &[DType::F32, DType::I32, DType::F32];
@@ -311,7 +318,7 @@ impl Structural for Scatter {
             (&windows, &[&["M", "N"], &["K", "2"], &["3", "K", "2"]]),
             (&parallel, &[&["M", "N"], &["1", "M", "4"], &["M", "4"]]),
         ];
-        let sample = |(form, args): (&Scatter, _), op| Sample { op: form.by(op), args, dtypes, with };
+        let sample = |(form, args): (&Scatter, _), op| Sample { op: form.with_monoid(op), args, dtypes, with };
         forms.into_iter().flat_map(|form| ops.map(|op| sample(form, op))).collect()
     }
 }

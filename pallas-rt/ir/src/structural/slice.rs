@@ -1,6 +1,7 @@
 //! Slices: every `stride`-th element of a range along each axis.
 use super::{
-    Access, Arg, Batch, Draw, Index, Pad, Piece, Sample, Structural, arity, derive::linear, draw, list, same_dtype,
+    Access, Arg, Batch, Draw, Index, Pad, Piece, Sample, Structural, check_arity, derive::linear_jvp, draw,
+    first_dtype, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
@@ -24,7 +25,12 @@ impl Slice {
     ///
     /// # Errors
     /// It is outside for all sizes.
-    pub fn within(dims: &[Dim], axis: usize, [start, size, stride]: [&Dim; 3], facts: &Facts) -> Result<(), Diag> {
+    pub fn check_bounds(
+        dims: &[Dim],
+        axis: usize,
+        [start, size, stride]: [&Dim; 3],
+        facts: &Facts,
+    ) -> Result<(), Diag> {
         // The last element is start + stride * (size - 1); an empty range has none.
         let one = Dim::from(1i64);
         let (dim, end) = (&dims[axis], &(start + &(stride * &(size - &one))) + &one);
@@ -40,7 +46,13 @@ methods! { ($) Slice; }
 
 impl fmt::Display for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "slice start({}) size({}) stride({})", list(&self.start), list(&self.size), list(&self.stride))
+        write!(
+            f,
+            "slice start({}) size({}) stride({})",
+            join_with_commas(&self.start),
+            join_with_commas(&self.size),
+            join_with_commas(&self.stride)
+        )
     }
 }
 
@@ -57,7 +69,7 @@ impl Structural for Slice {
         self.size.iter_mut().collect()
     }
     fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 1)?;
+        check_arity(Self::NAME, args.len(), 1)?;
         let rank = args[0].len();
         if [self.start.len(), self.size.len(), self.stride.len()] != [rank; 3] {
             let found =
@@ -76,24 +88,24 @@ impl Structural for Slice {
                     "starts are at least 0, strides at least 1, both below 2^31",
                 ));
             }
-            Self::within(args[0], axis, [&start.into(), size, &stride.into()], facts)?;
+            Self::check_bounds(args[0], axis, [&start.into(), size, &stride.into()], facts)?;
         }
         Ok(self.size.clone())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        same_dtype(args)
+        first_dtype(args)
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
         let index = |i: usize| Index { axis: Some(i), stride: self.stride[i].into(), offset: self.start[i].into() };
         Access::Map(vec![Piece { operand: 0, index: (0..self.start.len()).map(index).collect(), bounds: vec![] }])
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
+        let x = batch.batch_first_operand(0, &args[0]);
         let (start, stride) = ([&[0], &self.start[..]].concat(), [&[1], &self.stride[..]].concat());
-        Some(x.apply(Slice { start, size: batch.before(&self.size), stride }, &[x]))
+        Some(x.apply(Slice { start, size: batch.batch_first_shape(&self.size), stride }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
-        linear(self, args, tangents)
+        linear_jvp(self, args, tangents)
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         // Along each axis: zeros between the elements, then around them.
@@ -105,9 +117,9 @@ impl Structural for Slice {
             let mut high = vec![Dim::from(0i64); shape.len() + 1];
             high[axis + 1] = &stride - &Dim::from(1i64);
             let pad = Pad { low: vec![0i64.into(); high.len()], high };
-            let padded = x.shaped(&apart(&1i64.into()));
+            let padded = x.reshape(&apart(&1i64.into()));
             let merged =
-                padded.apply(pad, &[padded, padded.number(0.0)]).shaped(&[front, &[&n * &stride], back].concat());
+                padded.apply(pad, &[padded, padded.number(0.0)]).reshape(&[front, &[&n * &stride], back].concat());
             // The zeros after the last element are cut off.
             let reached = &(&(&n - &Dim::from(1i64)) * &stride) + &Dim::from(1i64);
             shape[axis] = reached.max(&Dim::from(0i64));
@@ -119,11 +131,11 @@ impl Structural for Slice {
         vec![Some(x.apply(Pad { low, high }, &[x, x.number(0.0)]))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let dims = from.operand(&draw::any)?.shape;
-        let start: Vec<usize> = dims.iter().map(|&n| from.below(n)).collect();
-        let stride: Vec<usize> = dims.iter().map(|_| 1 + from.below(2)).collect();
+        let dims = from.operand(&draw::accept_any_type)?.shape;
+        let start: Vec<usize> = dims.iter().map(|&n| from.draw_below(n)).collect();
+        let stride: Vec<usize> = dims.iter().map(|_| 1 + from.draw_below(2)).collect();
         let left: Vec<usize> = (0..dims.len()).map(|a| (dims[a] - start[a]).div_ceil(stride[a])).collect();
-        let size = left.into_iter().map(|left| Dim::from(left - from.below(left))).collect();
+        let size = left.into_iter().map(|left| Dim::from(left - from.draw_below(left))).collect();
         let signed = |n: Vec<usize>| n.into_iter().map(|n| n as i64).collect();
         Some(Slice { start: signed(start), size, stride: signed(stride) })
     }

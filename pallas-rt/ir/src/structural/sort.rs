@@ -1,6 +1,7 @@
 //! Sorting: elements in order along an axis, and the positions that they come from.
 use super::{
-    Access, Arg, Batch, Draw, Order, Sample, Structural, TakeAlong, arity, axes_exist, draw::along, same_dtype,
+    Access, Arg, Batch, Draw, Sample, SortOrder, Structural, TakeAlong, check_arity, check_axes,
+    draw::draw_operand_axis, first_dtype,
 };
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
@@ -8,7 +9,7 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// Sorts elements along an axis from the smallest to the largest ([`Order::Ascending`]); equal ones keep their order.
+/// Sorts elements along an axis from the smallest to the largest ([`SortOrder::Ascending`]); equal ones keep their order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sort {
     /// The axis to sort along.
@@ -29,24 +30,24 @@ impl fmt::Display for Sort {
 impl Structural for Sort {
     const NAME: &'static str = "sort";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(Sort { axis: attributes.one("axis")? })
+        Ok(Sort { axis: attributes.value("axis")? })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 1)?;
-        axes_exist(Self::NAME, &[self.axis], args[0])?;
+        check_arity(Self::NAME, args.len(), 1)?;
+        check_axes(Self::NAME, &[self.axis], args[0])?;
         Ok(args[0].to_vec())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        same_dtype(args)
+        first_dtype(args)
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
-        Access::Sort { axis: self.axis, order: Order::Ascending, positions: false }
+        Access::Sort { axis: self.axis, order: SortOrder::Ascending, positions: false }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
+        let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Sort { axis: self.axis + 1 }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
@@ -58,7 +59,7 @@ impl Structural for Sort {
         vec![None; args.len()]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        Some(Sort { axis: along(from)?.1 })
+        Some(Sort { axis: draw_operand_axis(from)?.1 })
     }
     fn samples() -> Vec<Sample<Self>> {
         let case = |axis| Sample {
@@ -76,7 +77,7 @@ impl Structural for Sort {
 pub struct ArgSort {
     /// The axis to sort along.
     pub axis: usize,
-    /// True if the largest element is first ([`Order::Descending`]), else the smallest ([`Order::Ascending`]).
+    /// True if the largest element is first ([`SortOrder::Descending`]), else the smallest ([`SortOrder::Ascending`]).
     pub descending: bool,
 }
 
@@ -98,25 +99,25 @@ impl fmt::Display for ArgSort {
 impl Structural for ArgSort {
     const NAME: &'static str = "argsort";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(ArgSort { axis: attributes.one("axis")?, descending: attributes.one("descending")? })
+        Ok(ArgSort { axis: attributes.value("axis")?, descending: attributes.value("descending")? })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 1)?;
-        axes_exist(Self::NAME, &[self.axis], args[0])?;
+        check_arity(Self::NAME, args.len(), 1)?;
+        check_axes(Self::NAME, &[self.axis], args[0])?;
         Ok(args[0].to_vec())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        same_dtype(args).map(|_| DType::I32)
+        first_dtype(args).map(|_| DType::I32)
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
-        let order = if self.descending { Order::Descending } else { Order::Ascending };
+        let order = if self.descending { SortOrder::Descending } else { SortOrder::Ascending };
         Access::Sort { axis: self.axis, order, positions: true }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
+        let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(ArgSort { axis: self.axis + 1, ..*self }, &[x]))
     }
     fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
@@ -126,7 +127,7 @@ impl Structural for ArgSort {
         vec![None; args.len()]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        Some(ArgSort { axis: along(from)?.1, descending: from.below(2) == 0 })
+        Some(ArgSort { axis: draw_operand_axis(from)?.1, descending: from.draw_below(2) == 0 })
     }
     fn samples() -> Vec<Sample<Self>> {
         let case = |axis, descending| Sample {
@@ -139,7 +140,7 @@ impl Structural for ArgSort {
     }
 }
 
-/// Positions, i32, of the `k` largest elements along an axis, the largest first ([`Order::Largest`]); those of equal
+/// Positions, i32, of the `k` largest elements along an axis, the largest first ([`SortOrder::Largest`]); those of equal
 /// elements ascend.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArgTopK {
@@ -164,14 +165,14 @@ impl fmt::Display for ArgTopK {
 impl Structural for ArgTopK {
     const NAME: &'static str = "arg_top_k";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(ArgTopK { k: attributes.one("k")?, axis: attributes.one("axis")? })
+        Ok(ArgTopK { k: attributes.value("k")?, axis: attributes.value("axis")? })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![&mut self.k]
     }
     fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 1)?;
-        axes_exist(Self::NAME, &[self.axis], args[0])?;
+        check_arity(Self::NAME, args.len(), 1)?;
+        check_axes(Self::NAME, &[self.axis], args[0])?;
         let n = &args[0][self.axis];
         if facts.at_most(&self.k, n) == Verdict::No || self.k.as_number().is_some_and(|k| k < 0) {
             let found = format!("the {} largest elements along axis {} of {}", self.k, self.axis, shape(args[0]));
@@ -182,13 +183,13 @@ impl Structural for ArgTopK {
         Ok(result)
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        same_dtype(args).map(|_| DType::I32)
+        first_dtype(args).map(|_| DType::I32)
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
-        Access::Sort { axis: self.axis, order: Order::Largest, positions: true }
+        Access::Sort { axis: self.axis, order: SortOrder::Largest, positions: true }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
+        let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(ArgTopK { axis: self.axis + 1, ..self.clone() }, &[x]))
     }
     fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
@@ -198,8 +199,8 @@ impl Structural for ArgTopK {
         vec![None; args.len()]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let (x, axis) = along(from)?;
-        Some(ArgTopK { k: ((1 + from.below(x.shape[axis])) as i64).into(), axis })
+        let (x, axis) = draw_operand_axis(from)?;
+        Some(ArgTopK { k: ((1 + from.draw_below(x.shape[axis])) as i64).into(), axis })
     }
     fn samples() -> Vec<Sample<Self>> {
         let case = |axis| Sample {

@@ -1,5 +1,8 @@
 //! Lookup of elements along an axis by a tile of indices.
-use super::{Access, Arg, Batch, Draw, Gather, Sample, Structural, arity, axes_exist, derive::scattered, draw::along};
+use super::{
+    Access, Arg, Batch, Draw, Gather, Sample, Structural, check_arity, check_axes, derive::scatter_cotangent,
+    draw::draw_operand_axis,
+};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
@@ -21,7 +24,7 @@ methods! { ($) TakeAlong;
 
 impl TakeAlong {
     /// The same operation as a gather, for operands of this rank: all other axes are parallel.
-    pub fn gather(&self, rank: usize) -> Gather {
+    pub fn to_gather(&self, rank: usize) -> Gather {
         let others: Vec<usize> = (0..rank).filter(|&axis| axis != self.axis).collect();
         Gather {
             offset_dims: vec![],
@@ -44,15 +47,15 @@ impl fmt::Display for TakeAlong {
 impl Structural for TakeAlong {
     const NAME: &'static str = "take_along_axis";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(TakeAlong { axis: attributes.one("axis")? })
+        Ok(TakeAlong { axis: attributes.value("axis")? })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 2)?;
+        check_arity(Self::NAME, args.len(), 2)?;
         let (x, index) = (args[0], args[1]);
-        axes_exist(Self::NAME, &[self.axis], x)?;
+        check_axes(Self::NAME, &[self.axis], x)?;
         let fits = |a: usize| a == self.axis || facts.same(&x[a], &index[a]) != Verdict::No;
         if x.len() != index.len() || !(0..x.len()).all(fits) {
             let found = format!("`take_along_axis` along axis {} of {} by {}", self.axis, shape(x), shape(index));
@@ -76,16 +79,16 @@ impl Structural for TakeAlong {
         }
     }
     fn access(&self, args: &[&[Dim]]) -> Access {
-        Access::Gather { windows: self.gather(args[0].len()).windows(args[1].len()), checked: true }
+        Access::Gather { windows: self.to_gather(args[0].len()).windows(args[1].len()), checked: true }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         // Nothing can be looked up in an operand without elements.
         let is_empty = args[0].shape.iter().any(|n| n.as_number() == Some(0));
         if batch.axes[0].is_none() && !is_empty {
             // The operand is not broadcast, so that its cotangent is a single array.
-            return self.gather(args[0].shape.len()).batched(args, batch);
+            return self.to_gather(args[0].shape.len()).batched(args, batch);
         }
-        let all = batch.all(args);
+        let all = batch.batch_first_operands(args);
         Some(all[0].apply(TakeAlong { axis: self.axis + 1 }, &all))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
@@ -93,16 +96,16 @@ impl Structural for TakeAlong {
         Some(dx.apply(self.clone(), &[dx, args[1].value]))
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
-        let add = self.gather(args[0].shape.len()).reversed(Some(ScalarOp::Add));
-        vec![Some(scattered(add, &args[0], (args[1].value, args[1].shape), cotangent)), None]
+        let add = self.to_gather(args[0].shape.len()).matching_scatter(Some(ScalarOp::Add));
+        vec![Some(scatter_cotangent(add, &args[0], (args[1].value, args[1].shape), cotangent)), None]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let (x, axis) = along(from)?;
+        let (x, axis) = draw_operand_axis(from)?;
         let beside = |ty: &Type| {
             ty.shape.len() == x.shape.len() && (0..x.shape.len()).all(|a| a == axis || ty.shape[a] == x.shape[a])
         };
         from.operand(&|ty| ty.dtype == DType::I32 && beside(ty))?;
-        from.within(x.shape[axis]);
+        from.clamp_operand(x.shape[axis]);
         Some(TakeAlong { axis })
     }
     fn samples() -> Vec<Sample<Self>> {

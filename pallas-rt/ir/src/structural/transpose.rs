@@ -1,7 +1,7 @@
 //! Transposition: axes in another order.
 use super::{
-    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, arity, axes_exist, derive::behind, derive::linear,
-    draw, list, same_dtype,
+    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, check_arity, check_axes, derive::linear_jvp,
+    derive::shift_axes, draw, first_dtype, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -22,7 +22,7 @@ methods! { ($) Transpose;
 
 impl fmt::Display for Transpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "transpose axes({})", list(&self.axes))
+        write!(f, "transpose axes({})", join_with_commas(&self.axes))
     }
 }
 
@@ -35,28 +35,28 @@ impl Structural for Transpose {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        arity(Self::NAME, args.len(), 1)?;
+        check_arity(Self::NAME, args.len(), 1)?;
         if self.axes.len() != args[0].len() {
-            let found = format!("a transpose of {} by axes ({})", shape(args[0]), list(&self.axes));
+            let found = format!("a transpose of {} by axes ({})", shape(args[0]), join_with_commas(&self.axes));
             return Err(Diag::new("transpose", At::Op, found, "name each axis once; `t()` is for two axes"));
         }
-        axes_exist(Self::NAME, &self.axes, args[0])?;
+        check_axes(Self::NAME, &self.axes, args[0])?;
         Ok(self.axes.iter().map(|&a| args[0][a].clone()).collect())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
-        same_dtype(args)
+        first_dtype(args)
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
         let to = |axis| self.axes.iter().position(|&a| a == axis).expect("a permutation");
-        let index = (0..self.axes.len()).map(|axis| Index::of(to(axis))).collect();
+        let index = (0..self.axes.len()).map(|axis| Index::from_axis(to(axis))).collect();
         Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let x = batch.front(0, &args[0]);
-        Some(x.apply(Transpose { axes: [vec![0], behind(&self.axes)].concat() }, &[x]))
+        let x = batch.batch_first_operand(0, &args[0]);
+        Some(x.apply(Transpose { axes: [vec![0], shift_axes(&self.axes)].concat() }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
-        linear(self, args, tangents)
+        linear_jvp(self, args, tangents)
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let back = |axis| self.axes.iter().position(|&a| a == axis).expect("a permutation");
@@ -64,9 +64,9 @@ impl Structural for Transpose {
         vec![Some(cotangent.apply(Transpose { axes }, &[cotangent]))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let rank = from.operand(&draw::any)?.shape.len();
+        let rank = from.operand(&draw::accept_any_type)?.shape.len();
         let mut axes: Vec<usize> = (0..rank).collect();
-        axes.rotate_left(from.below(rank));
+        axes.rotate_left(from.draw_below(rank));
         Some(Transpose { axes })
     }
     fn samples() -> Vec<Sample<Self>> {

@@ -1,5 +1,5 @@
 //! Arithmetic of windows, shared by convolutions and windowed reductions.
-use super::{Position, list};
+use super::{Position, join_with_commas};
 use crate::Dim;
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
@@ -22,33 +22,34 @@ pub struct WindowDim {
 }
 
 /// Maximum of strides, distances and padding: sums of their products with extents are below 2^63.
-const MOST: i64 = 1 << 28;
+const MAX_STRIDE_OR_PADDING: i64 = 1 << 28;
 
 impl WindowDim {
     /// A window that moves by 1, without padding and dilation.
     pub const PLAIN: WindowDim = WindowDim { stride: 1, low: 0, high: 0, dilation: 1, spacing: 1 };
 
     /// Extent of `n` elements that are `dilation` apart.
-    pub(super) fn dilated(n: &Dim, dilation: i64) -> Dim {
+    pub(super) fn dilated_extent(n: &Dim, dilation: i64) -> Dim {
         let one = Dim::from(1i64);
         if dilation == 1 { n.clone() } else { (&(&(n - &one) * &Dim::from(dilation)) + &one).max(&Dim::from(0i64)) }
     }
     /// Number of positions of a window of `size` elements on an operand of `n` elements.
-    pub(super) fn places(&self, n: &Dim, size: &Dim) -> Dim {
-        let all = &(&Self::dilated(n, self.dilation) + &Dim::from(self.low)) + &Dim::from(self.high);
-        let free = &(&all - &Self::dilated(size, self.spacing)) + &Dim::from(1i64);
+    pub(super) fn count_positions(&self, n: &Dim, size: &Dim) -> Dim {
+        let all = &(&Self::dilated_extent(n, self.dilation) + &Dim::from(self.low)) + &Dim::from(self.high);
+        let free = &(&all - &Self::dilated_extent(size, self.spacing)) + &Dim::from(1i64);
         free.max(&Dim::from(0i64)).cdiv(&Dim::from(self.stride))
     }
     /// Position in the operand, for a loop `place` over window positions and a loop `element` over the window's
     /// elements.
-    pub(super) fn position(&self, place: usize, element: usize) -> Position {
+    pub(super) fn operand_position(&self, place: usize, element: usize) -> Position {
         let terms = vec![(place, self.stride), (element, self.spacing)];
         Position { terms, offset: -self.low, dilation: self.dilation }
     }
     /// The window of the transposed operation, which spreads `places` results back over `n` elements; its elements are
     /// in reverse.
-    pub(super) fn back(&self, n: i64, size: i64, places: i64) -> WindowDim {
-        let [all, window, apart] = [(n, self.dilation), (size, self.spacing), (places, self.stride)].map(reach);
+    pub(super) fn transposed_window(&self, n: i64, size: i64, places: i64) -> WindowDim {
+        let [all, window, apart] =
+            [(n, self.dilation), (size, self.spacing), (places, self.stride)].map(dilated_extent_i64);
         let low = window - self.low - 1;
         WindowDim {
             stride: self.dilation,
@@ -59,21 +60,29 @@ impl WindowDim {
         }
     }
     /// The window in which window positions and window elements exchange their roles, for the gradient by the window.
-    pub(super) fn exchanged(&self, n: i64, size: i64, places: i64) -> WindowDim {
-        let [all, window, apart] = [(n, self.dilation), (size, self.spacing), (places, self.stride)].map(reach);
+    pub(super) fn rhs_gradient_window(&self, n: i64, size: i64, places: i64) -> WindowDim {
+        let [all, window, apart] =
+            [(n, self.dilation), (size, self.spacing), (places, self.stride)].map(dilated_extent_i64);
         let high = apart + window - all - 1 - self.low;
         WindowDim { stride: self.spacing, low: self.low, high, dilation: self.dilation, spacing: self.stride }
     }
     /// Refuses numbers out of range, and a window without elements.
-    pub(super) fn check(&self, name: &str, axis: usize, size: &Dim) -> Result<(), Diag> {
+    pub(super) fn check_range(&self, name: &str, axis: usize, size: &Dim) -> Result<(), Diag> {
         let steps = [("stride", self.stride), ("dilation", self.dilation), ("window dilation", self.spacing)];
-        if let Some((what, n)) = steps.into_iter().find(|(_, n)| !(1..=MOST).contains(n)) {
+        if let Some((what, n)) = steps.into_iter().find(|(_, n)| !(1..=MAX_STRIDE_OR_PADDING).contains(n)) {
             let found = format!("`{name}` with a {what} of {n} along windowed axis {axis}");
-            return Err(Diag::new("window", At::Op, found, format!("at least 1 and at most {MOST}")));
+            return Err(Diag::new("window", At::Op, found, format!("at least 1 and at most {MAX_STRIDE_OR_PADDING}")));
         }
-        if let Some(n) = [self.low, self.high].into_iter().find(|n| !(-MOST..=MOST).contains(n)) {
+        if let Some(n) =
+            [self.low, self.high].into_iter().find(|n| !(-MAX_STRIDE_OR_PADDING..=MAX_STRIDE_OR_PADDING).contains(n))
+        {
             let found = format!("`{name}` with a padding of {n} along windowed axis {axis}");
-            return Err(Diag::new("window", At::Op, found, format!("at least -{MOST} and at most {MOST}")));
+            return Err(Diag::new(
+                "window",
+                At::Op,
+                found,
+                format!("at least -{MAX_STRIDE_OR_PADDING} and at most {MAX_STRIDE_OR_PADDING}"),
+            ));
         }
         if size.as_number().is_some_and(|n| !(1..=i64::from(i32::MAX)).contains(&n)) {
             let found = format!("`{name}` with a window of {size} elements along windowed axis {axis}");
@@ -84,13 +93,13 @@ impl WindowDim {
 }
 
 /// Extent of `n` elements that are `apart` positions apart.
-fn reach((n, apart): (i64, i64)) -> i64 {
+fn dilated_extent_i64((n, apart): (i64, i64)) -> i64 {
     ((n - 1) * apart + 1).max(0)
 }
 
 /// Text of windows: a list of each number.
-pub(super) fn text(windows: &[WindowDim]) -> String {
-    let all = |of: fn(&WindowDim) -> i64| list(&windows.iter().map(of).collect::<Vec<_>>());
+pub(super) fn format_windows(windows: &[WindowDim]) -> String {
+    let all = |of: fn(&WindowDim) -> i64| join_with_commas(&windows.iter().map(of).collect::<Vec<_>>());
     format!(
         "stride({}) low({}) high({}) dilation({}) spacing({})",
         all(|w| w.stride),
@@ -102,7 +111,7 @@ pub(super) fn text(windows: &[WindowDim]) -> String {
 }
 
 /// Parses windows from the lists of their numbers.
-pub(super) fn parse(attributes: &Attributes<'_>) -> Result<Vec<WindowDim>, String> {
+pub(super) fn parse_windows(attributes: &Attributes<'_>) -> Result<Vec<WindowDim>, String> {
     let names = ["stride", "low", "high", "dilation", "spacing"];
     let lists = names.iter().map(|name| attributes.list::<i64>(name)).collect::<Result<Vec<_>, _>>()?;
     if lists.iter().any(|list| list.len() != lists[0].len()) {

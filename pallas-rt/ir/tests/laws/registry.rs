@@ -1,7 +1,7 @@
 //! Laws of rows and of shape rules: a new row or file is tested by being there.
 use crate::oracle::{Eager, Strip, apply, get, put};
 use pallas_ir::dtype::{Bf16, F16, Half};
-use pallas_ir::scalar::{Gpu, Nan, Ty};
+use pallas_ir::scalar::{Gpu, NanBehavior, Ty};
 use pallas_ir::structural::{Access, Draw, Loop, Nest, Piece, Position, Role, Sample, StructuralOp, Windows};
 use pallas_ir::{Args, DType, Dim, E, Elem, Facts, Lane, Literal, ScalarOp, Slice, SliceMut, Type, Visit};
 use std::cell::RefCell;
@@ -59,10 +59,10 @@ fn nan_cells_hold() {
             let args: Vec<&[f64]> = args.iter().map(|x| &x[..]).collect();
             let y = apply(op, &args)[0];
             match op.row().nan {
-                Nan::Propagates => assert!(y.is_nan(), "{op} of NaN at {i} is {y}"),
-                Nan::False => assert_eq!(y, 0.0, "{op} of NaN at {i}"),
-                Nan::Tests => assert_eq!(y, 1.0, "{op} of NaN at {i}"),
-                Nan::Chosen | Nan::Opaque => {}
+                NanBehavior::Propagates => assert!(y.is_nan(), "{op} of NaN at {i} is {y}"),
+                NanBehavior::False => assert_eq!(y, 0.0, "{op} of NaN at {i}"),
+                NanBehavior::Tests => assert_eq!(y, 1.0, "{op} of NaN at {i}"),
+                NanBehavior::Chosen | NanBehavior::Opaque => {}
             }
         }
     }
@@ -304,7 +304,7 @@ fn holds(piece: &Piece, at: &[i64]) -> bool {
 /// That windows of an operand fit the indices, and the array that has their elements.
 fn windows_fit(windows: &Windows, operand: &[i64], index: &[i64], moved: &[i64]) {
     let starts = windows.vector.map_or(1, |axis| index[axis]);
-    assert_eq!(windows.starts() as i64, starts);
+    assert_eq!(windows.start_count() as i64, starts);
     let positions = (0..index.len()).filter(|&axis| Some(axis) != windows.vector).map(|axis| index[axis]);
     assert_eq!(positions.collect::<Vec<_>>(), windows.index.iter().map(|&axis| moved[axis]).collect::<Vec<_>>());
     let mut seen = windows.index.clone();
@@ -392,7 +392,7 @@ fn nest_fits(nest: &Nest, args: &[Vec<i64>], result: &[i64]) {
     let sizes = |shape: &[i64]| shape.iter().map(|&n| n as usize).collect::<Vec<_>>();
     let places = |nest: &Nest| {
         let all = coordinates(&nest.axes.iter().map(|axis| axis.extent).collect::<Vec<_>>());
-        let flat = |place: &[Position], at: &[i64], shape: &[i64]| Nest::flat(place, at, &sizes(shape));
+        let flat = |place: &[Position], at: &[i64], shape: &[i64]| Nest::flat_index(place, at, &sizes(shape));
         let read = |at: &Vec<i64>| {
             let operands = nest.operands.iter().zip(args).map(|(place, shape)| flat(place, at, shape));
             let to = flat(&nest.result, at, result).expect("a result's element");
@@ -405,10 +405,10 @@ fn nest_fits(nest: &Nest, args: &[Vec<i64>], result: &[i64]) {
     assert_eq!(nest.operands.len(), args.len());
     let extent = |axis: &Loop| if axis.role == Role::Parallel { axis.extent } else { 1 };
     let made = coordinates(&nest.axes.iter().map(extent).collect::<Vec<_>>());
-    let mut made: Vec<_> = made.iter().map(|at| Nest::flat(&nest.result, at, &sizes(result))).collect();
+    let mut made: Vec<_> = made.iter().map(|at| Nest::flat_index(&nest.result, at, &sizes(result))).collect();
     made.sort_unstable();
     assert_eq!(made, (0..result.iter().product::<i64>() as usize).map(Some).collect::<Vec<_>>());
-    let parts = nest.undilated();
+    let parts = nest.split_dilation();
     assert!(parts.iter().flat_map(|part| part.operands.iter().flatten()).all(|p| p.dilation == 1));
     let mut apart: Vec<_> = parts.iter().flat_map(places).collect();
     apart.sort_unstable();
@@ -436,25 +436,25 @@ pub(crate) struct Values {
     pub(crate) ends: Vec<(usize, usize)>,
 }
 impl Draw for Values {
-    fn below(&mut self, n: usize) -> usize {
+    fn draw_below(&mut self, n: usize) -> usize {
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.seed >> 33) as usize % n.max(1)
     }
     fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
         let fitting: Vec<Type> = self.all.iter().filter(|ty| fits(ty)).cloned().collect();
-        let chosen = fitting.get(self.below(fitting.len()))?.clone();
+        let chosen = fitting.get(self.draw_below(fitting.len()))?.clone();
         self.taken.push(chosen.clone());
         Some(chosen)
     }
     fn constant(&mut self, x: Literal) {
         self.taken.push(Type::scalar(x.dtype));
     }
-    fn within(&mut self, end: usize) {
+    fn clamp_operand(&mut self, end: usize) {
         assert_eq!(self.taken.last().map(|ty| ty.dtype), Some(DType::I32), "an index");
         self.ends.push((self.taken.len() - 1, end));
     }
     fn dtype(&mut self) -> DType {
-        DType::ALL[self.below(DType::ALL.len())]
+        DType::ALL[self.draw_below(DType::ALL.len())]
     }
     fn shape(&mut self) -> Vec<usize> {
         vec![2, 6]

@@ -54,8 +54,9 @@ impl Audit {
         add("device order", devices(self), devices(other));
         add("client", self.client.clone(), other.client.clone());
         for p in self.parameters.iter().filter(|p| p.is_owned) {
-            let is_same =
-                |q: &&super::AuditedParameter| q.is_owned && without_number(&q.path) == without_number(&p.path);
+            let is_same = |q: &&super::AuditedParameter| {
+                q.is_owned && strip_argument_number(&q.path) == strip_argument_number(&p.path)
+            };
             let Some(q) = other.parameters.iter().find(is_same) else { continue };
             let text = |p: &super::AuditedParameter| {
                 let declared = p.declared.as_deref().unwrap_or("undeclared");
@@ -69,7 +70,7 @@ impl Audit {
 }
 
 /// A path without the argument's number in front; for an argument that is one array, the number itself.
-fn without_number(path: &str) -> &str {
+fn strip_argument_number(path: &str) -> &str {
     match path.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches('.') {
         "" => path,
         rest => rest,

@@ -1,18 +1,18 @@
 //! The findings of an audit.
 use super::super::bounded::LengthRead;
-use super::super::compile::{Compilation, Input};
+use super::super::compile::{Compilation, CompilationInput};
 use super::super::sharded::Shardings;
-use super::{Audit, AuditOptions, AuditedMesh, Finding, FindingKind, Severity, Source};
+use super::{Audit, AuditOptions, AuditedMesh, Finding, FindingKind, Severity, ShardingOrigin};
 use crate::sharding::{PartitionSpec, Sharding};
 use pallas_ir::Loc;
 use std::collections::BTreeMap;
 
 /// Maximum number of small arrays for each of which the function is partitioned again, to find what its sharding costs.
-const MOST_COMPARED: usize = 16;
+const MAX_COMPARED_ARRAYS: usize = 16;
 
 impl Audit {
     /// Adds the findings about the mesh, the policy, the parameters and the constraints.
-    pub(super) fn find(&mut self, options: &AuditOptions) {
+    pub(super) fn add_findings(&mut self, options: &AuditOptions) {
         self.mesh_findings(options);
         self.policy_findings();
         self.parameter_findings();
@@ -25,7 +25,7 @@ impl Audit {
 
     /// Reports a mesh that is not that of the launch configuration.
     fn mesh_findings(&mut self, options: &AuditOptions) {
-        let Some(launch) = options.mesh.as_ref().map(|mesh| AuditedMesh::of(mesh)) else { return };
+        let Some(launch) = options.mesh.as_ref().map(|mesh| AuditedMesh::from_mesh(mesh)) else { return };
         let own = self.mesh.clone();
         let mut wrong = |subject: &str, message| self.add(Severity::Error, FindingKind::Mesh, subject, message, None);
         let Some(own) = own else {
@@ -75,7 +75,7 @@ impl Audit {
     fn parameter_findings(&mut self) {
         for p in self.parameters.clone() {
             let is_left_to_propagation = p.pattern.is_some() && p.intended.is_none();
-            if p.is_owned && p.source == Source::Silent && p.declared.is_none() && !is_left_to_propagation {
+            if p.is_owned && p.source == ShardingOrigin::Silent && p.declared.is_none() && !is_left_to_propagation {
                 let message = format!(
                     "{} is whole on every device, since nothing is declared; `P(())` declares that it is replicated",
                     p.ty
@@ -83,7 +83,7 @@ impl Audit {
                 self.add(Severity::Warning, FindingKind::Undeclared, &p.path, message, None);
             }
             let Some(found) = &p.found else { continue };
-            let axes = |text: &str| text.parse::<PartitionSpec>().ok().map(|spec| spec.axes());
+            let axes = |text: &str| text.parse::<PartitionSpec>().ok().map(|spec| spec.axis_texts());
             let is_whole = |text: &String| axes(text).is_some_and(|axes| axes.iter().all(Vec::is_empty));
             let is_bound = |text: &String| is_whole(text) && !text.contains('?');
             let wanted = p.intended.as_ref().or(p.declared.as_ref());
@@ -130,22 +130,32 @@ impl Audit {
 
     /// Reports small arrays that propagation alone shards, each with the collectives that it costs compared with a
     /// replicated one.
-    pub(super) fn small_inferred(&mut self, compilation: &Compilation, paths: &[String], options: &AuditOptions) {
-        let Input { graph, declared, .. } = &compilation.input;
+    pub(super) fn small_inferred_findings(
+        &mut self,
+        compilation: &Compilation,
+        paths: &[String],
+        options: &AuditOptions,
+    ) {
+        let CompilationInput { graph, declared, .. } = &compilation.input;
         let is_small = |p: &super::AuditedParameter| {
-            p.is_owned && p.source == Source::Inferred && p.bytes <= options.small && p.pattern.is_none()
+            p.is_owned && p.source == ShardingOrigin::Inferred && p.bytes <= options.small && p.pattern.is_none()
         };
         let small: Vec<usize> = (0..self.parameters.len()).filter(|&i| is_small(&self.parameters[i])).collect();
         for (k, i) in small.into_iter().enumerate() {
             let p = self.parameters[i].clone();
             let mut cost = String::from("not compared with a replicated one");
-            if k < MOST_COMPARED {
+            if k < MAX_COMPARED_ARRAYS {
                 let mut other = declared.clone();
                 other.shardings[i] = Some(Sharding::replicated(graph.ty(graph.params[i]).shape.len()));
-                let input = Input { declared: other, ..Input::of_graph(graph.clone(), &compilation.input.client) };
-                let without =
-                    Shardings::of(&Compilation::new(input), paths).ok().flatten().map(|found| found.budget().table());
-                cost = self.costs(&without.unwrap_or_default());
+                let input = CompilationInput {
+                    declared: other,
+                    ..CompilationInput::from_graph(graph.clone(), &compilation.input.client)
+                };
+                let without = Shardings::from_compilation(&Compilation::new(input), paths)
+                    .ok()
+                    .flatten()
+                    .map(|found| found.budget().table());
+                cost = self.describe_cost_difference(&without.unwrap_or_default());
             }
             let found = p.found.clone().unwrap_or_default();
             let message = format!("{} of {} bytes is sharded as {found} by propagation alone: {cost}", p.ty, p.bytes);
@@ -155,7 +165,7 @@ impl Audit {
 
     /// Describes the difference between the collectives of the function and those of `without`, where an array is
     /// replicated: (count, bytes) by kind and axes.
-    fn costs(&self, without: &BTreeMap<(&'static str, String), (usize, usize)>) -> String {
+    fn describe_cost_difference(&self, without: &BTreeMap<(&'static str, String), (usize, usize)>) -> String {
         let mut rows: BTreeMap<(String, String), [(usize, usize); 2]> = BTreeMap::new();
         for one in &self.collectives {
             rows.entry((one.kind.clone(), one.axes.clone())).or_default()[0] = (one.count, one.bytes);

@@ -1,33 +1,33 @@
 //! The declarations of a function, and the shardings that propagation found for them.
-use super::super::compile::{Compilation, Input};
-use super::super::sharded::{Declared, Shardings};
+use super::super::compile::{Compilation, CompilationInput};
+use super::super::sharded::{DeclaredShardings, Shardings};
 use super::{
-    Audit, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveTotal, PatternUse, Source,
+    Audit, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveTotal, PatternUse, ShardingOrigin,
 };
-use crate::sharding::{Mesh, Sharding, ShardingPolicy, matches};
+use crate::sharding::{Mesh, Sharding, ShardingPolicy, pattern_matches};
 use pallas_device::error::Result;
-use pallas_graph::call::Named;
+use pallas_graph::call::CheckpointName;
 use pallas_graph::shard::inlined;
-use pallas_graph::shard::view::{Kind, NodeId, Program as View, Val};
+use pallas_graph::shard::propagation_program::{NodeId, NodeKind, RegionGraph as View, Val};
 use pallas_graph::{Graph, Op};
 use pallas_ir::{Loc, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A declared sharding in normal form, with its line and the pattern that matched.
-struct Statement {
+struct DeclaredSharding {
     sharding: Sharding,
     at: Loc,
     pattern: Option<String>,
 }
 
 /// A traced function that is not partitioned, with its declarations.
-struct TracedFunction<'a> {
+struct AuditedFunction<'a> {
     view: View,
-    declared: &'a Declared,
+    declared: &'a DeclaredShardings,
     mesh: Option<Arc<Mesh>>,
     /// By parameter, its declaration.
-    params: Vec<Option<Statement>>,
+    params: Vec<Option<DeclaredSharding>>,
     /// The constraints on values, each with its name.
     constraints: Vec<(NodeId, String)>,
 }
@@ -37,23 +37,23 @@ impl Audit {
     ///
     /// # Errors
     /// A kernel that cannot be sharded as declared.
-    pub(in crate::jit) fn of(
+    pub(in crate::jit) fn from_compilation(
         compilation: &Compilation,
         paths: &[String],
         client: &str,
         options: &AuditOptions,
     ) -> Result<Audit> {
-        let Input { graph, declared, .. } = &compilation.input;
+        let CompilationInput { graph, declared, .. } = &compilation.input;
         let flat = inlined(graph);
-        let traced = TracedFunction::of(graph, &flat, declared, options);
-        let found = if options.is_before { None } else { Shardings::of(compilation, paths)? };
+        let traced = AuditedFunction::from_graph(graph, &flat, declared, options);
+        let found = if options.is_before { None } else { Shardings::from_compilation(compilation, paths)? };
         let table = found.as_ref().map(|found| found.budget().table()).unwrap_or_default();
         let mut audit = Audit {
             is_compiled: found.is_some(),
-            mesh: declared.mesh.as_ref().map(|mesh| AuditedMesh::of(mesh)),
+            mesh: declared.mesh.as_ref().map(|mesh| AuditedMesh::from_mesh(mesh)),
             client: client.into(),
-            parameters: traced.parameters(paths, found.as_ref(), options),
-            constraints: traced.constraints(found.as_ref(), options),
+            parameters: traced.audit_parameters(paths, found.as_ref(), options),
+            constraints: traced.audit_constraints(found.as_ref(), options),
             patterns: vec![],
             collectives: table
                 .into_iter()
@@ -61,15 +61,15 @@ impl Audit {
                 .collect(),
             findings: vec![],
         };
-        audit.patterns = audit.uses(&options.policy);
-        audit.find(options);
-        audit.small_inferred(compilation, paths, options);
+        audit.patterns = audit.pattern_uses(&options.policy);
+        audit.add_findings(options);
+        audit.small_inferred_findings(compilation, paths, options);
         audit.findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.kind));
         Ok(audit)
     }
 
     /// The patterns of a policy with the arrays about which each decides.
-    fn uses(&self, policy: &ShardingPolicy) -> Vec<PatternUse> {
+    fn pattern_uses(&self, policy: &ShardingPolicy) -> Vec<PatternUse> {
         let params = self.parameters.iter().map(|p| &p.path);
         let names: Vec<&String> = params.chain(self.constraints.iter().map(|c| &c.name)).collect();
         let of = |(i, rule): (usize, &crate::sharding::PolicyRule)| PatternUse {
@@ -82,25 +82,31 @@ impl Audit {
 }
 
 impl AuditedMesh {
-    pub(super) fn of(mesh: &Mesh) -> AuditedMesh {
+    pub(super) fn from_mesh(mesh: &Mesh) -> AuditedMesh {
         AuditedMesh {
             axes: (0..mesh.rank()).map(|axis| (mesh.name(axis).into(), mesh.size(axis))).collect(),
-            devices: (0..mesh.devices()).map(|position| mesh.device(position)).collect(),
+            devices: (0..mesh.device_count()).map(|position| mesh.device(position)).collect(),
         }
     }
 }
 
-/// Text of a line of the user's code; `None` for `Loc::NONE`.
-pub(super) fn line(at: Loc) -> Option<String> {
+/// Text of a line of the user's code; `None` for `Loc::NONE_TAG`.
+pub(super) fn line_text(at: Loc) -> Option<String> {
     (at != Loc::NONE).then(|| at.to_string())
 }
 
-impl<'a> TracedFunction<'a> {
+impl<'a> AuditedFunction<'a> {
     /// Collects the declarations about a graph, which is `flat` with calls of functions inlined.
-    fn of(graph: &Graph, flat: &Graph, declared: &'a Declared, options: &AuditOptions) -> TracedFunction<'a> {
-        let view = View::of(flat);
+    fn from_graph(
+        graph: &Graph,
+        flat: &Graph,
+        declared: &'a DeclaredShardings,
+        options: &AuditOptions,
+    ) -> AuditedFunction<'a> {
+        let view = View::from_graph(flat);
         let mut on: HashMap<Val, Vec<NodeId>> = HashMap::new();
-        let all: Vec<NodeId> = view.preorder().into_iter().filter(|&id| sharding(&view, id).is_some()).collect();
+        let all: Vec<NodeId> =
+            view.preorder().into_iter().filter(|&id| constraint_sharding(&view, id).is_some()).collect();
         all.iter().for_each(|&id| on.entry(view.nodes[id].operands[0]).or_default().push(id));
         let mut of_params = vec![];
         let params = view.body.params.iter().enumerate().map(|(i, p)| {
@@ -108,70 +114,77 @@ impl<'a> TracedFunction<'a> {
                 let statement = declared.statements[i].as_ref();
                 let at = statement.map_or(Loc::NONE, |s| s.at);
                 let pattern = statement.and_then(|s| s.pattern.as_ref()).map(ToString::to_string);
-                return Some(Statement { sharding: sharding.normal(mesh), at, pattern });
+                return Some(DeclaredSharding { sharding: sharding.normal(mesh), at, pattern });
             }
             // Constraints that say the same about a parameter are its declaration.
             let own = on.get(p)?;
-            let first = sharding(&view, own[0])?;
-            if own.iter().any(|&id| sharding(&view, id) != Some(first)) {
+            let first = constraint_sharding(&view, own[0])?;
+            if own.iter().any(|&id| constraint_sharding(&view, id) != Some(first)) {
                 return None;
             }
             of_params.extend(own);
-            Some(Statement { sharding: first.clone(), at: view.nodes[own[0]].loc, pattern: None })
+            Some(DeclaredSharding { sharding: first.clone(), at: view.nodes[own[0]].loc, pattern: None })
         });
         let params = params.collect();
-        let names = named(graph);
+        let names = constraint_names(graph);
         let left = all.into_iter().filter(|id| !of_params.contains(id));
-        let constraints = numbered(left.map(|id| (id, names.get(&view.nodes[id].loc).cloned())).collect());
+        let constraints = number_constraints(left.map(|id| (id, names.get(&view.nodes[id].loc).cloned())).collect());
         let mesh = declared.mesh.clone().or_else(|| options.mesh.clone());
-        TracedFunction { view, declared, mesh, params, constraints }
+        AuditedFunction { view, declared, mesh, params, constraints }
     }
 
-    fn text(&self, sharding: &Sharding) -> String {
+    fn sharding_text(&self, sharding: &Sharding) -> String {
         self.mesh.as_ref().map_or(String::new(), |mesh| sharding.text(mesh))
     }
 
     /// The sharding that a policy intends for a path, as text in normal form, and the pattern that matches.
-    fn intended(&self, policy: &ShardingPolicy, path: &str, ty: &Type) -> (Option<String>, Option<String>) {
+    fn intended_sharding(&self, policy: &ShardingPolicy, path: &str, ty: &Type) -> (Option<String>, Option<String>) {
         let Some(rule) = policy.matching(path).map(|rule| &policy.rules()[rule]) else { return (None, None) };
         let text = rule.spec.as_ref().map(|spec| {
-            let normal = self.mesh.as_ref().and_then(|mesh| Some(spec.on(mesh, &ty.shape, ty).ok()?.normal(mesh)));
-            normal.map_or_else(|| spec.to_string(), |sharding| self.text(&sharding))
+            let normal = self.mesh.as_ref().and_then(|mesh| Some(spec.resolve(mesh, &ty.shape, ty).ok()?.normal(mesh)));
+            normal.map_or_else(|| spec.to_string(), |sharding| self.sharding_text(&sharding))
         });
         (text, Some(rule.pattern.clone()))
     }
 
     /// Audits each leaf of the arguments; `found` has the result of partitioning, `None` before compilation.
-    fn parameters(&self, paths: &[String], found: Option<&Shardings>, options: &AuditOptions) -> Vec<AuditedParameter> {
+    fn audit_parameters(
+        &self,
+        paths: &[String],
+        found: Option<&Shardings>,
+        options: &AuditOptions,
+    ) -> Vec<AuditedParameter> {
         let of = |(i, &p): (usize, &Val)| {
             let path = paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - paths.len()));
             let ty = self.view.ty(p);
             let statement = self.params[i].as_ref();
-            let placed = found.map(|found| &found.made().params[i]);
+            let placed = found.map(|found| &found.partitioned().params[i]);
             let is_sharded = placed.is_some_and(|s| !s.is_replicated());
             let says_nothing = |s: &Sharding| s.dims.iter().all(|dim| dim.open && dim.axes.is_empty());
             let source = match statement.map(|s| &s.sharding).filter(|s| !says_nothing(s)) {
-                Some(s) if s.is_replicated() && s.dims.iter().all(|dim| !dim.open) => Source::ExplicitlyReplicated,
-                Some(_) => Source::Explicit,
-                None if is_sharded => Source::Inferred,
-                None => Source::Silent,
+                Some(s) if s.is_replicated() && s.dims.iter().all(|dim| !dim.open) => {
+                    ShardingOrigin::ExplicitlyReplicated
+                }
+                Some(_) => ShardingOrigin::Explicit,
+                None if is_sharded => ShardingOrigin::Inferred,
+                None => ShardingOrigin::Silent,
             };
             let inferred = || {
                 let axis = placed?.dims.iter().flat_map(|dim| &dim.axes).next()?;
-                line(found?.origin_line(p, axis.id))
+                line_text(found?.origin_line(p, axis.id))
             };
-            let (intended, pattern) = self.intended(&options.policy, &path, ty);
+            let (intended, pattern) = self.intended_sharding(&options.policy, &path, ty);
             AuditedParameter {
-                is_owned: options.owned.iter().any(|pattern| matches(pattern, &path)),
+                is_owned: options.owned.iter().any(|pattern| pattern_matches(pattern, &path)),
                 ty: ty.to_string(),
                 bytes: ty.bytes(),
-                declared: statement.map(|s| self.text(&s.sharding)),
+                declared: statement.map(|s| self.sharding_text(&s.sharding)),
                 declared_by: statement.and_then(|s| s.pattern.clone()),
                 intended,
                 pattern,
-                found: placed.map(|s| self.text(s)),
+                found: placed.map(|s| self.sharding_text(s)),
                 source,
-                line: statement.and_then(|s| line(s.at)).or_else(inferred),
+                line: statement.and_then(|s| line_text(s.at)).or_else(inferred),
                 path,
             }
         };
@@ -180,15 +193,15 @@ impl<'a> TracedFunction<'a> {
     }
 
     /// Audits each constraint; `found` has the result of partitioning, `None` before compilation.
-    fn constraints(&self, found: Option<&Shardings>, options: &AuditOptions) -> Vec<AuditedConstraint> {
+    fn audit_constraints(&self, found: Option<&Shardings>, options: &AuditOptions) -> Vec<AuditedConstraint> {
         let of = |(id, name): &(NodeId, String)| {
             let node = &self.view.nodes[*id];
             let (x, result) = (node.operands[0], node.results[0]);
             let ty = self.view.ty(result);
-            let (intended, pattern) = self.intended(&options.policy, name, ty);
+            let (intended, pattern) = self.intended_sharding(&options.policy, name, ty);
             // Nodes keep their numbers in propagation, but may read other values after it.
             let takes_over = |found: &Shardings| {
-                let after = &found.found().program().nodes;
+                let after = &found.propagation().program().nodes;
                 let reads = |old: &[Val], new: &[Val]| old.iter().zip(new).any(|(a, b)| *a == x && *b == result);
                 let others = self.view.nodes.iter().zip(after).enumerate().filter(|(other, _)| other != id);
                 others.into_iter().any(|(_, (old, new))| {
@@ -199,13 +212,15 @@ impl<'a> TracedFunction<'a> {
             AuditedConstraint {
                 name: name.clone(),
                 ty: ty.to_string(),
-                declared: sharding(&self.view, *id).map_or(String::new(), |s| self.text(s)),
+                declared: constraint_sharding(&self.view, *id).map_or(String::new(), |s| self.sharding_text(s)),
                 intended,
                 pattern,
-                found: found.and_then(|found| found.found().sharding(result)).map(|s| self.text(&closed(s))),
+                found: found
+                    .and_then(|found| found.propagation().sharding(result))
+                    .map(|s| self.sharding_text(&closed_sharding(s))),
                 line: node.loc.to_string(),
                 is_moved: found.is_some_and(takes_over),
-                reshards: found.map(|found| found.reshards(result)).unwrap_or_default(),
+                reshards: found.map(|found| found.reshard_texts(result)).unwrap_or_default(),
             }
         };
         self.constraints.iter().map(of).collect()
@@ -213,36 +228,36 @@ impl<'a> TracedFunction<'a> {
 }
 
 /// The axes of a sharding alone: its dimensions are closed, without priorities and replicated axes.
-fn closed(sharding: &Sharding) -> Sharding {
+fn closed_sharding(sharding: &Sharding) -> Sharding {
     Sharding { replicated: vec![], ..Sharding::closed(sharding.axes()) }
 }
 
-fn sharding(view: &View, id: NodeId) -> Option<&Sharding> {
-    if let Kind::Constraint(sharding) = &view.nodes[id].kind { Some(sharding) } else { None }
+fn constraint_sharding(view: &View, id: NodeId) -> Option<&Sharding> {
+    if let NodeKind::Constraint(sharding) = &view.nodes[id].kind { Some(sharding) } else { None }
 }
 
 /// The names of values with a constraint, by the line of the constraint.
-fn named(graph: &Graph) -> HashMap<Loc, String> {
+fn constraint_names(graph: &Graph) -> HashMap<Loc, String> {
     let mut all = HashMap::new();
     let definitions = graph.definitions();
     let constraint = |v: pallas_graph::Var| {
         let e = &graph.equations[definitions[v.index()]?];
-        e.op.placed().map(|_| e.loc)
+        e.op.sharding_constraint().map(|_| e.loc)
     };
     for e in &graph.equations {
         match &e.op {
             Op::Call(call) => {
-                if let Some(named) = Named::of(call)
+                if let Some(named) = CheckpointName::of(call)
                     && let Some(at) = constraint(e.args[0])
                 {
                     all.insert(at, named.name.clone());
                 }
-                call.graphs().into_iter().for_each(|graph| all.extend(named(graph)));
+                call.graphs().into_iter().for_each(|graph| all.extend(constraint_names(graph)));
             }
-            op if op.placed().is_some() => {
+            op if op.sharding_constraint().is_some() => {
                 let definer = definitions[e.args[0].index()].map(|i| &graph.equations[i].op);
                 if let Some(Op::Call(call)) = definer
-                    && let Some(named) = Named::of(call)
+                    && let Some(named) = CheckpointName::of(call)
                 {
                     all.insert(e.loc, named.name.clone());
                 }
@@ -254,7 +269,7 @@ fn named(graph: &Graph) -> HashMap<Loc, String> {
 }
 
 /// Gives each constraint a name: its own, with a number if several have it, else `constraint[k]`.
-fn numbered(all: Vec<(NodeId, Option<String>)>) -> Vec<(NodeId, String)> {
+fn number_constraints(all: Vec<(NodeId, Option<String>)>) -> Vec<(NodeId, String)> {
     let mut counts: HashMap<&String, [usize; 2]> = HashMap::new();
     all.iter().filter_map(|(_, name)| name.as_ref()).for_each(|name| counts.entry(name).or_default()[1] += 1);
     let name = |k: usize, name: &'_ Option<String>, counts: &mut HashMap<&String, [usize; 2]>| match name {

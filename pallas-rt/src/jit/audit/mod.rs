@@ -10,8 +10,8 @@ mod show;
 
 pub use compare::AuditDifference;
 
-use super::bounded::{BoundedSize, reads_of_lengths};
-use super::function::{Function, Given};
+use super::bounded::{BoundedSize, find_length_reads};
+use super::function::{CallArguments, Function};
 use super::lower::Lowered;
 use crate::sharding::{Mesh, PartitionSpec, ShardingPolicy};
 use crate::tree::Tree;
@@ -97,7 +97,7 @@ impl AuditOptions {
 /// The origin of an array's sharding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum ShardingOrigin {
     /// A declaration shards it.
     Explicit,
     /// A declaration says that it is replicated.
@@ -131,7 +131,7 @@ pub struct AuditedParameter {
     /// The sharding in the compiled function; `None` before compilation.
     pub found: Option<String>,
     /// The origin of its sharding.
-    pub source: Source,
+    pub source: ShardingOrigin,
     /// The line of the declaration; for an inferred sharding, that of the annotation that it follows from.
     pub line: Option<String>,
 }
@@ -301,14 +301,14 @@ pub struct Audit {
 /// # Ok::<(), Error>(())
 /// ```
 pub fn audit<Args: Tree + 'static, F: Function<Args>>(f: F, options: AuditOptions) -> F::Boxed<Result<Audit>> {
-    F::boxed(move |given: Given<'_, Args>| {
-        let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
+    F::boxed(move |given: CallArguments<'_, Args>| {
+        let lowered: Lowered<Args, F> = Lowered::from_function(&f, &given, Loc::NONE)?;
         let reads = match options.sizes[..] {
             [] => vec![],
-            _ => reads_of_lengths(Loc::NONE, &options.sizes, &f, &given)?,
+            _ => find_length_reads(Loc::NONE, &options.sizes, &f, &given)?,
         };
         let (compilation, paths) = (&lowered.compilation, &lowered.arguments.paths);
-        let mut audit = Audit::of(compilation, paths, &compilation.input.client.why(), &options)?;
+        let mut audit = Audit::from_compilation(compilation, paths, &compilation.input.client.why(), &options)?;
         audit.length_findings(reads);
         Ok(audit)
     })

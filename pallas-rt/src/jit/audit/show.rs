@@ -1,6 +1,6 @@
 //! Audits as text.
-use super::{Audit, Finding, Severity, Source};
-use crate::markup::columns;
+use super::{Audit, Finding, Severity, ShardingOrigin};
+use crate::markup::align_columns;
 use std::fmt;
 
 impl fmt::Display for Severity {
@@ -13,13 +13,13 @@ impl fmt::Display for Severity {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ShardingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Source::Explicit => "explicit",
-            Source::ExplicitlyReplicated => "explicitly replicated",
-            Source::Inferred => "inferred",
-            Source::Silent => "nothing said",
+            ShardingOrigin::Explicit => "explicit",
+            ShardingOrigin::ExplicitlyReplicated => "explicitly replicated",
+            ShardingOrigin::Inferred => "inferred",
+            ShardingOrigin::Silent => "nothing said",
         })
     }
 }
@@ -52,18 +52,18 @@ impl fmt::Display for Audit {
             let source = format!("{}{by}", p.source);
             vec![p.path.clone(), p.ty.clone(), dash(&p.declared), dash(&p.found), source, dash(&p.line)]
         }));
-        f.write_str(&columns(&rows))?;
+        f.write_str(&align_columns(&rows))?;
         if !self.constraints.is_empty() {
             writeln!(f, "constraints")?;
             let row = |c: &super::AuditedConstraint| {
                 vec![c.name.clone(), c.ty.clone(), c.declared.clone(), dash(&c.found), c.line.clone()]
             };
-            f.write_str(&columns(&self.constraints.iter().map(row).collect::<Vec<_>>()))?;
+            f.write_str(&align_columns(&self.constraints.iter().map(row).collect::<Vec<_>>()))?;
         }
         if !self.patterns.is_empty() {
             writeln!(f, "policy")?;
             let row = |p: &super::PatternUse| vec![p.pattern.clone(), p.spec.clone(), p.matched.join(", ")];
-            f.write_str(&columns(&self.patterns.iter().map(row).collect::<Vec<_>>()))?;
+            f.write_str(&align_columns(&self.patterns.iter().map(row).collect::<Vec<_>>()))?;
         }
         if self.is_compiled {
             writeln!(f, "collectives")?;
@@ -75,7 +75,7 @@ impl fmt::Display for Audit {
                     format!("{} bytes", one.bytes),
                 ]
             };
-            f.write_str(&columns(&self.collectives.iter().map(row).collect::<Vec<_>>()))?;
+            f.write_str(&align_columns(&self.collectives.iter().map(row).collect::<Vec<_>>()))?;
         }
         let count = |severity| self.findings.iter().filter(|f| f.severity == severity).count();
         let [errors, warnings, notes] = [Severity::Error, Severity::Warning, Severity::Note].map(count);

@@ -7,27 +7,27 @@
 //! as the operation's access form says; the numbers that differ are parameters. Each new length is traced and compared
 //! too, since a function in Rust may do anything; one that differs in more is compiled on its own. So no length gives a
 //! wrong result, and only the speed depends on what `mask` knows.
-mod kind;
+mod argument_kind;
 mod reads;
 mod resize;
 
-pub(super) use reads::{LengthRead, reads_of_lengths};
+pub(super) use reads::{LengthRead, find_length_reads};
 
-use super::cache::{Cache, Extra};
-use super::compile::{Compilation, Input};
-use super::compiled::Prepared;
-use super::function::{Function, Given};
-use super::misses::{self, Miss, MissReason};
+use super::compile::{Compilation, CompilationInput};
+use super::function::{CallArguments, Function};
+use super::jit_cache::{Cache, MissDetails};
+use super::jit_function::PreparedCall;
 use super::program::Program;
-use super::sharded::{Declared, declared};
+use super::retrace_log::{self, Miss, MissReason};
+use super::sharded::{DeclaredShardings, declared_sharding};
 use super::trace::{TracedFunction, type_of};
-use super::traced::{client_of, named};
+use super::traced::{common_client, parameter_name};
 use crate::array::{Array, Client};
 use crate::tree::{self, Outline, Structure, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_device::{JIT_CALLS, JIT_COMPILES, timeline};
-use pallas_graph::bounded::{Family, Unlike};
-use pallas_graph::mesh::Placed;
+use pallas_graph::bounded::{BoundedGraph, GraphMismatch};
+use pallas_graph::mesh::MeshSharding;
 use pallas_ir::{At, Diag, Literal, Loc, Type};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -36,11 +36,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Maximum number of kinds of arguments for which a function stays compiled.
-const MOST_KINDS: usize = 256;
+const MAX_ARGUMENT_KINDS: usize = 256;
 /// Maximum number of lengths that are known of a kind of arguments; one more drops all.
-const MOST_LENGTHS: usize = 4096;
+const MAX_KNOWN_LENGTHS: usize = 4096;
 /// Number of lengths compiled on their own at which a hint is printed, and after which no common program is sought.
-const HINT_AFTER: usize = 4;
+const HINT_AFTER_LENGTHS: usize = 4;
 
 /// A size that differs between calls of a [bounded](crate::transform::Transformed::bounded) function: its name, its bound, and the axes that have it.
 ///
@@ -72,11 +72,11 @@ impl BoundedSize {
 }
 
 /// A function of `jit` with sizes that differ between calls, and its compiled forms.
-pub(super) struct Bounded<Out> {
+pub(super) struct BoundedJit<Out> {
     /// The line that called `jit`.
     at: Loc,
     sizes: Vec<BoundedSize>,
-    kinds: RwLock<Vec<Arc<BoundedKind<Out>>>>,
+    kinds: RwLock<Vec<Arc<BoundedArgumentKind<Out>>>>,
     /// Programs for the arguments of one length each, where the program for all lengths does not serve.
     own: Cache<Out>,
     /// Number of lengths that were compiled on their own.
@@ -87,28 +87,28 @@ pub(super) struct Bounded<Out> {
 }
 
 /// Arguments that differ in their lengths alone, with what is compiled for them.
-struct BoundedKind<Out> {
+struct BoundedArgumentKind<Out> {
     structures: Vec<Structure>,
     /// The axes that have a size: (leaf, axis, index of the size).
     places: Vec<(usize, usize, usize)>,
     /// By leaf, its declared sharding.
-    declared: Vec<Option<Placed>>,
+    declared: Vec<Option<MeshSharding>>,
     /// The arguments with the bounds as lengths, for reports of misses.
-    about: misses::Compiled,
-    ready: OnceLock<Ready>,
-    lengths: RwLock<HashMap<Vec<usize>, Arc<Length<Out>>>>,
+    about: retrace_log::CompiledArguments,
+    ready: OnceLock<BoundedProgram>,
+    lengths: RwLock<HashMap<Vec<usize>, Arc<LengthProgram<Out>>>>,
 }
 
 /// A call that is ready to run, by the program for all lengths.
-pub(super) struct Member<Out> {
-    kind: Arc<BoundedKind<Out>>,
-    length: Arc<Length<Out>>,
+pub(super) struct BoundedCall<Out> {
+    kind: Arc<BoundedArgumentKind<Out>>,
+    length: Arc<LengthProgram<Out>>,
     args: Vec<Array>,
 }
 
 /// The program for all lengths up to the bounds.
-struct Ready {
-    family: Family,
+struct BoundedProgram {
+    family: BoundedGraph,
     program: Program,
     captured: Vec<Array>,
     /// Number of leaves, the first ones, whose memory results may take over.
@@ -116,9 +116,9 @@ struct Ready {
 }
 
 /// The way in which a function runs for one length of each size.
-enum Length<Out> {
+enum LengthProgram<Out> {
     /// It runs by the program for all lengths.
-    Member {
+    Shared {
         /// The values of the program's last parameters, which follow from the lengths.
         scalars: Vec<Array>,
         /// A result of the trace, of which only the tree structure matters.
@@ -127,12 +127,12 @@ enum Length<Out> {
         gives: Vec<Type>,
     },
     /// It is compiled for these lengths alone, for this reason.
-    Alone(Unlike),
+    Separate(GraphMismatch),
 }
 
-impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
-    pub(super) fn new(at: Loc, sizes: Vec<BoundedSize>, donates: bool) -> Bounded<Out> {
-        Bounded {
+impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
+    pub(super) fn new(at: Loc, sizes: Vec<BoundedSize>, donates: bool) -> BoundedJit<Out> {
+        BoundedJit {
             at,
             sizes,
             kinds: RwLock::default(),
@@ -148,39 +148,39 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     pub(super) fn prepare<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
-        given: &Given<'_, Args>,
+        given: &CallArguments<'_, Args>,
         args: Vec<Array>,
         structures: Vec<Structure>,
         is_inner: bool,
-    ) -> Result<Prepared<Out>> {
+    ) -> Result<PreparedCall<Out>> {
         args.iter().try_for_each(|x| x.check().map(drop))?;
         let known = {
             let all = self.kinds.read();
-            all.iter().rev().find(|kind| kind.fits(&structures, &args)).cloned()
+            all.iter().rev().find(|kind| kind.matches_arguments(&structures, &args)).cloned()
         };
         let kind = match known {
             Some(kind) => kind,
-            None => self.kind(&(given.tuple)(), &args, &structures)?,
+            None => self.make_argument_kind(&(given.tuple)(), &args, &structures)?,
         };
-        let lengths = self.lengths(&kind, &args, || tree::paths(&(given.tuple)()))?;
+        let lengths = self.read_lengths(&kind, &args, || tree::paths(&(given.tuple)()))?;
         if is_inner {
-            return f.call(&(given.tuple)()).map(Prepared::Done);
+            return f.call(&(given.tuple)()).map(PreparedCall::Done);
         }
         let known = kind.lengths.read().get(&lengths).cloned();
         let length = match known {
             Some(length) => length,
-            None => self.learn(f, &(given.tuple)(), &kind, &lengths)?,
+            None => self.trace_new_lengths(f, &(given.tuple)(), &kind, &lengths)?,
         };
-        if let Length::Alone(why) = &*length {
-            let extra = || self.extra(&lengths, why);
-            let entry = self.own.entry(f, given.tuple, &args, structures, &extra)?;
-            return Ok(Prepared::Ready { entry, args });
+        if let LengthProgram::Separate(why) = &*length {
+            let extra = || self.miss_details(&lengths, why);
+            let entry = self.own.find_or_compile(f, given.tuple, &args, structures, &extra)?;
+            return Ok(PreparedCall::Ready { entry, args });
         }
         JIT_CALLS.fetch_add(1, Relaxed);
-        Ok(Prepared::Bounded(Member { kind, length, args }))
+        Ok(PreparedCall::Bounded(BoundedCall { kind, length, args }))
     }
 
-    fn wrong(&self, message: String, help: &str) -> Error {
+    fn bounded_error(&self, message: String, help: &str) -> Error {
         Error::operation(self.at, Diag::new("bounded", At::Op, message, help))
     }
 
@@ -188,19 +188,19 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     ///
     /// # Errors
     /// A declared axis that the arguments do not have.
-    fn kind<Args: Tree>(
+    fn make_argument_kind<Args: Tree>(
         &self,
         tuple: &Args,
         args: &[Array],
         structures: &[Structure],
-    ) -> Result<Arc<BoundedKind<Out>>> {
-        let client = client_of(args)?;
+    ) -> Result<Arc<BoundedArgumentKind<Out>>> {
+        let client = common_client(args)?;
         let paths = tree::paths(tuple);
         let mut places: Vec<(usize, usize, usize)> = vec![];
         for (number, size) in self.sizes.iter().enumerate() {
             let name = &size.name;
             if size.most == 0 {
-                return Err(self.wrong(format!("size `{name}` is at most 0"), "a bound is at least 1"));
+                return Err(self.bounded_error(format!("size `{name}` is at most 0"), "a bound is at least 1"));
             }
             for (path, axis) in &size.axes {
                 let is_in = |leaf: &str| {
@@ -210,18 +210,20 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
                 let leaves: Vec<usize> = (0..paths.len()).filter(|&i| is_in(&paths[i])).collect();
                 if leaves.is_empty() {
                     let message = format!("size `{name}` of `{path}`: the arguments have {}", paths.join(", "));
-                    return Err(self.wrong(message, "a path begins with the number of the argument, as in `0.x`"));
+                    return Err(
+                        self.bounded_error(message, "a path begins with the number of the argument, as in `0.x`")
+                    );
                 }
                 for leaf in leaves {
                     let ty = type_of(&args[leaf]);
                     if *axis >= ty.shape.len() {
                         let message = format!("size `{name}` of axis {axis} of `{}`, which is {ty}", paths[leaf]);
-                        return Err(self.wrong(message, "axes count from 0"));
+                        return Err(self.bounded_error(message, "axes count from 0"));
                     }
                     if let Some((.., other)) = places.iter().find(|(l, a, _)| (*l, *a) == (leaf, *axis)) {
                         let other = &self.sizes[*other].name;
                         let message = format!("axis {axis} of `{}` has size `{other}` and `{name}`", paths[leaf]);
-                        return Err(self.wrong(message, "name each axis once"));
+                        return Err(self.bounded_error(message, "name each axis once"));
                     }
                     places.push((leaf, *axis, number));
                 }
@@ -229,19 +231,19 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         }
         if let Some(size) = (0..self.sizes.len()).find(|size| places.iter().all(|place| place.2 != *size)) {
             let message = format!("size `{}` has no axis", self.sizes[size].name);
-            return Err(self.wrong(message, "`BoundedSize::axis` says which axes have it"));
+            return Err(self.bounded_error(message, "`BoundedSize::axis` says which axes have it"));
         }
         let mut types: Vec<Type> = args.iter().map(type_of).collect();
         places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = self.sizes[size].most);
-        let about = misses::Compiled::of_types(Outline::of(tuple), types, &client);
+        let about = retrace_log::CompiledArguments::from_types(Outline::from_tree(tuple), types, &client);
         let structures = structures.to_vec();
         let (ready, lengths) = (OnceLock::new(), RwLock::default());
-        let declared = args.iter().map(declared).collect();
-        let kind = Arc::new(BoundedKind { structures, places, declared, about, ready, lengths });
+        let declared = args.iter().map(declared_sharding).collect();
+        let kind = Arc::new(BoundedArgumentKind { structures, places, declared, about, ready, lengths });
         if !args.iter().any(Array::is_traced) {
             let mut all = self.kinds.write();
             all.retain(|kind| kind.about.client.is_used());
-            if all.len() == MOST_KINDS {
+            if all.len() == MAX_ARGUMENT_KINDS {
                 all.remove(0);
             }
             all.push(kind.clone());
@@ -253,7 +255,12 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     ///
     /// # Errors
     /// A length over its bound; two axes with one size that differ in length.
-    fn lengths(&self, kind: &BoundedKind<Out>, args: &[Array], paths: impl Fn() -> Vec<String>) -> Result<Vec<usize>> {
+    fn read_lengths(
+        &self,
+        kind: &BoundedArgumentKind<Out>,
+        args: &[Array],
+        paths: impl Fn() -> Vec<String>,
+    ) -> Result<Vec<usize>> {
         let mut found: Vec<Option<(usize, usize)>> = vec![None; self.sizes.len()];
         for &(leaf, axis, number) in &kind.places {
             let (size, n) = (&self.sizes[number], args[leaf].shape()[axis]);
@@ -262,11 +269,11 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             match found[number] {
                 Some((first, other)) if other != n => {
                     let message = format!("size `{name}` is {other} in {} and {n} in {}", of(first), of(leaf));
-                    return Err(self.wrong(message, "arrays with one size are equally long: declare two sizes"));
+                    return Err(self.bounded_error(message, "arrays with one size are equally long: declare two sizes"));
                 }
                 _ if n > size.most => {
                     let message = format!("size `{name}` is {n}, at most {} were declared: {}", size.most, of(leaf));
-                    return Err(self.wrong(message, "declare a higher bound, or pass a part of the array"));
+                    return Err(self.bounded_error(message, "declare a higher bound, or pass a part of the array"));
                 }
                 _ => found[number] = Some((leaf, n)),
             }
@@ -279,24 +286,24 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     ///
     /// # Errors
     /// The function's own error for them; a declaration that an operation cannot follow.
-    fn learn<Args: Tree + 'static>(
+    fn trace_new_lengths<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
         tuple: &Args,
-        kind: &Arc<BoundedKind<Out>>,
+        kind: &Arc<BoundedArgumentKind<Out>>,
         lengths: &[usize],
-    ) -> Result<Arc<Length<Out>>> {
+    ) -> Result<Arc<LengthProgram<Out>>> {
         let begun = Instant::now();
-        let (out, own) = kind.trace(f, tuple, lengths)?;
+        let (out, own) = kind.trace_for_lengths(f, tuple, lengths)?;
         let trace = begun.elapsed();
         let why = match kind.ready.get() {
             Some(_) => None,
-            None if self.alone.load(Relaxed) > HINT_AFTER => {
-                Some(Unlike { at: Loc::NONE, what: "no two lengths had the same operations so far".into() })
+            None if self.alone.load(Relaxed) > HINT_AFTER_LENGTHS => {
+                Some(GraphMismatch { at: Loc::NONE, what: "no two lengths had the same operations so far".into() })
             }
-            None => match self.family(f, tuple, kind, lengths, &own)? {
+            None => match self.find_family(f, tuple, kind, lengths, &own)? {
                 Ok((family, captured)) => {
-                    self.compile(kind, family, captured, tuple, trace)?;
+                    self.compile_family(kind, family, captured, tuple, trace)?;
                     None
                 }
                 Err(why) => Some(why),
@@ -304,25 +311,25 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         };
         let member = match (why, kind.ready.get()) {
             (None, Some(ready)) => match is_same_captured(&ready.captured, &own.captured)? {
-                true => ready.family.scalars(lengths, &own.graph),
-                false => Err(captures()),
+                true => ready.family.size_dependent_args(lengths, &own.graph),
+                false => Err(capture_mismatch()),
             },
-            (why, _) => Err(why.unwrap_or_else(captures)),
+            (why, _) => Err(why.unwrap_or_else(capture_mismatch)),
         };
         let length = match member {
-            Ok(scalars) => Length::Member {
-                scalars: scalars.into_iter().map(|x| scalar(&kind.about.client, x)).collect::<Result<_>>()?,
+            Ok(scalars) => LengthProgram::Shared {
+                scalars: scalars.into_iter().map(|x| scalar_array(&kind.about.client, x)).collect::<Result<_>>()?,
                 out,
-                gives: own.graph.gives(),
+                gives: own.graph.result_types(),
             },
             Err(why) => {
                 self.alone.fetch_add(1, Relaxed);
-                Length::Alone(why)
+                LengthProgram::Separate(why)
             }
         };
         let length = Arc::new(length);
         let mut all = kind.lengths.write();
-        if all.len() == MOST_LENGTHS {
+        if all.len() == MAX_KNOWN_LENGTHS {
             all.clear();
         }
         all.insert(lengths.to_vec(), length.clone());
@@ -334,14 +341,14 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     ///
     /// # Errors
     /// None of its own: if a function has no family, or fails for the bounds, the inner result is the reason.
-    fn family<Args: Tree + 'static>(
+    fn find_family<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
         tuple: &Args,
-        kind: &BoundedKind<Out>,
+        kind: &BoundedArgumentKind<Out>,
         lengths: &[usize],
         own: &TracedFunction,
-    ) -> Result<std::result::Result<(Family, Vec<Array>), Unlike>> {
+    ) -> Result<std::result::Result<(BoundedGraph, Vec<Array>), GraphMismatch>> {
         let bounds: Vec<usize> = self.sizes.iter().map(|size| size.most).collect();
         let mut samples = vec![];
         let mut captured: Option<Vec<Array>> = None;
@@ -353,29 +360,29 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             let (graph, found) = if sizes == lengths {
                 (own.graph.clone(), own.captured.clone())
             } else {
-                match kind.trace(f, tuple, &sizes) {
+                match kind.trace_for_lengths(f, tuple, &sizes) {
                     Ok((_, traced)) => (traced.graph, traced.captured),
                     Err(error) => {
-                        let what = format!("the function fails for {}: {error}", self.describe(&sizes));
-                        return Ok(Err(Unlike { at: Loc::NONE, what }));
+                        let what = format!("the function fails for {}: {error}", self.lengths_text(&sizes));
+                        return Ok(Err(GraphMismatch { at: Loc::NONE, what }));
                     }
                 }
             };
             match &captured {
-                Some(first) if !is_same_captured(first, &found)? => return Ok(Err(captures())),
+                Some(first) if !is_same_captured(first, &found)? => return Ok(Err(capture_mismatch())),
                 Some(_) => {}
                 None => captured = Some(found),
             }
             samples.push((sizes, graph));
         }
-        Ok(Family::new(samples).map(|family| (family, captured.unwrap_or_default())))
+        Ok(BoundedGraph::new(samples).map(|family| (family, captured.unwrap_or_default())))
     }
 
     /// Compiles the graph of a family as the program for all lengths.
-    fn compile<Args: Tree>(
+    fn compile_family<Args: Tree>(
         &self,
-        kind: &Arc<BoundedKind<Out>>,
-        family: Family,
+        kind: &Arc<BoundedArgumentKind<Out>>,
+        family: BoundedGraph,
         captured: Vec<Array>,
         tuple: &Args,
         trace: Duration,
@@ -387,37 +394,42 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         let donated = if self.donates { kind.structures[0].leaves() } else { 0 };
         let described =
             || (format!("bounded function at {}", self.at), format!("{} equations", family.graph().equations.len()));
-        let program = timeline::span(timeline::Kind::Compile, described, || {
+        let program = timeline::run_in_span(timeline::SpanKind::Compile, described, || {
             let own = args.iter().chain(&captured);
-            let (graph, mut sharded) = Declared::of(family.graph(), own, &|i| named(i, &|| tree::paths(tuple)))?;
+            let (graph, mut sharded) = DeclaredShardings::collect_declarations(family.graph(), own, &|i| {
+                parameter_name(i, &|| tree::paths(tuple))
+            })?;
             sharded.shardings.resize(graph.params.len(), None);
             let is_donated = (0..graph.params.len()).map(|i| i < donated).collect();
-            let input =
-                Input { declared: sharded, is_donated, ..Input::of_graph(graph.into_owned(), &kind.about.client) };
+            let input = CompilationInput {
+                declared: sharded,
+                is_donated,
+                ..CompilationInput::from_graph(graph.into_owned(), &kind.about.client)
+            };
             Compilation::new(input).into_program()
         })?;
         let (compile, temporary_bytes) = (begun.elapsed(), program.temporary_bytes());
         let reasons = {
             let all = self.kinds.read();
             let others = all.iter().rev().filter(|other| other.ready.get().is_some());
-            misses::reasons(&kind.about, &mut others.map(|other| &other.about))
+            retrace_log::reasons(&kind.about, &mut others.map(|other| &other.about))
         };
-        misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint: None });
+        retrace_log::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint: None });
         // Another thread may have been first.
-        let _ = kind.ready.set(Ready { family, program, captured, donated });
+        let _ = kind.ready.set(BoundedProgram { family, program, captured, donated });
         Ok(())
     }
 
     /// Text of lengths: `n = 3, m = 5`.
-    fn describe(&self, lengths: &[usize]) -> String {
+    fn lengths_text(&self, lengths: &[usize]) -> String {
         let each = self.sizes.iter().zip(lengths).map(|(size, n)| format!("{} = {n}", size.name));
         each.collect::<Vec<_>>().join(", ")
     }
 
     /// The reason, and now and then a hint, for the report of a miss for lengths that are compiled on their own.
-    fn extra(&self, lengths: &[usize], why: &Unlike) -> Extra {
-        let reason = MissReason::Alone { lengths: self.describe(lengths), at: why.at, why: why.what.clone() };
-        let is_many = self.alone.load(Relaxed) >= HINT_AFTER && !self.is_hinted.swap(true, Relaxed);
+    fn miss_details(&self, lengths: &[usize], why: &GraphMismatch) -> MissDetails {
+        let reason = MissReason::Alone { lengths: self.lengths_text(lengths), at: why.at, why: why.what.clone() };
+        let is_many = self.alone.load(Relaxed) >= HINT_AFTER_LENGTHS && !self.is_hinted.swap(true, Relaxed);
         let hint = is_many.then(|| {
             format!(
                 "{} lengths are compiled on their own, the last one since {reason}; help: compute with `x.count(axis)` and \
@@ -425,12 +437,15 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
                 self.alone.load(Relaxed)
             )
         });
-        Extra { reason: Some(reason), hint }
+        MissDetails { reason: Some(reason), hint }
     }
 }
 
-fn captures() -> Unlike {
-    Unlike { at: Loc::NONE, what: "the function captures other arrays, or makes them from a length in Rust".into() }
+fn capture_mismatch() -> GraphMismatch {
+    GraphMismatch {
+        at: Loc::NONE,
+        what: "the function captures other arrays, or makes them from a length in Rust".into(),
+    }
 }
 
 /// Returns true if two lists of captured arrays are the same arrays, or have the same elements, as traces may make them
@@ -452,7 +467,7 @@ fn is_same_captured(a: &[Array], b: &[Array]) -> Result<bool> {
 }
 
 /// An array of rank 0 with this value.
-fn scalar(client: &Client, x: Literal) -> Result<Array> {
+fn scalar_array(client: &Client, x: Literal) -> Result<Array> {
     let bytes = x.bits.to_le_bytes();
     client.array_from_bytes(x.dtype, &[], &bytes[..x.dtype.bytes()])
 }

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 ///
 /// # Errors
 /// Memory; device errors.
-pub(super) fn resized(x: &Array, shape: &[usize], fill: Literal) -> Result<Array> {
+pub(super) fn resize_array(x: &Array, shape: &[usize], fill: Literal) -> Result<Array> {
     let mut x = x.clone();
     for axis in 0..shape.len() {
         let (own, wanted) = (x.shape()[axis], shape[axis]);
@@ -23,7 +23,7 @@ pub(super) fn resized(x: &Array, shape: &[usize], fill: Literal) -> Result<Array
         let rows: usize = x.shape()[..axis].iter().product();
         let inner: usize = x.shape()[axis + 1..].iter().product();
         let sizes = [rows, own * inner, wanted * inner].map(|n| n as i64);
-        let made = kernel(x.dtype(), fill)?.launch(
+        let made = resize_kernel(x.dtype(), fill)?.launch(
             x.client(),
             &sizes,
             [Argument::Array(x.with_shape(&[rows, own * inner])?)],
@@ -34,9 +34,9 @@ pub(super) fn resized(x: &Array, shape: &[usize], fill: Literal) -> Result<Array
 }
 
 /// The kernel that copies rows of one length to rows of another, filled with `fill`; it is kept.
-fn kernel(dtype: DType, fill: Literal) -> Result<Compiled> {
-    static ALL: LazyLock<Mutex<HashMap<Literal, Compiled>>> = LazyLock::new(Mutex::default);
-    let mut all = ALL.lock();
+fn resize_kernel(dtype: DType, fill: Literal) -> Result<Compiled> {
+    static RESIZE_KERNELS: LazyLock<Mutex<HashMap<Literal, Compiled>>> = LazyLock::new(Mutex::default);
+    let mut all = RESIZE_KERNELS.lock();
     if let Some(known) = all.get(&fill) {
         return Ok(known.clone());
     }
@@ -66,8 +66,8 @@ fn kernel(dtype: DType, fill: Literal) -> Result<Compiled> {
 /// The value of elements between a length and its bound. They have no influence on results, so unit tests use bad
 /// values.
 #[cfg(not(test))]
-pub(super) fn padding(ty: &pallas_ir::Type) -> Literal {
+pub(super) fn padding_value(ty: &pallas_ir::Type) -> Literal {
     Literal::new(ty.dtype, 0.0)
 }
 #[cfg(test)]
-pub(super) use crate::jit::tests::sizes::padding;
+pub(super) use crate::jit::tests::sizes::padding_value;

@@ -1,5 +1,5 @@
 //! Comparison of several meshes for one function.
-use super::{StepPlan, axes};
+use super::{StepPlan, axis_sizes_text};
 use crate::markup::svg::{Anchor, Svg, width};
 use crate::markup::{bytes_text, seconds_text};
 use std::fmt;
@@ -61,14 +61,14 @@ impl MeshComparison {
 
     /// The times as SVG: a bar for each mesh, with the time of the work and of the collectives along each set of axes.
     pub fn to_svg(&self) -> String {
-        bars(&self.plans)
+        draw_bars(&self.plans)
     }
 }
 
 impl StepPlan {
     /// The time of the step as SVG: a bar with the time of the work and of the collectives along each set of axes.
     pub fn to_svg(&self) -> String {
-        bars(std::slice::from_ref(self))
+        draw_bars(std::slice::from_ref(self))
     }
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for MeshComparison {
         let row = |plan: &StepPlan| {
             let memory = bytes_text(plan.memory_bytes());
             [
-                axes(&plan.mesh),
+                axis_sizes_text(&plan.mesh),
                 seconds_text(plan.seconds()),
                 seconds_text(plan.compute_seconds),
                 seconds_text(plan.collective_seconds()),
@@ -105,19 +105,19 @@ impl fmt::Display for MeshComparison {
 }
 
 const FONT: f64 = 12.0;
-const BAR: f64 = 22.0;
-const LENGTH: f64 = 560.0;
+const BAR_HEIGHT_PIXELS: f64 = 22.0;
+const BAR_LENGTH_PIXELS: f64 = 560.0;
 
 /// The colour of the work, then those of the sets of axes in turn.
 const COLORS: [&str; 8] = ["#4a78b5", "#e0883a", "#5a9f5a", "#c44e52", "#8a6fb0", "#8c6d53", "#d584b5", "#7f7f7f"];
 
 /// Draws a bar for each plan as SVG, with a part for the work and for the collectives along each set of axes.
-fn bars(plans: &[StepPlan]) -> String {
+fn draw_bars(plans: &[StepPlan]) -> String {
     let mut kinds: Vec<Vec<String>> = plans.iter().flat_map(|plan| plan.by_axes().into_keys()).collect();
     kinds.sort();
     kinds.dedup();
     let color = |part: usize| COLORS[part % COLORS.len()];
-    let labels: Vec<String> = plans.iter().map(|plan| axes(&plan.mesh)).collect();
+    let labels: Vec<String> = plans.iter().map(|plan| axis_sizes_text(&plan.mesh)).collect();
     let left = labels.iter().map(|label| width(label, FONT)).fold(0.0, f64::max) + 24.0;
     let longest = plans.iter().map(StepPlan::seconds).fold(f64::MIN_POSITIVE, f64::max);
     let mut svg = Svg::default();
@@ -125,7 +125,7 @@ fn bars(plans: &[StepPlan]) -> String {
     let names =
         std::iter::once("compute".to_string()).chain(kinds.iter().map(|axes| format!("along {}", axes.join(", "))));
     for (part, name) in names.enumerate() {
-        if x > left && x + width(&name, FONT) + 30.0 > left + LENGTH {
+        if x > left && x + width(&name, FONT) + 30.0 > left + BAR_LENGTH_PIXELS {
             (x, y) = (left, y + 20.0);
         }
         svg.rect([x, y - 10.0, 12.0, 12.0], &format!("fill=\"{}\"", color(part)), "");
@@ -134,7 +134,7 @@ fn bars(plans: &[StepPlan]) -> String {
     }
     y += 18.0;
     for (plan, label) in plans.iter().zip(&labels) {
-        svg.text([left - 12.0, y + BAR / 2.0 + 4.0], Anchor::End, "", label);
+        svg.text([left - 12.0, y + BAR_HEIGHT_PIXELS / 2.0 + 4.0], Anchor::End, "", label);
         let by_axes = plan.by_axes();
         let parts = std::iter::once(("compute".to_string(), plan.compute_seconds)).chain(kinds.iter().map(|axes| {
             let own = by_axes.get(axes).copied().unwrap_or_default();
@@ -145,16 +145,16 @@ fn bars(plans: &[StepPlan]) -> String {
         }));
         let mut x = left;
         for (part, (name, seconds)) in parts.enumerate().filter(|(_, (_, seconds))| *seconds > 0.0) {
-            let length = seconds / longest * LENGTH;
+            let length = seconds / longest * BAR_LENGTH_PIXELS;
             let tip = format!("{name}: {}", seconds_text(seconds));
-            svg.rect([x, y, length, BAR], &format!("fill=\"{}\"", color(part)), &tip);
+            svg.rect([x, y, length, BAR_HEIGHT_PIXELS], &format!("fill=\"{}\"", color(part)), &tip);
             x += length;
         }
         let memory = if plan.fits() { String::new() } else { ", does not fit in memory".into() };
         let text = format!("{}{memory}", seconds_text(plan.seconds()));
-        svg.text([x + 8.0, y + BAR / 2.0 + 4.0], Anchor::Start, "", &text);
-        y += BAR + 8.0;
+        svg.text([x + 8.0, y + BAR_HEIGHT_PIXELS / 2.0 + 4.0], Anchor::Start, "", &text);
+        y += BAR_HEIGHT_PIXELS + 8.0;
     }
     let notes = plans.iter().map(|plan| if plan.fits() { 90.0 } else { 270.0 }).fold(0.0, f64::max);
-    svg.finish(left + LENGTH + notes, y + 8.0, "time of a step")
+    svg.finish(left + BAR_LENGTH_PIXELS + notes, y + 8.0, "time of a step")
 }

@@ -1,35 +1,35 @@
 //! A plan with its kernels and its memory, ready to run.
 #[allow(unsafe_code, reason = "vouches for the memory of runs")]
-mod native;
+mod cpu_sequence;
 mod processes;
 mod sizes;
 mod steps;
 
-use super::compile::{Input, Products};
-use super::watch::{is_watching, watched};
-use crate::array::{Array, Client, What};
+use super::compile::{CompilationInput, StageResults};
+use super::program_watch::{is_watching, run_watched};
+use crate::array::{Array, ArrayContents, Client};
 use crate::exec::Compiled;
-use crate::sharding::{Mesh, Placement, Receipt, Sharding, cut, positions};
-use native::Native;
-use pallas_device::devices::sequence::Devices;
+use crate::sharding::{Mesh, Placement, Receipt, Sharding, local_positions, split_into_blocks};
+use cpu_sequence::NativePlan;
+use pallas_device::devices::sequence::SequenceDevices;
 use pallas_device::error::Result;
 use pallas_device::startup::Engine as Engines;
 use pallas_device::{Buffer, DeviceKind, Lru};
 use pallas_graph::Graph;
-use pallas_graph::fuse::{self, Place, Plan};
+use pallas_graph::fuse::{self, MemoryLocation, Plan};
 use pallas_ir::{Kernel, Type};
-use processes::{devices, in_turn, receipts, with_those_of};
-pub(super) use sizes::sizes;
+use processes::{compile_across_processes, local_devices, receipts_or_inherited, result_receipts};
+pub(super) use sizes::block_sizes;
 use std::sync::{Arc, LazyLock};
-use steps::Steps;
+use steps::StepProgram;
 
 /// A graph that is compiled for a client.
 pub(super) struct Program {
     client: Client,
-    engine: Engine,
+    engine: PlanEngine,
     /// Bytes of each result that has memory of its own.
     fresh: Vec<usize>,
-    results: Vec<(Place, Type)>,
+    results: Vec<(MemoryLocation, Type)>,
     /// By parameter, true if a step writes to its memory.
     changed: Vec<bool>,
     /// Number of steps.
@@ -39,52 +39,52 @@ pub(super) struct Program {
     /// Bytes of the arena, which holds all values that are neither parameters nor results.
     arena: usize,
     /// The shardings of parameters and results; `None` for a program that does not run on a mesh.
-    division: Option<Division>,
+    division: Option<ProgramShardings>,
     /// The function that it computes, on whole arrays.
     graph: Arc<Graph>,
 }
 
 /// The shardings of the arrays of a program on a mesh.
-struct Division {
+struct ProgramShardings {
     mesh: Arc<Mesh>,
     engine: Engines,
     /// The positions in the mesh of this process' devices.
     positions: Vec<usize>,
     params: Vec<Sharding>,
-    results: Vec<Whole>,
+    results: Vec<ShardedResult>,
 }
 
 /// The type of a whole result, its sharding, and the last collectives that it depends on.
-type Whole = (Type, Sharding, (Arc<[Receipt]>, Vec<usize>));
+type ShardedResult = (Type, Sharding, (Arc<[Receipt]>, Vec<usize>));
 
 /// The engine that runs a plan.
-enum Engine {
+enum PlanEngine {
     /// Native code, on the CPU.
-    Native(Native),
+    Native(NativePlan),
     /// One step after the other, on a GPU or the interpreter.
-    Steps(Steps),
+    Steps(StepProgram),
 }
 
 /// Compiled kernels by their text, so that equal clusters share one.
-static KERNELS: LazyLock<Lru<Arc<str>, Compiled>> = LazyLock::new(|| Lru::new(Compiled::bytes));
+static KERNEL_CACHE: LazyLock<Lru<Arc<str>, Compiled>> = LazyLock::new(|| Lru::new(Compiled::estimated_bytes));
 
-/// The compiled forms of a kernel, from [`KERNELS`] if an equal one was compiled.
-pub(super) fn compiled(kernel: &Kernel) -> Compiled {
+/// The compiled forms of a kernel, from [`KERNEL_CACHE`] if an equal one was compiled.
+pub(super) fn cached_kernel(kernel: &Kernel) -> Compiled {
     let text: Arc<str> = kernel.to_string().into();
-    let new = || KERNELS.insert(text.clone(), Compiled::of_text(kernel.clone(), text.clone()));
-    KERNELS.get(&text).unwrap_or_else(new)
+    let new = || KERNEL_CACHE.insert(text.clone(), Compiled::from_trace_with_text(kernel.clone(), text.clone()));
+    KERNEL_CACHE.get(&text).unwrap_or_else(new)
 }
 
-/// Puts the compiled forms of a kernel into [`KERNELS`], for programs that call it.
-pub(super) fn keep(compiled: &Compiled) {
+/// Puts the compiled forms of a kernel into [`KERNEL_CACHE`], for programs that call it.
+pub(super) fn cache_kernel(compiled: &Compiled) {
     let text: Arc<str> = compiled.traced().to_string().into();
-    if KERNELS.get(&text).is_none() {
-        KERNELS.insert(text, compiled.clone());
+    if KERNEL_CACHE.get(&text).is_none() {
+        KERNEL_CACHE.insert(text, compiled.clone());
     }
 }
 
 /// Bytes of each of a graph's parameters.
-fn sizes_of_params(graph: &Graph) -> Vec<usize> {
+fn parameter_bytes(graph: &Graph) -> Vec<usize> {
     graph.params.iter().map(|&p| graph.ty(p).bytes()).collect()
 }
 
@@ -93,51 +93,51 @@ impl Program {
     ///
     /// # Errors
     /// Memory of the client; processes of a job that compile other programs.
-    pub(super) fn of(input: Input, made: Products, engine: Engines) -> Result<Program> {
-        let Input { graph, client, .. } = input;
-        let Products { sharded, simplified, united, plan, .. } = made;
+    pub(super) fn from_stages(input: CompilationInput, made: StageResults, engine: Engines) -> Result<Program> {
+        let CompilationInput { graph, client, .. } = input;
+        let StageResults { sharded, simplified, united, plan, .. } = made;
         let (Some(simplified), Some(plan)) = (simplified, plan) else { unreachable!("all stages have run") };
         let Some(sharded) = sharded else {
-            return Program::of_plan(plan, sizes_of_params(&graph), None, simplified, &client);
+            return Program::from_plan(plan, parameter_bytes(&graph), None, simplified, &client);
         };
-        let (mesh, made) = (&sharded.made.mesh, &sharded.made);
-        let bytes = sizes_of_params(united.as_deref().unwrap_or(&made.graph));
-        let positions = positions(mesh)?;
-        let receipts = receipts(&simplified, positions[0], engine);
-        let results = sharded.flat.gives().into_iter().zip(&made.results).zip(receipts);
+        let (mesh, made) = (&sharded.partitioned.mesh, &sharded.partitioned);
+        let bytes = parameter_bytes(united.as_deref().unwrap_or(&made.graph));
+        let positions = local_positions(mesh)?;
+        let receipts = result_receipts(&simplified, positions[0], engine);
+        let results = sharded.flat.result_types().into_iter().zip(&made.results).zip(receipts);
         let results = results.map(|((ty, sharding), receipts)| (ty, sharding.clone(), receipts)).collect();
-        let division = Division { mesh: mesh.clone(), engine, positions, params: made.params.clone(), results };
+        let division = ProgramShardings { mesh: mesh.clone(), engine, positions, params: made.params.clone(), results };
         let graph = sharded.flat.clone();
-        in_turn(&simplified, mesh, || Program::of_plan(plan, bytes, Some(division), graph, &client))
+        compile_across_processes(&simplified, mesh, || Program::from_plan(plan, bytes, Some(division), graph, &client))
     }
 
     /// Makes the program of a plan; `params` are the bytes of each parameter.
-    fn of_plan(
+    fn from_plan(
         plan: Plan,
         params: Vec<usize>,
-        division: Option<Division>,
+        division: Option<ProgramShardings>,
         graph: Arc<Graph>,
         client: &Client,
     ) -> Result<Program> {
         let devices = match &division {
-            Some(division) => devices(&division.mesh, division.engine)?,
-            None => Devices::One,
+            Some(division) => local_devices(&division.mesh, division.engine)?,
+            None => SequenceDevices::SingleDevice,
         };
         let (steps, arena) = (plan.steps.len(), plan.arena);
         let bytes = 512 * (launches(&plan) + graph.equations.len() as u64) + arena as u64;
-        let writes = |step: &fuse::Step, i| step.outputs.contains(&Place::Param(i));
+        let writes = |step: &fuse::PlanStep, i| step.outputs.contains(&MemoryLocation::Param(i));
         let changed = (0..params.len()).map(|i| plan.steps.iter().any(|step| writes(step, i))).collect();
         let (fresh, results) = (plan.fresh.clone(), plan.results.clone());
-        let client = client.noted();
+        let client = client.without_use_count();
         let engine = match client.kind() {
-            DeviceKind::Cpu => Engine::Native(Native::new(plan, params, devices, &client)?),
-            _ => Engine::Steps(Steps::new(plan, &client)?),
+            DeviceKind::Cpu => PlanEngine::Native(NativePlan::new(plan, params, devices, &client)?),
+            _ => PlanEngine::Steps(StepProgram::new(plan, &client)?),
         };
         Ok(Program { client, engine, fresh, results, changed, steps, bytes, arena, division, graph })
     }
 
     /// Number of steps of a run, of which each is a launch, a loop or a branch.
-    pub(super) fn kernels(&self) -> usize {
+    pub(super) fn step_count(&self) -> usize {
         self.steps
     }
 
@@ -147,7 +147,7 @@ impl Program {
     }
 
     /// Estimated bytes of the program.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn estimated_bytes(&self) -> u64 {
         self.bytes
     }
 
@@ -156,9 +156,9 @@ impl Program {
     /// # Errors
     /// Memory, a fault of the interpreter, device errors.
     pub(super) fn run(&self, args: &[&Array]) -> Result<Vec<Array>> {
-        watched(&self.graph, &self.client, args, || match &self.division {
+        run_watched(&self.graph, &self.client, args, || match &self.division {
             Some(division) => self.run_on_mesh(division, args),
-            None => self.run_here(vec![], args),
+            None => self.run_unsharded(vec![], args),
         })
     }
 
@@ -172,111 +172,111 @@ impl Program {
             let all: Vec<&Array> = donated.iter().chain(rest.iter().copied()).collect();
             return self.run(&all);
         }
-        self.run_here(donated, rest)
+        self.run_unsharded(donated, rest)
     }
 
     /// Runs the program on whole arrays.
-    fn run_here(&self, donated: Vec<Array>, rest: &[&Array]) -> Result<Vec<Array>> {
+    fn run_unsharded(&self, donated: Vec<Array>, rest: &[&Array]) -> Result<Vec<Array>> {
         let fresh = self.fresh.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?;
         let mut shared = vec![];
         let mut params = Vec::with_capacity(donated.len() + rest.len());
         for (i, array) in donated.into_iter().enumerate() {
             let buffer = match array.into_buffer(self.changed[i])? {
-                Ok(own) => Param::Own(Some(own)),
+                Ok(own) => ParamMemory::Owned(Some(own)),
                 Err(array) => {
                     shared.push((i, array));
-                    Param::Own(None)
+                    ParamMemory::Owned(None)
                 }
             };
             params.push(buffer);
         }
         for (i, array) in &shared {
-            params[*i] = Param::Shared(array.buffer()?);
+            params[*i] = ParamMemory::Shared(array.buffer()?);
         }
         let donated = params.len();
         for array in rest {
-            params.push(Param::Shared(array.buffer()?));
+            params.push(ParamMemory::Shared(array.buffer()?));
         }
         let fresh = self.execute(&mut params, fresh)?;
-        let fresh: Vec<_> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
+        let fresh: Vec<_> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(BUFFER_IS_HELD))).collect();
         params.truncate(donated);
         let own: Vec<Option<Arc<Buffer>>> = params
             .into_iter()
             .map(|param| match param {
-                Param::Own(buffer) => buffer.map(Arc::new),
-                Param::Shared(_) => None,
+                ParamMemory::Owned(buffer) => buffer.map(Arc::new),
+                ParamMemory::Shared(_) => None,
             })
             .collect();
-        let result = |(place, ty): &(Place, Type)| match place {
-            Place::Param(i) if *i >= donated => rest[*i - donated].with_shape(&ty.shape),
-            Place::Param(i) => match (&own[*i], shared.iter().find(|(k, _)| k == i)) {
-                (Some(buffer), _) => Ok(Array::sharing(ty.dtype, &ty.shape, buffer.clone())),
+        let result = |(place, ty): &(MemoryLocation, Type)| match place {
+            MemoryLocation::Param(i) if *i >= donated => rest[*i - donated].with_shape(&ty.shape),
+            MemoryLocation::Param(i) => match (&own[*i], shared.iter().find(|(k, _)| k == i)) {
+                (Some(buffer), _) => Ok(Array::from_shared_buffer(ty.dtype, &ty.shape, buffer.clone())),
                 (None, Some((_, array))) => array.with_shape(&ty.shape),
-                (None, None) => unreachable!("{HELD}"),
+                (None, None) => unreachable!("{BUFFER_IS_HELD}"),
             },
-            Place::Fresh(i) => Ok(Array::sharing(ty.dtype, &ty.shape, fresh[*i].clone())),
-            Place::Temporary(_) => unreachable!("a result outlives the call"),
+            MemoryLocation::Fresh(i) => Ok(Array::from_shared_buffer(ty.dtype, &ty.shape, fresh[*i].clone())),
+            MemoryLocation::Temporary(_) => unreachable!("a result outlives the call"),
         };
         self.results.iter().map(result).collect()
     }
 
     /// Runs the program on the blocks of arrays; an array with another sharding is resharded.
-    fn run_on_mesh(&self, division: &Division, args: &[&Array]) -> Result<Vec<Array>> {
-        let Division { mesh, params, results, positions, .. } = division;
-        let blocks = args.iter().zip(params).map(|(x, sharding)| self.blocks(mesh, x, sharding));
+    fn run_on_mesh(&self, division: &ProgramShardings, args: &[&Array]) -> Result<Vec<Array>> {
+        let ProgramShardings { mesh, params, results, positions, .. } = division;
+        let blocks = args.iter().zip(params).map(|(x, sharding)| self.block_buffers(mesh, x, sharding));
         let blocks = blocks.collect::<Result<Vec<Vec<Arc<Buffer>>>>>()?;
         // The devices of this process.
         let devices = 0..positions.len();
-        let mut all: Vec<Param<'_>> =
-            devices.clone().flat_map(|d| blocks.iter().map(move |own| Param::Shared(&own[d]))).collect();
+        let mut all: Vec<ParamMemory<'_>> =
+            devices.clone().flat_map(|d| blocks.iter().map(move |own| ParamMemory::Shared(&own[d]))).collect();
         // `Steps` run the work of all devices as one program, with their parameters and results one device after
         // another; native code runs the program of one device on each.
-        let is_united = matches!(self.engine, Engine::Steps(_));
+        let is_united = matches!(self.engine, PlanEngine::Steps(_));
         let copies = if is_united { 1 } else { devices.len() };
         let fresh = (0..copies).flat_map(|_| &self.fresh).map(|&bytes| self.allocate(bytes));
         let fresh = self.execute(&mut all, fresh.collect::<Result<_>>()?)?;
-        let fresh: Vec<Arc<Buffer>> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
-        let result = |(r, (ty, sharding, receipts)): (usize, &Whole)| {
+        let fresh: Vec<Arc<Buffer>> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(BUFFER_IS_HELD))).collect();
+        let result = |(r, (ty, sharding, receipts)): (usize, &ShardedResult)| {
             let of = |device: usize| {
                 let (own, first) =
                     if is_united { (device * results.len() + r, 0) } else { (r, device * self.fresh.len()) };
                 match self.results[own].0 {
-                    Place::Param(i) if is_united => blocks[i % params.len()][i / params.len()].clone(),
-                    Place::Param(i) => blocks[i][device].clone(),
-                    Place::Fresh(i) => fresh[first + i].clone(),
-                    Place::Temporary(_) => unreachable!("a result outlives the call"),
+                    MemoryLocation::Param(i) if is_united => blocks[i % params.len()][i / params.len()].clone(),
+                    MemoryLocation::Param(i) => blocks[i][device].clone(),
+                    MemoryLocation::Fresh(i) => fresh[first + i].clone(),
+                    MemoryLocation::Temporary(_) => unreachable!("a result outlives the call"),
                 }
             };
             let (mesh, sharding) = (mesh.clone(), sharding.clone());
-            let receipts = with_those_of(receipts, args);
+            let receipts = receipts_or_inherited(receipts, args);
             let placement = Placement { mesh, sharding, ty: ty.clone(), declared: None, is_cleared: false, receipts };
-            Array::sharded(ty.dtype, &ty.shape, placement.blocks(devices.clone().map(of).collect()))
+            Array::from_blocks(ty.dtype, &ty.shape, placement.into_sharded_blocks(devices.clone().map(of).collect()))
         };
         Ok(results.iter().enumerate().map(result).collect())
     }
 
     /// The blocks of an array on this process' devices, under this sharding.
-    fn blocks(&self, mesh: &Arc<Mesh>, x: &Array, sharding: &Sharding) -> Result<Vec<Arc<Buffer>>> {
-        if let (What::Sharded(blocks), Some(placement)) = (x.what(), x.placement())
+    fn block_buffers(&self, mesh: &Arc<Mesh>, x: &Array, sharding: &Sharding) -> Result<Vec<Arc<Buffer>>> {
+        if let (ArrayContents::Sharded(blocks), Some(placement)) = (x.contents(), x.placement())
             && (placement.mesh == *mesh && placement.sharding.axes() == sharding.axes()
-                || placement.seen_from(mesh).is_some_and(|own| own.axes() == sharding.axes()))
-            && let Some(own) = placement.blocks_on(mesh, &blocks.blocks)
+                || placement.sharding_on_mesh(mesh).is_some_and(|own| own.axes() == sharding.axes()))
+            && let Some(own) = placement.reorder_blocks(mesh, &blocks.blocks)
         {
             return Ok(own);
         }
-        cut(&self.client.counted(), mesh, sharding, &Type::new(x.dtype(), x.shape()), x.buffer()?)
+        split_into_blocks(&self.client.with_use_count(), mesh, sharding, &Type::new(x.dtype(), x.shape()), x.buffer()?)
     }
 
     /// Allocates the memory of a result.
     fn allocate(&self, bytes: usize) -> Result<Option<Buffer>> {
-        Buffer::allocate(&self.client.counted(), bytes, false).map(Some)
+        Buffer::allocate(&self.client.with_use_count(), bytes, false).map(Some)
     }
 
     /// Runs the steps on the memory of parameters and results (`fresh`); returns that of the results.
-    fn execute(&self, params: &mut [Param<'_>], fresh: Vec<Option<Buffer>>) -> Result<Vec<Option<Buffer>>> {
+    fn execute(&self, params: &mut [ParamMemory<'_>], fresh: Vec<Option<Buffer>>) -> Result<Vec<Option<Buffer>>> {
         match &self.engine {
-            Engine::Steps(steps) => self.client.program(|| steps.execute(params, fresh)),
-            Engine::Native(native) => {
+            PlanEngine::Steps(steps) => self.client.submit_together(|| steps.execute(params, fresh)),
+            PlanEngine::Native(native) => {
                 native.run(&self.client, params, &self.changed, &fresh)?;
                 Ok(fresh)
             }
@@ -286,30 +286,30 @@ impl Program {
 
 /// Number of launches in a plan, those of loops and branches once.
 fn launches(plan: &Plan) -> u64 {
-    let of_step = |step: &fuse::Step| match &step.work {
-        fuse::Work::Kernel { .. } | fuse::Work::Collective { .. } => 1,
-        fuse::Work::Print { .. } | fuse::Work::Callback { .. } => 1,
+    let of_step = |step: &fuse::PlanStep| match &step.work {
+        fuse::StepOp::Kernel { .. } | fuse::StepOp::Collective { .. } => 1,
+        fuse::StepOp::Print { .. } | fuse::StepOp::Callback { .. } => 1,
         work => work.bodies().into_iter().map(launches).sum(),
     };
     plan.steps.iter().map(of_step).sum()
 }
 
 /// The panic message where a buffer is missing, which never happens: no step both reads and writes a place.
-const HELD: &str = "a buffer is there but while a step writes it";
+const BUFFER_IS_HELD: &str = "a buffer is there but while a step writes it";
 
 /// The memory of a parameter during a run.
-enum Param<'a> {
+enum ParamMemory<'a> {
     /// Memory that is only read.
     Shared(&'a Buffer),
     /// Memory that a result may take over; `None` while a step writes to it.
-    Own(Option<Buffer>),
+    Owned(Option<Buffer>),
 }
 
-impl Param<'_> {
+impl ParamMemory<'_> {
     fn buffer(&self) -> &Buffer {
         match self {
-            Param::Shared(buffer) => buffer,
-            Param::Own(buffer) => buffer.as_ref().expect(HELD),
+            ParamMemory::Shared(buffer) => buffer,
+            ParamMemory::Owned(buffer) => buffer.as_ref().expect(BUFFER_IS_HELD),
         }
     }
 }

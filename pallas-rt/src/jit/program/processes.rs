@@ -1,9 +1,9 @@
 //! Programs on meshes: the devices that this process runs, and what the processes of a job agree about.
 use crate::array::Array;
-use crate::collective::resolved;
+use crate::collective::resolve_collective;
 use crate::sharding::{Mesh, Receipt};
-use pallas_device::collective::processes;
-use pallas_device::devices::sequence::Devices;
+use pallas_device::collective::process_group;
+use pallas_device::devices::sequence::SequenceDevices;
 use pallas_device::disk::{DiskCache, disk_cache};
 use pallas_device::error::{Error, Result};
 use pallas_device::startup::{self, Engine, StartupConfig};
@@ -15,13 +15,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The devices of a mesh that this process runs, and how it runs them.
-pub(super) fn devices(mesh: &Arc<Mesh>, engine: Engine) -> Result<Devices> {
-    let op = Collective::gathering(mesh);
-    let gives = Type::new(DType::I32, [mesh.devices()]);
-    let agreement = Arc::new(resolved(&op, &gives, Loc::NONE).named("decision"));
-    Ok(match processes() {
-        Some(all) => Devices::Some { participant: all.participant(mesh)?, agreement },
-        None => Devices::Here { count: mesh.devices(), are_threads: engine == Engine::Threads, agreement },
+pub(super) fn local_devices(mesh: &Arc<Mesh>, engine: Engine) -> Result<SequenceDevices> {
+    let op = Collective::all_gather_over(mesh);
+    let gives = Type::new(DType::I32, [mesh.device_count()]);
+    let agreement = Arc::new(resolve_collective(&op, &gives, Loc::NONE).with_ticket_kind("decision"));
+    Ok(match process_group() {
+        Some(all) => SequenceDevices::AcrossProcesses { participant: all.participant(mesh)?, agreement },
+        None => SequenceDevices::AllInProcess {
+            count: mesh.device_count(),
+            are_threads: engine == Engine::Threads,
+            agreement,
+        },
     })
 }
 
@@ -31,8 +35,12 @@ pub(super) fn devices(mesh: &Arc<Mesh>, engine: Engine) -> Result<Devices> {
 ///
 /// # Errors
 /// A process has another program, mesh, configuration or build. Errors of `compile`.
-pub(super) fn in_turn<T>(graph: &Graph, mesh: &Mesh, compile: impl FnOnce() -> Result<T>) -> Result<T> {
-    let Some(all) = processes() else { return compile() };
+pub(super) fn compile_across_processes<T>(
+    graph: &Graph,
+    mesh: &Mesh,
+    compile: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let Some(all) = process_group() else { return compile() };
     let config = startup::startup_config().expect("joining a job fixes it");
     // The folder that one process writes and the others read is the same; files of timelines and texts may differ.
     let StartupConfig { cache: _, flags, versions, .. } = config;
@@ -45,7 +53,7 @@ pub(super) fn in_turn<T>(graph: &Graph, mesh: &Mesh, compile: impl FnOnce() -> R
         ("configuration", format!("{others}\n{flags}").replace('\n', "; ")),
         ("build", versions.join(" ")),
     ];
-    all.agree("program", &values)?;
+    all.check_agreement("program", &values)?;
     if disk_cache().is_none_or(|cache| cache == DiskCache::Off) {
         return compile();
     }
@@ -68,7 +76,7 @@ fn hash(text: &str) -> String {
 
 /// By result of a graph of blocks: receipts of the last reducing collectives that it depends on, for the groups of the
 /// device at `position`; and the parameters that it reads without such a collective between.
-pub(super) fn receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(Arc<[Receipt]>, Vec<usize>)> {
+pub(super) fn result_receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(Arc<[Receipt]>, Vec<usize>)> {
     let made: HashMap<Var, usize> =
         graph.equations.iter().enumerate().flat_map(|(i, e)| e.results.iter().map(move |&v| (v, i))).collect();
     let params: HashMap<Var, usize> = graph.params.iter().enumerate().map(|(i, &p)| (p, i)).collect();
@@ -89,7 +97,7 @@ pub(super) fn receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(A
         let receipt = |i: usize| {
             let e = &graph.equations[i];
             let Op::Collective(op) = &e.op else { unreachable!("only collectives are found") };
-            Receipt::of(op, position, engine, e.loc)
+            Receipt::from_collective(op, position, engine, e.loc)
         };
         (found.into_iter().map(receipt).collect(), reads.into_iter().collect())
     };
@@ -97,7 +105,7 @@ pub(super) fn receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(A
 }
 
 /// The receipts of a result: its own, or, if it has none, those of the arguments that it is computed from.
-pub(super) fn with_those_of((own, reads): &(Arc<[Receipt]>, Vec<usize>), args: &[&Array]) -> Arc<[Receipt]> {
+pub(super) fn receipts_or_inherited((own, reads): &(Arc<[Receipt]>, Vec<usize>), args: &[&Array]) -> Arc<[Receipt]> {
     if !own.is_empty() {
         return own.clone();
     }
@@ -114,7 +122,7 @@ pub(super) fn with_those_of((own, reads): &(Arc<[Receipt]>, Vec<usize>), args: &
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Division, Program};
+    use super::super::{Program, ProgramShardings};
     use crate::array::Client;
     use crate::jit::tests::programs::planned;
     use crate::sharding::{DimSharding, Mesh, Sharding};
@@ -154,9 +162,9 @@ mod tests {
         let along = || Sharding { dims: vec![DimSharding::closed(mesh.axes())], ..Sharding::replicated(1) };
         let whole = Type::new(DType::F32, [numbers.len()]);
         let results = vec![(whole, along(), ([].into(), vec![]))];
-        let division = Division { mesh: mesh.clone(), engine, positions, params: vec![along()], results };
+        let division = ProgramShardings { mesh: mesh.clone(), engine, positions, params: vec![along()], results };
         let plan = planned(&graph, &cpu).1;
-        let program = Program::of_plan(plan, vec![4], Some(division), Arc::new(graph), &cpu)?;
+        let program = Program::from_plan(plan, vec![4], Some(division), Arc::new(graph), &cpu)?;
         program.run(&[&cpu.full(&[numbers.len()], 3.0f32)?])?[0].to_vec::<f32>()
     }
 

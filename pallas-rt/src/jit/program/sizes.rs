@@ -1,13 +1,13 @@
 //! Block sizes of the kernels that fused operations become, by device.
 use pallas_codegen::target::{Profile, Target};
-use pallas_graph::fuse::Sizes;
+use pallas_graph::fuse::DeviceLimits;
 
 /// The block sizes for a device.
-pub(in crate::jit) fn sizes(target: &Target) -> Sizes {
+pub(in crate::jit) fn block_sizes(target: &Target) -> DeviceLimits {
     let budget = target.budget();
     let arena = 1 << 20;
     match target.cores {
-        Some(cores) => Sizes {
+        Some(cores) => DeviceLimits {
             programs: cores,
             tile: 1 << 14,
             columns: 64,
@@ -31,7 +31,7 @@ pub(in crate::jit) fn sizes(target: &Target) -> Sizes {
                 (_, Some(_)) => ([64, 64], 32),
                 (_, None) => ([64, 64], 16),
             };
-            Sizes {
+            DeviceLimits {
                 programs: budget.programs,
                 tile,
                 columns: 1,

@@ -83,15 +83,15 @@ impl CollectiveBudget {
 
     /// The collectives of every kind over an axis.
     pub fn collectives(&self, axis: &str) -> CollectiveCount {
-        self.counted("collectives", axis, |_| true)
+        self.count_where("collectives", axis, |_| true)
     }
 
     /// The collectives of a kind, as [`CollectiveUse::name`] has it, over an axis.
     pub fn count(&self, kind: &str, axis: &str) -> CollectiveCount {
-        self.counted(kind, axis, |one| one.name == kind)
+        self.count_where(kind, axis, |one| one.name == kind)
     }
 
-    fn counted(&self, kind: &str, axis: &str, is_asked: impl Fn(&CollectiveUse) -> bool) -> CollectiveCount {
+    fn count_where(&self, kind: &str, axis: &str, is_asked: impl Fn(&CollectiveUse) -> bool) -> CollectiveCount {
         let wrong = self.mesh.find(axis).err().map(|diag| diag.message);
         let is_found = |one: &&CollectiveUse| is_asked(one) && one.axes.iter().any(|own| own == axis);
         CollectiveCount {
@@ -109,7 +109,7 @@ impl CollectiveBudget {
         let count = self.collectives(axis);
         match count.wrong {
             None => Ok(count.found.iter().map(|one| one.bytes * one.times.unwrap_or(1)).sum()),
-            Some(wrong) => Err(wrong_budget(wrong, "name an axis of the mesh")),
+            Some(wrong) => Err(budget_error(wrong, "name an axis of the mesh")),
         }
     }
 
@@ -150,12 +150,12 @@ impl CollectiveBudget {
         }
         match wrong.is_empty() {
             true => Ok(()),
-            false => Err(wrong_budget(wrong.join("\n"), "`Shardings::why` names the annotation behind a division")),
+            false => Err(budget_error(wrong.join("\n"), "`Shardings::why` names the annotation behind a division")),
         }
     }
 }
 
-fn wrong_budget(found: String, help: &str) -> Error {
+fn budget_error(found: String, help: &str) -> Error {
     Error::operation(Loc::NONE, Diag::new("budget", At::Op, found, help))
 }
 

@@ -1,9 +1,9 @@
 //! The reasons why an axis shards a value, and why it does not.
 use super::{Shardings, operation};
 use pallas_device::error::{Error, Result};
-use pallas_graph::mesh::{Axis, Flow, names};
-use pallas_graph::shard::view::{Definition, Kind, Val};
-use pallas_graph::shard::{Origin, Reason, Reshard, Slot, Stop, Via};
+use pallas_graph::mesh::{Axis, PropagationDirection, axes_text};
+use pallas_graph::shard::propagation_program::{Definition, NodeKind, Val};
+use pallas_graph::shard::{Origin, PropagationLink, PropagationStop, Reshard, StopReason, ValueOrResult};
 use pallas_ir::{At, Diag, Loc};
 use std::fmt;
 
@@ -109,18 +109,31 @@ impl Shardings {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn why(&self, value: usize, axis: &str) -> Result<Provenance> {
-        let (v, axis) = self.asked(value, axis)?;
-        let Some(dim) = self.dim(v, axis) else {
-            let found = format!("{} is not sharded by `{}`", self.described(v), self.name(axis));
-            return Err(wrong(found, "`why_not` names the obstacle"));
+        let (v, axis) = self.resolve_query(value, axis)?;
+        let Some(dim) = self.sharded_dim(v, axis) else {
+            let found = format!("{} is not sharded by `{}`", self.describe_value(v), self.name(axis));
+            return Err(provenance_error(found, "`why_not` names the obstacle"));
         };
-        let chain = self.found().chain(v, axis.id);
+        let chain = self.propagation().chain(v, axis.id);
         let steps = chain.causes.iter().map(|cause| {
-            let (operation, at) = self.link(cause.via);
-            ProvenanceStep { operation, at, from: self.slot(cause.from), round: cause.round, stage: cause.stage }
+            let (operation, at) = self.describe_link(cause.via);
+            ProvenanceStep {
+                operation,
+                at,
+                from: self.describe_slot(cause.from),
+                round: cause.round,
+                stage: cause.stage,
+            }
         });
-        let (annotation, at) = self.annotation(chain.origin);
-        Ok(Provenance { value: self.described(v), axis: self.name(axis), dim, steps: steps.collect(), annotation, at })
+        let (annotation, at) = self.describe_annotation(chain.origin);
+        Ok(Provenance {
+            value: self.describe_value(v),
+            axis: self.name(axis),
+            dim,
+            steps: steps.collect(),
+            annotation,
+            at,
+        })
     }
 
     /// The places where propagation of an axis stops before a value, given by its position in
@@ -130,21 +143,21 @@ impl Shardings {
     /// # Errors
     /// No such value or axis.
     pub fn why_not(&self, value: usize, axis: &str) -> Result<WhyNot> {
-        let (v, axis) = self.asked(value, axis)?;
-        let obstacle = |stop: Stop| {
-            let (operation, at) = self.link(stop.via);
-            let (from, to) = (self.slot(stop.from), self.slot(stop.to));
-            Obstacle { from, to, operation, at, reason: self.reason(&stop, axis) }
+        let (v, axis) = self.resolve_query(value, axis)?;
+        let obstacle = |stop: PropagationStop| {
+            let (operation, at) = self.describe_link(stop.via);
+            let (from, to) = (self.describe_slot(stop.from), self.describe_slot(stop.to));
+            Obstacle { from, to, operation, at, reason: self.stop_reason(&stop, axis) }
         };
-        let obstacles = self.found().stops(v, axis).into_iter().map(obstacle).collect();
-        Ok(WhyNot { value: self.described(v), axis: self.name(axis), dim: self.dim(v, axis), obstacles })
+        let obstacles = self.propagation().stops(v, axis).into_iter().map(obstacle).collect();
+        Ok(WhyNot { value: self.describe_value(v), axis: self.name(axis), dim: self.sharded_dim(v, axis), obstacles })
     }
 
     /// The value at a position in the list of all values, and the axis with a name.
-    fn asked(&self, value: usize, axis: &str) -> Result<(Val, Axis)> {
+    fn resolve_query(&self, value: usize, axis: &str) -> Result<(Val, Axis)> {
         let Some(listed) = self.values.get(value) else {
             let found = format!("value {value} of a function with {}", self.values.len());
-            return Err(wrong(found, "`values()` has all values, `find` their positions"));
+            return Err(provenance_error(found, "`values()` has all values, `find` their positions"));
         };
         let axis = self.mesh.find(axis).map_err(|diag| Error::operation(Loc::NONE, diag))?;
         Ok((listed.value, axis))
@@ -155,28 +168,28 @@ impl Shardings {
     }
 
     /// The dimension of a value that an axis shards; `None` if it shards none.
-    fn dim(&self, v: Val, axis: Axis) -> Option<usize> {
-        let dims = &self.found().sharding(v)?.dims;
+    fn sharded_dim(&self, v: Val, axis: Axis) -> Option<usize> {
+        let dims = &self.propagation().sharding(v)?.dims;
         dims.iter().position(|dim| dim.axes.iter().any(|own| own.overlaps(axis)))
     }
 
     /// The line of the annotation from which propagation gave a value an axis.
     pub(in crate::jit) fn origin_line(&self, v: Val, axis: u8) -> Loc {
-        self.annotation(self.found().chain(v, axis).origin).1
+        self.describe_annotation(self.propagation().chain(v, axis).origin).1
     }
 
     /// The reads of a value that need it in another sharding, each as text: that sharding, and the line.
-    pub(in crate::jit) fn reshards(&self, v: Val) -> Vec<String> {
-        let own = self.made().reshards.iter().filter(|one| self.exchanged(one) == v);
-        own.map(|one| format!("as {}{}", one.to.text(&self.mesh), at(one.at))).collect()
+    pub(in crate::jit) fn reshard_texts(&self, v: Val) -> Vec<String> {
+        let own = self.partitioned().reshards.iter().filter(|one| self.reshard_source(one) == v);
+        own.map(|one| format!("as {}{}", one.to.text(&self.mesh), at_line(one.at))).collect()
     }
 
     /// The value that a reshard starts from. A reshard into the sharding of a constraint counts for the operand of the
     /// constraint.
-    fn exchanged(&self, one: &Reshard) -> Val {
-        let (program, mut v) = (self.found().program(), one.value);
+    fn reshard_source(&self, one: &Reshard) -> Val {
+        let (program, mut v) = (self.propagation().program(), one.value);
         while let Definition::Result(id, _) = program.definitions[v.index()]
-            && let Kind::Constraint(sharding) = &program.nodes[id].kind
+            && let NodeKind::Constraint(sharding) = &program.nodes[id].kind
             && sharding.axes() == one.to.axes()
         {
             v = program.nodes[id].operands[0];
@@ -185,67 +198,70 @@ impl Shardings {
     }
 
     /// Describes a value to users: its argument or operation, its type and its line.
-    pub(super) fn described(&self, v: Val) -> String {
-        let program = self.found().program();
+    pub(super) fn describe_value(&self, v: Val) -> String {
+        let program = self.propagation().program();
         let ty = program.ty(v);
         match program.definitions[v.index()] {
-            Definition::Param(i) => format!("argument `{}` {ty}", self.path(i)),
+            Definition::Param(i) => format!("argument `{}` {ty}", self.parameter_path(i)),
             Definition::Result(node, _) => {
-                let (name, at) = self.link(Via::Node(node));
+                let (name, at) = self.describe_link(PropagationLink::Node(node));
                 if at == Loc::NONE { format!("{name} {ty}") } else { format!("{name} {ty} at {at}") }
             }
             Definition::Argument(node, _, i) => {
-                let (name, at) = self.link(Via::Node(node));
+                let (name, at) = self.describe_link(PropagationLink::Node(node));
                 format!("value {i} that {name} carries, {ty}, at {at}")
             }
         }
     }
 
     /// The path of parameter `i`, or `captured k` for a captured array.
-    pub(super) fn path(&self, i: usize) -> String {
+    pub(super) fn parameter_path(&self, i: usize) -> String {
         self.paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - self.paths.len()))
     }
 
-    fn slot(&self, slot: Slot) -> String {
+    fn describe_slot(&self, slot: ValueOrResult) -> String {
         match slot {
-            Slot::Value(v) => self.described(v),
-            Slot::Result(i) => format!("result {i} of the function"),
+            ValueOrResult::Value(v) => self.describe_value(v),
+            ValueOrResult::Result(i) => format!("result {i} of the function"),
         }
     }
 
     /// The name and the line of the operation, group or return that connects two values.
-    fn link(&self, via: Via) -> (String, Loc) {
+    fn describe_link(&self, via: PropagationLink) -> (String, Loc) {
         match via {
-            Via::Node(id) => {
-                let node = &self.found().program().nodes[id];
+            PropagationLink::Node(id) => {
+                let node = &self.propagation().program().nodes[id];
                 let name = operation(&node.kind).unwrap_or_else(|| {
                     String::from(match node.kind {
-                        Kind::Constant => "zeros",
-                        Kind::Barrier(_) => "propagation_barrier",
-                        Kind::Group(_) => "shard_alike",
+                        NodeKind::Constant => "zeros",
+                        NodeKind::PropagationBarrier(_) => "propagation_barrier",
+                        NodeKind::ShardingGroup(_) => "shard_alike",
                         _ => "the loop or branch",
                     })
                 });
                 (name, node.loc)
             }
-            Via::Group => ("shard_alike".into(), Loc::NONE),
-            Via::Return(i) => (format!("the return of result {i}"), Loc::NONE),
+            PropagationLink::Group => ("shard_alike".into(), Loc::NONE),
+            PropagationLink::Return(i) => (format!("the return of result {i}"), Loc::NONE),
         }
     }
 
     /// An annotation as text, with its line.
-    fn annotation(&self, origin: Option<Origin>) -> (String, Loc) {
+    fn describe_annotation(&self, origin: Option<Origin>) -> (String, Loc) {
         match origin {
             Some(Origin::Param(i)) => {
                 let statement = self.declared.statements.get(i).cloned().flatten();
                 let pattern = statement.as_ref().and_then(|s| s.pattern.as_ref());
                 let pattern = pattern.map_or(String::new(), |pattern| format!(" by pattern `{pattern}`"));
-                (format!("argument `{}`, declared{pattern}", self.path(i)), statement.map_or(Loc::NONE, |s| s.at))
+                (
+                    format!("argument `{}`, declared{pattern}", self.parameter_path(i)),
+                    statement.map_or(Loc::NONE, |s| s.at),
+                )
             }
             Some(Origin::Result(i)) => (format!("result {i}, declared"), Loc::NONE),
             Some(Origin::Constraint(id)) => {
-                let node = &self.found().program().nodes[id];
-                let Kind::Constraint(sharding) = &node.kind else { return ("an annotation".into(), node.loc) };
+                let node = &self.propagation().program().nodes[id];
+                let NodeKind::Constraint(sharding) = &node.kind else { return ("an annotation".into(), node.loc) };
                 (format!("with_sharding_constraint {}", sharding.text(&self.mesh)), node.loc)
             }
             None => ("no annotation".into(), Loc::NONE),
@@ -253,43 +269,45 @@ impl Shardings {
     }
 
     /// The reason why an axis stops, as text.
-    fn reason(&self, stop: &Stop, axis: Axis) -> String {
-        let said = |origin: Option<Origin>| match self.annotation(origin) {
+    fn stop_reason(&self, stop: &PropagationStop, axis: Axis) -> String {
+        let said = |origin: Option<Origin>| match self.describe_annotation(origin) {
             (text, Loc::NONE) => text,
             (text, at) => format!("{text} at {at}"),
         };
         let name = self.name(axis);
         match &stop.reason {
-            Reason::Missing { dim } => {
+            StopReason::NoCorrespondingDim { dim } => {
                 format!(
                     "`{name}` divides dimension {dim} of {}, and the other has no such dimension",
-                    self.slot(stop.from)
+                    self.describe_slot(stop.from)
                 )
             }
-            Reason::Whole { dim } => format!("the operation needs all of dimension {dim} on each device"),
-            Reason::Barrier(flow) => match flow {
-                Flow::Forward => "a barrier that shardings pass forwards only".into(),
-                Flow::Backward => "a barrier that shardings pass backwards only".into(),
-                Flow::None => "a barrier that no sharding passes".into(),
-                Flow::Both => "a barrier".into(),
+            StopReason::NeedsWholeDim { dim } => format!("the operation needs all of dimension {dim} on each device"),
+            StopReason::Barrier(flow) => match flow {
+                PropagationDirection::Forward => "a barrier that shardings pass forwards only".into(),
+                PropagationDirection::Backward => "a barrier that shardings pass backwards only".into(),
+                PropagationDirection::None => "a barrier that no sharding passes".into(),
+                PropagationDirection::Both => "a barrier".into(),
             },
-            Reason::Closed { dim, origin } => format!("dimension {dim} is closed by {}", said(*origin)),
-            Reason::Replicated { origin } => format!("it is not to be sharded by `{name}`: {}", said(*origin)),
-            Reason::Taken { dim } => {
-                let Slot::Value(v) = stop.to else { return format!("`{name}` divides dimension {dim} already") };
-                let chain = self.found().chain(v, axis.id);
+            StopReason::Closed { dim, origin } => format!("dimension {dim} is closed by {}", said(*origin)),
+            StopReason::Replicated { origin } => format!("it is not to be sharded by `{name}`: {}", said(*origin)),
+            StopReason::ShardsOtherDim { dim } => {
+                let ValueOrResult::Value(v) = stop.to else {
+                    return format!("`{name}` divides dimension {dim} already");
+                };
+                let chain = self.propagation().chain(v, axis.id);
                 let decided = chain
                     .causes
                     .first()
                     .map_or(String::new(), |cause| format!(", since round {}, stage {}", cause.round, cause.stage));
                 format!("`{name}` divides dimension {dim} already{decided}: {}", said(chain.origin))
             }
-            Reason::Conflict { with, axes } => {
-                format!("{} divides the same dimension by {}", self.slot(*with), names(axes, &self.mesh))
+            StopReason::Conflict { with, axes } => {
+                format!("{} divides the same dimension by {}", self.describe_slot(*with), axes_text(axes, &self.mesh))
             }
-            Reason::Extent { extent } => format!("`{name}` does not divide {extent} positions evenly"),
-            Reason::Result => "an operand is sharded no further than the result of the operation".into(),
-            Reason::Behind { dim } => {
+            StopReason::UnevenExtent { extent } => format!("`{name}` does not divide {extent} positions evenly"),
+            StopReason::LimitedByResult => "an operand is sharded no further than the result of the operation".into(),
+            StopReason::AfterPartialFactor { dim } => {
                 format!(
                     "blocks of dimension {dim} would not be adjacent elements: its slower part is not sharded completely"
                 )
@@ -298,11 +316,11 @@ impl Shardings {
     }
 }
 
-fn wrong(found: String, help: &str) -> Error {
+fn provenance_error(found: String, help: &str) -> Error {
     Error::operation(Loc::NONE, Diag::new("sharding", At::Op, found, help))
 }
 
-fn at(line: Loc) -> String {
+fn at_line(line: Loc) -> String {
     if line == Loc::NONE { String::new() } else { format!(" at {line}") }
 }
 
@@ -312,9 +330,9 @@ impl fmt::Display for Provenance {
         writeln!(f, "{}: `{}` divides dimension {}", self.value, self.axis, self.dim)?;
         for step in &self.steps {
             let ProvenanceStep { operation, from, round, stage, .. } = step;
-            writeln!(f, "  from {from}, through {operation}{} (round {round}, stage {stage})", at(step.at))?;
+            writeln!(f, "  from {from}, through {operation}{} (round {round}, stage {stage})", at_line(step.at))?;
         }
-        write!(f, "  {}{}", self.annotation, at(self.at))
+        write!(f, "  {}{}", self.annotation, at_line(self.at))
     }
 }
 
@@ -330,7 +348,7 @@ impl fmt::Display for WhyNot {
             return write!(f, "\n  nothing that is connected with it is sharded by `{axis}`");
         }
         for Obstacle { from, to, operation, at: line, reason } in obstacles {
-            write!(f, "\n  between {from} and {to}, at {operation}{}: {reason}", at(*line))?;
+            write!(f, "\n  between {from} and {to}, at {operation}{}: {reason}", at_line(*line))?;
         }
         Ok(())
     }

@@ -214,7 +214,7 @@ fn damaged_files_are_errors() {
                 1 => words.insert(at, words[at]),
                 _ => words[at] = "4294967295 ",
             }
-            refused += usize::from(Exported::of_body(&words.concat()).is_err());
+            refused += usize::from(Exported::parse_body(&words.concat()).is_err());
         }
     }
     assert!(refused > words.len(), "{refused} of {} are refused", 3 * words.len());

@@ -1,13 +1,13 @@
 //! Audits of functions on meshes.
-use super::super::compile::{Compilation, Input};
-use super::super::sharded::Declared;
-use crate::audit::{Audit, AuditOptions, FindingKind, Severity, Source};
+use super::super::compile::{Compilation, CompilationInput};
+use super::super::sharded::DeclaredShardings;
+use crate::audit::{Audit, AuditOptions, FindingKind, Severity, ShardingOrigin};
 use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Dice};
 use crate::sharding::{Mesh, NamedSharding, P, ShardingPolicy, device_put};
 use crate::transform::Function;
 use crate::{BoundedSize, audit, checkpoint_name, jit, lower, mark_sharding, with_sharding_constraint};
-use pallas_graph::mesh::{Constraint, Placed, Sharding};
+use pallas_graph::mesh::{MeshSharding, Sharding, ShardingConstraint};
 use pallas_graph::{Graph, StopGradient};
 use std::sync::Arc;
 
@@ -30,14 +30,17 @@ fn ones(shape: &[usize]) -> Array {
 #[derive(Clone)]
 struct Declaring {
     graph: Graph,
-    declared: Declared,
+    declared: DeclaredShardings,
     paths: Vec<String>,
 }
 
 impl Declaring {
     fn audit(&self, options: &AuditOptions) -> Audit {
-        let input = Input { declared: self.declared.clone(), ..Input::of_graph(self.graph.clone(), &Client::cpu()) };
-        Audit::of(&Compilation::new(input), &self.paths, "cpu", options).expect("it can be sharded")
+        let input = CompilationInput {
+            declared: self.declared.clone(),
+            ..CompilationInput::from_graph(self.graph.clone(), &Client::cpu())
+        };
+        Audit::from_compilation(&Compilation::new(input), &self.paths, "cpu", options).expect("it can be sharded")
     }
 
     /// The same program with each of its declarations made weaker in each way: an open dimension, an axis less, no
@@ -53,10 +56,10 @@ impl Declaring {
             }
         }
         for (k, e) in self.graph.equations.iter().enumerate() {
-            let Some(Placed { sharding, .. }) = e.op.placed() else { continue };
+            let Some(MeshSharding { sharding, .. }) = e.op.sharding_constraint() else { continue };
             for (name, weaker) in weaker(&sharding.normal(&mesh), &mesh) {
                 let mut program = self.clone();
-                let placed = |sharding| Constraint(Placed { mesh: mesh.clone(), sharding });
+                let placed = |sharding| ShardingConstraint(MeshSharding { mesh: mesh.clone(), sharding });
                 // The identity, which says nothing.
                 program.graph.equations[k].op = weaker.map_or(StopGradient.into(), |sharding| placed(sharding).into());
                 all.push((format!("{name} of the constraint at {}", e.loc), program));
@@ -134,7 +137,8 @@ fn a_weaker_declaration_fails_the_audit() {
             let program = draw::draw(&mut dice, &config);
             let n = program.params.len();
             let statements = vec![None; n];
-            let declared = Declared { mesh: Some(program.mesh.clone()), shardings: program.params.clone(), statements };
+            let declared =
+                DeclaredShardings { mesh: Some(program.mesh.clone()), shardings: program.params.clone(), statements };
             let paths = (0..n).map(|i| i.to_string()).collect();
             drawn += check(&format!("drawn {i} {k}"), &Declaring { graph: program.graph, declared, paths }, k % 8 == 0);
         }
@@ -169,8 +173,11 @@ fn findings_name_what_is_wrong() {
     assert_eq!(subjects(&found, FindingKind::Undeclared), ["3"], "{found}");
     assert_eq!(subjects(&found, FindingKind::SmallInferred), ["2"], "{found}");
     assert_eq!(subjects(&found, FindingKind::Resharded), ["y"], "{found}");
-    let sources: Vec<Source> = found.parameters.iter().map(|p| p.source).collect();
-    assert_eq!(sources, [Source::Explicit, Source::Explicit, Source::Inferred, Source::Silent]);
+    let sources: Vec<ShardingOrigin> = found.parameters.iter().map(|p| p.source).collect();
+    assert_eq!(
+        sources,
+        [ShardingOrigin::Explicit, ShardingOrigin::Explicit, ShardingOrigin::Inferred, ShardingOrigin::Silent]
+    );
     let line = |i: usize| found.parameters[i].line.clone().unwrap_or_default();
     assert!(line(0).contains("audit.rs:") && line(2).contains("audit.rs:") && line(3).is_empty(), "{found}");
     assert!(found.check().is_err() && found.findings[0].severity == Severity::Error);
@@ -224,9 +231,9 @@ fn arrays_that_are_to_be_replicated_are_not_sharded() {
     let marked = mark_sharding(&ones(&[8, 8]), &mesh, P(())).expect("it is placed");
     let found = audited(&marked);
     found.check().expect("it is marked");
-    assert_eq!(found.parameters[1].source, Source::ExplicitlyReplicated);
+    assert_eq!(found.parameters[1].source, ShardingOrigin::ExplicitlyReplicated);
     let y = jit(|x: &Array, y: &Array| (x + y, y.clone()))(&x, &marked).expect("it runs").1;
-    assert_eq!(y.sharding().expect("it is on the mesh").parts(), [1, 1]);
+    assert_eq!(y.sharding().expect("it is on the mesh").blocks_per_dim(), [1, 1]);
 }
 
 /// Of two pins in a row, the exchange between them is that of the first one's value; what brings the value into the first one

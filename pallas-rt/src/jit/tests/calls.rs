@@ -1,30 +1,30 @@
 //! Laws of every call and operation on a window of the registry, on its samples: on the CPU and the strict interpreter, by whole programs and one operation
 //! at a time, it computes the same; tangents and gradients are differences, batches are loops, files hold it.
-use super::super::alone;
+use super::super::op_by_op;
 use super::random::{Dice, agree, numbers, operands, run};
 use crate::prelude::*;
-use pallas_graph::call::{Callback, Print, Sample, ShardMap};
+use pallas_graph::call::{Callback, OpSample, Print, ShardMap};
 use pallas_graph::simplify::simplify;
 use pallas_graph::transform::{batched, jvp, vjp};
-use pallas_graph::{Graph, Op, Var, file, verify};
+use pallas_graph::{Graph, Op, Var, text_format, verify};
 use pallas_ir::Type;
 
 /// The operation with its operands as parameters.
-pub(super) fn graph_of(sample: &Sample) -> Graph {
+pub(super) fn graph_of(sample: &OpSample) -> Graph {
     let mut graph = Graph::default();
     let args: Vec<Var> = sample.takes.iter().map(|ty| graph.param(ty.clone())).collect();
-    graph.results = graph.push_all(sample.op.clone(), &args).expect("a sample fits");
+    graph.results = graph.push_multi_result(sample.op.clone(), &args).expect("a sample fits");
     verify(&graph).expect("a sample is a graph");
     graph
 }
 
 fn is_float(graph: &Graph) -> Vec<bool> {
-    graph.takes().iter().map(|ty| ty.dtype.is_float()).collect()
+    graph.param_types().iter().map(|ty| ty.dtype.is_float()).collect()
 }
 
 /// Calls `f` for each sample with operands of its graph.
-fn each(dtype: DType, mut f: impl FnMut(&Sample, &Graph, Vec<Array>)) {
-    for (i, sample) in Sample::all(dtype).iter().enumerate() {
+fn each(dtype: DType, mut f: impl FnMut(&OpSample, &Graph, Vec<Array>)) {
+    for (i, sample) in OpSample::all(dtype).iter().enumerate() {
         let graph = graph_of(sample);
         let args = operands(&graph, &Client::cpu(), i as u64);
         f(sample, &graph, args);
@@ -33,13 +33,13 @@ fn each(dtype: DType, mut f: impl FnMut(&Sample, &Graph, Vec<Array>)) {
 
 #[test]
 fn every_operation_has_samples() {
-    let found: Vec<String> = Sample::all(DType::F32).iter().map(|sample| sample.op.name()).collect();
+    let found: Vec<String> = OpSample::all(DType::F32).iter().map(|sample| sample.op.name()).collect();
     // One would show something, the other runs on a mesh alone.
     let without = ["debug_print", "shard_map"];
     let kinds = std::collections::BTreeSet::from_iter(&found).len();
-    assert_eq!(kinds + without.len(), Sample::NAMES.len(), "{found:?} of {:?}", Sample::NAMES);
-    let is_without = |sample: Sample| Print::of_op(&sample.op).is_some() || ShardMap::of_op(&sample.op).is_some();
-    assert!(!Sample::all(DType::F32).into_iter().any(is_without));
+    assert_eq!(kinds + without.len(), OpSample::NAMES.len(), "{found:?} of {:?}", OpSample::NAMES);
+    let is_without = |sample: OpSample| Print::of_op(&sample.op).is_some() || ShardMap::of_op(&sample.op).is_some();
+    assert!(!OpSample::all(DType::F32).into_iter().any(is_without));
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn calls_mean_the_same_everywhere() {
         each(dtype, |_, graph, args| {
             let cpu = Client::cpu();
             let whole = run(graph, &cpu, &args).unwrap_or_else(|e| panic!("{e}\n{graph}"));
-            let single = alone::one_at_a_time(graph, &cpu, &args, &mut |_, _, _| Ok(()));
+            let single = op_by_op::run_op_by_op(graph, &cpu, &args, &mut |_, _, _| Ok(()));
             let interpreter = Client::interpreter();
             let own: Vec<Array> = args
                 .iter()
@@ -116,7 +116,7 @@ fn tangents_and_gradients_are_differences() {
                     let all: Vec<f64> = (0..ty.elements()).map(|_| dice.below(2001) as f64 / 1000.0 - 1.0).collect();
                     client.array(&all, &ty.shape).expect("it fits")
                 };
-                let cotangents: Vec<Array> = graph.gives().iter().map(cotangent).collect();
+                let cotangents: Vec<Array> = graph.result_types().iter().map(cotangent).collect();
                 let found = run(&both, &client, &[&args[..], &cotangents].concat()).expect("it runs");
                 let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
                 let gradients = found[graph.results.len()..].iter().zip(&tangents);
@@ -168,10 +168,10 @@ fn files_hold_operations() {
         if graph.equations.iter().any(calls_host) {
             return;
         }
-        let text = file::print(graph);
-        let again = file::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let text = text_format::print(graph);
+        let again = text_format::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         assert_eq!(again.to_string(), simplify(graph).to_string(), "{text}");
-        assert_eq!(file::print(&again), text);
+        assert_eq!(text_format::print(&again), text);
     });
 }
 

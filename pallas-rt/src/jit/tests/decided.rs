@@ -1,7 +1,7 @@
 //! Provenance, budgets, groups and barriers of functions on meshes.
 use super::numbers;
 use crate::prelude::*;
-use crate::sharding::{Flow, Mesh, NamedSharding, P, UNCONSTRAINED, device_put, dim};
+use crate::sharding::{Mesh, NamedSharding, P, PropagationDirection, UNCONSTRAINED, device_put, dim};
 use crate::{
     Scan, checkpoint, grad, jit, partitioned, propagation_barrier, shard_alike, shard_as, with_sharding_constraint,
 };
@@ -65,7 +65,8 @@ fn obstacles_are_named() {
     assert!(text.contains("`data` divides dimension 1 already"), "{text}");
     let text = reason(P(("model", UNCONSTRAINED)), "data");
     assert!(text.contains("is closed by with_sharding_constraint [{\"model\"}, {?}]"), "{text}");
-    let stopped = partitioned(|x: &Array| propagation_barrier(x, Flow::Backward).tanh())(&x).expect("it is traced");
+    let stopped = partitioned(|x: &Array| propagation_barrier(x, PropagationDirection::Backward).tanh())(&x)
+        .expect("it is traced");
     let text = stopped.why_not(1, "data").expect("an answer").to_string();
     assert!(text.contains("a barrier that shardings pass backwards only"), "{text}");
     let other = device_put(&ones(&[8, 16]), &named(P("model"))).expect("it is placed");
@@ -116,7 +117,7 @@ fn groups_of_called_functions_are_apart() {
         Ok((b, d))
     };
     let check = |name: &str, (b, d): (Array, Array)| {
-        let parts = |x: &Array| x.sharding().expect("it is sharded").parts();
+        let parts = |x: &Array| x.sharding().expect("it is sharded").blocks_per_dim();
         assert_eq!((parts(&b), parts(&d)), (vec![2, 1], vec![1, 4]), "{name}");
     };
     check("jit", jit(twice)(&a, &ones(&[8, 8]), &c, &ones(&[8, 8])).expect("it runs"));

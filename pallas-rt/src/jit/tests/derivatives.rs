@@ -2,8 +2,8 @@
 use super::{array, close};
 use crate::prelude::*;
 use crate::{
-    Arg, Policy, checkpoint, checkpoint_name, custom_jvp, grad, hessian, jacfwd, jacrev, jit, jvp, make_jaxpr, ops,
-    scan, value_and_grad, vmap,
+    Arg, CheckpointPolicy, checkpoint, checkpoint_name, custom_jvp, grad, hessian, jacfwd, jacrev, jit, jvp,
+    make_jaxpr, ops, scan, value_and_grad, vmap,
 };
 
 #[test]
@@ -122,19 +122,19 @@ fn mistakes_in_stated_tangents_are_named() {
     assert!(error.contains("captures an array that the derivative is asked for"), "{error}");
 }
 
-fn policy(name: &str) -> Option<Policy> {
+fn policy(name: &str) -> Option<CheckpointPolicy> {
     let names = |all: &[&str]| all.iter().map(ToString::to_string).collect();
     Some(match name {
-        "nothing" => Policy::Nothing,
-        "everything" => Policy::Everything,
-        "dots" => Policy::Dots,
-        "dots without batch" => Policy::DotsWithoutBatch,
-        "only hidden" => Policy::OnlyNames(names(&["hidden"])),
-        "only outer" => Policy::OnlyNames(names(&["outer"])),
-        "names except hidden" => Policy::NamesExcept(names(&["hidden"])),
-        "names except outer" => Policy::NamesExcept(names(&["outer"])),
-        "anything except hidden" => Policy::AnythingExcept(names(&["hidden"])),
-        "anything except both" => Policy::AnythingExcept(names(&["hidden", "outer"])),
+        "nothing" => CheckpointPolicy::Nothing,
+        "everything" => CheckpointPolicy::Everything,
+        "dots" => CheckpointPolicy::Dots,
+        "dots without batch" => CheckpointPolicy::DotsWithoutBatch,
+        "only hidden" => CheckpointPolicy::OnlyNames(names(&["hidden"])),
+        "only outer" => CheckpointPolicy::OnlyNames(names(&["outer"])),
+        "names except hidden" => CheckpointPolicy::NamesExcept(names(&["hidden"])),
+        "names except outer" => CheckpointPolicy::NamesExcept(names(&["outer"])),
+        "anything except hidden" => CheckpointPolicy::AnythingExcept(names(&["hidden"])),
+        "anything except both" => CheckpointPolicy::AnythingExcept(names(&["hidden", "outer"])),
         _ => return None,
     })
 }
@@ -177,7 +177,7 @@ fn a_policy_decides_what_is_computed_twice() {
         let (text, found) = match policy(name) {
             None => (make_jaxpr(grad(f).argnums(by))(&w1, &w2, &x), Ok(plain.clone())),
             Some(policy) => {
-                let g = |policy: &Policy| {
+                let g = |policy: &CheckpointPolicy| {
                     let f = checkpoint(f).policy(policy.clone());
                     grad(move |w1: &Array, w2: &Array, x: &Array| f(w1, w2, x)).argnums(by)
                 };

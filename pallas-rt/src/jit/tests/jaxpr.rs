@@ -1,6 +1,6 @@
 //! Texts of functions against JAX's, which `jaxpr.py` wrote to `jaxpr.txt`.
 use super::array;
-use crate::ops::{Mode, select};
+use crate::ops::{IndexMode, select};
 use crate::prelude::*;
 use crate::{keep, make_jaxpr, random};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ fn texts() -> BTreeMap<&'static str, Result<String>> {
         ),
         ("captured", make_jaxpr(move |x: &Array| &weights * x)(&three)),
         ("nothing", make_jaxpr(|x: &Array| x.clone())(&x)),
-        ("gather", make_jaxpr(|x: &Array, i: &Array| x.take_with(i, 0, Mode::Clip))(&x, &at)),
+        ("gather", make_jaxpr(|x: &Array, i: &Array| x.take_with(i, 0, IndexMode::Clip))(&x, &at)),
         ("scatter", make_jaxpr(|x: &Array, i: &Array, y: &Array| x.at(i).max(y).exp())(&x, &at, &rows)),
         (
             "windows",
@@ -79,7 +79,7 @@ fn texts_are_those_of_jax() {
         assert_eq!(text, want, "{name}:\n{text}");
     }
     assert!(found.is_empty(), "not in the file: {found:?}");
-    let launches = crate::jit::kernels(|x: &Array| select(&x.gt(0.0), x, 0.5 * x))(&array(&[1.0; 6], &[2, 3]));
+    let launches = crate::jit::count_steps(|x: &Array| select(&x.gt(0.0), x, 0.5 * x))(&array(&[1.0; 6], &[2, 3]));
     assert_eq!(launches.expect("it compiles"), 1);
 }
 

@@ -1,6 +1,6 @@
 //! Kernels inside of traced functions, and functions with derivatives of their own.
 use super::super::program::Program;
-use super::super::trace::{Taken, trace};
+use super::super::trace::{TracedParameter, trace};
 use super::{array, close, numbers};
 use crate::launch::Ended;
 use crate::{Differentiable, checkpoint, custom_vjp, fori_loop, grad, jit, jvp, scan, value_and_grad, vmap};
@@ -176,7 +176,9 @@ fn a_checkpoint_stores_arguments_alone() {
     // Temporary memory of both.
     let temporary = |f: &dyn Fn(&Array, &Array) -> Result<Array>| {
         let traced =
-            trace(&Client::cpu(), &[Taken::like(&w), Taken::like(&xs)], |params| Ok(vec![f(&params[0], &params[1])?]));
+            trace(&Client::cpu(), &[TracedParameter::like_array(&w), TracedParameter::like_array(&xs)], |params| {
+                Ok(vec![f(&params[0], &params[1])?])
+            });
         let program = Program::new(&traced.expect("it traces").graph, &Client::cpu()).expect("it compiles");
         program.temporary_bytes()
     };
@@ -234,9 +236,10 @@ fn kernels_are_batched_by_one_more_axis_of_the_grid() {
         (0..2).flat_map(|i| doubles(numbers(&sums_of(&order, &slice(i).1).expect("it runs")))).collect();
     let over_x = vmap(f).in_axes([None, Some(0)]);
     close(&over_x(&order, &x).expect("it runs"), &shared);
-    let one_kernel =
-        trace(&cpu, &[Taken::like(&orders), Taken::like(&x)], |params| Ok(vec![vmap(f)(&params[0], &params[1])?]));
-    assert_eq!(Program::new(&one_kernel.expect("it traces").graph, &cpu).expect("it compiles").kernels(), 1);
+    let one_kernel = trace(&cpu, &[TracedParameter::like_array(&orders), TracedParameter::like_array(&x)], |params| {
+        Ok(vec![vmap(f)(&params[0], &params[1])?])
+    });
+    assert_eq!(Program::new(&one_kernel.expect("it traces").graph, &cpu).expect("it compiles").step_count(), 1);
 
     // Aliases, parameters, two axes, and functions with gradients of their own.
     let (a, b) = (array(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]), array(&[10.0, 20.0, 30.0], &[3]));

@@ -2,7 +2,7 @@
 #![allow(clippy::ptr_arg, reason = "a tree of layers, as functions take it")]
 use super::random::Dice;
 use super::{array, close, numbers};
-use crate::jit::kernels;
+use crate::jit::count_steps;
 use crate::ops::select;
 use crate::prelude::*;
 use crate::{jit, lower, ops, tree, value_and_grad};
@@ -52,7 +52,7 @@ fn a_step_of_training_takes_few() {
     let layers = || [[784, 512], [512, 512], [512, 10]].map(layer).to_vec();
     let state = State { layers: layers(), means: layers(), squares: layers(), t: zeros(&[]) };
     let labels = Client::cpu().zeros(&[256], DType::I32).expect("it fits");
-    let n = kernels(adamw)(&state, &zeros(&[256, 784]), &labels).expect("it compiles");
+    let n = count_steps(adamw)(&state, &zeros(&[256, 784]), &labels).expect("it compiles");
     assert!(n <= 14, "{n} launches");
 }
 
@@ -77,7 +77,7 @@ fn a_block_of_an_encoder_takes_few() {
     let [square, up, down] = [[384, 384], [384, 1536], [1536, 384]];
     let w = [square, square, square, square, up, down].map(layer).to_vec();
     let norms = [(); 2].map(|()| Layer { w: zeros(&[384]), b: zeros(&[384]) });
-    let n = kernels(encoder_block)(&zeros(&[4, 512, 384]), &w, &norms).expect("it compiles");
+    let n = count_steps(encoder_block)(&zeros(&[4, 512, 384]), &w, &norms).expect("it compiles");
     assert!(n <= 8, "{n} launches");
 }
 
@@ -216,7 +216,7 @@ fn softmax_of_a_product_takes_one() {
         let written = Written::drawn(seed);
         let arrays = written.arrays(client);
         let f = move |arrays: &[Array; 4]| written.softmax(arrays);
-        assert_eq!(kernels(f)(&arrays).expect("it compiles"), 1, "{seed}: {written:?}");
+        assert_eq!(count_steps(f)(&arrays).expect("it compiles"), 1, "{seed}: {written:?}");
         close(&jit(f)(&arrays).expect("it runs"), &written.expected(&arrays));
     };
     (0..48).for_each(|seed| check(seed, &Client::cpu()));
@@ -372,7 +372,7 @@ fn moves_of_short_rows_share_kernels() {
         let given = client.array(&x, &shape).expect("it fits").cast(dtype);
         let (axis, other) = (dice.below(3), dice.below(3));
         let f = move |x: &Array| x.flip(axis as isize) + x.flip(other as isize) * 2.0 + x;
-        alone += usize::from(kernels(f)(&given).expect("it compiles") == 1);
+        alone += usize::from(count_steps(f)(&given).expect("it compiles") == 1);
         let found = numbers(&jit(f)(&given).expect("it runs").cast(DType::F32));
         assert_eq!(found.len(), n, "{seed}: {dtype} {shape:?}");
         let flipped = |i: usize, axis: usize| {
@@ -397,7 +397,7 @@ fn associative_scans_of_few_rows_take_one() {
         let combine = |(a, b): &(Array, Array), (c, d): &(Array, Array)| (a * c, c * b + d);
         crate::associative_scan(&(a.clone(), b.clone()), combine).map(|(_, h)| h)
     };
-    assert_eq!(kernels(linear)(&x, &x).expect("it compiles"), 1);
+    assert_eq!(count_steps(linear)(&x, &x).expect("it compiles"), 1);
 }
 
 /// Pads along all axes, of arrays that one program would take long for, have many; other operations follow them.

@@ -2,11 +2,11 @@
 //! and the time grows with the number of operations.
 #![allow(clippy::print_stdout, reason = "the time of each stage")]
 use super::super::program::Program;
-use super::super::trace::{Taken, trace};
+use super::super::trace::{TracedParameter, trace};
 use super::{array, numbers};
 use crate::prelude::*;
 use crate::{grad, jit, tree, vmap};
-use pallas_device::counted::VISITED;
+use pallas_device::counted::VISITED_ACTIONS;
 use pallas_graph::transform::{batched, jvp, vjp};
 use pallas_graph::{Graph, verify};
 use std::collections::{BTreeMap, HashMap};
@@ -40,7 +40,7 @@ fn timed<R>(f: impl FnOnce() -> R) -> (R, Duration) {
 }
 
 fn graph_of(f: impl Fn(&Array) -> Array, x: &Array) -> Graph {
-    let traced = trace(x.client(), &[Taken::like(x)], |x| Ok(vec![f(&x[0])]));
+    let traced = trace(x.client(), &[TracedParameter::like_array(x)], |x| Ok(vec![f(&x[0])]));
     traced.unwrap_or_else(|e| panic!("{e}")).graph
 }
 
@@ -116,7 +116,7 @@ fn compiling_takes_a_time_for_each_operation() {
     let least = |n: usize| {
         let once = || {
             let (program, time) = timed(|| Program::new(&graph_of(mixed(n), &x), x.client()).expect("it compiles"));
-            assert!(program.kernels() >= n / 25, "{} of {n}", program.kernels());
+            assert!(program.step_count() >= n / 25, "{} of {n}", program.step_count());
             time
         };
         (0..3).map(|_| once()).min().expect("three runs")
@@ -261,10 +261,10 @@ fn launches_need_no_deep_stack() {
 #[test]
 fn branches_in_branches_are_planned_once() {
     let visited = |levels: usize| {
-        let before = VISITED.get();
+        let before = VISITED_ACTIONS.get();
         let x = array(&[1.0, 2.0], &[2]);
         assert_eq!(numbers(&jit(move |x: &Array| nested(levels, x))(&x).expect("it runs")), [2.0, 4.0]);
-        VISITED.get() - before
+        VISITED_ACTIONS.get() - before
     };
     let (few, many) = (visited(8), visited(64));
     assert!(few > 8 && many <= 8 * few, "{few} actions of 8 levels, {many} of 64");

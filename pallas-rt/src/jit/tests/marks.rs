@@ -52,7 +52,7 @@ fn model() -> Named {
 fn a_policy_marks_what_its_patterns_match() {
     let mesh = mesh();
     let marked = mark_sharding(&model(), &mesh, policy()).expect("it is placed");
-    let parts = |x: &Array| x.sharding().map(|s| s.parts());
+    let parts = |x: &Array| x.sharding().map(|s| s.blocks_per_dim());
     assert_eq!(parts(&marked.layers[1].up), Some(vec![1, 4]));
     assert_eq!(parts(&marked.layers[0].down), Some(vec![4, 1]));
     assert_eq!(parts(&marked.layers[0].norm), Some(vec![1]));
@@ -68,7 +68,7 @@ fn a_policy_marks_what_its_patterns_match() {
     let rows = device_put(&Client::cpu().full(&[8], 1.0f32).expect("it fits"), &NamedSharding::new(&mesh, P("data")));
     let rows = rows.expect("it is placed");
     let sum = |x: &Array, y: &Array| partitioned(|x: &Array, y: &Array| x + y)(x, y).expect("it is traced");
-    let of_first = |x: &Array| sum(x, &rows).values()[0].sharding.parts();
+    let of_first = |x: &Array| sum(x, &rows).values()[0].sharding.blocks_per_dim();
     assert_eq!(of_first(&marked.layers[0].norm), [1]);
     assert_eq!(of_first(&model().layers[0].norm), [2]);
     assert_eq!(of_first(&clear_sharding(&marked.layers[0].norm).expect("it has no mistake")), [2]);
@@ -106,7 +106,7 @@ fn marking_again_needs_the_same_spec() {
     }
     // What a function placed is no declaration.
     let placed = jit(|x: &Array| x * 2.0)(&marked).expect("it runs");
-    assert_eq!(placed.sharding().expect("it is sharded").parts(), [4, 1]);
+    assert_eq!(placed.sharding().expect("it is sharded").blocks_per_dim(), [4, 1]);
     mark_sharding(&placed, &mesh, P("data")).expect("nothing is declared");
     let text = mark_sharding(&x, &mesh, P("rows")).expect_err("no such axis").to_string();
     assert!(text.contains("array ``: `rows` is no axis") && text.contains("marks.rs"), "{text}");
@@ -127,13 +127,13 @@ fn traced_arrays_are_marked_and_cleared() {
     let graph = lower(f.clone())(&x).expect("it is traced").to_jaxpr();
     assert_eq!(graph.matches("sharding_constraint").count(), 2, "{graph}");
     let y = jit(f)(&x).expect("it runs");
-    assert_eq!(y.sharding().expect("it is sharded").parts(), [4, 1]);
+    assert_eq!(y.sharding().expect("it is sharded").blocks_per_dim(), [4, 1]);
     // The constraint that was cleared is an operation that nothing reads.
     let shardings = partitioned({
         let named = NamedSharding::new(&mesh, P("data"));
         move |x: &Array| with_sharding_constraint(x, &named)
     })(&x);
-    assert_eq!(shardings.expect("it is traced").results()[0].parts(), [2, 1]);
+    assert_eq!(shardings.expect("it is traced").results()[0].blocks_per_dim(), [2, 1]);
 }
 
 /// `in_shardings` and `out_shardings` of `jax.jit`.
@@ -145,13 +145,13 @@ fn arguments_and_results_of_functions_are_declared() {
     let f = in_out_shardings(|layer: &Layer, x: &Array| x.matmul(&layer.up), &mesh, ins, P(("data", None)));
     let x = Client::cpu().full(&[4, 8], 1.0f32).expect("it fits");
     let found = partitioned(f)(&layer(1.0), &x).expect("it is traced");
-    let parts = |place: &str| found.values()[found.find(place)[0]].sharding.parts();
+    let parts = |place: &str| found.values()[found.find(place)[0]].sharding.blocks_per_dim();
     assert_eq!((parts("0.up"), parts("0.norm"), parts("1")), (vec![1, 4], vec![1], vec![2, 1]));
-    assert_eq!(found.results()[0].parts(), [2, 1]);
+    assert_eq!(found.results()[0].blocks_per_dim(), [2, 1]);
     assert_eq!(found.budget().all_gather("model"), 1);
     let f = jit(in_out_shardings(|x: &Array| x * 2.0, &mesh, P("data"), ShardingPolicy::new()));
     let y = f(&x).expect("it runs");
-    assert_eq!((numbers(&y), y.sharding().expect("it is sharded").parts()), (vec![2.0; 32], vec![2, 1]));
+    assert_eq!((numbers(&y), y.sharding().expect("it is sharded").blocks_per_dim()), (vec![2.0; 32], vec![2, 1]));
     let f = jit(in_out_shardings(|x: &Array| x * 2.0, &mesh, P((None, None, "data")), ShardingPolicy::new()));
     let text = f(&x).expect_err("three entries").to_string();
     assert!(text.contains("array `0`: a spec of 3 entries"), "{text}");

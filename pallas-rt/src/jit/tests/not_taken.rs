@@ -1,7 +1,7 @@
 //! Branches that are not finite for the elements of a batch that take another one: gradients of the batch against those of
 //! one element after the other, which run their own branch alone.
 use super::{array, numbers};
-use crate::ops::{Mode, concatenate};
+use crate::ops::{IndexMode, concatenate};
 use crate::prelude::*;
 use crate::{Arg, cond, fori_loop, grad, jit, switch, vmap};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Body {
             Body::LogOfWeight => x * s.log(),
             Body::Product => x.matmul(w),
             Body::LogProduct => x.log().matmul(w),
-            Body::Row => w.take_with(&x.index(0).floor().cast(DType::I32), 0, Mode::Clip),
+            Body::Row => w.take_with(&x.index(0).floor().cast(DType::I32), 0, IndexMode::Clip),
             Body::Window => w.dynamic_slice_in_dim(x.index(0).floor().cast(DType::I32), 1, 0).reshape(&[3]),
             Body::Joined => {
                 let joined = concatenate(&[x.clone(), w.index(0)], 0).log();

@@ -3,7 +3,7 @@ use super::{array, close, numbers, said};
 use crate::prelude::*;
 use crate::spmd::{axis_index, psum};
 use crate::{
-    Arg, BoundedSize, Policy, checkpoint, checkpoint_name, counters, grad, hessian, jit, value_and_grad, vmap,
+    Arg, BoundedSize, CheckpointPolicy, checkpoint, checkpoint_name, counters, grad, hessian, jit, value_and_grad, vmap,
 };
 use pallas_device::timeline::Timeline;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn options_hold_in_further_transformations() {
     fn layer(w: &Array, x: &Array) -> Array {
         checkpoint_name(&(w * x).sin(), "sine").exp().sum(..)
     }
-    let stored = checkpoint(layer).policy(Policy::OnlyNames(vec!["sine".into()]));
+    let stored = checkpoint(layer).policy(CheckpointPolicy::OnlyNames(vec!["sine".into()]));
     let f = jit(vmap(grad(stored).argnums(Arg::<1>)).in_axes([None, Some(0)]));
     let (w, x) = (array(&[0.5, 0.25], &[2]), array(&[1.0, 2.0, 3.0, 4.0], &[2, 2]));
     let recorded = Timeline::start();

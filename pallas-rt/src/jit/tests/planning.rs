@@ -9,7 +9,7 @@ use crate::prelude::*;
 use crate::sharding::tests::draw::{Config, Dice, draw};
 use crate::sharding::{Link, Mesh, NamedSharding, P, PartitionSpec, Topology};
 use crate::{Arg, cond, grad, partitioned, scan, while_loop, with_sharding_constraint};
-use pallas_graph::fuse::{Plan, Work};
+use pallas_graph::fuse::{Plan, StepOp};
 use pallas_graph::shard::{Partitioned, inlined};
 use pallas_ir::Type;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ fn rings(mesh: &Mesh) -> Topology {
 fn sent(plan: &Plan, times: usize, all: &mut BTreeMap<Vec<String>, usize>) {
     for step in &plan.steps {
         match &step.work {
-            Work::Collective { op, ty, .. } if op.communicates() => {
+            StepOp::Collective { op, ty, .. } if op.communicates() => {
                 // The operand by the result: parts for the members are gathered or left out.
                 let k = op.members();
                 let operand = match op.name() {
@@ -43,13 +43,13 @@ fn sent(plan: &Plan, times: usize, all: &mut BTreeMap<Vec<String>, usize>) {
                 let axes = op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect();
                 *all.entry(axes).or_default() += op.bytes_sent(&operand) * times;
             }
-            Work::For { body, length, .. } => sent(body, times * length, all),
-            Work::While { condition, body, .. } => {
+            StepOp::For { body, length, .. } => sent(body, times * length, all),
+            StepOp::While { condition, body, .. } => {
                 sent(condition, times, all);
                 sent(body, times, all);
             }
-            Work::Case { branches } => branches.iter().for_each(|branch| sent(branch, times, all)),
-            Work::Kernel { .. } | Work::Collective { .. } | Work::Print { .. } | Work::Callback { .. } => {}
+            StepOp::Case { branches } => branches.iter().for_each(|branch| sent(branch, times, all)),
+            StepOp::Kernel { .. } | StepOp::Collective { .. } | StepOp::Print { .. } | StepOp::Callback { .. } => {}
         }
     }
 }
@@ -67,7 +67,7 @@ fn random_programs_send_what_is_planned() {
             let graph = inlined(&drawn.graph);
             let (_, partitioned) = sharded(&graph, &drawn.mesh, &drawn.params).expect("no declaration is a kernel's");
             let Partitioned { graph: local, .. } = partitioned;
-            let found = StepPlan::of(&local, &drawn.mesh, &rings(&drawn.mesh));
+            let found = StepPlan::from_local_graph(&local, &drawn.mesh, &rings(&drawn.mesh));
             let mut counted = BTreeMap::new();
             let (simplified, plan) = planned(&local, &Client::cpu());
             sent(&plan, 1, &mut counted);

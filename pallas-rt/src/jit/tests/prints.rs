@@ -1,5 +1,5 @@
 //! Arrays that are shown at each call.
-use super::super::print::SHOWN;
+use super::super::print::PRINTED_LINES;
 use super::array;
 use crate::prelude::*;
 use crate::{checkpoint, cond, disable_jit, fori_loop, grad, jit, scan, vmap, while_loop};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The lines that a call shows, without their places; all labels of a test begin with its own name.
 fn shown(name: &str, call: impl FnOnce()) -> Vec<String> {
     call();
-    let mut all = SHOWN.lock();
+    let mut all = PRINTED_LINES.lock();
     let own: Vec<String> = all.iter().filter(|line| line.contains(&format!(": {name} "))).cloned().collect();
     all.retain(|line| !line.contains(&format!(": {name} ")));
     own.into_iter().map(|line| line.split_once(&format!(": {name} ")).expect("its name").1.to_string()).collect()
@@ -36,7 +36,7 @@ fn prints_happen_at_each_call_and_other_effects_once_a_trace() {
     assert_eq!(traces.load(Ordering::Relaxed), 1);
     let line = line!() + 1;
     array(&[1.0], &[1]).debug_print("line x");
-    let all = SHOWN.lock().clone();
+    let all = PRINTED_LINES.lock().clone();
     assert!(
         all.iter().any(|found| found.starts_with(&format!("{}:{line}:", file!())) && found.ends_with("line x = [1.0]"))
     );

@@ -1,21 +1,21 @@
 //! Programs, plans and blocks of graphs that tests have made.
-use super::super::compile::{Compilation, Input, Sharded, refused};
+use super::super::compile::{Compilation, CompilationInput, ShardedGraph, refusal_error};
 use super::super::program::Program;
-use super::super::sharded::Declared;
+use super::super::sharded::DeclaredShardings;
 use crate::array::Client;
 use crate::sharding::{Mesh, Sharding};
 use pallas_device::error::Result;
 use pallas_device::startup::Engine;
 use pallas_graph::Graph;
 use pallas_graph::fuse::{Plan, plan};
-use pallas_graph::shard::{Partitioned, Propagation, divide};
+use pallas_graph::shard::{Partitioned, Propagation, propagate_and_partition};
 use pallas_graph::simplify::simplify;
 use std::sync::Arc;
 
 /// The simplified form of a graph, and its plan for a client.
 pub(in crate::jit) fn planned(graph: &Graph, client: &Client) -> (Graph, Plan) {
     let simplified = simplify(graph);
-    let plan = plan(&simplified, &[], &super::sizes::sizes(client));
+    let plan = plan(&simplified, &[], &super::sizes::block_sizes(client));
     (simplified, plan)
 }
 
@@ -25,20 +25,20 @@ pub(in crate::jit) fn sharded(
     mesh: &Arc<Mesh>,
     declared: &[Option<Sharding>],
 ) -> Result<(Propagation, Partitioned)> {
-    divide(flat, mesh, declared, &vec![None; flat.results.len()], &mut ()).map_err(refused)
+    propagate_and_partition(flat, mesh, declared, &vec![None; flat.results.len()], &mut ()).map_err(refusal_error)
 }
 
 /// A graph whose parameters are declared to be sharded so.
-fn on_mesh(graph: &Graph, mesh: &Arc<Mesh>, declared: &[Option<Sharding>], client: &Client) -> Input {
+fn on_mesh(graph: &Graph, mesh: &Arc<Mesh>, declared: &[Option<Sharding>], client: &Client) -> CompilationInput {
     let (mesh, statements) = (Some(mesh.clone()), vec![None; declared.len()]);
-    let declared = Declared { mesh, shardings: declared.to_vec(), statements };
-    Input { declared, ..Input::of_graph(graph.clone(), client) }
+    let declared = DeclaredShardings { mesh, shardings: declared.to_vec(), statements };
+    CompilationInput { declared, ..CompilationInput::from_graph(graph.clone(), client) }
 }
 
 impl Program {
     /// The program of a graph on one device.
     pub(in crate::jit) fn new(graph: &Graph, client: &Client) -> Result<Program> {
-        Compilation::new(Input::of_graph(graph.clone(), client)).into_program()
+        Compilation::new(CompilationInput::from_graph(graph.clone(), client)).into_program()
     }
 
     /// The program of a graph on a mesh.
@@ -70,7 +70,7 @@ impl Program {
         client: &Client,
     ) -> Result<Program> {
         let input = on_mesh(flat, &made.mesh.clone(), &vec![None; flat.params.len()], client);
-        let sharded = Sharded { flat: Arc::new(flat.clone()), found, made };
-        Compilation::of_sharded(input, sharded).into_program_on(engine)
+        let sharded = ShardedGraph { flat: Arc::new(flat.clone()), propagation: found, partitioned: made };
+        Compilation::from_sharded(input, sharded).into_program_on(engine)
     }
 }

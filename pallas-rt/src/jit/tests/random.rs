@@ -10,7 +10,7 @@ mod draw;
 
 pub(super) use draw::{Dice, drawn, drawn_forward};
 
-use super::super::alone;
+use super::super::op_by_op;
 use super::super::program::Program;
 use crate::DeviceKind;
 use crate::prelude::*;
@@ -32,7 +32,7 @@ pub(super) fn operands(graph: &Graph, client: &Client, seed: u64) -> Vec<Array> 
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| Literal::new(ty.dtype, *x).to_bytes()).collect();
         client.array_from_bytes(ty.dtype, &ty.shape, &bytes).expect("it fits")
     };
-    graph.takes().into_iter().map(array).collect()
+    graph.param_types().into_iter().map(array).collect()
 }
 
 pub(super) fn run(graph: &Graph, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
@@ -41,7 +41,7 @@ pub(super) fn run(graph: &Graph, client: &Client, args: &[Array]) -> Result<Vec<
 
 /// Each equation by a program of its own.
 fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
-    alone::one_at_a_time(graph, client, args, &mut |_, _, _| Ok(()))
+    op_by_op::run_op_by_op(graph, client, args, &mut |_, _, _| Ok(()))
 }
 
 pub(super) fn numbers(x: &Array) -> Vec<f64> {
@@ -177,7 +177,7 @@ fn gradients_of_random_graphs_are_differences() {
             total = graph.push(ScalarOp::Add, &[total, sum]).expect("scalars");
         }
         graph.results = vec![total];
-        let wrt: Vec<bool> = graph.takes().iter().map(|ty| ty.dtype == DType::F64).collect();
+        let wrt: Vec<bool> = graph.param_types().iter().map(|ty| ty.dtype == DType::F64).collect();
         let backward = vjp(&graph, &wrt).unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{graph}"));
         verify(&backward).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{backward}"));
         let args = operands(&graph, &client, seed);

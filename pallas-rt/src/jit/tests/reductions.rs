@@ -1,7 +1,7 @@
 //! Long reductions, which take several stages: their values, launches and gradients.
 use super::random::Dice;
 use super::{array, close, numbers};
-use crate::jit::kernels;
+use crate::jit::count_steps;
 use crate::prelude::*;
 use crate::{disable_jit, grad, jit, keep, lower};
 
@@ -103,7 +103,7 @@ fn long_reductions_fold_every_element_once() {
         let say = || format!("{seed}: {fold:?} of {shape:?} along {axes:?}");
         let along = axes.clone();
         let f = move |x: &Array| fold.of(x, &along, keeps);
-        let launches = kernels(f.clone())(&given).expect("it compiles");
+        let launches = count_steps(f.clone())(&given).expect("it compiles");
         staged += usize::from(launches > 1);
         let result = f(&given);
         let found = result.cast(DType::F64).to_vec::<f64>().unwrap_or_else(|e| panic!("{}: {e}", say()));
@@ -225,7 +225,7 @@ fn launches(f: impl Fn(&Array) -> Array + Send + Sync + Clone + 'static, shape: 
     let extents = first.split(['[', ']']).nth(1).expect("extents of its grid");
     let programs =
         extents.split(", ").filter(|n| !n.is_empty()).map(|n| n.parse::<usize>().expect("a number")).product();
-    (kernels(f)(&x).expect("it compiles"), programs)
+    (count_steps(f)(&x).expect("it compiles"), programs)
 }
 
 #[test]

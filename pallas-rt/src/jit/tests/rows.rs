@@ -153,7 +153,7 @@ fn strided_rows_are_added_up() {
     assert_eq!(made(&Client::cpu()), made(&Client::interpreter()));
 }
 
-type Scattered = fn(ops::Elements, &Array) -> Array;
+type Scattered = fn(ops::IndexedElements, &Array) -> Array;
 
 /// Along an axis of one element there is one position. The same functions of an array with another element behind it say
 /// what the results are.

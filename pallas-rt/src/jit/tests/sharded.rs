@@ -12,8 +12,8 @@ use crate::{
 };
 use pallas_device::startup::Engine;
 use pallas_graph::Graph;
-use pallas_graph::shard::view::Program as View;
-use pallas_graph::shard::{Options, inlined, partition_with, propagate};
+use pallas_graph::shard::propagation_program::RegionGraph as View;
+use pallas_graph::shard::{PartitionOptions, inlined, partition_with, propagate};
 use pallas_ir::Type;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(super) fn operand(dice: &mut Dice, ty: &Type) -> Array {
 /// The greatest difference between blocks and the parts of the whole array that they are, relative to the largest element.
 pub(super) fn difference(whole: &[f32], array: &Array, mesh: &Mesh) -> f32 {
     let (shape, sharding) = (array.shape(), array.sharding().expect("it is sharded"));
-    let local = sharding.local(shape);
+    let local = sharding.local_shape(shape);
     let scale = whole.iter().fold(1.0f32, |m, x| if x.is_finite() { m.max(x.abs()) } else { m });
     let mut worst = 0.0f32;
     for (position, block) in array.addressable_shards().expect("it has blocks").iter().enumerate() {
@@ -79,20 +79,20 @@ pub(super) fn difference(whole: &[f32], array: &Array, mesh: &Mesh) -> f32 {
 /// A program whose blocks have a large number, or not a number, wherever they extend beyond arrays.
 fn with_garbage(graph: &Graph, mesh: &Arc<Mesh>, params: &[Option<Sharding>]) -> Program {
     let graph = inlined(graph);
-    let found = propagate(View::of(&graph), params, &vec![None; graph.results.len()]);
+    let found = propagate(View::from_graph(&graph), params, &vec![None; graph.results.len()]);
     let count = graph.equations.len();
     let padding = if count.is_multiple_of(2) { 7e7 } else { f64::NAN };
     // Arrays are small: half of the programs add up in two steps as if they were large.
-    let worth_a_collective = if count % 4 < 2 { 0 } else { Options::default().worth_a_collective };
-    let made =
-        partition_with(&found, mesh, Options { padding, worth_a_collective }).expect("no declaration is a kernel's");
+    let worth_a_collective = if count % 4 < 2 { 0 } else { PartitionOptions::default().collective_cost_bytes };
+    let made = partition_with(&found, mesh, PartitionOptions { padding, collective_cost_bytes: worth_a_collective })
+        .expect("no declaration is a kernel's");
     Program::of_partitioned(Engine::Lockstep, &graph, (found, made), &Client::cpu()).expect("it compiles")
 }
 
 /// Runs a random program on one device and on its mesh; returns the greatest difference.
 fn run(drawn: &Drawn, dice: &mut Dice) -> f32 {
     let cpu = Client::cpu();
-    let args: Vec<Array> = drawn.graph.takes().iter().map(|ty| operand(dice, ty)).collect();
+    let args: Vec<Array> = drawn.graph.param_types().iter().map(|ty| operand(dice, ty)).collect();
     let args: Vec<&Array> = args.iter().collect();
     let one = Program::new(&drawn.graph, &cpu).expect("it compiles").run(&args).expect("it runs");
     let all = with_garbage(&drawn.graph, &drawn.mesh, &drawn.params).run(&args).expect("it runs");
@@ -179,7 +179,7 @@ fn random_programs_on_meshes_of_other_clients() {
         let mut collectives = 0;
         for _ in 0..count().div_ceil(5) {
             let drawn = draw::draw(&mut dice, &config);
-            let args: Vec<Array> = drawn.graph.takes().iter().map(|ty| operand(&mut dice, ty)).collect();
+            let args: Vec<Array> = drawn.graph.param_types().iter().map(|ty| operand(&mut dice, ty)).collect();
             let on = |client: &Client| -> Vec<Array> {
                 let args: Vec<Array> = args.iter().map(|x| x.to_device(client).expect("it is copied")).collect();
                 let program = Program::for_mesh(&drawn.graph, &drawn.mesh, &drawn.params, client).expect("it compiles");
@@ -226,7 +226,7 @@ fn a_perceptron_needs_one_exchange() {
     let y = jit(f)(&x, &w1, &w2).expect("it runs");
     let whole = jit(|x: &Array, w1: &Array, w2: &Array| x.matmul(w1).relu().matmul(w2))(&x, &w1, &w2).expect("it runs");
     assert!(difference(&numbers(&whole), &y, &mesh) < 1e-5);
-    assert_eq!(y.sharding().expect("it is sharded").parts(), [2, 1]);
+    assert_eq!(y.sharding().expect("it is sharded").blocks_per_dim(), [2, 1]);
 }
 
 /// Weights over one axis of two that divide the batch: a gradient is scattered along that one, and the parts are added up
@@ -275,13 +275,13 @@ fn gradients_and_batches_are_those_of_one_device() {
     assert!((numbers(&v)[0] - numbers(&value)[0]).abs() < 1e-5);
     assert!(difference(&numbers(&first), &a, &mesh) < 1e-5 && difference(&numbers(&second), &b, &mesh) < 1e-5);
     // The gradient of what is sharded by columns is sharded by columns.
-    assert_eq!(a.sharding().expect("it is sharded").parts(), [1, 4]);
+    assert_eq!(a.sharding().expect("it is sharded").blocks_per_dim(), [1, 4]);
     // A batch of constraints says nothing about the batch.
     let rows = NamedSharding::new(&mesh, P("model"));
     let scaled = jit(vmap(move |x: &Array| with_sharding_constraint(x, &rows).exp()));
     let y = scaled(&x).expect("it runs");
     assert!(difference(&numbers(&x.exp()), &y, &mesh) < 1e-6);
-    assert_eq!(y.sharding().expect("it is sharded").parts(), [1, 4]);
+    assert_eq!(y.sharding().expect("it is sharded").blocks_per_dim(), [1, 4]);
 }
 
 /// Each device makes the numbers of its own block, whatever the mesh.
@@ -302,7 +302,7 @@ fn random_numbers_are_those_of_one_device() {
             let sharding = NamedSharding::new(&mesh, P(("x", "y")));
             let found = jit(move |x: &Array| with_sharding_constraint(&(draw() + x), &sharding))(&zero);
             let (found, whole) = (found.expect("it runs"), jit(move |x: &Array| draw() + x)(&zero).expect("it runs"));
-            assert_eq!(found.sharding().expect("it is sharded").parts(), [axes[0].1, axes[1].1]);
+            assert_eq!(found.sharding().expect("it is sharded").blocks_per_dim(), [axes[0].1, axes[1].1]);
             assert_eq!(numbers(&found), numbers(&whole));
         }
     }
@@ -353,7 +353,7 @@ fn open_dimensions_are_sharded_further() {
         let f = move |x: &Array| with_sharding_constraint(x, &named) + 1.0;
         let y = jit(f)(&rows).expect("it runs");
         assert_eq!(numbers(&y), numbers(&(&x + 1.0)));
-        y.sharding().expect("it is sharded").parts()
+        y.sharding().expect("it is sharded").blocks_per_dim()
     };
     assert_eq!(with(P((UNCONSTRAINED, "model"))), [2, 4]);
     assert_eq!(with(P((None, "model"))), [1, 4]);
@@ -364,7 +364,7 @@ fn open_dimensions_are_sharded_further() {
     let columns = device_put(&x, &NamedSharding::new(&mesh, P((None, "model")))).expect("it is placed");
     let y = jit(|x: &Array, y: &Array| x + y)(&open, &columns).expect("it runs");
     assert_eq!(numbers(&y), numbers(&(&x + &x)));
-    assert_eq!(y.sharding().expect("it is sharded").parts(), [2, 4]);
+    assert_eq!(y.sharding().expect("it is sharded").blocks_per_dim(), [2, 4]);
 }
 
 /// Two declarations want one axis for different dimensions of the sum; the stronger priority has it.
@@ -377,7 +377,7 @@ fn priorities_decide_between_declarations() {
         let (a, b) = (put(P(dim("model").priority(rows))), put(P((None, dim("model").priority(columns)))));
         let y = jit(|a: &Array, b: &Array| a + b)(&a, &b).expect("it runs");
         assert_eq!(numbers(&y), numbers(&(&x + &x)));
-        y.sharding().expect("it is sharded").parts()
+        y.sharding().expect("it is sharded").blocks_per_dim()
     };
     assert_eq!(parts(0, 1), [4, 1]);
     assert_eq!(parts(1, 0), [1, 4]);
@@ -409,7 +409,7 @@ fn bounded_functions_on_meshes() {
     for n in [8, 2, 6, 4, 2, 8] {
         let x = counted(n);
         let (found, expected) = (bounded(&put(&x, P("data"))).expect("it runs"), plain(&x).expect("it runs"));
-        assert_eq!(found.0.sharding().expect("it is on the mesh").parts(), [2, 1], "n = {n}");
+        assert_eq!(found.0.sharding().expect("it is on the mesh").blocks_per_dim(), [2, 1], "n = {n}");
         for (a, b) in [(found.0, expected.0), (found.1, expected.1), (found.2, expected.2)] {
             assert_eq!(a.shape(), b.shape());
             let worst = numbers(&a).iter().zip(&numbers(&b)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
@@ -450,7 +450,7 @@ fn other_ways_to_compile() {
     let donating = jit(move |x: &Array| f(x)).donate_argnums(Arg::<0>);
     for y in [ahead(&x()).expect("it runs"), donating(x()).expect("it runs")] {
         assert_eq!(numbers(&y), [3.0, 6.0, 9.0, 12.0]);
-        assert_eq!(y.sharding().expect("it is sharded").parts(), [2]);
+        assert_eq!(y.sharding().expect("it is sharded").blocks_per_dim(), [2]);
     }
 }
 

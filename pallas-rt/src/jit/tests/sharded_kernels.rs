@@ -1,15 +1,15 @@
 //! Kernels on meshes of virtual devices, against the same kernels on one device: sharded along their parallel grid axes,
 //! in whole blocks, for lengths and blocks that fit the devices and others.
 use super::super::program::Program;
-use super::super::trace::{Taken, trace};
+use super::super::trace::{TracedParameter, trace};
 use super::numbers;
 use super::programs::sharded;
 use super::sharded::{Dice, difference, mesh, operand};
 use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
 use crate::{jit, ops, partitioned, shard_map, with_sharding_constraint};
 use pallas_device::startup::Engine;
-use pallas_graph::call::{Call, Closed};
-use pallas_graph::mesh::{Constraint, Placed};
+use pallas_graph::call::{Call, ClosedCall};
+use pallas_graph::mesh::{MeshSharding, ShardingConstraint};
 use pallas_graph::{Graph, Op};
 use pallas_ir::{Kernel, Literal, Op as TileOp, OperandId, Type};
 use pallas_rt::prelude::*;
@@ -174,18 +174,18 @@ fn constrained(
     shardings: &[Option<Sharding>],
     f: impl Fn(&[Array]) -> Result<Vec<Array>>,
 ) -> Graph {
-    let taken: Vec<Taken> = takes.iter().map(|ty| Taken::of_states(ty.clone(), None)).collect();
+    let taken: Vec<TracedParameter> = takes.iter().map(|ty| TracedParameter::with_states(ty.clone(), None)).collect();
     let inner = trace(&Client::cpu(), &taken, |params| f(params)).expect("it is traced").graph;
     let mut graph = Graph::default();
     let args: Vec<_> = (takes.iter().zip(shardings))
         .map(|(ty, sharding)| {
             let param = graph.param(ty.clone());
             let Some(sharding) = sharding.clone() else { return param };
-            let placed = Placed { mesh: mesh.clone(), sharding };
-            graph.push(Constraint(placed), &[param]).expect("the identity")
+            let placed = MeshSharding { mesh: mesh.clone(), sharding };
+            graph.push(ShardingConstraint(placed), &[param]).expect("the identity")
         })
         .collect();
-    graph.results = graph.push_all(Closed(inner), &args).expect("it takes them");
+    graph.results = graph.push_multi_result(ClosedCall(inner), &args).expect("it takes them");
     graph
 }
 
@@ -383,7 +383,7 @@ fn a_sharded_kernel_stays_where_its_blocks_are() {
         let x = device_put(&x, &named).expect("it is placed");
         let found = jit(|x: &Array| positions::<16>(x))(&x).expect("a declaration that the kernel follows");
         assert_eq!(numbers(&found), want, "{n} elements on each of 4 devices");
-        assert_eq!(found.sharding().expect("it is sharded").parts(), [4]);
+        assert_eq!(found.sharding().expect("it is sharded").blocks_per_dim(), [4]);
     }
 }
 
@@ -426,7 +426,7 @@ fn declarations_that_a_kernel_cannot_follow_are_refused() {
     for f in [remedied.into_fn(), gathered.into_fn()] {
         let found = f(&put(&rows), &put(&rows)).expect("it runs");
         assert_eq!(numbers(&found), want);
-        assert_eq!(found.sharding().expect("it is sharded").parts(), [2, 1]);
+        assert_eq!(found.sharding().expect("it is sharded").blocks_per_dim(), [2, 1]);
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::lower;
 use pallas_codegen::target::{Profile, Target};
 use pallas_codegen::wgsl;
-use pallas_graph::fuse::{Plan, Work};
+use pallas_graph::fuse::{Plan, StepOp};
 
 type Function = fn(&Array) -> Array;
 
@@ -19,9 +19,10 @@ fn targets() -> Vec<Target> {
 fn shaders(plan: &Plan, target: &Target, what: &str) -> Vec<wgsl::Shader> {
     let mut all = vec![];
     for step in &plan.steps {
-        let Work::Kernel { kernel, .. } = &step.work else { panic!("{what}: a loop") };
+        let StepOp::Kernel { kernel, .. } = &step.work else { panic!("{what}: a loop") };
         let lowered = pallas_codegen::passes::run(kernel);
-        let (shader, audit) = wgsl::audit(&lowered, 0, target, 0).unwrap_or_else(|e| panic!("{what} {target:?}: {e}"));
+        let (shader, audit) =
+            wgsl::audit_barriers(&lowered, 0, target, 0).unwrap_or_else(|e| panic!("{what} {target:?}: {e}"));
         assert_eq!(audit.races, [""; 0], "{what}");
         assert!(shader.workgroup_bytes as u64 <= target.workgroup_bytes, "{what}");
         all.push(shader);

@@ -6,7 +6,7 @@ use crate::lang::random as kernels;
 use crate::lower;
 use crate::prelude::*;
 use crate::transform::Lowered;
-use pallas_graph::call::{Callback, Case, Closed, KernelCall, Sample, Scan, While};
+use pallas_graph::call::{Callback, Case, ClosedCall, KernelCall, OpSample, Scan, While};
 use pallas_graph::mesh::{
     AllGather, AllReduce, AllToAll, Collective, CollectiveKind, DeviceTable, Mesh, Pbroadcast, Permute, ReduceScatter,
 };
@@ -94,7 +94,7 @@ fn calls() -> Vec<(String, Graph)> {
     let made = |name: &str, takes: &[&Type], op: Op| {
         let mut graph = Graph::default();
         let args: Vec<Var> = takes.iter().map(|&ty| graph.param(ty.clone())).collect();
-        graph.results = graph.push_all(op, &args).expect("it fits");
+        graph.results = graph.push_multi_result(op, &args).expect("it fits");
         (name.to_string(), graph)
     };
     let scan = |reverse| Scan { body: step(), captured: 0, carried: 1, length: 5, reverse };
@@ -120,7 +120,7 @@ fn calls() -> Vec<(String, Graph)> {
     let twice = {
         let mut graph = Graph::default();
         let x = graph.param(line.clone());
-        let [a, b] = [0, 1].map(|_| graph.push(Closed(unary(ScalarOp::Sin)), &[x]).expect("it fits"));
+        let [a, b] = [0, 1].map(|_| graph.push(ClosedCall(unary(ScalarOp::Sin)), &[x]).expect("it fits"));
         graph.results = vec![graph.push(ScalarOp::Add, &[a, b]).expect("floats")];
         ("call".to_string(), graph)
     };
@@ -135,7 +135,7 @@ fn calls() -> Vec<(String, Graph)> {
     ];
     // Kernels and functions of the host are no operations of XLA's.
     let is_known = |op: &Op| KernelCall::of_op(op).is_none() && Callback::of_op(op).is_none();
-    let samples = Sample::all(DType::F32).into_iter().filter(|sample| is_known(&sample.op)).enumerate();
+    let samples = OpSample::all(DType::F32).into_iter().filter(|sample| is_known(&sample.op)).enumerate();
     let samples = samples.map(|(i, sample)| (format!("sample-{}-{i}", sample.op.name()), graph_of(&sample)));
     own.into_iter().chain(samples).collect()
 }
@@ -347,7 +347,7 @@ fn xla_computes_the_same() {
             continue;
         }
         graph.results.retain(|r| graph.types[r.index()].dtype.is_float());
-        let wrt: Vec<bool> = graph.takes().iter().map(|ty| ty.dtype == DType::F64).collect();
+        let wrt: Vec<bool> = graph.param_types().iter().map(|ty| ty.dtype == DType::F64).collect();
         let backward = vjp(&graph, &wrt).unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{graph}"));
         add(&format!("gradient-{seed}"), &backward, seed, 1e-9);
     }

@@ -1,6 +1,6 @@
 //! Forward mode of kernels: tangents are differences in float64, on the interpreter and on the CPU.
 use super::super::program::Program;
-use super::super::trace::{Taken, trace};
+use super::super::trace::{TracedParameter, trace};
 use crate::{custom_jvp, fori_loop, grad, jacfwd, jit, jvp, linearize, vmap};
 use pallas_rt::prelude::*;
 
@@ -263,11 +263,12 @@ fn tangents_of_kernels_nest() {
     let jacobian = jit(jacfwd(|x: &Array| cubes(x)))(&x).unwrap_or_else(|e| panic!("{e}"));
     let want = |i: usize, j: usize| if i == j { 3.0 * values[i] * values[i] } else { 0.0 };
     close("jacfwd", &jacobian, &(0..25).map(|i| want(i / 5, i % 5)).collect::<Vec<_>>(), 1e-14);
-    let traced =
-        trace(&Client::cpu(), &[Taken::like(&x)], |params| Ok(vec![jacfwd(|x: &Array| cubes(x))(&params[0])?]));
+    let traced = trace(&Client::cpu(), &[TracedParameter::like_array(&x)], |params| {
+        Ok(vec![jacfwd(|x: &Array| cubes(x))(&params[0])?])
+    });
     let graph = traced.expect("it traces").graph;
     assert_eq!(graph.to_string().matches("cubes_jvp").count(), 1, "{graph}");
-    assert!(Program::new(&graph, &Client::cpu()).expect("it compiles").kernels() <= 3, "{graph}");
+    assert!(Program::new(&graph, &Client::cpu()).expect("it compiles").step_count() <= 3, "{graph}");
     // In loops, and of batches.
     let looped = |x: &Array| fori_loop(0..2, x, |_: &Array, x: &Array| cubes(x));
     let (_, dy) = jit(jvp(looped))(&(x.clone(),), &(ones.clone(),)).unwrap_or_else(|e| panic!("{e}"));

@@ -89,7 +89,7 @@ fn batches_of_random_gradients_are_loops() {
             drawn_forward(seed ^ 0x6ead, DType::F64)
         };
         graph.results.retain(|r| graph.types[r.index()].dtype.is_float());
-        let wrt: Vec<bool> = graph.takes().iter().map(|ty| ty.dtype == DType::F64).collect();
+        let wrt: Vec<bool> = graph.param_types().iter().map(|ty| ty.dtype == DType::F64).collect();
         let derivative = if seed % 2 == 0 { vjp(&graph, &wrt) } else { jvp(&graph, &wrt) };
         let derivative = derivative.unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{graph}"));
         compared += is_a_loop(&derivative, &client, seed);
@@ -112,7 +112,7 @@ fn tangents_of_random_graphs_are_differences() {
             let which: Vec<bool> = graph.params.iter().map(|_| dice.below(2) == 0).collect();
             graph = batched(&graph, &which, 1 + dice.below(3)).unwrap_or_else(|e| panic!("seed {seed}: {e:?}")).0;
         }
-        let on: Vec<bool> = graph.takes().iter().map(|ty| ty.dtype == DType::F64).collect();
+        let on: Vec<bool> = graph.param_types().iter().map(|ty| ty.dtype == DType::F64).collect();
         let forward = jvp(&graph, &on).unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{graph}"));
         verify(&forward).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{forward}"));
         let mut dice = Dice(seed ^ 0xd1ce);

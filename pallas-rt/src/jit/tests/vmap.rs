@@ -70,7 +70,7 @@ fn a_batch_of_dots_is_one_dot() {
         assert_eq!(count(|op| matches!(op, Op::Structural(StructuralOp::Dot(_)))), 1, "{batch}");
         assert_eq!(count(|op| matches!(op, Op::Literal(_))), 1, "{batch}");
         assert_eq!(has, [true, false]);
-        assert_eq!(batch.gives(), [Type::new(DType::F32, [5, 4]), Type::scalar(DType::F32)]);
+        assert_eq!(batch.result_types(), [Type::new(DType::F32, [5, 4]), Type::scalar(DType::F32)]);
     }
     let (same, has) = batched(&graph, &[false, false], 5).expect("it fits");
     assert_eq!((same.equations.len(), has), (graph.equations.len(), vec![false, false]));
@@ -314,7 +314,7 @@ fn batches_of_gathers_and_scatters_are_loops() {
     let text = crate::make_jaxpr(vmap(|x: &Array, at: &Array| x.take(at, 0)))(&x, &at).expect("it is traced");
     assert_eq!(text.matches("gather[").count(), 1, "{text}");
     // Rows are read where the table is, and what uses them shares their kernel; updates are one more.
-    let launches = crate::jit::kernels(|x: &Array, at: &Array| x.take(at, 0) * 2.0)(&x.index(0), &at.index(0));
+    let launches = crate::jit::count_steps(|x: &Array, at: &Array| x.take(at, 0) * 2.0)(&x.index(0), &at.index(0));
     assert_eq!(launches.expect("it compiles"), 1);
 }
 

@@ -86,11 +86,11 @@ fn error(op: &Op, args: &[Made], result: &Type) -> Option<f32> {
                 Some(k * LIMIT * sum + k * k * LIMIT * ROUNDING)
             }
             Access::Nest(nest) if args.len() == 2 => {
-                let k = nest.terms() as f32;
+                let k = nest.folded_count() as f32;
                 Some(k * LIMIT * sum + k * k * LIMIT * ROUNDING)
             }
             Access::Nest(nest) if nest.op == Add => {
-                let n = nest.terms() as f32;
+                let n = nest.folded_count() as f32;
                 Some(n * worst + n * n * ROUNDING)
             }
             Access::Nest(nest) if nest.op == Mul => (worst == 0.0).then_some(16.0 * ROUNDING),
@@ -186,7 +186,7 @@ struct Offer<'a> {
     places: Vec<usize>,
 }
 impl Draw for Offer<'_> {
-    fn below(&mut self, n: usize) -> usize {
+    fn draw_below(&mut self, n: usize) -> usize {
         self.pool.dice.below(n)
     }
     fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
@@ -196,9 +196,9 @@ impl Draw for Offer<'_> {
     }
     fn constant(&mut self, x: Literal) {
         self.places.push(self.pool.made.len());
-        self.pool.give(context::constant(x), 0.0);
+        self.pool.give(context::emit_constant(x), 0.0);
     }
-    fn within(&mut self, end: usize) {
+    fn clamp_operand(&mut self, end: usize) {
         let Some(last) = self.places.pop() else { return };
         self.places.push(self.pool.made.len());
         let inside = Tile::<i32>::new(self.pool.made[last].handle).clamp(0, end as i32 - 1);
@@ -269,7 +269,7 @@ impl Pool {
     pub(super) fn emit(&mut self, op: Op, places: &[usize]) {
         let mut args: Vec<Made> = places.iter().map(|&i| self.made[i].clone()).collect();
         let types: Vec<&Type> = args.iter().map(|a| &a.ty).collect();
-        let Some(Ok(Some(ty))) = context::declared(|kernel| infer(kernel, &op, &types)) else { return };
+        let Some(Ok(Some(ty))) = context::with_kernel(|kernel| infer(kernel, &op, &types)) else { return };
         let Some(error) = error(&op, &args, &ty) else { return };
         // 16-bit floats are stored, moved and converted.
         let narrow = matches!(ty.dtype, DType::F16 | DType::Bf16);

@@ -66,12 +66,12 @@ pub(super) struct Program<'a> {
 }
 
 impl Carry for State {
-    fn collect(&self, out: &mut Vec<Handle>) {
-        (self.rough, self.exact, self.ints, self.count).collect(out);
+    fn collect_handles(&self, out: &mut Vec<Handle>) {
+        (self.rough, self.exact, self.ints, self.count).collect_handles(out);
     }
-    fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>) {
+    fn assign_handles(&mut self, from: &mut dyn Iterator<Item = Handle>) {
         let mut all = (self.rough, self.exact, self.ints, self.count);
-        all.assign(from);
+        all.assign_handles(from);
         (self.rough, self.exact, self.ints, self.count) = all;
     }
 }

@@ -87,9 +87,9 @@ impl Pool {
         let left = extent - size;
         match self.dice.below(8) {
             0 => ds(self.dice.below(left + 1), size),
-            1 => self.position(extent - 1).axis(),
+            1 => self.position(extent - 1).axis_span(),
             2 => strided(self.position(extent - 1 - (size - 1) / 2 * 2), size.div_ceil(2), 2),
-            3 | 4 => (..).axis(),
+            3 | 4 => (..).axis_span(),
             _ => ds(self.position(left), size),
         }
     }

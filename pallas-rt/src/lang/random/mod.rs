@@ -19,7 +19,7 @@ use draw::{Dice, ERROR};
 use flow::{Flow, Program, State};
 use memory::Memory;
 use pallas_codegen::interp::{Argument, Data, Machine, walk};
-use pallas_codegen::passes::{self, Staged};
+use pallas_codegen::passes::{self, PlacementPassState};
 use pallas_codegen::target::{Profile, Target};
 use pallas_codegen::wgsl;
 use pallas_ir::scalar::Ty;
@@ -188,7 +188,7 @@ fn interpret(kernel: &Arc<Kernel>, seed: u64) -> Numbers {
     };
     let floats = |shape, x: &[f32]| array(shape, DType::F32, x.iter().map(|x| x.to_le_bytes()).collect());
     let ints = |shape, x: &[i32]| array(shape, DType::I32, x.iter().map(|x| x.to_le_bytes()).collect());
-    let fresh = |shape: &[usize]| Argument::Fresh(shape.to_vec());
+    let fresh = |shape: &[usize]| Argument::Uninitialized(shape.to_vec());
     let rounds = Argument::Param(Literal::int(DType::I32, i64::from(ROUNDS)));
     let near = [floats(x.shape, &x.floats), ints(x.shape, &x.ints)];
     let chosen = [ints(x.entries, &x.table), floats(x.far, &x.far_floats), ints(x.far, &x.far_ints)];
@@ -246,10 +246,10 @@ fn interpreted(seeds: Range<u64>) {
     law(seeds, "interpreter", |seed, steps| {
         let [traced, lowered] = kernels(seed, steps);
         let mut stages = vec![("traced", traced), ("lowered", lowered.clone())];
-        let mut staged = Staged { depth: 3, ..Staged::new(Kernel::clone(&lowered), 1) };
+        let mut staged = PlacementPassState { depth: 3, ..PlacementPassState::new(Kernel::clone(&lowered), 1) };
         let mut asked = staged.clone();
         asked.kernel.operands.iter_mut().for_each(|o| o.buffered = Some(3));
-        for &pass in passes::PLACEMENT {
+        for &pass in passes::PLACEMENT_PASSES {
             staged.run(pass);
             asked.run(pass);
             stages.push((pass.0, Arc::new(staged.kernel.clone())));
@@ -357,11 +357,11 @@ fn random_kernels_mean_the_same_on_opengl() {
 
 /// Compiles the shader of a seed for a profile and WebGPU's limits; every second one for threads in lockstep and rows
 /// of whole vectors.
-fn shader(seed: u64, profile: Profile) -> (wgsl::Shader, wgsl::Audit) {
+fn shader(seed: u64, profile: Profile) -> (wgsl::Shader, wgsl::BarrierAudit) {
     let [_, lowered] = kernels(seed, STEPS);
     let (lanes, multiples) = if seed.is_multiple_of(4) { (None, 0) } else { (Some(8), u64::MAX) };
     let target = Target { profile, lanes, ..Target::webgpu() };
-    wgsl::audit(&lowered, 1, &target, multiples).unwrap_or_else(|d| panic!("seed {seed}: {d}"))
+    wgsl::audit_barriers(&lowered, 1, &target, multiples).unwrap_or_else(|d| panic!("seed {seed}: {d}"))
 }
 
 #[test]
@@ -432,8 +432,8 @@ fn random_kernels_read_and_write_at_run_time_positions() {
         let kernel = &kernels(seed, STEPS)[0];
         kernel.walk(kernel.body, &mut |_, inst| {
             let (what, of, masked) = match &inst.op {
-                Op::Load { from, view, masked } if view.dynamic() > 0 => ("load", from, *masked),
-                Op::Store { to, view, masked } if view.dynamic() > 0 => ("store", to, *masked),
+                Op::Load { from, view, masked } if view.dynamic_count() > 0 => ("load", from, *masked),
+                Op::Store { to, view, masked } if view.dynamic_count() > 0 => ("store", to, *masked),
                 Op::Prefetch(of) => ("prefetch", of, false),
                 _ => return,
             };

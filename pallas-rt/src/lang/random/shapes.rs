@@ -3,7 +3,7 @@
 //! A backend that computes a tile in one layout and reads it in another may go wrong where extents differ. The drawn
 //! tiles are therefore combined with tiles of other extents.
 use super::draw::Pool;
-use crate::lang::tile::{Tile, structural};
+use crate::lang::tile::{Tile, emit_structural};
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Dim, Op, ScalarOp, StructuralOp, structural as ops};
 
@@ -66,7 +66,7 @@ impl Pool {
             ops::Slice { start: vec![first, 0, 0], size: sizes(&[1, 2, 3]), stride: vec![1; 3] }.into(),
             ops::Reshape { to: sizes(&[2, 3]) }.into(),
         ];
-        let folded = made.into_iter().fold(quarters.handle, |x, op: StructuralOp| structural(op, &[x]));
+        let folded = made.into_iter().fold(quarters.handle, |x, op: StructuralOp| emit_structural(op, &[x]));
         self.drawn(folded);
     }
 

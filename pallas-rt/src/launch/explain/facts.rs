@@ -1,18 +1,18 @@
 //! The facts about a kernel that fit on one screen.
-use super::{Explained, Explanation};
+use super::{ExplainedKernel, Explanation};
 use crate::exec::{Cost, estimate_each};
-use crate::markup::{bytes_text, columns};
+use crate::markup::{align_columns, bytes_text};
 use pallas_ir::{BlockDim, InstId, Loc, Op, Operand, OperandKind, Semantics};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Number of operations that a transcendental function counts as.
-const TRANSCENDENTAL: f64 = 10.0;
+const OPS_PER_TRANSCENDENTAL: f64 = 10.0;
 /// Maximum number of lines of the user's code that are listed with their shares of the time.
-const PLACES: usize = 5;
+const MAX_LISTED_LINES: usize = 5;
 
 /// A row of the table of operands.
-pub(super) struct Row {
+pub(super) struct OperandRow {
     pub name: String,
     pub kind: &'static str,
     /// The array's element type and shape.
@@ -25,8 +25,8 @@ pub(super) struct Row {
     pub blocks: String,
 }
 
-impl Row {
-    pub(super) const HEAD: [&'static str; 7] =
+impl OperandRow {
+    pub(super) const HEADINGS: [&'static str; 7] =
         ["operand", "kind", "array", "bytes", "block", "bytes of a block", "blocks"];
 
     pub(super) fn cells(&self) -> [String; 7] {
@@ -38,16 +38,16 @@ impl Row {
 }
 
 /// Joins texts with `between` as separator.
-pub(super) fn joined<T: ToString>(all: impl IntoIterator<Item = T>, between: &str) -> String {
+pub(super) fn join_texts<T: ToString>(all: impl IntoIterator<Item = T>, between: &str) -> String {
     all.into_iter().map(|n| n.to_string()).collect::<Vec<_>>().join(between)
 }
 
-impl Explained {
-    pub(super) fn rows(&self) -> Vec<Row> {
-        self.traced.operands.iter().zip(&self.geometry.shapes).map(|(o, shape)| self.row(o, shape)).collect()
+impl ExplainedKernel {
+    pub(super) fn operand_rows(&self) -> Vec<OperandRow> {
+        self.traced.operands.iter().zip(&self.geometry.shapes).map(|(o, shape)| self.operand_row(o, shape)).collect()
     }
 
-    fn row(&self, operand: &Operand, shape: &[usize]) -> Row {
+    fn operand_row(&self, operand: &Operand, shape: &[usize]) -> OperandRow {
         let element = operand.dtype.bytes();
         let (kind, bytes) = match operand.kind {
             OperandKind::Input => ("in", element),
@@ -59,22 +59,22 @@ impl Explained {
         let is_blocked = matches!(operand.kind, OperandKind::Input | OperandKind::Output { .. });
         let (mut block, mut blocks) = (String::new(), String::new());
         if is_blocked {
-            let size = |dim: &BlockDim| if dim.kept() { dim.size().to_string() } else { "_".into() };
-            block = format!("[{}]", joined(operand.block.iter().map(size), ", "));
+            let size = |dim: &BlockDim| if dim.is_kept() { dim.size().to_string() } else { "_".into() };
+            block = format!("[{}]", join_texts(operand.block.iter().map(size), ", "));
             let count = |(dim, &extent): (&BlockDim, &usize)| match dim {
                 BlockDim::Element { .. } => "windows".into(),
                 dim => extent.div_ceil(dim.size().max(1)).to_string(),
             };
-            blocks = joined(operand.block.iter().zip(shape).map(count), " x ");
-            if self.is_by_data(operand) {
+            blocks = join_texts(operand.block.iter().zip(shape).map(count), " x ");
+            if self.has_data_chosen_blocks(operand) {
                 blocks += ", chosen by data";
             }
         }
         let elements: usize = operand.block.iter().map(|b| b.size()).product();
-        Row {
+        OperandRow {
             name: operand.name.clone(),
             kind,
-            array: format!("{}[{}]", operand.dtype, joined(shape, ", ")),
+            array: format!("{}[{}]", operand.dtype, join_texts(shape, ", ")),
             array_bytes: if kind == "scratch" { 0 } else { shape.iter().product::<usize>() * bytes },
             block,
             block_bytes: if kind == "prefetch" { 0 } else { elements * bytes },
@@ -83,7 +83,7 @@ impl Explained {
     }
 
     /// Returns true if a table or a scalar of the launch chooses the operand's blocks.
-    pub(super) fn is_by_data(&self, operand: &Operand) -> bool {
+    pub(super) fn has_data_chosen_blocks(&self, operand: &Operand) -> bool {
         let mut found = false;
         operand.map.into_iter().for_each(|map| {
             self.traced.walk(map, &mut |_, inst| found |= matches!(inst.op, Op::Prefetch(_) | Op::Param(_)));
@@ -98,7 +98,7 @@ impl Explained {
         let order = match &sequential[..] {
             [] => "all in parallel".into(),
             [axis] => format!("axis {axis} in order"),
-            axes => format!("axes {} in order", joined(axes, ", ")),
+            axes => format!("axes {} in order", join_texts(axes, ", ")),
         };
         let programs: i64 = self.grid.iter().product();
         match programs {
@@ -110,13 +110,13 @@ impl Explained {
 
     /// Describes the memory of a program: its blocks and scratch, and what the device takes.
     pub(super) fn memory_text(&self) -> String {
-        let rows = self.rows();
+        let rows = self.operand_rows();
         let [blocks, scratch] = [false, true].map(|is_scratch| {
             let of_kind = rows.iter().filter(|row| (row.kind == "scratch") == is_scratch);
             bytes_text(of_kind.map(|row| row.block_bytes).sum())
         });
         let device = match self.is_on_cpu {
-            true => format!("{} of tiles and scratch on the CPU", bytes_text(self.executable().bytes_a_program())),
+            true => format!("{} of tiles and scratch on the CPU", bytes_text(self.compile_for_cpu().bytes_a_program())),
             false => self.workgroup_text(),
         };
         format!("VMEM of a program: {blocks} of blocks, {scratch} of scratch; {device}")
@@ -149,19 +149,19 @@ impl Explained {
 
     /// Operations of the kernel for each byte that it loads and stores; a transcendental function counts as ten.
     pub fn operations_per_byte(&self) -> f64 {
-        operations(self.cost) / self.cost.bytes_accessed.max(1) as f64
+        weighted_operations(self.cost) / self.cost.bytes_accessed.max(1) as f64
     }
 
     /// Number of operations per byte at which arithmetic takes as long as memory, a round number for the kind of
     /// device.
-    fn balance(&self) -> f64 {
+    fn machine_balance(&self) -> f64 {
         if self.is_on_cpu { 8.0 } else { 20.0 }
     }
 
     /// True if memory, rather than arithmetic, limits how fast the kernel can be, on a device with usual peaks: 8 operations
     /// per byte on a CPU, 20 on a GPU. [`Cost::roofline`] has the least time for known peaks.
     pub fn is_memory_bound(&self) -> bool {
-        self.operations_per_byte() < self.balance()
+        self.operations_per_byte() < self.machine_balance()
     }
 
     pub(super) fn bound_text(&self) -> String {
@@ -170,16 +170,16 @@ impl Explained {
             true => ["memory", "arithmetic takes over from"],
             false => ["arithmetic", "memory takes over below"],
         };
-        format!("bound: {bound}; on a {device} {other} about {} operations per byte", self.balance())
+        format!("bound: {bound}; on a {device} {other} about {} operations per byte", self.machine_balance())
     }
 
     /// Returns the largest shares of the estimated time by place in the user's code: share, longest operation, place.
-    pub(super) fn times(&self) -> Vec<(f64, String, Loc)> {
+    pub(super) fn time_shares(&self) -> Vec<(f64, String, Loc)> {
         // By place: its time, and its longest instruction.
         let mut places: BTreeMap<(&str, u32, u32), (f64, f64, InstId)> = BTreeMap::new();
         let mut total = 0.0;
         estimate_each(&self.traced, &self.geometry, &mut |id, own| {
-            let time = own.bytes_accessed as f64 + operations(own) / self.balance();
+            let time = own.bytes_accessed as f64 + weighted_operations(own) / self.machine_balance();
             let at = self.traced.loc(id);
             let place = places.entry((at.file, at.line, at.column)).or_insert((0.0, -1.0, id));
             total += time;
@@ -188,15 +188,15 @@ impl Explained {
                 (place.1, place.2) = (time, id);
             }
         });
-        let line = |(time, _, id): (f64, f64, InstId)| (time / total, self.operation(id), self.traced.loc(id));
+        let line = |(time, _, id): (f64, f64, InstId)| (time / total, self.operation_name(id), self.traced.loc(id));
         let mut times: Vec<(f64, String, Loc)> = places.into_values().filter(|l| l.0 > 0.0).map(line).collect();
         times.sort_by(|a, b| b.0.total_cmp(&a.0));
-        times.truncate(PLACES);
+        times.truncate(MAX_LISTED_LINES);
         times
     }
 
     /// Returns the name of an instruction, with the operand that it loads or stores.
-    fn operation(&self, id: InstId) -> String {
+    fn operation_name(&self, id: InstId) -> String {
         let name = |operand| &self.traced.operand(operand).name;
         match &self.traced.inst(id).op {
             Op::Load { from, .. } => format!("load {}", name(*from)),
@@ -208,22 +208,22 @@ impl Explained {
     }
 }
 
-/// Returns the number of operations of a cost, with [`TRANSCENDENTAL`] for each transcendental function.
-fn operations(cost: Cost) -> f64 {
-    cost.flops as f64 + TRANSCENDENTAL * cost.transcendentals as f64
+/// Returns the number of operations of a cost, with [`OPS_PER_TRANSCENDENTAL`] for each transcendental function.
+fn weighted_operations(cost: Cost) -> f64 {
+    cost.flops as f64 + OPS_PER_TRANSCENDENTAL * cost.transcendentals as f64
 }
 
 /// Formats a share in percent: `63%`.
-pub(super) fn percent(share: f64) -> String {
+pub(super) fn format_percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
 /// Writes the facts that fit on one screen, then every stage up to the code that runs.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.kernels.iter().try_for_each(|k| k.facts(f))?;
+        self.kernels.iter().try_for_each(|k| k.write_facts(f))?;
         for k in &self.kernels {
-            for (stage, text) in k.own_stages() {
+            for (stage, text) in k.device_stages() {
                 writeln!(f, "--- {stage} of {}\n{text}", k.name)?;
             }
         }
@@ -231,16 +231,16 @@ impl fmt::Display for Explanation {
     }
 }
 
-impl Explained {
-    fn facts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ExplainedKernel {
+    fn write_facts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "kernel `{}`, {}", self.name, self.grid_text())?;
-        let head = Row::HEAD.map(String::from);
+        let head = OperandRow::HEADINGS.map(String::from);
         let rows: Vec<Vec<String>> =
-            std::iter::once(head).chain(self.rows().iter().map(Row::cells)).map(Vec::from).collect();
-        f.write_str(&columns(&rows))?;
+            std::iter::once(head).chain(self.operand_rows().iter().map(OperandRow::cells)).map(Vec::from).collect();
+        f.write_str(&align_columns(&rows))?;
         writeln!(f, "  {}\n  {}\n  {}", self.memory_text(), self.cost_text(), self.bound_text())?;
-        for (share, operation, at) in self.times() {
-            writeln!(f, "  about {:>4} of the time: {operation:<12} {}:{}", percent(share), at.file, at.line)?;
+        for (share, operation, at) in self.time_shares() {
+            writeln!(f, "  about {:>4} of the time: {operation:<12} {}:{}", format_percent(share), at.file, at.line)?;
         }
         if let Some(tuning) = &self.tuning {
             write!(f, "{tuning}")?;

@@ -4,22 +4,22 @@
 //! - `follow`: the blocks that single programs see, and what they read and write;
 //! - `picture`: grid, operands and memory as SVG; `page`: a page of HTML with them.
 mod facts;
-mod follow;
-mod page;
+mod kernel_page;
 mod picture;
+mod program_accesses;
 #[cfg(test)]
 mod tests;
 
-use super::notes::Note;
-use super::tuning::Tuning;
-use crate::exec::{Cost, SIZES, estimate};
+use super::recorded_calls::RecordedCall;
+use super::tuning_outcome::Tuning;
+use crate::exec::{CPU_THRESHOLDS, Cost, estimate};
 #[cfg(feature = "wgsl")]
 use crate::{Error, Result};
 use pallas_codegen::cpu::Executable;
 use pallas_codegen::target::{Profile, Target};
 #[cfg(feature = "wgsl")]
 use pallas_codegen::wgsl;
-use pallas_device::{Geometry, multiples};
+use pallas_device::{LaunchGeometry, find_multiples_of_four};
 use pallas_ir::Kernel;
 #[cfg(feature = "wgsl")]
 use pallas_ir::Loc;
@@ -29,11 +29,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     /// One entry per call, in order.
-    pub kernels: Vec<Explained>,
+    pub kernels: Vec<ExplainedKernel>,
 }
 
 impl Explanation {
-    /// The text of one [stage](Explained::stages) of each kernel, `traced`, `lower`, `simplify`, `cpu`, `placed`, `placement`
+    /// The text of one [stage](ExplainedKernel::stages) of each kernel, `traced`, `lower`, `simplify`, `cpu`, `placed`, `placement`
     /// or `wgsl`; empty for a stage that no kernel has.
     ///
     /// ```
@@ -48,14 +48,14 @@ impl Explanation {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn stage(&self, name: &str) -> String {
-        let of = |k: &Explained| k.stages().into_iter().find(|(stage, _)| stage == name).map(|(_, text)| text);
+        let of = |k: &ExplainedKernel| k.stages().into_iter().find(|(stage, _)| stage == name).map(|(_, text)| text);
         self.kernels.iter().filter_map(of).collect()
     }
 }
 
 /// The kernel of one call, and how it runs.
 #[derive(Clone, Debug)]
-pub struct Explained {
+pub struct ExplainedKernel {
     /// The kernel's name.
     pub name: String,
     /// Extents of the grid.
@@ -77,18 +77,21 @@ pub struct Explained {
     pub multiples: u64,
     /// True if the call runs on the CPU.
     is_on_cpu: bool,
-    geometry: Geometry,
+    geometry: LaunchGeometry,
 }
 
-impl Explained {
-    pub(super) fn new(note: Note) -> Explained {
-        let Note { compiled, geometry, client, tuning, .. } = note;
+impl ExplainedKernel {
+    pub(super) fn new(note: RecordedCall) -> ExplainedKernel {
+        let RecordedCall { compiled, geometry, client, tuning, .. } = note;
         let kernel = compiled.traced();
         // For a call on the CPU the shader is that of a device with WebGPU's limits.
         let is_on_cpu = client.target().profile == Profile::Cpu;
-        let (target, multiples) =
-            if is_on_cpu { (Target::webgpu(), 0) } else { (*client.target(), multiples(kernel, &geometry)) };
-        Explained {
+        let (target, multiples) = if is_on_cpu {
+            (Target::webgpu(), 0)
+        } else {
+            (*client.target(), find_multiples_of_four(kernel, &geometry))
+        };
+        ExplainedKernel {
             name: kernel.name.clone(),
             grid: geometry.grid.clone(),
             cost: estimate(kernel, &geometry),
@@ -104,7 +107,7 @@ impl Explained {
     }
 
     /// Returns names and texts of the stages: the tile IR as traced and after each pass; the CPU's plan (`cpu`); then, with
-    /// the feature `wgsl`, for its [`target`](Explained::target), the tile IR that was placed, the placement and the WGSL.
+    /// the feature `wgsl`, for its [`target`](ExplainedKernel::target), the tile IR that was placed, the placement and the WGSL.
     pub fn stages(&self) -> Vec<(String, String)> {
         let mut stages = self.common_stages();
         stages.push(("cpu".into(), self.cpu_plan()));
@@ -113,7 +116,7 @@ impl Explained {
     }
 
     /// Returns the stages up to the code that runs on the call's device.
-    fn own_stages(&self) -> Vec<(String, String)> {
+    fn device_stages(&self) -> Vec<(String, String)> {
         let own = if self.is_on_cpu { vec![("cpu".into(), self.cpu_plan())] } else { self.shader_stages() };
         self.common_stages().into_iter().chain(own).collect()
     }
@@ -145,26 +148,26 @@ impl Explained {
         stages.into_iter().map(|(name, text)| (name.into(), text)).collect()
     }
 
-    fn executable(&self) -> Executable {
-        Executable::compile(self.traced.clone(), self.lowered.clone(), SIZES)
+    fn compile_for_cpu(&self) -> Executable {
+        Executable::compile(self.traced.clone(), self.lowered.clone(), CPU_THRESHOLDS)
     }
 
     /// Returns the steps that a program takes on this machine's CPU: which elementwise operations are computed together
     /// (a chain), which blocks are read in place and which are copied, and which results are computed in the memory of
     /// an output.
     pub fn cpu_plan(&self) -> String {
-        self.executable().plan()
+        self.compile_for_cpu().plan()
     }
 
     /// Describes each chain (elementwise operations that are computed together) without machine code for this machine's
     /// CPU, which therefore runs strip by strip: its shape and the operations that have no instructions. Chains whose
     /// rows are not whole vectors may also lack machine code.
-    pub fn without_code(&self) -> Vec<String> {
-        self.executable().without_code()
+    pub fn chains_without_code(&self) -> Vec<String> {
+        self.compile_for_cpu().describe_uncompiled_chains()
     }
 
     /// Returns the kernel's shader for a device that need not be present (feature `wgsl`). `multiples` has the form of
-    /// [`Explained::multiples`].
+    /// [`ExplainedKernel::multiples`].
     ///
     /// # Errors
     /// Element types that shaders do not support, scratch larger than workgroup memory, the CPU as target.
@@ -174,10 +177,10 @@ impl Explained {
         shader.map_err(|d| Error::kernel(&self.name, Loc::NONE, "", d))
     }
 
-    /// Returns the shader's text for the kernel's [`target`](Explained::target) (feature `wgsl`).
+    /// Returns the shader's text for the kernel's [`target`](ExplainedKernel::target) (feature `wgsl`).
     ///
     /// # Errors
-    /// Errors of [`shader`](Explained::shader).
+    /// Errors of [`shader`](ExplainedKernel::shader).
     #[cfg(feature = "wgsl")]
     pub fn wgsl(&self) -> Result<String> {
         Ok(self.shader(&self.target, self.multiples)?.text)

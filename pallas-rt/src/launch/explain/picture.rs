@@ -2,30 +2,30 @@
 //!
 //! An array is drawn two dimensions at a time: the last two as a table, those in front of them as smaller tables above it. In
 //! every table the block of one program is marked, which the page moves.
-use super::facts::{Row, joined};
-use super::follow::{FollowedProgram, follow, order};
-use super::{Explained, Explanation};
+use super::facts::{OperandRow, join_texts};
+use super::program_accesses::{FollowedProgram, follow_program, program_order};
+use super::{ExplainedKernel, Explanation};
 use crate::markup::bytes_text;
-use crate::markup::svg::{Anchor, Svg, color, fits, fitted, shortened, width};
+use crate::markup::svg::{Anchor, Svg, fit_in_box, list_item_color, max_characters, shortened, width};
 use pallas_ir::{BlockDim, Operand, OperandKind};
 use std::collections::BTreeMap;
 
 /// Maximum number of programs that are followed and drawn.
-const MOST: i64 = 256;
+const MAX_DRAWN_PROGRAMS: i64 = 256;
 /// Largest width and height of the table of the last two dimensions.
-const LARGEST: [f64; 2] = [240.0, 170.0];
+const MAX_TABLE_SIZE: [f64; 2] = [240.0, 170.0];
 /// Largest width and height of the tables of the dimensions in front of the last two.
-const OUTER: [f64; 2] = [130.0, 70.0];
+const MAX_OUTER_TABLE_SIZE: [f64; 2] = [130.0, 70.0];
 /// Height of an array with one dimension.
-const VECTOR: f64 = 22.0;
+const VECTOR_HEIGHT: f64 = 22.0;
 /// Least width and height of a marked block.
-const LEAST: f64 = 3.0;
+const MIN_MARK_SIZE: f64 = 3.0;
 /// Maximum number of lines between blocks along a side.
-const LINES: i64 = 64;
-const FONT: f64 = 12.0;
-const GAP: f64 = 16.0;
+const MAX_BLOCK_LINES: i64 = 64;
+const FONT_SIZE: f64 = 12.0;
+const CARD_GAP: f64 = 16.0;
 /// Width of a picture of several cards.
-const WIDE: f64 = 980.0;
+const PICTURE_WIDTH: f64 = 980.0;
 
 /// A picture of one operand, of the grid or of memory.
 pub(super) struct Card {
@@ -48,22 +48,22 @@ struct DrawnArray {
 }
 
 /// The programs of a kernel that are drawn, and the number of all.
-pub(super) struct Programs {
+pub(super) struct DrawnPrograms {
     pub drawn: Vec<FollowedProgram>,
     pub total: i64,
 }
 
-impl Programs {
+impl DrawnPrograms {
     /// Says how many programs are left out and which are drawn; `None` if all are drawn.
-    pub(super) fn left_out(&self) -> Option<String> {
+    pub(super) fn left_out_note(&self) -> Option<String> {
         let n = self.drawn.len() as i64;
         (n < self.total).then(|| {
             format!(
                 "{} of {} programs are left out: drawn are the first {} and the last {}",
                 self.total - n,
                 self.total,
-                n - MOST / 4,
-                MOST / 4
+                n - MAX_DRAWN_PROGRAMS / 4,
+                MAX_DRAWN_PROGRAMS / 4
             )
         })
     }
@@ -86,55 +86,58 @@ impl Explanation {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn to_svg(&self) -> String {
-        let (mut svg, mut y, mut right) = (Svg::default(), GAP, 0.0f64);
+        let (mut svg, mut y, mut right) = (Svg::default(), CARD_GAP, 0.0f64);
         for kernel in &self.kernels {
             let title = format!("{}, {}", kernel.name, kernel.grid_text());
-            svg.text([GAP, y + 14.0], Anchor::Start, "font-size=\"15\" font-weight=\"bold\"", &title);
-            right = right.max(width(&title, 15.0) + GAP);
-            let (mut x, mut bottom) = (GAP, y + 14.0 + GAP);
+            svg.text([CARD_GAP, y + 14.0], Anchor::Start, "font-size=\"15\" font-weight=\"bold\"", &title);
+            right = right.max(width(&title, 15.0) + CARD_GAP);
+            let (mut x, mut bottom) = (CARD_GAP, y + 14.0 + CARD_GAP);
             y = bottom;
-            for Card { svg: card, size } in kernel.cards(&kernel.programs()) {
-                if x > GAP && x + size[0] > WIDE {
-                    (x, y) = (GAP, bottom + GAP);
+            for Card { svg: card, size } in kernel.draw_cards(&kernel.drawn_programs()) {
+                if x > CARD_GAP && x + size[0] > PICTURE_WIDTH {
+                    (x, y) = (CARD_GAP, bottom + CARD_GAP);
                 }
                 svg.group([x, y], card);
-                x += size[0] + GAP;
+                x += size[0] + CARD_GAP;
                 right = right.max(x);
                 bottom = bottom.max(y + size[1]);
             }
-            y = bottom + 2.0 * GAP;
+            y = bottom + 2.0 * CARD_GAP;
         }
-        svg.finish(right + GAP, y, "grids and blocks of kernels")
+        svg.finish(right + CARD_GAP, y, "grids and blocks of kernels")
     }
 }
 
-impl Explained {
+impl ExplainedKernel {
     /// Follows the programs that are drawn.
-    pub(super) fn programs(&self) -> Programs {
-        let (ids, total) = order(&self.traced, &self.geometry, MOST);
-        Programs { drawn: ids.into_iter().map(|ids| follow(&self.traced, &self.geometry, ids)).collect(), total }
+    pub(super) fn drawn_programs(&self) -> DrawnPrograms {
+        let (ids, total) = program_order(&self.traced, &self.geometry, MAX_DRAWN_PROGRAMS);
+        DrawnPrograms {
+            drawn: ids.into_iter().map(|ids| follow_program(&self.traced, &self.geometry, ids)).collect(),
+            total,
+        }
     }
 
     /// Draws the grid, the operands in memory, and the memory of a program, a card each.
-    pub(super) fn cards(&self, programs: &Programs) -> Vec<Card> {
-        let rows = self.rows();
-        let mut cards = vec![self.grid_shape(programs).card()];
+    pub(super) fn draw_cards(&self, programs: &DrawnPrograms) -> Vec<Card> {
+        let rows = self.operand_rows();
+        let mut cards = vec![self.grid_array(programs).draw_card()];
         for (i, (operand, row)) in self.traced.operands.iter().zip(&rows).enumerate() {
             if !matches!(operand.kind, OperandKind::Scratch | OperandKind::Param) {
-                cards.push(self.shape(i, operand, row, programs).card());
+                cards.push(self.operand_array(i, operand, row, programs).draw_card());
             }
         }
-        cards.push(memory(&rows));
+        cards.push(draw_memory(&rows));
         cards
     }
 
     /// Returns the grid as an array to draw.
-    fn grid_shape(&self, programs: &Programs) -> DrawnArray {
+    fn grid_array(&self, programs: &DrawnPrograms) -> DrawnArray {
         let ids = |p: &FollowedProgram| p.ids.iter().map(|&n| Some(n)).collect();
         DrawnArray {
             number: 0,
             name: "grid".into(),
-            notes: programs.left_out().into_iter().collect(),
+            notes: programs.left_out_note().into_iter().collect(),
             extents: self.grid.clone(),
             block: vec![1; self.grid.len()],
             regular: vec![Some(1); self.grid.len()],
@@ -143,14 +146,14 @@ impl Explained {
     }
 
     /// Returns the operand with the index `i` as an array to draw.
-    fn shape(&self, i: usize, operand: &Operand, row: &Row, programs: &Programs) -> DrawnArray {
+    fn operand_array(&self, i: usize, operand: &Operand, row: &OperandRow, programs: &DrawnPrograms) -> DrawnArray {
         let mut notes = vec![format!("{} {}", row.kind, row.array)];
         // Programs read single elements of a table, and have no block of it.
         let is_table = operand.kind == OperandKind::Prefetch;
         if is_table {
             notes.push("read element by element".into());
         }
-        if self.is_by_data(operand) {
+        if self.has_data_chosen_blocks(operand) {
             notes.push("data chooses its blocks".into());
         }
         let regular = |dim: &BlockDim| match dim {
@@ -170,8 +173,8 @@ impl Explained {
 }
 
 /// Two dimensions of a shape as a table, or one as a strip.
-struct Table<'s> {
-    shape: &'s DrawnArray,
+struct ArrayTable<'s> {
+    array: &'s DrawnArray,
     /// The dimensions along the rows and the columns.
     dims: [Option<usize>; 2],
     /// For each side, the first position and the end of what is drawn, including blocks outside of the array.
@@ -182,14 +185,14 @@ struct Table<'s> {
 
 impl DrawnArray {
     /// Draws all dimensions of the array.
-    fn card(&self) -> Card {
+    fn draw_card(&self) -> Card {
         let mut svg = Svg::default();
         let (mut y, mut wide) = (14.0, width(&self.name, 14.0));
         svg.text([0.0, y], Anchor::Start, "font-size=\"14\" font-weight=\"bold\"", &self.name);
         for note in &self.notes {
             y += 16.0;
             svg.text([0.0, y], Anchor::Start, "fill=\"#556\"", note);
-            wide = wide.max(width(note, FONT));
+            wide = wide.max(width(note, FONT_SIZE));
         }
         // The last two dimensions are a table, and each two in front of them.
         let rank = self.extents.len();
@@ -197,15 +200,15 @@ impl DrawnArray {
             (0..rank.max(1).div_ceil(2)).map(|pair| [2, 1].map(|back| rank.checked_sub(2 * pair + back))).collect();
         pairs.reverse();
         for (i, &dims) in pairs.iter().enumerate() {
-            let largest = if i + 1 == pairs.len() { LARGEST } else { OUTER };
+            let largest = if i + 1 == pairs.len() { MAX_TABLE_SIZE } else { MAX_OUTER_TABLE_SIZE };
             let caption = self.caption(dims);
             y += 20.0;
             svg.text([0.0, y], Anchor::Start, "fill=\"#556\"", &caption);
             y += 8.0;
-            let table = Table::new(self, dims, [1.0, y], largest);
+            let table = ArrayTable::new(self, dims, [1.0, y], largest);
             table.draw(&mut svg);
             y += table.size[1];
-            wide = wide.max(width(&caption, FONT)).max(table.size[0] + 2.0);
+            wide = wide.max(width(&caption, FONT_SIZE)).max(table.size[0] + 2.0);
         }
         Card { svg, size: [wide, y + 4.0] }
     }
@@ -213,8 +216,8 @@ impl DrawnArray {
     /// Returns the text above a table: `dims 2 x 3: 128 x 32, blocks 64 x 32`.
     fn caption(&self, dims: [Option<usize>; 2]) -> String {
         let dims: Vec<usize> = dims.into_iter().flatten().collect();
-        let of = |values: &[i64]| joined(dims.iter().map(|&d| values[d]), " x ");
-        let (at, extents) = (joined(&dims, " x "), of(&self.extents));
+        let of = |values: &[i64]| join_texts(dims.iter().map(|&d| values[d]), " x ");
+        let (at, extents) = (join_texts(&dims, " x "), of(&self.extents));
         match (dims.is_empty(), self.number == 0) {
             (true, true) => "one program".into(),
             (true, false) => "one element".into(),
@@ -226,7 +229,7 @@ impl DrawnArray {
 
     /// Returns the first position and the end of what is drawn of a dimension: of the array, and of blocks that reach
     /// past it.
-    fn ends(&self, dim: Option<usize>) -> [i64; 2] {
+    fn drawn_range(&self, dim: Option<usize>) -> [i64; 2] {
         let Some(d) = dim else { return [0, 1] };
         let (extent, block) = (self.extents[d], self.block[d]);
         let firsts = || self.firsts.iter().filter_map(|first| first[d]);
@@ -237,44 +240,44 @@ impl DrawnArray {
     }
 }
 
-impl<'s> Table<'s> {
-    fn new(shape: &'s DrawnArray, dims: [Option<usize>; 2], corner: [f64; 2], largest: [f64; 2]) -> Table<'s> {
-        let ends = dims.map(|dim| shape.ends(dim));
+impl<'s> ArrayTable<'s> {
+    fn new(shape: &'s DrawnArray, dims: [Option<usize>; 2], corner: [f64; 2], largest: [f64; 2]) -> ArrayTable<'s> {
+        let ends = dims.map(|dim| shape.drawn_range(dim));
         let [rows, columns] = ends.map(|[low, high]| (high - low) as f64);
         let size = match dims {
-            [None, None] => [VECTOR, VECTOR],
-            [None, Some(_)] => [largest[0], VECTOR],
-            _ => fitted((columns / rows).clamp(0.33, 5.0), largest),
+            [None, None] => [VECTOR_HEIGHT, VECTOR_HEIGHT],
+            [None, Some(_)] => [largest[0], VECTOR_HEIGHT],
+            _ => fit_in_box((columns / rows).clamp(0.33, 5.0), largest),
         };
-        Table { shape, dims, ends, corner, size }
+        ArrayTable { array: shape, dims, ends, corner, size }
     }
 
     /// Returns the box of the block that begins at `first`, clipped to what is drawn: `x`, `y`, width, height.
-    fn place(&self, first: [Option<i64>; 2]) -> [f64; 4] {
+    fn block_box(&self, first: [Option<i64>; 2]) -> [f64; 4] {
         let side = |i: usize| {
             let ([low, high], length) = (self.ends[i], self.size[1 - i]);
             let scale = length / (high - low) as f64;
             let [from, to] = match (self.dims[i], first[i]) {
-                (Some(d), Some(first)) => [first, first + self.shape.block[d]],
+                (Some(d), Some(first)) => [first, first + self.array.block[d]],
                 _ => [low, high],
             };
             let [from, to] = [from, to].map(|at| (at.clamp(low, high) - low) as f64 * scale);
-            (from.min(length - LEAST), (to - from).max(LEAST))
+            (from.min(length - MIN_MARK_SIZE), (to - from).max(MIN_MARK_SIZE))
         };
         let ((y, high), (x, wide)) = (side(0), side(1));
         [self.corner[0] + x, self.corner[1] + y, wide, high]
     }
 
     /// Returns the first row and column of a program's block.
-    fn firsts(&self, program: usize) -> [Option<i64>; 2] {
-        self.dims.map(|dim| dim.and_then(|d| self.shape.firsts[program][d]))
+    fn block_start(&self, program: usize) -> [Option<i64>; 2] {
+        self.dims.map(|dim| dim.and_then(|d| self.array.firsts[program][d]))
     }
 
     /// Draws the array's extent, the blocks that programs see, and the marked block of the first program.
     fn draw(&self, svg: &mut Svg) {
         let [x, y] = self.corner;
         let [wide, high] = self.size;
-        let inside = self.inside();
+        let inside = self.array_box();
         if inside != [x, y, wide, high] {
             let tip = "past the array: loads see the fill, stores write nothing";
             svg.rect([x, y, wide, high], "fill=\"#c9c9d2\" stroke=\"#889\" stroke-dasharray=\"4 3\"", tip);
@@ -282,36 +285,39 @@ impl<'s> Table<'s> {
         svg.rect(inside, "fill=\"#fff\" stroke=\"#556\"", "");
         // Blocks that programs see, each once.
         let mut seen: BTreeMap<[Option<i64>; 2], usize> = BTreeMap::new();
-        (0..self.shape.firsts.len()).for_each(|program| *seen.entry(self.firsts(program)).or_default() += 1);
-        let fill =
-            format!("fill=\"{}\" fill-opacity=\"0.6\" stroke=\"#99a\" stroke-width=\"0.6\"", color(self.shape.number));
+        (0..self.array.firsts.len()).for_each(|program| *seen.entry(self.block_start(program)).or_default() += 1);
+        let fill = format!(
+            "fill=\"{}\" fill-opacity=\"0.6\" stroke=\"#99a\" stroke-width=\"0.6\"",
+            list_item_color(self.array.number)
+        );
         for (&first, programs) in &seen {
-            let tip = match self.shape.number {
-                0 => format!("programs {}", self.elements(first)),
-                _ => format!("{}: seen by {programs} of the drawn programs", self.elements(first)),
+            let tip = match self.array.number {
+                0 => format!("programs {}", self.elements_text(first)),
+                _ => format!("{}: seen by {programs} of the drawn programs", self.elements_text(first)),
             };
-            svg.rect(self.place(first), &fill, &tip);
+            svg.rect(self.block_box(first), &fill, &tip);
         }
-        self.lines(svg, inside);
-        if !self.shape.firsts.is_empty() {
-            let is_known = self.dims.iter().zip(self.firsts(0)).all(|(dim, first)| dim.is_none() || first.is_some());
+        self.draw_block_lines(svg, inside);
+        if !self.array.firsts.is_empty() {
+            let is_known =
+                self.dims.iter().zip(self.block_start(0)).all(|(dim, first)| dim.is_none() || first.is_some());
             let dash = if is_known { "" } else { " stroke-dasharray=\"3 3\"" };
             let side = |i: usize| self.dims[i].map_or(-1, |d| d as i64);
-            let block = |i: usize| self.dims[i].map_or(1, |d| self.shape.block[d]);
-            let numbers = [self.shape.number as i64, side(0), side(1), block(0), block(1)];
+            let block = |i: usize| self.dims[i].map_or(1, |d| self.array.block[d]);
+            let numbers = [self.array.number as i64, side(0), side(1), block(0), block(1)];
             let ends = self.ends.as_flattened();
-            let data = joined(numbers.iter().chain(ends), " ");
+            let data = join_texts(numbers.iter().chain(ends), " ");
             let place = format!("{x:.1} {y:.1} {wide:.1} {high:.1}");
             let style = "class=\"now\" fill=\"#f5b642\" fill-opacity=\"0.55\" stroke=\"#7a4b00\" stroke-width=\"1.6\"";
-            svg.rect(self.place(self.firsts(0)), &format!("{style}{dash} data-at=\"{data} {place}\""), "");
+            svg.rect(self.block_box(self.block_start(0)), &format!("{style}{dash} data-at=\"{data} {place}\""), "");
         }
     }
 
     /// Returns the box of the array: `x`, `y`, width, height.
-    fn inside(&self) -> [f64; 4] {
+    fn array_box(&self) -> [f64; 4] {
         let side = |i: usize| {
             let ([low, high], length) = (self.ends[i], self.size[1 - i]);
-            let extent = self.dims[i].map_or(1, |d| self.shape.extents[d]);
+            let extent = self.dims[i].map_or(1, |d| self.array.extents[d]);
             let at = |position: i64| (position - low) as f64 / (high - low) as f64 * length;
             (at(0), at(extent) - at(0))
         };
@@ -320,13 +326,13 @@ impl<'s> Table<'s> {
     }
 
     /// Draws lines between blocks that lie side by side.
-    fn lines(&self, svg: &mut Svg, [x, y, wide, high]: [f64; 4]) {
+    fn draw_block_lines(&self, svg: &mut Svg, [x, y, wide, high]: [f64; 4]) {
         let mut path = String::new();
         for (i, dim) in self.dims.iter().enumerate() {
-            let Some((extent, step)) = dim.and_then(|d| Some((self.shape.extents[d], self.shape.regular[d]?))) else {
+            let Some((extent, step)) = dim.and_then(|d| Some((self.array.extents[d], self.array.regular[d]?))) else {
                 continue;
             };
-            if step == 0 || extent / step > LINES {
+            if step == 0 || extent / step > MAX_BLOCK_LINES {
                 continue;
             }
             for at in (1..=(extent - 1).max(0) / step).map(|k| (k * step) as f64 / extent as f64) {
@@ -342,30 +348,30 @@ impl<'s> Table<'s> {
     }
 
     /// Formats the elements of a block: `[0:8, 16:32]`.
-    fn elements(&self, first: [Option<i64>; 2]) -> String {
+    fn elements_text(&self, first: [Option<i64>; 2]) -> String {
         let range = |(&dim, first): (&Option<usize>, Option<i64>)| {
-            dim.map(|d| first.map_or("?".into(), |n| format!("{n}:{}", n + self.shape.block[d])))
+            dim.map(|d| first.map_or("?".into(), |n| format!("{n}:{}", n + self.array.block[d])))
         };
-        format!("[{}]", joined(self.dims.iter().zip(first).filter_map(range), ", "))
+        format!("[{}]", join_texts(self.dims.iter().zip(first).filter_map(range), ", "))
     }
 }
 
 /// Draws the memory of a program: a bar of its blocks and scratch, with their bytes.
-fn memory(rows: &[Row]) -> Card {
-    let parts: Vec<(usize, &Row)> = rows.iter().enumerate().filter(|(_, row)| row.block_bytes > 0).collect();
-    let parts: Vec<(usize, &Row)> = parts.into_iter().filter(|(_, row)| row.kind != "scalar").collect();
+fn draw_memory(rows: &[OperandRow]) -> Card {
+    let parts: Vec<(usize, &OperandRow)> = rows.iter().enumerate().filter(|(_, row)| row.block_bytes > 0).collect();
+    let parts: Vec<(usize, &OperandRow)> = parts.into_iter().filter(|(_, row)| row.kind != "scalar").collect();
     let total: usize = parts.iter().map(|(_, row)| row.block_bytes).sum();
     let (mut svg, mut x, mut y) = (Svg::default(), 0.0, 54.0);
     let title = format!("VMEM of a program: {}", bytes_text(total));
     svg.text([0.0, 14.0], Anchor::Start, "font-size=\"14\" font-weight=\"bold\"", &title);
-    let mut wide = width(&title, 14.0).max(LARGEST[0]);
+    let mut wide = width(&title, 14.0).max(MAX_TABLE_SIZE[0]);
     let whole = wide;
     for (i, row) in &parts {
         let length = row.block_bytes as f64 / total as f64 * whole;
         let text = format!("{} {}", row.name, bytes_text(row.block_bytes));
-        let fill = format!("fill=\"{}\" stroke=\"#556\" stroke-width=\"0.6\"", color(i + 1));
-        svg.rect([x, 24.0, length, VECTOR], &fill, &text);
-        let name = shortened(&row.name, fits(length - 4.0, FONT));
+        let fill = format!("fill=\"{}\" stroke=\"#556\" stroke-width=\"0.6\"", list_item_color(i + 1));
+        svg.rect([x, 24.0, length, VECTOR_HEIGHT], &fill, &text);
+        let name = shortened(&row.name, max_characters(length - 4.0, FONT_SIZE));
         svg.text([x + length / 2.0, 39.0], Anchor::Middle, "pointer-events=\"none\"", &name);
         svg.rect([0.0, y, 10.0, 10.0], &fill, "");
         let text = format!(
@@ -375,7 +381,7 @@ fn memory(rows: &[Row]) -> Card {
             bytes_text(row.block_bytes)
         );
         svg.text([16.0, y + 9.5], Anchor::Start, "", &text);
-        wide = wide.max(width(&text, FONT) + 16.0);
+        wide = wide.max(width(&text, FONT_SIZE) + 16.0);
         x += length;
         y += 17.0;
     }

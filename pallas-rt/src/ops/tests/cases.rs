@@ -1,5 +1,5 @@
 //! The functions of the cases in reference.txt, by name.
-use crate::ops::{self, Indexing, Item::New, Item::Rest, Mode, between, by, keep, select};
+use crate::ops::{self, IndexMode, Indexing, Item::New, Item::Rest, between, by, keep, select};
 use crate::prelude::*;
 
 /// The results of a case.
@@ -392,8 +392,8 @@ fn gradient(x: &Array, f: impl Fn(&Array) -> Array + Send + Sync + 'static) -> A
 cases! { INDEXED |x|
     "take 0" => x[0].take(&x[1], 0);
     "take 1" => x[0].take(&x[1], 1);
-    "take clip" => x[0].take_with(&x[1], 0, Mode::Clip);
-    "take wrap" => x[0].take_with(&x[1], 0, Mode::Wrap);
+    "take clip" => x[0].take_with(&x[1], 0, IndexMode::Clip);
+    "take wrap" => x[0].take_with(&x[1], 0, IndexMode::Wrap);
     "x[i, :, j] i" => x[0].index(&x[1]);
     "x[i, :, j] i,:,j" => x[0].index((&x[1], .., &x[2]));
     "x[i, :, j] i,0" => x[0].index((&x[1], 0));
@@ -430,8 +430,8 @@ cases! { INDEXED |x|
     "x.at[i].max i,:,j" => x[0].at((&x[1], .., &x[2])).max(&x[3]);
     "x.at[i].max 1:3,0" => x[0].at((1..3, 0)).max(&x[1]);
     "x.at[i].max mask" => x[0].at(&x[1]).max(&x[2]);
-    "x.at[i].get" => x[0].at(&x[1]).mode(Mode::Fill).get();
-    "x.at[i].set clip" => x[0].at(&x[1]).mode(Mode::Clip).set(&x[2]);
+    "x.at[i].get" => x[0].at(&x[1]).mode(IndexMode::Fill).get();
+    "x.at[i].set clip" => x[0].at(&x[1]).mode(IndexMode::Clip).set(&x[2]);
     "put_along_axis" => x[0].put_along_axis(&x[1], &x[2], 1);
     "put" => x[0].put(&x[1], &x[2]);
     "fill_diagonal" => x[0].fill_diagonal(&x[1]);
@@ -441,8 +441,8 @@ cases! { INDEXED |x|
     "compress" => x[0].compress(&x[1], 1, 2);
     "extract" => x[0].extract(&x[1], 4);
     "bincount" => x[0].bincount(4);
-    "choose clip" => ops::choose(&x[0], &x[1..], Mode::Clip);
-    "choose wrap" => ops::choose(&x[0], &x[1..], Mode::Wrap);
+    "choose clip" => ops::choose(&x[0], &x[1..], IndexMode::Clip);
+    "choose wrap" => ops::choose(&x[0], &x[1..], IndexMode::Wrap);
     "select" => ops::select_first(&x[..2], &x[2..], 7);
     "ops.segment_sum" => x[0].segment_sum(&x[1], 3);
     "ops.segment_prod" => x[0].segment_prod(&x[1], 3);
@@ -453,11 +453,11 @@ cases! { INDEXED |x|
 cases! { GRADIENTS |x|
     "take gradient" => {
         let at = x[1].clone();
-        gradient(&x[0], move |x| squares(&x.take_with(&at, 0, Mode::FillWith(0.0))))
+        gradient(&x[0], move |x| squares(&x.take_with(&at, 0, IndexMode::FillWith(0.0))))
     };
     "take clip gradient" => {
         let at = x[1].clone();
-        gradient(&x[0], move |x| squares(&x.take_with(&at, 0, Mode::Clip)))
+        gradient(&x[0], move |x| squares(&x.take_with(&at, 0, IndexMode::Clip)))
     };
     "x.at[i].set gradient" => {
         let (at, y) = (x[1].clone(), x[2].clone());

@@ -1,6 +1,6 @@
 //! Convolutions and windowed folds: values and gradients by JAX for settings drawn by convolution.py.
 use super::reference::{Case, difference, parse};
-use crate::ops::{self, Convolution, Overlap, Padding, ScalarOp, Windows};
+use crate::ops::{self, Convolution, ConvolveMode, Padding, ScalarOp, Windows};
 use crate::prelude::*;
 use crate::{grad, jit, vmap};
 use std::collections::BTreeMap;
@@ -76,9 +76,9 @@ fn apply(name: &str, settings: &Settings, x: &[Array]) -> Array {
         "lax.conv" => ops::conv(&x[0], &x[1], &strides, settings.padding()),
         "convolve" | "correlate" => {
             let mode = match settings.0["mode"] {
-                "full" => Overlap::Full,
-                "same" => Overlap::Same,
-                _ => Overlap::Valid,
+                "full" => ConvolveMode::Full,
+                "same" => ConvolveMode::Same,
+                _ => ConvolveMode::Valid,
             };
             if name == "convolve" { x[0].convolve(&x[1], mode) } else { x[0].correlate(&x[1], mode) }
         }
@@ -390,7 +390,7 @@ fn mistakes_name_the_line_of_the_call() {
         (x.max_pool(&[2, 2, 2], &[], Padding::Valid), line!(), "a pool of f32[2,3,8]"),
         (x.reduce_window(ScalarOp::Add, &Windows::default()), line!(), "a window of 0 axes"),
         (x.max_pool(&[0], &[], Padding::Valid), line!(), "a window of 0 elements"),
-        (x.convolve(&rhs, Overlap::Full), line!(), "both have one axis"),
+        (x.convolve(&rhs, ConvolveMode::Full), line!(), "both have one axis"),
         (
             x.reduce_window(ScalarOp::Sub, &Windows { window_dimensions: &[1, 1, 2], ..Windows::default() }),
             line!() - 1,
@@ -455,5 +455,5 @@ fn epilogues_share_the_kernel() {
     let (x, rhs, bias) = (array(&[4, 9, 7, 3]), array(&[3, 3, 3, 8]), array(&[8]));
     let y = jit(f)(&x, &rhs, &bias).expect("it runs").to_vec::<f32>().expect("it ran");
     assert_eq!(y[(9 * 7 + 7 + 1) * 8], 27.0 * 0.25 + 0.5);
-    assert_eq!(crate::jit::kernels(f)(&x, &rhs, &bias).expect("it is planned"), 1);
+    assert_eq!(crate::jit::count_steps(f)(&x, &rhs, &bias).expect("it is planned"), 1);
 }

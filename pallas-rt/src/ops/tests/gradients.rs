@@ -112,7 +112,7 @@ fn gradients_of_reductions_are_differences() {
         ("products", |x| x.prod(0)),
         ("products of no elements", |x| x.index(3..).prod(0) + x.sum(0)),
         ("median", |x| x.median(1) + x.nanmedian(0).sum(..)),
-        ("quantile", |x| x.quantile(0.3, 1, ops::Between::Linear)),
+        ("quantile", |x| x.quantile(0.3, 1, ops::QuantileMethod::Linear)),
         ("interpolation", |x| x.interp(&x.ravel().sort(0), &x.ravel())),
     ]);
 }

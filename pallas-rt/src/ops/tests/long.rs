@@ -1,6 +1,6 @@
 //! Arrays that several programs of a kernel divide.
 use crate::jit;
-use crate::ops::{self, Mode, between, by, keep, select};
+use crate::ops::{self, IndexMode, between, by, keep, select};
 use crate::prelude::*;
 
 /// A function, and for an element of its result the position of that element in the operand; `None` for a pad.
@@ -48,7 +48,7 @@ fn rows_that_are_longer_than_a_block_are_taken() {
             let (x, last) = ((&x % 251).cast(dtype), rows as i32 - 1);
             for at in [vec![], vec![last, -1, 0, last + 1, -last - 2, 1]] {
                 let places = Client::cpu().array(&at, &[at.len()]).expect("it fits");
-                let take = |x: &Array, at: &Array| x.take_with(at, 0, Mode::FillWith(7.0));
+                let take = |x: &Array, at: &Array| x.take_with(at, 0, IndexMode::FillWith(7.0));
                 // An operation behind it has windows of a tile of its own.
                 for (more, found) in [
                     (0, take(&x, &places)),

@@ -1,6 +1,6 @@
 //! The functions of the cases in reference.txt that put elements in order, by name.
 use super::cases::Function;
-use crate::ops::{self, Between, Side, accumulate, keep};
+use crate::ops::{self, QuantileMethod, Side, accumulate, keep};
 
 macro_rules! cases {
     ($LIST:ident |$x:ident| $($name:expr => $value:expr;)*) => {
@@ -40,27 +40,27 @@ cases! { ORDER |x|
     "median" => x[0].median(..);
     "median 1" => x[0].median(1);
     "nanmedian" => x[0].nanmedian(..);
-    "quantile several" => x[0].quantile(&x[1], [0, 2], Between::Linear);
-    "nanquantile several" => x[0].nanquantile(&x[1], keep(1), Between::Linear);
+    "quantile several" => x[0].quantile(&x[1], [0, 2], QuantileMethod::Linear);
+    "nanquantile several" => x[0].nanquantile(&x[1], keep(1), QuantileMethod::Linear);
     "dtype= sum" => x[0].sum(accumulate(0, crate::prelude::DType::F32));
-    "quantile linear" => x[0].quantile(0.3, -1, Between::Linear);
-    "nanquantile linear" => x[0].nanquantile(0.7, -1, Between::Linear);
-    "percentile linear" => x[0].percentile(40, -1, Between::Linear);
-    "nanpercentile linear" => x[0].nanpercentile(75, -1, Between::Linear);
-    "quantile lower" => x[0].quantile(0.3, -1, Between::Lower);
-    "nanquantile lower" => x[0].nanquantile(0.7, -1, Between::Lower);
-    "percentile lower" => x[0].percentile(40, -1, Between::Lower);
-    "nanpercentile lower" => x[0].nanpercentile(75, -1, Between::Lower);
-    "quantile higher" => x[0].quantile(0.3, -1, Between::Higher);
-    "nanquantile higher" => x[0].nanquantile(0.7, -1, Between::Higher);
-    "percentile higher" => x[0].percentile(40, -1, Between::Higher);
-    "nanpercentile higher" => x[0].nanpercentile(75, -1, Between::Higher);
-    "quantile midpoint" => x[0].quantile(0.3, -1, Between::Midpoint);
-    "nanquantile midpoint" => x[0].nanquantile(0.7, -1, Between::Midpoint);
-    "percentile midpoint" => x[0].percentile(40, -1, Between::Midpoint);
-    "nanpercentile midpoint" => x[0].nanpercentile(75, -1, Between::Midpoint);
-    "quantile nearest" => x[0].quantile(0.3, -1, Between::Nearest);
-    "nanquantile nearest" => x[0].nanquantile(0.7, -1, Between::Nearest);
-    "percentile nearest" => x[0].percentile(40, -1, Between::Nearest);
-    "nanpercentile nearest" => x[0].nanpercentile(75, -1, Between::Nearest);
+    "quantile linear" => x[0].quantile(0.3, -1, QuantileMethod::Linear);
+    "nanquantile linear" => x[0].nanquantile(0.7, -1, QuantileMethod::Linear);
+    "percentile linear" => x[0].percentile(40, -1, QuantileMethod::Linear);
+    "nanpercentile linear" => x[0].nanpercentile(75, -1, QuantileMethod::Linear);
+    "quantile lower" => x[0].quantile(0.3, -1, QuantileMethod::Lower);
+    "nanquantile lower" => x[0].nanquantile(0.7, -1, QuantileMethod::Lower);
+    "percentile lower" => x[0].percentile(40, -1, QuantileMethod::Lower);
+    "nanpercentile lower" => x[0].nanpercentile(75, -1, QuantileMethod::Lower);
+    "quantile higher" => x[0].quantile(0.3, -1, QuantileMethod::Higher);
+    "nanquantile higher" => x[0].nanquantile(0.7, -1, QuantileMethod::Higher);
+    "percentile higher" => x[0].percentile(40, -1, QuantileMethod::Higher);
+    "nanpercentile higher" => x[0].nanpercentile(75, -1, QuantileMethod::Higher);
+    "quantile midpoint" => x[0].quantile(0.3, -1, QuantileMethod::Midpoint);
+    "nanquantile midpoint" => x[0].nanquantile(0.7, -1, QuantileMethod::Midpoint);
+    "percentile midpoint" => x[0].percentile(40, -1, QuantileMethod::Midpoint);
+    "nanpercentile midpoint" => x[0].nanpercentile(75, -1, QuantileMethod::Midpoint);
+    "quantile nearest" => x[0].quantile(0.3, -1, QuantileMethod::Nearest);
+    "nanquantile nearest" => x[0].nanquantile(0.7, -1, QuantileMethod::Nearest);
+    "percentile nearest" => x[0].percentile(40, -1, QuantileMethod::Nearest);
+    "nanpercentile nearest" => x[0].nanpercentile(75, -1, QuantileMethod::Nearest);
 }

@@ -4,7 +4,7 @@ mod batches;
 mod distributions;
 mod jax;
 
-use crate::jit::kernels;
+use crate::jit::count_steps;
 use crate::ops::select;
 use crate::prelude::*;
 use crate::random::{self, Key};
@@ -82,7 +82,7 @@ fn functions_without_traced_operands_are_staged() {
 #[test]
 fn random_numbers_are_fused() {
     let x = Client::cpu().full(&[30, 40], 0.5f32).expect("it fits");
-    let count = |f: fn(&Array, &Key) -> Array| kernels(f)(&x, &key(1)).expect("it compiles");
+    let count = |f: fn(&Array, &Key) -> Array| count_steps(f)(&x, &key(1)).expect("it compiles");
     let counts = [
         count(|x, key| x + random::normal(key.clone(), &[30, 40], DType::F32)),
         count(|x, key| select(&random::bernoulli(key.clone(), 0.9, &[30, 40]), x / 0.9, 0.0)),
@@ -150,8 +150,8 @@ fn remainders_by_way_of_floats_are_exact() {
     for client in [Client::cpu(), Client::interpreter()] {
         let n = if client == Client::cpu() { a.len() } else { 20_000 };
         let array = |x: &[u32]| client.array(&x[..n], &[n]).expect("it fits");
-        let found = crate::jit::make(&[&array(&a), &array(&b)], Loc::caller(), |graph, v| {
-            super::integer::remainder(&mut super::lanes::Lanes::new(graph, &[n])?, v[0], v[1])
+        let found = crate::jit::create_array(&[&array(&a), &array(&b)], Loc::caller(), |graph, v| {
+            super::integer::remainder(&mut super::lanes::ElementwiseBuilder::new(graph, &[n])?, v[0], v[1])
         });
         let found = found.to_vec::<u32>().unwrap_or_else(|e| panic!("{e}"));
         for (i, found) in found.into_iter().enumerate() {

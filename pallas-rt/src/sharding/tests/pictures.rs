@@ -41,7 +41,7 @@ fn inked(text: &str) -> Vec<Vec<Inked>> {
 }
 
 fn sharding(case: &Case) -> Sharding {
-    case.sharding().of_shape(&case.shape, Loc::NONE).expect("it fits")
+    case.sharding().sharding_of_shape(&case.shape, Loc::NONE).expect("it fits")
 }
 
 /// Tables of arrays with one and two dimensions have JAX's text, and its colours.
@@ -95,8 +95,8 @@ fn texts_of_xla_are_read_back() {
     for case in &cases {
         let (mesh, sharding) = (case.mesh(), sharding(case));
         let text = to_hlo_sharding(&mesh, &sharding);
-        let read = Picture::of_hlo(&text, mesh.devices()).unwrap_or_else(|diag| panic!("{case:?}: {diag}"));
-        let whole = Picture::of_parts(&mesh, &sharding);
+        let read = Picture::of_hlo(&text, mesh.device_count()).unwrap_or_else(|diag| panic!("{case:?}: {diag}"));
+        let whole = Picture::without_shape(&mesh, &sharding);
         if text == "{replicated}" {
             assert_eq!(read.cells, whole.cells, "{case:?}");
         } else {
@@ -105,10 +105,10 @@ fn texts_of_xla_are_read_back() {
     }
     let mesh = mesh(&[("data", 2), ("model", 8)]);
     let parts = NamedSharding::new(&mesh, P((sub_axis("model", 2, 2), (0, sub_axis("model", 4, 2)))));
-    let parts = parts.of_shape(&[8, 8], Loc::NONE).expect("it fits");
+    let parts = parts.sharding_of_shape(&[8, 8], Loc::NONE).expect("it fits");
     let text = to_hlo_sharding(&mesh, &parts);
     assert_eq!(text, "{devices=[2,4,2]<=[2,2,2,2]T(2,0,3,1) last_tile_dim_replicate}");
-    assert_eq!(Picture::of_hlo(&text, 16).expect("a sharding"), Picture::of_parts(&mesh, &parts));
+    assert_eq!(Picture::of_hlo(&text, 16).expect("a sharding"), Picture::without_shape(&mesh, &parts));
     let sums = Sharding { unreduced: vec![mesh.axis(1)], ..Sharding::closed([vec![mesh.axis(0)]]) };
     let text = to_hlo_sharding(&mesh, &sums);
     assert_eq!(text, "{devices=[2,8]<=[16] last_tile_dims={unreduced}}");

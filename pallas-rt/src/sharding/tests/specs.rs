@@ -85,7 +85,7 @@ fn callbacks_make_blocks() {
     }
     // What it made is a declaration.
     let y = jit(|x: &Array| x * 2.0)(&x).expect("it runs");
-    assert_eq!(y.sharding().expect("it is sharded").parts(), [1, 4]);
+    assert_eq!(y.sharding().expect("it is sharded").blocks_per_dim(), [1, 4]);
     // A scalar, and no elements at all.
     let made = |shape: &[usize]| {
         make_array_from_callback(shape, &NamedSharding::new(&mesh, P(())), |index| {

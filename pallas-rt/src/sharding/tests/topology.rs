@@ -16,7 +16,7 @@ fn slow(mesh: &Mesh, latency: f64, link: impl Fn(f64, f64) -> Link) -> Topology 
 fn seconds(topology: &Topology, mesh: &Arc<Mesh>, axes: &[Axis], kind: impl Into<CollectiveKind>, bytes: usize) -> f64 {
     topology.verify(mesh).expect("it fits");
     let op = Collective { kind: kind.into(), mesh: mesh.clone(), axes: axes.to_vec() };
-    topology.seconds(&op, &Type::new(DType::U8, [bytes]))
+    topology.collective_seconds(&op, &Type::new(DType::U8, [bytes]))
 }
 
 const SUM: ScalarOp = ScalarOp::Add;

@@ -21,9 +21,9 @@ macro_rules! of_rows {
         /// Calls the micro-kernel for this number of rows.
         ///
         /// # Safety
-        /// See [`super::MicroFn`].
+        /// See [`super::MicroKernelFn`].
         #[target_feature(enable = $features)]
-        unsafe fn $entry(rows: usize, k: usize, a: Matrix<$T>, b: Matrix<$T>, c: Target<$T>) {
+        unsafe fn $entry(rows: usize, k: usize, a: Matrix<$T>, b: Matrix<$T>, c: OutputMatrix<$T>) {
             // SAFETY: the caller's.
             unsafe {
                 match rows {
@@ -37,16 +37,16 @@ macro_rules! of_rows {
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
-mod micro;
-pub(crate) mod narrow;
-pub(crate) mod pairs;
+#[cfg(target_arch = "x86_64")]
+mod avx_microkernels;
+pub(crate) mod few_rows;
+pub(crate) mod pairwise_dot;
+mod portable_microkernel;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tiny;
-#[cfg(target_arch = "x86_64")]
-mod x86;
 
-pub(super) use micro::{Number, fastest};
+pub(super) use portable_microkernel::{Number, vectorized_kernel};
 
 use crate::raw;
 use std::sync::OnceLock;
@@ -64,7 +64,7 @@ pub(super) struct Matrix<T> {
 
 /// The matrix that a product is written to, with adjacent columns.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target<T> {
+pub(super) struct OutputMatrix<T> {
     /// Element (0, 0).
     pub(crate) start: *mut T,
     /// Distance between rows, in elements.
@@ -89,22 +89,22 @@ pub(super) struct Extents {
 /// # Safety
 /// A holds `rows` x `k` elements, B `k` rows of whole panels with adjacent columns, C `rows` rows of whole panels;
 /// `rows` is at most the kernel's `mr`; the processor has the kernel's features.
-type MicroFn<T> = unsafe fn(usize, usize, Matrix<T>, Matrix<T>, Target<T>);
+type MicroKernelFn<T> = unsafe fn(usize, usize, Matrix<T>, Matrix<T>, OutputMatrix<T>);
 
 /// A micro-kernel and the shape of its panels: `mr` rows of C by `nr` columns.
 #[derive(Clone, Copy)]
-pub(super) struct Kernel<T> {
+pub(super) struct MicroKernel<T> {
     #[cfg_attr(not(test), allow(dead_code, reason = "tests name the kernel that failed"))]
     name: &'static str,
     mr: usize,
     nr: usize,
     /// The kernel needs `k` to be a multiple of this. If it is more than 1, columns of A are adjacent, and a multiple
     /// of this many rows can be read.
-    deep: usize,
-    run: MicroFn<T>,
+    k_multiple: usize,
+    run: MicroKernelFn<T>,
     /// A kernel for narrow products, with the same rows and the first columns of a panel: its number of columns, and
     /// its function.
-    half: Option<(usize, MicroFn<T>)>,
+    half: Option<(usize, MicroKernelFn<T>)>,
 }
 
 /// Rows of B that one pass over C takes. A panel of 32 columns of `f32` then comes from the second-level cache, which
@@ -116,36 +116,36 @@ const NC: usize = 1024;
 /// second-level cache.
 const MC: usize = 128;
 /// Distance of rows of B, in bytes, above which they are packed: they would fall on few cache sets and pages.
-const FAR: usize = 1024;
+const MAX_UNPACKED_STRIDE_BYTES: usize = 1024;
 /// Minimum rows of A for which packing B pays off.
-const WORTH: usize = 16;
+const MIN_ROWS_TO_PACK: usize = 16;
 
 /// Returns the fastest kernel of this machine for `f32`; [`fastest`] returns those of other types.
-pub(super) fn kernel() -> Kernel<f32> {
-    static CHOICE: OnceLock<Kernel<f32>> = OnceLock::new();
-    *CHOICE.get_or_init(|| kernels_f32()[0])
+pub(super) fn fastest_f32_kernel() -> MicroKernel<f32> {
+    static CHOICE: OnceLock<MicroKernel<f32>> = OnceLock::new();
+    *CHOICE.get_or_init(|| supported_f32_kernels()[0])
 }
 
-impl Kernel<f32> {
+impl MicroKernel<f32> {
     /// Returns true if rows of B at this distance (in elements) are near enough for panels to be read as fast as whole
     /// rows. A panel of AVX2 is one cache line of each row; lines at large distances fall on few cache sets.
-    pub(crate) fn reaches(self, row: isize) -> bool {
+    pub(crate) fn can_read_panels_fast(self, row: isize) -> bool {
         self.nr >= 32 || row.unsigned_abs() <= 512
     }
 }
 
 /// Returns every kernel for `f32` that this machine can run, fastest first.
-fn kernels_f32() -> Vec<Kernel<f32>> {
+fn supported_f32_kernels() -> Vec<MicroKernel<f32>> {
     let mut all = vec![];
     #[cfg(target_arch = "x86_64")]
-    all.extend(x86::kernels());
-    all.push(micro::portable::<f32>());
+    all.extend(avx_microkernels::supported_kernels());
+    all.push(portable_microkernel::portable_kernel::<f32>());
     all
 }
 
 /// Buffers that products reuse: packed parts of A and B, and sums.
 #[derive(Debug, Default)]
-pub(super) struct Packing<T> {
+pub(super) struct PackingBuffers<T> {
     a: Vec<T>,
     b: Vec<T>,
     c: Vec<T>,
@@ -156,24 +156,24 @@ pub(super) struct Packing<T> {
 /// # Safety
 /// A, B and C hold these extents at these strides; C overlaps neither A nor B; the machine runs the kernel.
 pub(super) unsafe fn dot<T: Number>(
-    kernel: Kernel<T>,
+    kernel: MicroKernel<T>,
     Extents { m, n, k }: Extents,
     a: Matrix<T>,
     b: Matrix<T>,
-    c: Target<T>,
-    packing: &mut Packing<T>,
+    c: OutputMatrix<T>,
+    packing: &mut PackingBuffers<T>,
 ) {
     if [m, n, k].contains(&0) {
         // SAFETY: C has m rows of n elements.
-        return unsafe { c.begin(m, n) };
+        return unsafe { c.zero_unless_adding(m, n) };
     }
     for p in (0..k).step_by(KC) {
         for j in (0..n).step_by(NC) {
             let part = Extents { m, n: NC.min(n - j), k: KC.min(k - p) };
             // SAFETY: the part lies inside of the caller's extents.
             unsafe {
-                let c = Target { add: c.add || p > 0, ..c.at(0, j) };
-                block(kernel, part, a.at(0, p), b.at(p, j), c, packing);
+                let c = OutputMatrix { add: c.add || p > 0, ..c.submatrix_at(0, j) };
+                compute_block(kernel, part, a.submatrix_at(0, p), b.submatrix_at(p, j), c, packing);
             }
         }
     }
@@ -183,43 +183,43 @@ pub(super) unsafe fn dot<T: Number>(
 ///
 /// # Safety
 /// As [`dot`]; `k` is at most [`KC`], `n` at most [`NC`].
-unsafe fn block<T: Number>(
-    kernel: Kernel<T>,
+unsafe fn compute_block<T: Number>(
+    kernel: MicroKernel<T>,
     extents: Extents,
     a: Matrix<T>,
     b: Matrix<T>,
-    c: Target<T>,
-    packing: &mut Packing<T>,
+    c: OutputMatrix<T>,
+    packing: &mut PackingBuffers<T>,
 ) {
     let Extents { m, n, k } = extents;
     // Calls of about as many rows each: a few rows at the end would wait for their own sums.
-    let kernel = Kernel { mr: m.div_ceil(m.div_ceil(kernel.mr)), ..kernel };
+    let kernel = MicroKernel { mr: m.div_ceil(m.div_ceil(kernel.mr)), ..kernel };
     let (mr, nr) = (kernel.mr, kernel.nr);
-    let Packing { a: a_buffer, b: b_buffer, c: c_buffer } = packing;
-    let far = b.row.unsigned_abs() * size_of::<T>() > FAR;
-    let in_place = b.col == 1 && !(far && m >= WORTH);
+    let PackingBuffers { a: a_buffer, b: b_buffer, c: c_buffer } = packing;
+    let far = b.row.unsigned_abs() * size_of::<T>() > MAX_UNPACKED_STRIDE_BYTES;
+    let in_place = b.col == 1 && !(far && m >= MIN_ROWS_TO_PACK);
     let whole = n / nr;
     let fits_half = kernel.half.is_some_and(|half| n % nr == half.0);
     let packed_from = if in_place { whole + usize::from(fits_half) } else { 0 };
     let panels = n.div_ceil(nr) - packed_from;
-    reserve(b_buffer, panels * k * nr);
+    grow_buffer(b_buffer, panels * k * nr);
     for panel in 0..panels {
         let j = (packed_from + panel) * nr;
         // SAFETY: columns j.. of B exist, and the buffer holds every panel.
-        unsafe { pack(b.at(0, j), k, nr.min(n - j), nr, b_buffer.as_mut_ptr().add(panel * k * nr)) };
+        unsafe { pack(b.submatrix_at(0, j), k, nr.min(n - j), nr, b_buffer.as_mut_ptr().add(panel * k * nr)) };
     }
     // Rows of A that are a page apart fall on one cache set: they are packed once, and read by every panel.
-    let pack_a = n >= 2 * nr && m >= mr && a.row.unsigned_abs() * size_of::<T>() > FAR;
+    let pack_a = n >= 2 * nr && m >= mr && a.row.unsigned_abs() * size_of::<T>() > MAX_UNPACKED_STRIDE_BYTES;
     let height = if m > MC { MC / mr * mr } else { m };
-    reserve(a_buffer, if pack_a { height.next_multiple_of(mr) * k } else { 0 });
-    reserve(c_buffer, mr * nr);
+    grow_buffer(a_buffer, if pack_a { height.next_multiple_of(mr) * k } else { 0 });
+    grow_buffer(c_buffer, mr * nr);
     for first in (0..m).step_by(height) {
         let m = height.min(m - first);
         // SAFETY: rows first.. exist.
-        let (a, c) = unsafe { (a.at(first, 0), c.at(first, 0)) };
+        let (a, c) = unsafe { (a.submatrix_at(first, 0), c.submatrix_at(first, 0)) };
         for i in (0..m).step_by(mr).filter(|_| pack_a) {
             // SAFETY: rows i.. of A exist; transposed, they are columns.
-            unsafe { pack(a.at(i, 0).transposed(), k, mr.min(m - i), mr, a_buffer.as_mut_ptr().add(i * k)) };
+            unsafe { pack(a.submatrix_at(i, 0).transposed(), k, mr.min(m - i), mr, a_buffer.as_mut_ptr().add(i * k)) };
         }
         for panel in 0..n.div_ceil(nr) {
             let j = panel * nr;
@@ -227,13 +227,13 @@ unsafe fn block<T: Number>(
             unsafe {
                 let b = match panel.checked_sub(packed_from) {
                     Some(packed) => Matrix { start: b_buffer.as_ptr().add(packed * k * nr), row: nr as isize, col: 1 },
-                    None => b.at(0, j),
+                    None => b.submatrix_at(0, j),
                 };
                 let rows = |i: usize| match pack_a {
                     true => Matrix { start: a_buffer.as_ptr().add(i * k), row: 1, col: mr as isize },
-                    false => a.at(i, 0),
+                    false => a.submatrix_at(i, 0),
                 };
-                columns(kernel, m, nr.min(n - j), k, rows, b, c.at(0, j), c_buffer.as_mut_ptr());
+                compute_panel(kernel, m, nr.min(n - j), k, rows, b, c.submatrix_at(0, j), c_buffer.as_mut_ptr());
             }
         }
     }
@@ -247,29 +247,29 @@ unsafe fn block<T: Number>(
 /// of `width` elements, the buffer holds whole rows of a panel for one call of the kernel; the machine runs the kernel.
 #[allow(clippy::too_many_arguments, reason = "a product has this many")]
 #[inline(always)]
-unsafe fn columns<T: Number>(
-    kernel: Kernel<T>,
+unsafe fn compute_panel<T: Number>(
+    kernel: MicroKernel<T>,
     m: usize,
     width: usize,
     k: usize,
     a: impl Fn(usize) -> Matrix<T>,
     b: Matrix<T>,
-    c: Target<T>,
+    c: OutputMatrix<T>,
     sums: *mut T,
 ) {
-    let Kernel { mr, nr, .. } = kernel;
+    let MicroKernel { mr, nr, .. } = kernel;
     let (whole, run) = kernel.half.filter(|half| width <= half.0).unwrap_or((nr, kernel.run));
     for i in (0..m).step_by(mr) {
         let rows = mr.min(m - i);
         // SAFETY: the caller's.
         unsafe {
-            let c = c.at(i, 0);
+            let c = c.submatrix_at(i, 0);
             if width == whole {
                 run(rows, k, a(i), b, c);
                 continue;
             }
-            run(rows, k, a(i), b, Target { start: sums, row: nr as isize, add: false });
-            let Target { start, row, add } = c;
+            run(rows, k, a(i), b, OutputMatrix { start: sums, row: nr as isize, add: false });
+            let OutputMatrix { start, row, add } = c;
             for r in 0..rows {
                 let to = raw::slice_mut(start.offset(r as isize * row), width);
                 let from = raw::slice(sums.add(r * nr), width);
@@ -284,7 +284,7 @@ unsafe fn columns<T: Number>(
 }
 
 /// Grows a buffer to at least `n` elements.
-fn reserve<T: Number>(buffer: &mut Vec<T>, n: usize) {
+fn grow_buffer<T: Number>(buffer: &mut Vec<T>, n: usize) {
     if buffer.len() < n {
         buffer.resize(n, T::default());
     }
@@ -303,7 +303,7 @@ unsafe fn pack<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to
         if from.col == 1 {
             #[cfg(target_arch = "x86_64")]
             if size_of::<T>() == 4 && width == nr && nr.is_multiple_of(8) && super::strips::has_avx2() {
-                return x86::pack_rows(from.start.cast(), from.row, k, nr, to.cast());
+                return avx_microkernels::pack_rows(from.start.cast(), from.row, k, nr, to.cast());
             }
             for p in 0..k {
                 std::ptr::copy_nonoverlapping(from.start.offset(p as isize * from.row), to.add(p * nr), width);
@@ -312,10 +312,10 @@ unsafe fn pack<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to
         }
         #[cfg(target_arch = "x86_64")]
         if size_of::<T>() == 4 && from.row == 1 && super::strips::has_avx2() {
-            return x86::pack_transposed(from.start.cast(), from.col, k, width, nr, to.cast());
+            return avx_microkernels::pack_transposed(from.start.cast(), from.col, k, width, nr, to.cast());
         }
         for j in 0..width {
-            let column = from.at(0, j);
+            let column = from.submatrix_at(0, j);
             (0..k).for_each(|p| *to.add(p * nr + j) = *column.start.offset(p as isize * column.row));
         }
     }
@@ -337,7 +337,7 @@ pub(super) unsafe fn transpose(
     #[cfg(target_arch = "x86_64")]
     if super::strips::has_avx2() {
         // SAFETY: the caller's; only bits are moved.
-        unsafe { x86::pack_transposed(from.cast(), from_row, rows, columns, to_row, to.cast()) };
+        unsafe { avx_microkernels::pack_transposed(from.cast(), from_row, rows, columns, to_row, to.cast()) };
         return true;
     }
     false
@@ -348,7 +348,7 @@ impl<T> Matrix<T> {
     ///
     /// # Safety
     /// The element exists.
-    unsafe fn at(self, i: usize, j: usize) -> Self {
+    unsafe fn submatrix_at(self, i: usize, j: usize) -> Self {
         // SAFETY: the caller's.
         let start = unsafe { self.start.offset(i as isize * self.row + j as isize * self.col) };
         Matrix { start, ..self }
@@ -363,23 +363,23 @@ impl<T> Matrix<T> {
     }
 }
 
-impl<T: Number> Target<T> {
+impl<T: Number> OutputMatrix<T> {
     /// Returns the submatrix that begins at element (i, j).
     ///
     /// # Safety
     /// The element exists.
-    unsafe fn at(self, i: usize, j: usize) -> Self {
+    unsafe fn submatrix_at(self, i: usize, j: usize) -> Self {
         // SAFETY: the caller's.
-        Target { start: unsafe { self.start.offset(i as isize * self.row).add(j) }, ..self }
+        OutputMatrix { start: unsafe { self.start.offset(i as isize * self.row).add(j) }, ..self }
     }
     /// Sets `m` rows of `n` elements to zero, unless the product is added to what they hold.
     ///
     /// # Safety
     /// The matrix has at least `m` rows and `n` columns.
-    pub(super) unsafe fn begin(self, m: usize, n: usize) {
+    pub(super) unsafe fn zero_unless_adding(self, m: usize, n: usize) {
         for i in (0..m).filter(|_| !self.add) {
             // SAFETY: the caller's.
-            unsafe { raw::slice_mut(self.at(i, 0).start, n).fill(T::default()) };
+            unsafe { raw::slice_mut(self.submatrix_at(i, 0).start, n).fill(T::default()) };
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Very small products, of which a batch has many: sums are kept in registers, nothing is packed, and rows need no
 //! calls.
 use super::super::strips::compiled;
-use super::{Extents, Matrix, Number, Target};
+use super::{Extents, Matrix, Number, OutputMatrix};
 
 /// Maximum multiply-adds of a product that is computed this way: any preparation would take longer.
-pub(crate) const MOST: usize = 512;
+pub(crate) const MAX_TINY_MULTIPLY_ADDS: usize = 512;
 /// Maximum terms of a sum, whose additions wait for each other, if there is a single product only.
-pub(crate) const SHORT: usize = 16;
+pub(crate) const MAX_SINGLE_PRODUCT_TERMS: usize = 16;
 
 /// A batch of products: their number, and the distances, in elements, from A, B and C of one product to those of the
 /// next.
@@ -22,15 +22,21 @@ compiled! {
     ///
     /// # Safety
     /// A, B and C hold the extents at these strides; C overlaps neither A nor B.
-    pub(crate) fastest<T: Number>() = each(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>)
+    pub(crate) fastest_tiny_products<T: Number>() = compute_tiny_products(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: OutputMatrix<T>)
 }
 
 /// Computes each product of a batch.
 ///
 /// # Safety
-/// See [`fastest`].
+/// See [`fastest_tiny_products`].
 #[inline(always)]
-unsafe fn each<T: Number>(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>) {
+unsafe fn compute_tiny_products<T: Number>(
+    batch: Batch,
+    extents: Extents,
+    a: Matrix<T>,
+    b: Matrix<T>,
+    c: OutputMatrix<T>,
+) {
     let is_adjacent = b.col == 1;
     for i in 0..batch.count as isize {
         let [to_a, to_b, to_c] = batch.apart.map(|apart| i * apart);
@@ -38,8 +44,12 @@ unsafe fn each<T: Number>(batch: Batch, extents: Extents, a: Matrix<T>, b: Matri
         unsafe {
             let a = Matrix { start: a.start.offset(to_a), ..a };
             let b = Matrix { start: b.start.offset(to_b), ..b };
-            let c = Target { start: c.start.offset(to_c), ..c };
-            if is_adjacent { all::<T, true>(extents, a, b, c) } else { all::<T, false>(extents, a, b, c) }
+            let c = OutputMatrix { start: c.start.offset(to_c), ..c };
+            if is_adjacent {
+                compute_tiny_product::<T, true>(extents, a, b, c)
+            } else {
+                compute_tiny_product::<T, false>(extents, a, b, c)
+            }
         }
     }
 }
@@ -47,18 +57,23 @@ unsafe fn each<T: Number>(batch: Batch, extents: Extents, a: Matrix<T>, b: Matri
 /// Computes one product, row by row.
 ///
 /// # Safety
-/// As [`fastest`] for one product; `ADJACENT` if the elements of each row of B are adjacent.
+/// As [`fastest_tiny_products`] for one product; `ADJACENT` if the elements of each row of B are adjacent.
 #[inline(always)]
-unsafe fn all<T: Number, const ADJACENT: bool>(extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>) {
+unsafe fn compute_tiny_product<T: Number, const ADJACENT: bool>(
+    extents: Extents,
+    a: Matrix<T>,
+    b: Matrix<T>,
+    c: OutputMatrix<T>,
+) {
     let Extents { m, n, k } = extents;
     for i in 0..m {
         let mut j = 0;
         // SAFETY: the caller's: the row and the columns exist.
         unsafe {
-            let a = a.at(i, 0);
+            let a = a.submatrix_at(i, 0);
             macro_rules! columns {
                 ($width:literal) => {
-                    columns::<T, $width, ADJACENT>(k, a, b.at(0, j), c.at(i, j));
+                    compute_row_elements::<T, $width, ADJACENT>(k, a, b.submatrix_at(0, j), c.submatrix_at(i, j));
                     j += $width;
                 };
             }
@@ -72,7 +87,7 @@ unsafe fn all<T: Number, const ADJACENT: bool>(extents: Extents, a: Matrix<T>, b
                 columns!(2);
             }
             if j < n {
-                columns::<T, 1, ADJACENT>(k, a, b.at(0, j), c.at(i, j));
+                compute_row_elements::<T, 1, ADJACENT>(k, a, b.submatrix_at(0, j), c.submatrix_at(i, j));
             }
         }
     }
@@ -81,17 +96,22 @@ unsafe fn all<T: Number, const ADJACENT: bool>(extents: Extents, a: Matrix<T>, b
 /// Computes `W` elements of a row of C.
 ///
 /// # Safety
-/// As [`all`], of one row and `W` columns.
+/// As [`compute_tiny_product`], of one row and `W` columns.
 #[inline(always)]
-unsafe fn columns<T: Number, const W: usize, const ADJACENT: bool>(k: usize, a: Matrix<T>, b: Matrix<T>, c: Target<T>) {
+unsafe fn compute_row_elements<T: Number, const W: usize, const ADJACENT: bool>(
+    k: usize,
+    a: Matrix<T>,
+    b: Matrix<T>,
+    c: OutputMatrix<T>,
+) {
     let mut sums = [T::default(); W];
     // SAFETY: the caller's.
     unsafe {
         for p in 0..k {
-            let (x, row) = (*a.at(0, p).start, b.at(p, 0));
+            let (x, row) = (*a.submatrix_at(0, p).start, b.submatrix_at(p, 0));
             for (j, sum) in sums.iter_mut().enumerate() {
-                let y = if ADJACENT { *row.start.add(j) } else { *row.at(0, j).start };
-                *sum = T::step(*sum, x, y);
+                let y = if ADJACENT { *row.start.add(j) } else { *row.submatrix_at(0, j).start };
+                *sum = T::multiply_add(*sum, x, y);
             }
         }
         let to = &mut *c.start.cast::<[T; W]>();

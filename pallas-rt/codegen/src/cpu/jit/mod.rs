@@ -21,7 +21,7 @@
 //!   vectors. Both widths give the same bits, but for the order of sums, and for subnormal numbers: machine code sets
 //!   the processor to flush them to zero while it runs, and restores its control word (Rust code may not run under
 //!   another).
-//! - `Explained::without_code` says which chains have no code, and why; `tests/product/native.rs` lists those of
+//! - `Explained::describe_uncompiled_chains` says which chains have no code, and why; `tests/product/native.rs` lists those of
 //!   shipped kernels.
 //! - The reason for an assembler of its own, with some fifty instruction forms: strips reach half the speed of a fused
 //!   loop at best (layer norm 4096x1024: 1.6 ms against 0.53), Cranelift has no 256-bit vectors, and LLVM is 100 times
@@ -30,63 +30,67 @@
 //!   begins with the rows (`cpu/plan/folds`). A store does not end a chain: what follows it in the same shape is
 //!   computed while the stored value is in a register.
 //! - A loop in a kernel whose iterations are chains and products of a few elements, such as the steps of a scan, is
-//!   one function (`cpu/plan/rolled`, `cpu/run/rolled`, `jit/x86/turns`): all iterations but the first and the last,
+//!   one function (`cpu/plan/loop_compilation`, `cpu/run/compiled_loops`, `jit/x86/loop_code`): all iterations but the first and the last,
 //!   if their positions move by the same distance each time and no branch is taken in them.
-//! - Short rows that are adjacent in memory are processed as one row (`cpu/run/weave`): an operand that has one
+//! - Short rows that are adjacent in memory are processed as one row (`cpu/run/merged_rows`): an operand that has one
 //!   element for each row, or one row for all, is copied to a strip first, and folds of columns have a partial result
 //!   for each row of the strip.
+mod operand_layouts;
+mod uncompiled_chains;
 #[cfg(not(target_arch = "x86_64"))]
 #[allow(unsafe_code, reason = "as where there is code")]
-mod elsewhere;
-mod form;
-mod missing;
+mod unsupported_arch;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(super) use form::{Form, Piece, Place, Product, Rows, Work};
-pub(super) use machine::Code;
-pub(super) use missing::missing;
+pub(super) use machine::MachineCode;
+pub(super) use operand_layouts::{CodeCall, CodeSpecialization, LoopPart, LoopPartKind, OperandAddress, SmallProduct};
+pub(super) use uncompiled_chains::report_missing_code;
 
-use super::plan::step::Chain;
-#[cfg(not(target_arch = "x86_64"))]
-use elsewhere as machine;
-use machine::{compile, compile_turns};
+use super::plan::step::ElementwiseChain;
+use machine::{compile_chains, compile_loop};
 use std::sync::OnceLock;
+#[cfg(not(target_arch = "x86_64"))]
+use unsupported_arch as machine;
 #[cfg(target_arch = "x86_64")]
 use x86 as machine;
 
 /// Machine code of chains (or of a loop's pieces) for the first four layouts in which they ran.
 #[derive(Debug)]
-pub(super) struct Codes<F = Form>([OnceLock<Met<F>>; 4]);
+pub(super) struct CodeCache<F = CodeSpecialization>([OnceLock<CachedCode<F>>; 4]);
 
 /// A layout for each chain, and the code for these; `None` if there can be none.
-type Met<F> = (Box<[F]>, Option<Code>);
+type CachedCode<F> = (Box<[F]>, Option<MachineCode>);
 
-impl<F> Default for Codes<F> {
+impl<F> Default for CodeCache<F> {
     fn default() -> Self {
-        Codes(Default::default())
+        CodeCache(Default::default())
     }
 }
 
-impl<F: Clone + PartialEq> Codes<F> {
+impl<F: Clone + PartialEq> CodeCache<F> {
     /// Returns the code for these layouts, compiled at the first call; `None` if there is none or if other layouts
     /// came first.
-    fn of(&self, forms: &[F], compile: impl Fn() -> Option<Code>) -> Option<&Code> {
+    fn get_or_compile(&self, forms: &[F], compile: impl Fn() -> Option<MachineCode>) -> Option<&MachineCode> {
         let mut met = self.0.iter().map(|slot| slot.get_or_init(|| (forms.into(), compile())));
         met.find(|met| *met.0 == *forms)?.1.as_ref()
     }
 }
 
-impl Codes {
+impl CodeCache {
     /// Returns the code of these chains, each in the form at its position, if there is any.
-    pub(super) fn get(&self, chains: &[Chain], forms: &[Form]) -> Option<&Code> {
-        self.of(forms, || compile(chains, forms))
+    pub(super) fn get_chain_code(
+        &self,
+        chains: &[ElementwiseChain],
+        forms: &[CodeSpecialization],
+    ) -> Option<&MachineCode> {
+        self.get_or_compile(forms, || compile_chains(chains, forms))
     }
 }
 
-impl Codes<Piece> {
+impl CodeCache<LoopPart> {
     /// Returns the code for iterations of a loop of these pieces, which refer to `chains` by index, if there is any.
-    pub(super) fn turns(&self, chains: &[&Chain], pieces: &[Piece]) -> Option<&Code> {
-        self.of(pieces, || compile_turns(chains, pieces))
+    pub(super) fn get_loop_code(&self, chains: &[&ElementwiseChain], pieces: &[LoopPart]) -> Option<&MachineCode> {
+        self.get_or_compile(pieces, || compile_loop(chains, pieces))
     }
 }

@@ -1,14 +1,16 @@
 //! Translates instructions of tile IR to steps: consecutive elementwise instructions become one chain, `x + dot` an
 //! accumulating product.
 mod chains;
-mod moved;
+mod row_major_copies;
 
-use super::super::Sizes;
+use super::super::Thresholds;
 use super::super::fold;
-use super::super::gemm::narrow;
-use super::casts;
-use super::filled;
-use super::step::{Affine, Block, Dot, Fixed, Indexed, Nested, Operation, Part, Place, Step};
+use super::super::gemm::few_rows;
+use super::fused_casts;
+use super::gather_fill;
+use super::step::{
+    AffineIndex, CopiedBox, Dot, ElementwiseOp, GatherScatter, LaunchConstant, LoopNests, OperandView, Step, StepBlock,
+};
 use crate::passes;
 use pallas_ir::structural::Piece;
 use pallas_ir::{
@@ -18,23 +20,23 @@ use pallas_ir::{
 use std::collections::HashMap;
 
 /// The translation of one kernel to steps, while it goes on.
-pub(super) struct Build<'k> {
+pub(super) struct StepBuilder<'k> {
     kernel: &'k Kernel,
-    sizes: &'static Sizes,
+    sizes: &'static Thresholds,
     /// Number of instructions and yields that use each value.
     uses: Vec<usize>,
     /// For each value that is a cast left to the products that read it: the cast's operand, which they read instead.
-    cast: Vec<Option<casts::Source>>,
+    cast: Vec<Option<fused_casts::CastSource>>,
     /// Scatters to be done as sums of rows, by the scatter's result; `is_summed` is true for values whose instructions
     /// these replace.
-    sums: HashMap<Value, casts::Sum>,
+    sums: HashMap<Value, fused_casts::RowSum>,
     is_summed: Vec<bool>,
     /// Selections left to gathers, by the gather's result; `is_filled` is true for the results of those selections.
-    filled: HashMap<Value, filled::Filled>,
+    filled: HashMap<Value, gather_fill::GatherFill>,
     is_filled: Vec<bool>,
     /// For each value the other value whose memory it may refer to.
     pub(super) base: Vec<Option<Value>>,
-    pub(super) fixed: Vec<(Value, Fixed)>,
+    pub(super) fixed: Vec<(Value, LaunchConstant)>,
     /// For each value its constant, if it is one.
     constants: Vec<Option<Literal>>,
     pub(super) params: Vec<(Value, OperandId)>,
@@ -46,15 +48,15 @@ pub(super) struct Build<'k> {
     /// For each value that a chain or product defines: the region of that step. Such a value has memory of its own.
     own: Vec<Option<RegionId>>,
     /// Regions that are being translated, innermost last.
-    open: Vec<Open>,
+    open: Vec<OpenRegion>,
 }
 
 /// A region that is being translated.
 #[derive(Default)]
-struct Open {
+struct OpenRegion {
     region: RegionId,
     steps: Vec<Step>,
-    chain: Option<chains::Growing>,
+    chain: Option<chains::ChainBuilder>,
     /// Stores of results of the open chain, which are emitted after it, so that the chain may grow meanwhile.
     late: Vec<Step>,
     /// Products that are not emitted yet, since their only use is an addition still to come.
@@ -63,17 +65,17 @@ struct Open {
     waited: Vec<Value>,
 }
 
-impl<'k> Build<'k> {
+impl<'k> StepBuilder<'k> {
     /// Analyses a kernel's casts, sums and selections, as far as steps can take these over.
-    pub(super) fn new(kernel: &'k Kernel, sizes: &'static Sizes) -> Self {
+    pub(super) fn new(kernel: &'k Kernel, sizes: &'static Thresholds) -> Self {
         let mut uses = passes::uses(kernel);
-        let (cast, base) = (casts::in_products(kernel), vec![None; kernel.values.len()]);
+        let (cast, base) = (fused_casts::find_product_casts(kernel), vec![None; kernel.values.len()]);
         // What takes the other bits away is not needed then.
         cast.iter().flatten().filter_map(|source| source.masked).for_each(|v| uses[v.index()] -= 1);
-        let (sums, is_summed) = casts::in_sums(kernel, &uses);
-        let (filled, is_filled) = filled::in_gathers(kernel, &mut uses);
+        let (sums, is_summed) = fused_casts::find_row_sums(kernel, &uses);
+        let (filled, is_filled) = gather_fill::find_gather_fills(kernel, &mut uses);
         let values = kernel.values.len();
-        Build {
+        StepBuilder {
             kernel,
             sizes,
             uses,
@@ -95,8 +97,8 @@ impl<'k> Build<'k> {
     }
 
     /// Translates a region to a block of steps.
-    pub(super) fn region(&mut self, region: RegionId) -> Block {
-        self.open.push(Open { region, ..Open::default() });
+    pub(super) fn region(&mut self, region: RegionId) -> StepBlock {
+        self.open.push(OpenRegion { region, ..OpenRegion::default() });
         let kernel = self.kernel;
         let opened = kernel.region(region);
         let additions = opened.insts.iter().map(|&i| kernel.inst(i)).filter(|i| i.op == Op::Scalar(ScalarOp::Add));
@@ -107,15 +109,15 @@ impl<'k> Build<'k> {
         }
         self.flush();
         let open = self.open.pop().expect("pushed above");
-        Block { steps: open.steps, yields: kernel.region(region).yields.clone() }
+        StepBlock { steps: open.steps, yields: kernel.region(region).yields.clone() }
     }
 
     /// Returns the innermost region that is being translated.
-    fn here(&mut self) -> &mut Open {
+    fn innermost_region(&mut self) -> &mut OpenRegion {
         self.open.last_mut().expect("a region is open")
     }
     fn push(&mut self, step: Step) {
-        self.here().steps.push(step);
+        self.innermost_region().steps.push(step);
     }
     fn shape(&self, v: Value) -> &'k [usize] {
         &self.kernel.ty(v).shape
@@ -137,16 +139,18 @@ impl<'k> Build<'k> {
         match &inst.op {
             Op::Const(x) => {
                 self.constants[inst.results[0].index()] = Some(*x);
-                self.fixed.push((inst.results[0], Fixed::Constant(*x)));
+                self.fixed.push((inst.results[0], LaunchConstant::Constant(*x)));
             }
-            Op::NumPrograms(axis) => self.fixed.push((inst.results[0], Fixed::Programs(*axis))),
-            Op::NumSteps(axis) => self.fixed.push((inst.results[0], Fixed::Steps(*axis))),
-            Op::Extent(dim) => self.fixed.push((inst.results[0], Fixed::Extent(*dim))),
+            Op::NumPrograms(axis) => self.fixed.push((inst.results[0], LaunchConstant::NumPrograms(*axis))),
+            Op::NumSteps(axis) => self.fixed.push((inst.results[0], LaunchConstant::NumSteps(*axis))),
+            Op::Extent(dim) => self.fixed.push((inst.results[0], LaunchConstant::Extent(*dim))),
             Op::Param(o) => self.params.push((inst.results[0], *o)),
-            Op::ProgramId(axis) => self.push(Step::Program { axis: *axis, to: inst.results[0] }),
+            Op::ProgramId(axis) => self.push(Step::ProgramId { axis: *axis, to: inst.results[0] }),
             Op::Scalar(op) => self.scalar(*op, inst),
             Op::Structural(op) => self.structural(op, id, inst),
-            Op::Load { .. } | Op::Store { .. } | Op::Valid { .. } | Op::Prefetch(_) => self.memory(inst),
+            Op::Load { .. } | Op::Store { .. } | Op::Valid { .. } | Op::Prefetch(_) => {
+                self.translate_memory_access(inst)
+            }
             Op::If | Op::For { .. } | Op::While => self.control(inst, loc),
             Op::DebugPrint(label) => {
                 self.flush();
@@ -162,16 +166,16 @@ impl<'k> Build<'k> {
     // ---- order
 
     /// Returns true if the value is a product that has not been emitted yet.
-    fn waits(&self, v: Value) -> bool {
+    fn is_pending_product(&self, v: Value) -> bool {
         self.open.last().is_some_and(|o| o.waiting.contains_key(&v))
     }
     /// Emits the open chain or waiting product that defines one of these values, if any.
-    fn ready(&mut self, values: &[Value]) {
+    fn emit_pending(&mut self, values: &[Value]) {
         for &v in values {
-            if self.here().chain.as_ref().is_some_and(|g| g.makes(v)) {
+            if self.innermost_region().chain.as_ref().is_some_and(|g| g.makes(v)) {
                 self.flush_chain();
             }
-            if let Some(id) = self.here().waiting.remove(&v) {
+            if let Some(id) = self.innermost_region().waiting.remove(&v) {
                 self.dot(id, None);
             }
         }
@@ -179,8 +183,8 @@ impl<'k> Build<'k> {
     /// Emits the open chain and all waiting products.
     fn flush(&mut self) {
         self.flush_chain();
-        for v in std::mem::take(&mut self.here().waited) {
-            if let Some(id) = self.here().waiting.remove(&v) {
+        for v in std::mem::take(&mut self.innermost_region().waited) {
+            if let Some(id) = self.innermost_region().waiting.remove(&v) {
                 self.dot(id, None);
             }
         }
@@ -190,10 +194,10 @@ impl<'k> Build<'k> {
 
     /// Translates `x + dot`, where the product has not been emitted yet, to a product that accumulates into `x` or a
     /// copy of it. Returns false for other additions.
-    fn accumulate(&mut self, inst: &Inst) -> bool {
+    fn translate_accumulation(&mut self, inst: &Inst) -> bool {
         let to = inst.results[0];
         let [a, b] = inst.args[..] else { return false };
-        let (dot, init) = match (self.waits(a), self.waits(b)) {
+        let (dot, init) = match (self.is_pending_product(a), self.is_pending_product(b)) {
             (_, true) if a != b => (b, a),
             (true, _) if a != b => (a, b),
             _ => return false,
@@ -201,8 +205,8 @@ impl<'k> Build<'k> {
         if self.shape(init) != self.shape(to) || self.shape(dot) != self.shape(to) {
             return false;
         }
-        let id = self.here().waiting.remove(&dot).expect("it waits");
-        self.ready(&[init]);
+        let id = self.innermost_region().waiting.remove(&dot).expect("it waits");
+        self.emit_pending(&[init]);
         self.dot(id, Some((init, to)));
         true
     }
@@ -213,15 +217,15 @@ impl<'k> Build<'k> {
         let Op::Structural(StructuralOp::Dot(op)) = &inst.op else { unreachable!("only products wait") };
         let sources = [0, 1].map(|side| self.cast[inst.args[side].index()]);
         let [a, b] = [0, 1].map(|side| sources[side].map_or(inst.args[side], |source| source.value));
-        let bits = sources[1].map_or(narrow::ALL, |source| source.bits);
-        self.ready(&[a, b]);
-        let free = [0, 1].map(|side| op.free(side, self.shape(inst.args[side]).len()));
+        let bits = sources[1].map_or(few_rows::ALL_BITS_MASK, |source| source.bits);
+        self.emit_pending(&[a, b]);
+        let free = [0, 1].map(|side| op.free_axes(side, self.shape(inst.args[side]).len()));
         let to = add.map_or(inst.results[0], |(_, to)| to);
-        let in_place = add.is_some_and(|(init, to)| self.may_take_over(init, to));
+        let in_place = add.is_some_and(|(init, to)| self.can_overwrite(init, to));
         if in_place {
             self.base[to.index()] = add.map(|(init, _)| init);
         }
-        self.own[to.index()] = Some(self.here().region);
+        self.own[to.index()] = Some(self.innermost_region().region);
         let sides =
             |pairs: &[(usize, usize)]| [pairs.iter().map(|p| p.0).collect(), pairs.iter().map(|p| p.1).collect()];
         let dot = Dot {
@@ -238,30 +242,33 @@ impl<'k> Build<'k> {
             contract: sides(&op.contract),
             free,
         };
-        let merged = self.halves(&dot);
+        let merged = self.merge_nibble_products(&dot);
         self.push(Step::Dot(merged.unwrap_or(dot)));
     }
 
     /// If `high` multiplies the high halves of bytes and is added to the last step, which multiplies their low halves,
     /// replaces both by one product that reads the bytes once.
-    fn halves(&mut self, high: &Dot) -> Option<Dot> {
+    fn merge_nibble_products(&mut self, high: &Dot) -> Option<Dot> {
         let Some(Step::Dot(low)) = self.open.last()?.steps.last() else { return None };
         let is_sum = high.in_place && high.init == Some(low.to) && low.high.is_none();
-        let are_halves = [low.bits, high.bits] == [narrow::LOW, narrow::HIGH] && low.b == high.b;
+        let are_halves =
+            [low.bits, high.bits] == [few_rows::LOW_NIBBLE_MASK, few_rows::HIGH_NIBBLE_MASK] && low.b == high.b;
         let axes = |dot: &Dot| [dot.batch.clone(), dot.contract.clone(), dot.free.clone()];
         let [a, other] = [low.a, high.a].map(|v| self.kernel.ty(v));
         let is_one = is_sum && are_halves && axes(low) == axes(high) && a == other && a.dtype == DType::F32;
-        if !is_one || narrow::halves_kernel().is_none() {
+        if !is_one || few_rows::fastest_nibble_kernel().is_none() {
             return None;
         }
-        let Some(Step::Dot(low)) = self.here().steps.pop() else { unreachable!("the last step is a product") };
+        let Some(Step::Dot(low)) = self.innermost_region().steps.pop() else {
+            unreachable!("the last step is a product")
+        };
         self.base[high.to.index()] = self.base[low.to.index()].take();
         Some(Dot { high: Some(high.a), to: high.to, ..low })
     }
 
     /// Returns true if the product `to` may overwrite `init`: memory of this region that nothing else reads, or a
     /// carried value that `to` replaces.
-    fn may_take_over(&self, init: Value, to: Value) -> bool {
+    fn can_overwrite(&self, init: Value, to: Value) -> bool {
         let own = self.own[init.index()] == self.open.last().map(|open| open.region);
         self.uses[init.index()] == 1 && (own || self.next[init.index()] == Some(to))
     }
@@ -274,60 +281,68 @@ impl<'k> Build<'k> {
         let from = || *inst.args.first().expect("the operation has an operand");
         let step = match passes::access(self.kernel, op, inst) {
             Access::Cast if self.cast[to.index()].is_some() || self.is_summed[to.index()] => return,
-            Access::Cast => return self.elementwise(Operation::Cast, &inst.args, to),
-            Access::Bitcast => return self.elementwise(Operation::Bitcast, &inst.args, to),
+            Access::Cast => return self.elementwise(ElementwiseOp::Cast, &inst.args, to),
+            Access::Bitcast => return self.elementwise(ElementwiseOp::Bitcast, &inst.args, to),
             Access::Powi(exponent) => return self.powi(exponent, inst),
             Access::Contract { .. } => {
-                if self.may_wait(to) {
-                    self.here().waited.push(to);
-                    self.here().waiting.insert(to, id);
+                if self.can_defer_product(to) {
+                    self.innermost_region().waited.push(to);
+                    self.innermost_region().waiting.insert(to, id);
                     return;
                 }
                 return self.dot(id, None);
             }
-            Access::Fold { op, ref axes } if self.sink(op, axes, inst) => return,
-            Access::Map(pieces) => self.map(&pieces, inst),
+            Access::Fold { op, ref axes } if self.add_fold(op, axes, inst) => return,
+            Access::Map(pieces) => self.translate_pieces(&pieces, inst),
             Access::Flat => {
                 self.base[to.index()] = Some(from());
                 Step::Reshape { from: from(), to }
             }
             Access::Fold { op, axes } => {
                 let start = op.neutral(self.dtype(to)).expect("the shape rule admits monoids only");
-                Step::Fold { fold: fold::fold(op, self.dtype(to)), start, from: from(), axes, to }
+                Step::Fold { fold: fold::fold_functions(op, self.dtype(to)), start, from: from(), axes, to }
             }
             Access::Scan { op, axis, reverse } => {
-                Step::Scan { fold: fold::fold(op, self.dtype(to)), from: from(), axis, reverse, to }
+                Step::Scan { fold: fold::fold_functions(op, self.dtype(to)), from: from(), axis, reverse, to }
             }
             Access::Nest(nest) => {
                 let start = nest.op.neutral(self.dtype(to)).expect("the shape rule admits monoids only");
-                let nests = nest.undilated().into_iter().filter(|part| !part.is_empty()).collect();
-                let fold = fold::fold(nest.op, self.dtype(to));
-                Step::Nest(Nested { nests, args: inst.args.clone(), to, fold, start })
+                let nests = nest.split_dilation().into_iter().filter(|part| !part.is_empty()).collect();
+                let fold = fold::fold_functions(nest.op, self.dtype(to));
+                Step::LoopNests(LoopNests { nests, args: inst.args.clone(), to, fold, start })
             }
-            Access::Arg { max, axis } => Step::Extreme { max, from: from(), axis, to },
+            Access::Arg { max, axis } => Step::ArgMinMax { max, from: from(), axis, to },
             Access::Gather { windows, .. } => {
                 let filled = self.filled.get(&to);
                 let (to, fill) = filled.map_or((to, None), |filled| (filled.to, Some(filled.fill)));
-                Step::Gather(Indexed { from: from(), index: inst.args[1], to, windows, fill, stays_for: None })
+                Step::Gather(GatherScatter { from: from(), index: inst.args[1], to, windows, fill, stays_for: None })
             }
-            Access::Scatter { windows, .. } if let Some(&casts::Sum { rows, to }) = self.sums.get(&to) => {
-                self.ready(&[rows]);
-                Step::SumRows(Indexed { from: rows, index: inst.args[1], to, windows, fill: None, stays_for: None })
+            Access::Scatter { windows, .. } if let Some(&fused_casts::RowSum { rows, to }) = self.sums.get(&to) => {
+                self.emit_pending(&[rows]);
+                Step::SumRows(GatherScatter {
+                    from: rows,
+                    index: inst.args[1],
+                    to,
+                    windows,
+                    fill: None,
+                    stays_for: None,
+                })
             }
             Access::Scatter { windows, op } => {
-                let fold = op.map(|op| fold::fold(op, self.dtype(to)));
-                let windows = Indexed { from: from(), index: inst.args[1], to, windows, fill: None, stays_for: None };
+                let fold = op.map(|op| fold::fold_functions(op, self.dtype(to)));
+                let windows =
+                    GatherScatter { from: from(), index: inst.args[1], to, windows, fill: None, stays_for: None };
                 Step::Scatter { windows, updates: inst.args[2], fold }
             }
             Access::Sort { axis, order, positions } => Step::Sort { from: from(), axis, order, positions, to },
-            Access::Iota { axis } => Step::Count { table: self.table(to, axis), axis, to },
+            Access::Iota { axis } => Step::Iota { table: self.index_table(to, axis), axis, to },
         };
-        self.ready(&inst.args);
+        self.emit_pending(&inst.args);
         self.push(step);
     }
 
     /// Returns true if a product can be emitted later, as a part of the addition in this region that is its only use.
-    fn may_wait(&self, v: Value) -> bool {
+    fn can_defer_product(&self, v: Value) -> bool {
         let open = self.open.last().expect("a region is open");
         let wide = !matches!(self.dtype(v), DType::F16 | DType::Bf16 | DType::Bool);
         let added = self.added[v.index()] == Some(open.region);
@@ -335,7 +350,7 @@ impl<'k> Build<'k> {
     }
 
     /// Returns the index in `tables` of the counting table for an axis of `to`.
-    fn table(&mut self, to: Value, axis: usize) -> usize {
+    fn index_table(&mut self, to: Value, axis: usize) -> usize {
         let table = (self.dtype(to), self.shape(to)[axis]);
         self.tables.iter().position(|t| *t == table).unwrap_or_else(|| {
             self.tables.push(table);
@@ -345,18 +360,18 @@ impl<'k> Build<'k> {
 
     /// Translates moved pieces of operands (transpose, slice, pad, concat ..): a view where that suffices, else a
     /// copy.
-    fn map(&mut self, pieces: &[Piece], inst: &Inst) -> Step {
+    fn translate_pieces(&mut self, pieces: &[Piece], inst: &Inst) -> Step {
         let to = inst.results[0];
-        let affine = |p: &Piece| -> Vec<Affine> {
+        let affine = |p: &Piece| -> Vec<AffineIndex> {
             let number = |d: &Dim| d.as_number().expect("sizes are numbers in a kernel") as isize;
             p.index
                 .iter()
-                .map(|i| Affine { axis: i.axis, stride: number(&i.stride), offset: number(&i.offset) })
+                .map(|i| AffineIndex { axis: i.axis, stride: number(&i.stride), offset: number(&i.offset) })
                 .collect()
         };
         if let [piece] = pieces
             && piece.bounds.is_empty()
-            && !moved::is_worth_a_copy(self.kernel, inst, &affine(piece), self.sizes.reordered)
+            && !row_major_copies::is_worth_a_copy(self.kernel, inst, &affine(piece), self.sizes.reordered)
         {
             let from = inst.args[piece.operand];
             self.base[to.index()] = Some(from);
@@ -369,41 +384,46 @@ impl<'k> Build<'k> {
                 let (lo, hi) = (bound(lo).max(start[*axis]), bound(hi).min(start[*axis] + size[*axis]));
                 (start[*axis], size[*axis]) = (lo, hi.saturating_sub(lo));
             }
-            Part { from: inst.args[p.operand], start, size, axes: affine(p) }
+            CopiedBox { from: inst.args[p.operand], start, size, axes: affine(p) }
         };
-        Step::Join { parts: pieces.iter().map(part).collect(), to }
+        Step::CopyBoxes { parts: pieces.iter().map(part).collect(), to }
     }
 
     // ---- memory and control
 
     /// Translates a load, store, test of positions, or read of a prefetched element.
-    fn memory(&mut self, inst: &Inst) {
+    fn translate_memory_access(&mut self, inst: &Inst) {
         if let Op::Load { from, .. } | Op::Valid { of: from, .. } | Op::Prefetch(from) = inst.op
-            && self.stores_late(from)
+            && self.has_late_store(from)
         {
             self.flush_chain();
         }
-        let place =
-            |operand, view: &View, starts: &[Value]| Place { operand, view: view.clone(), starts: starts.to_vec() };
+        let place = |operand, view: &View, starts: &[Value]| OperandView {
+            operand,
+            view: view.clone(),
+            starts: starts.to_vec(),
+        };
         let step = match &inst.op {
             Op::Load { from, view, masked } => {
-                let (starts, rest) = inst.args.split_at(view.dynamic());
+                let (starts, rest) = inst.args.split_at(view.dynamic_count());
                 Step::Load {
                     from: place(*from, view, starts),
                     mask: masked.then(|| (rest[0], rest[1])),
-                    fill: passes::lower::fill(self.kernel, *from),
+                    fill: passes::lower::fill_value(self.kernel, *from),
                     in_place: false,
                     open: 0,
                     to: inst.results[0],
                 }
             }
             Op::Store { to, view, masked } => {
-                let (starts, rest) = inst.args[1..].split_at(view.dynamic());
+                let (starts, rest) = inst.args[1..].split_at(view.dynamic_count());
                 let mask = masked.then(|| rest[0]);
                 let store = Step::Store { value: inst.args[0], to: place(*to, view, starts), mask };
-                self.ready(starts);
-                if !masked && self.here().chain.as_ref().is_some_and(|g| g.link(inst.args[0]).is_some()) {
-                    self.here().late.push(store);
+                self.emit_pending(starts);
+                if !masked
+                    && self.innermost_region().chain.as_ref().is_some_and(|g| g.find_link(inst.args[0]).is_some())
+                {
+                    self.innermost_region().late.push(store);
                     return;
                 }
                 self.flush();
@@ -415,12 +435,12 @@ impl<'k> Build<'k> {
             Op::Prefetch(of) => Step::Prefetch { of: *of, index: inst.args.clone(), to: inst.results[0] },
             _ => unreachable!("called for accesses"),
         };
-        self.ready(&inst.args);
+        self.emit_pending(&inst.args);
         self.push(step);
     }
 
     /// Returns true if a store that will follow the open chain writes the memory of this operand.
-    fn stores_late(&mut self, operand: OperandId) -> bool {
+    fn has_late_store(&mut self, operand: OperandId) -> bool {
         let memory = self.kernel.memory_of(operand);
         let writes =
             |step: &Step| matches!(step, Step::Store { to, .. } if self.kernel.memory_of(to.operand) == memory);

@@ -3,15 +3,15 @@
 //! ```text
 //! %3 = concat axis(0) %1, %2; store @y y[0:8, ..] %3    ->    store @y y[0:5, ..] %1; store @y y[5:8, ..] %2
 //! ```
-use crate::passes::rewrite::Rewrite;
+use crate::passes::rewrite::KernelRewriter;
 use crate::passes::uses;
 use pallas_ir::{Inst, Kernel, Op, StructuralOp, Value, View};
 
 /// Minimum elements of the rows of each tile: shorter ones are concatenated before the store.
-const ROW: usize = 16;
+const MIN_PART_ROW_ELEMENTS: usize = 16;
 
 /// Returns the kernel with concatenations stored part by part; `None` if there are none.
-pub(super) fn apart(kernel: &Kernel) -> Option<Kernel> {
+pub(super) fn split_concat_stores(kernel: &Kernel) -> Option<Kernel> {
     let mut concats: Vec<Option<&Inst>> = vec![None; kernel.values.len()];
     let uses = uses(kernel);
     for inst in &kernel.insts {
@@ -28,7 +28,7 @@ pub(super) fn apart(kernel: &Kernel) -> Option<Kernel> {
         let parts = inst.args.iter().map(|&part| {
             let own = start;
             start += kernel.ty(part).shape[op.axis];
-            (!is_last || start - own >= ROW).then_some((part, op.axis, own))
+            (!is_last || start - own >= MIN_PART_ROW_ELEMENTS).then_some((part, op.axis, own))
         });
         parts.collect()
     };
@@ -45,8 +45,8 @@ pub(super) fn apart(kernel: &Kernel) -> Option<Kernel> {
     if !apart.contains(&true) {
         return None;
     }
-    let mut rewrite = Rewrite::of(kernel);
-    rewrite.region(kernel.body, &mut |r, inst, loc| {
+    let mut rewrite = KernelRewriter::new(kernel);
+    rewrite.inline_region(kernel.body, &mut |r, inst, loc| {
         if matches!(inst.op, Op::Structural(StructuralOp::Concat(_))) {
             return apart[inst.results[0].index()];
         }
@@ -60,7 +60,7 @@ pub(super) fn apart(kernel: &Kernel) -> Option<Kernel> {
                 let views = parts.iter().map(|&(part, axis, start)| (part, part_of(kernel, &view, part, axis, start)));
                 waiting.extend(views.collect::<Vec<_>>().into_iter().rev());
             } else {
-                let args = [v].iter().chain(&inst.args[1..]).map(|&v| r.get(v)).collect();
+                let args = [v].iter().chain(&inst.args[1..]).map(|&v| r.mapped_value(v)).collect();
                 let op = Op::Store { to: *to, view, masked: false };
                 r.out.push(Inst { op, args, results: vec![], regions: vec![] }, loc);
             }

@@ -3,28 +3,28 @@
 //! ```text
 //! reduce op(add) axes(0, 2) x: f32[8, 3, 25]  ->  reduce op(add) axes(0, 2) (reduce op(add) axes(2) x: f32[8, 3, 1])
 //! ```
-use crate::passes::rewrite::Rewrite;
+use crate::passes::rewrite::KernelRewriter;
 use pallas_ir::structural::Reduce;
 use pallas_ir::{Inst, Kernel, Op, StructuralOp, Type};
 
 /// Minimum elements of a row for which a fold of its own pays off: shorter rows would leave most of a vector empty.
-const ROW: usize = 8;
+const MIN_FOLDED_ROW_ELEMENTS: usize = 8;
 /// Minimum where all folded axes are adjacent in memory, and could be folded as one long row.
-const LONG_ROW: usize = 128;
+const MIN_ADJACENT_ROW_ELEMENTS: usize = 128;
 
 /// Returns the kernel with such folds split in two; `None` if it has none.
-pub(super) fn rows_first(kernel: &Kernel) -> Option<Kernel> {
-    let has_rows = |inst: &Inst| rows_of(kernel, inst).is_some();
+pub(super) fn split_folds_by_rows(kernel: &Kernel) -> Option<Kernel> {
+    let has_rows = |inst: &Inst| find_row_fold(kernel, inst).is_some();
     if !kernel.insts.iter().any(has_rows) {
         return None;
     }
-    let mut rewrite = Rewrite::of(kernel);
-    rewrite.region(kernel.body, &mut |r, inst, loc| {
-        let Some(rows) = rows_of(kernel, inst) else { return false };
+    let mut rewrite = KernelRewriter::new(kernel);
+    rewrite.inline_region(kernel.body, &mut |r, inst, loc| {
+        let Some(rows) = find_row_fold(kernel, inst) else { return false };
         let from = kernel.ty(inst.args[0]);
         let mut shape = from.shape.clone();
         shape[rows.axes[0]] = 1;
-        let (x, folded) = (r.get(inst.args[0]), r.out.value(Type::new(from.dtype, shape)));
+        let (x, folded) = (r.mapped_value(inst.args[0]), r.out.value(Type::new(from.dtype, shape)));
         let op = Op::Structural(StructuralOp::from(rows));
         r.out.push(Inst { op, args: vec![x], results: vec![folded], regions: vec![] }, loc);
         r.append(inst.op.clone(), vec![folded], inst, loc);
@@ -34,7 +34,7 @@ pub(super) fn rows_first(kernel: &Kernel) -> Option<Kernel> {
 }
 
 /// Returns the fold of the last axis that an instruction is to begin with, if it is to be split.
-fn rows_of(kernel: &Kernel, inst: &Inst) -> Option<Reduce> {
+fn find_row_fold(kernel: &Kernel, inst: &Inst) -> Option<Reduce> {
     let Op::Structural(StructuralOp::Reduce(op)) = &inst.op else { return None };
     let shape = &kernel.ty(inst.args[0]).shape;
     let last = shape.len().checked_sub(1).filter(|last| op.axes.contains(last))?;
@@ -42,6 +42,6 @@ fn rows_of(kernel: &Kernel, inst: &Inst) -> Option<Reduce> {
     let outer = op.axes.iter().filter(|axis| **axis != last).copied().filter(is_long).min()?;
     // True if an axis that is not folded lies between folded ones.
     let is_sharded = (outer..last).any(|axis| is_long(&axis) && !op.axes.contains(&axis));
-    let least = if is_sharded { ROW } else { LONG_ROW };
+    let least = if is_sharded { MIN_FOLDED_ROW_ELEMENTS } else { MIN_ADJACENT_ROW_ELEMENTS };
     (shape[last] >= least && !shape.contains(&0)).then(|| Reduce::keeping(op.op, vec![last]))
 }

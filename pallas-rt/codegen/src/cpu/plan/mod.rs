@@ -8,40 +8,40 @@
 //! products read gathered rows in their array; [`slots`] assigns the other tiles their place in a program's arena.
 //! [`uses`] says which steps access which values; `text` prints a plan. Each pass takes time in proportion to the
 //! body's length.
+mod accumulated_products;
 mod build;
-mod casts;
 mod concats;
-mod filled;
+mod copy_elision;
+mod cpu_plan_text;
 mod folds;
-mod open;
-mod pages;
-mod place;
-pub(super) mod rolled;
-mod slots;
+mod fused_casts;
+mod gather_fill;
+mod in_place_gathers;
+pub(super) mod loop_compilation;
+mod past_end_tiles;
 pub(super) mod step;
-mod sums;
 mod sweeps;
 #[cfg(test)]
 mod tests;
-mod text;
+mod tile_slots;
 mod uses;
 
-use super::Sizes;
+use super::Thresholds;
 use crate::passes::access;
 use pallas_ir::{Access, DType, Kernel, Op, OperandId, OperandKind, RegionId, StructuralOp, Value};
 use std::sync::Arc;
-use step::{Block, Fixed};
+use step::{LaunchConstant, StepBlock};
 
 /// A kernel compiled for CPUs: its steps, and the memory of its values.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) kernel: Arc<Kernel>,
-    pub(super) body: Block,
+    pub(super) body: StepBlock,
     /// Values that are the same for every program of a launch.
-    pub(super) fixed: Vec<(Value, Fixed)>,
+    pub(super) fixed: Vec<(Value, LaunchConstant)>,
     /// Values that are parameters of the kernel, with their operands.
     pub(super) params: Vec<(Value, OperandId)>,
-    /// Index tables that [`Step::Count`](step::Step::Count) reads: each has an element type and a number of entries,
+    /// Index tables that [`Step::Iota`](step::Step::Iota) reads: each has an element type and a number of entries,
     /// which are 0, 1, ..
     pub(super) tables: Vec<(DType, usize)>,
     /// For each value the value whose memory it refers to: itself, if it has its own.
@@ -53,41 +53,41 @@ pub(super) struct Plan {
     pub(super) arena_bytes: usize,
     /// Rough number of elementary operations of one program.
     pub(super) work: usize,
-    pub(super) sizes: &'static Sizes,
+    pub(super) sizes: &'static Thresholds,
 }
 
 /// Compiles a lowered kernel to a plan for CPUs.
-pub(super) fn plan(kernel: Arc<Kernel>, sizes: &'static Sizes) -> Plan {
-    let kernel = casts::behind_transposes(&kernel).map_or(kernel, Arc::new);
-    let kernel = folds::rows_first(&kernel).map_or(kernel, Arc::new);
-    let kernel = concats::apart(&kernel).map_or(kernel, Arc::new);
-    let mut build = build::Build::new(&kernel, sizes);
+pub(super) fn plan(kernel: Arc<Kernel>, sizes: &'static Thresholds) -> Plan {
+    let kernel = fused_casts::move_casts_behind_transposes(&kernel).map_or(kernel, Arc::new);
+    let kernel = folds::split_folds_by_rows(&kernel).map_or(kernel, Arc::new);
+    let kernel = concats::split_concat_stores(&kernel).map_or(kernel, Arc::new);
+    let mut build = build::StepBuilder::new(&kernel, sizes);
     let mut body = build.region(kernel.body);
-    let build::Build { base, fixed, params, tables, .. } = build;
-    let roots = roots(&base);
-    place::refer_to_operands(&kernel, &roots, &mut body);
-    place::aim_at_stores(&kernel, &roots, &mut body);
-    sweeps::gather(&kernel, &roots, &mut body);
-    rolled::roll(&kernel, &roots, &mut body);
-    pages::keep(&kernel, &roots, sizes.chain_row, &mut body);
-    open::open_ends(&kernel, &roots, &mut body);
-    let (slots, mut arena_bytes) = slots::allocate(&kernel, &base, &body);
+    let build::StepBuilder { base, fixed, params, tables, .. } = build;
+    let roots = resolve_memory_roots(&base);
+    copy_elision::mark_in_place_loads(&kernel, &roots, &mut body);
+    copy_elision::redirect_to_stores(&kernel, &roots, &mut body);
+    sweeps::fuse_chains(&kernel, &roots, &mut body);
+    loop_compilation::mark_jit_loops(&kernel, &roots, &mut body);
+    in_place_gathers::mark_uncopied_gathers(&kernel, &roots, sizes.chain_row, &mut body);
+    past_end_tiles::mark_overhang_axes(&kernel, &roots, &mut body);
+    let (slots, mut arena_bytes) = tile_slots::allocate(&kernel, &base, &body);
     let mut scratch = vec![];
     for operand in &kernel.operands {
         scratch.push(arena_bytes);
         if operand.kind == OperandKind::Scratch {
             let elements: usize = operand.block_shape().iter().product();
-            arena_bytes += slots::rounded(elements * operand.dtype.bytes());
+            arena_bytes += tile_slots::round_to_cache_lines(elements * operand.dtype.bytes());
         }
     }
     let work = work(&kernel, kernel.body);
     let mut plan = Plan { body, params, fixed, tables, roots, slots, scratch, arena_bytes, work, sizes, kernel };
-    sums::begin(&mut plan);
+    accumulated_products::skip_zeros_and_copies(&mut plan);
     plan
 }
 
 /// Follows the references of each value to the last one: the value that owns the memory.
-fn roots(base: &[Option<Value>]) -> Vec<Value> {
+fn resolve_memory_roots(base: &[Option<Value>]) -> Vec<Value> {
     let mut roots: Vec<Option<Value>> = vec![None; base.len()];
     let mut path = vec![];
     for v in (0..base.len() as u32).map(Value) {
@@ -103,7 +103,7 @@ fn roots(base: &[Option<Value>]) -> Vec<Value> {
 }
 
 /// Operations that sorting counts for each element.
-const SORTED: usize = 16;
+const SORT_OPERATIONS_PER_ELEMENT: usize = 16;
 
 /// Estimates the operations of one program: elements computed by each instruction times their terms; loop bodies count
 /// eight times.
@@ -116,10 +116,12 @@ fn work(kernel: &Kernel, region: RegionId) -> usize {
             Op::Structural(StructuralOp::Dot(d)) => {
                 d.contract.iter().map(|p| kernel.ty(inst.args[0]).shape[p.0]).product()
             }
-            Op::Structural(StructuralOp::ArgSort(_) | StructuralOp::ArgTopK(_) | StructuralOp::Sort(_)) => SORTED,
+            Op::Structural(StructuralOp::ArgSort(_) | StructuralOp::ArgTopK(_) | StructuralOp::Sort(_)) => {
+                SORT_OPERATIONS_PER_ELEMENT
+            }
             Op::Structural(op @ (StructuralOp::Conv(_) | StructuralOp::ReduceWindow(_))) => {
                 match access(kernel, op, inst) {
-                    Access::Nest(nest) => nest.terms(),
+                    Access::Nest(nest) => nest.folded_count(),
                     _ => 1,
                 }
             }

@@ -1,21 +1,21 @@
 //! The steps of a CPU program. Each step computes tiles or scalars, which are named by their [`Value`] in the kernel.
-use super::super::fold::Fold;
-use super::super::jit::Codes;
-use super::super::strips::Strip;
-use super::rolled::Rolled;
-use pallas_ir::structural::{Nest, Order, Windows};
+use super::super::fold::FoldFunctions;
+use super::super::jit::CodeCache;
+use super::super::strips::StripFn;
+use super::loop_compilation::JitLoop;
+use pallas_ir::structural::{Nest, SortOrder, Windows};
 use pallas_ir::{DType, DimId, Literal, Loc, OperandId, ScalarOp, Value, View};
 
 /// A list of steps, and the values that it yields to the step that contains it (an `If`, a loop).
 #[derive(Debug, Default)]
-pub(crate) struct Block {
+pub(crate) struct StepBlock {
     pub steps: Vec<Step>,
     pub yields: Vec<Value>,
 }
 
 /// The elements of an operand that a load, store or aim accesses.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct OperandView {
     pub operand: OperandId,
     pub view: View,
     /// The first index along each axis of the view whose start is known at run time: one i32 scalar per such axis.
@@ -25,55 +25,55 @@ pub(crate) struct Place {
 /// Elementwise operations over one shape, and folds of rows or columns of their results. A chain runs strip by strip:
 /// all its operations over up to 1024 elements, then over the next ones, with small buffers between them.
 #[derive(Debug, Default)]
-pub(crate) struct Chain {
+pub(crate) struct ElementwiseChain {
     /// Shape over which the chain runs: that of its tiles, perhaps without trailing axes of extent 1.
     pub shape: Vec<usize>,
-    pub inputs: Vec<Input>,
-    pub links: Vec<Link>,
-    pub sinks: Vec<Sink>,
+    pub inputs: Vec<ChainInput>,
+    pub links: Vec<ChainLink>,
+    pub sinks: Vec<ChainFold>,
     /// Number of strip buffers that the links need at the same time.
     pub buffers: usize,
     /// Bytes of the widest element type in the chain.
     pub widest: usize,
     /// Machine code of the chain, where it has been compiled.
-    pub codes: Codes,
+    pub codes: CodeCache,
 }
 
-impl Chain {
+impl ElementwiseChain {
     /// Returns true if each row of the chain's shape has one element, the shape has several axes, and nothing is
     /// folded.
-    pub(super) fn is_of_columns(&self) -> bool {
+    pub(super) fn is_single_column(&self) -> bool {
         self.sinks.is_empty() && self.shape.len() > 1 && self.shape.last() == Some(&1)
     }
     /// Removes trailing axes of extent 1 from the shape: rows of one element each would be computed one by one.
-    pub(super) fn without_last_units(&mut self) {
-        while self.is_of_columns() {
+    pub(super) fn drop_trailing_units(&mut self) {
+        while self.is_single_column() {
             self.shape.pop();
         }
     }
     /// Returns true if the chain runs over all elements of tiles of this shape.
-    pub(super) fn is_of(&self, shape: &[usize]) -> bool {
+    pub(super) fn covers_shape(&self, shape: &[usize]) -> bool {
         shape.strip_prefix(&self.shape[..]).is_some_and(|rest| rest.iter().all(|n| *n == 1))
     }
     /// Returns the chain's inputs that are tiles or scalars, not constants, with their positions in `inputs`.
-    pub(crate) fn values(&self) -> impl Iterator<Item = (usize, Value)> + Clone {
+    pub(crate) fn input_values(&self) -> impl Iterator<Item = (usize, Value)> + Clone {
         self.inputs.iter().enumerate().filter_map(|(i, input)| match input {
-            Input::Value(v) => Some((i, *v)),
-            Input::Constant(_) => None,
+            ChainInput::Value(v) => Some((i, *v)),
+            ChainInput::Constant(_) => None,
         })
     }
     /// Returns the tiles and scalars that the chain reads.
     pub(crate) fn reads(&self) -> impl Iterator<Item = Value> {
-        self.values().map(|(_, v)| v)
+        self.input_values().map(|(_, v)| v)
     }
     /// Returns the links whose results steps outside of the chain need, with their positions in `links`.
-    pub(crate) fn outputs(&self) -> impl Iterator<Item = (usize, &Link)> + Clone {
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = (usize, &ChainLink)> + Clone {
         self.links.iter().enumerate().filter(|(_, link)| link.output.is_some())
     }
     /// Number of addresses that the chain's machine code is called with, one of which stands for the length of a row,
     /// the others for inputs, results and folds.
-    pub(crate) fn places(&self) -> usize {
-        1 + self.values().count() + self.outputs().count() + self.sinks.len()
+    pub(crate) fn address_count(&self) -> usize {
+        1 + self.input_values().count() + self.outputs().count() + self.sinks.len()
     }
     /// Returns the values that the chain defines: results of links and of folds.
     pub(super) fn defines(&self) -> impl Iterator<Item = Value> {
@@ -84,14 +84,14 @@ impl Chain {
 /// Chains over the same rows that run together a few rows at a time, and their machine code where it has been
 /// compiled.
 #[derive(Debug, Default)]
-pub(crate) struct Sweep {
-    pub chains: Vec<Chain>,
-    pub codes: Codes,
+pub(crate) struct FusedChains {
+    pub chains: Vec<ElementwiseChain>,
+    pub codes: CodeCache,
 }
 
 /// An input of a chain of elementwise operations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Input {
+pub(crate) enum ChainInput {
     /// A tile or scalar, broadcast to the chain's shape.
     Value(Value),
     /// One number that every element of the input has.
@@ -100,7 +100,7 @@ pub(crate) enum Input {
 
 /// The source of an operand of a [`Link`].
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Source {
+pub(crate) enum LinkOperand {
     /// The chain's input at this position.
     Input(usize),
     /// The result of the link at this position, which is earlier in the chain.
@@ -109,7 +109,7 @@ pub(crate) enum Source {
 
 /// The operation that a link applies to each element.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Operation {
+pub(crate) enum ElementwiseOp {
     Scalar(ScalarOp),
     Cast,
     Bitcast,
@@ -117,10 +117,10 @@ pub(crate) enum Operation {
 
 /// One elementwise operation of a chain.
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub op: Operation,
-    pub strip: Strip,
-    pub args: Vec<(Source, DType)>,
+pub(crate) struct ChainLink {
+    pub op: ElementwiseOp,
+    pub strip: StripFn,
+    pub args: Vec<(LinkOperand, DType)>,
     pub dtype: DType,
     /// Index of the strip buffer that the link writes its result to.
     pub buffer: usize,
@@ -135,7 +135,7 @@ pub(crate) struct Link {
 
 /// The axis of the chain's last two that a sink folds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SinkAlong {
+pub(crate) enum FoldDirection {
     /// Each row is folded to one element, which is complete after the row's last element.
     Rows,
     /// Each column is folded to one element, which is complete after the last row.
@@ -145,31 +145,31 @@ pub(crate) enum SinkAlong {
 /// A fold of the rows or columns of a chain's input or of a link's result, done while they are in the first-level
 /// cache.
 #[derive(Debug)]
-pub(crate) struct Sink {
-    pub along: SinkAlong,
+pub(crate) struct ChainFold {
+    pub along: FoldDirection,
     pub op: ScalarOp,
-    pub fold: Fold,
+    pub fold: FoldFunctions,
     pub start: Literal,
-    pub of: Source,
+    pub of: LinkOperand,
     pub dtype: DType,
     /// The value that holds the folds: one element for each row, or for each column.
     pub to: Value,
 }
 
-/// A box of a [`Step::Join`]'s result that is copied from one operand: `size` elements along each axis from `start`
+/// A box of a [`Step::CopyBoxes`]'s result that is copied from one operand: `size` elements along each axis from `start`
 /// on.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct CopiedBox {
     pub from: Value,
     pub start: Vec<usize>,
     pub size: Vec<usize>,
-    pub axes: Vec<Affine>,
+    pub axes: Vec<AffineIndex>,
 }
 
 /// An operand's index along one axis as a function of the result's indices: `offset + stride * result[axis]`, or
 /// `offset` alone if `axis` is `None`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Affine {
+pub(crate) struct AffineIndex {
     pub axis: Option<usize>,
     pub stride: isize,
     pub offset: isize,
@@ -191,7 +191,7 @@ pub(crate) struct Dot {
     pub init: Option<Value>,
     /// True if the result is in the memory of `init`.
     pub in_place: bool,
-    /// The scratch operand that `init` is loaded from, if a [`Step::Begin`] may have left it empty: nothing is added
+    /// The scratch operand that `init` is loaded from, if a [`Step::BeginAccumulation`] may have left it empty: nothing is added
     /// then.
     pub begins: Option<OperandId>,
     /// True if `b` may be the result of a gather whose windows were left in their array instead of being copied.
@@ -204,7 +204,7 @@ pub(crate) struct Dot {
 
 /// A gather from, or a scatter to, windows of a tile at positions given by data.
 #[derive(Debug)]
-pub(crate) struct Indexed {
+pub(crate) struct GatherScatter {
     pub from: Value,
     pub index: Value,
     pub to: Value,
@@ -214,12 +214,12 @@ pub(crate) struct Indexed {
     pub fill: Option<Literal>,
     /// The only steps that read a gather's result, if these can read its windows in the array, so that they are not
     /// copied.
-    pub stays_for: Option<Readers>,
+    pub stays_for: Option<WindowReaders>,
 }
 
 /// The kind of steps that read windows in the memory of their array, without a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Readers {
+pub(crate) enum WindowReaders {
     /// Products whose left side has few rows.
     Products,
     /// Elementwise operations on rows of the windows.
@@ -228,23 +228,23 @@ pub(crate) enum Readers {
 
 /// A convolution or windowed reduction, as nests of loops with affine indices.
 #[derive(Debug)]
-pub(crate) struct Nested {
+pub(crate) struct LoopNests {
     /// Nests of loops that together compute the result; none has a dilation or an empty loop.
     pub nests: Vec<Nest>,
     /// The operands: two whose elements are multiplied, or one.
     pub args: Vec<Value>,
     pub to: Value,
     /// Inner loops of the monoid that folds the terms; `start` is its neutral element.
-    pub fold: Fold,
+    pub fold: FoldFunctions,
     pub start: Literal,
 }
 
 /// A value that is the same for every program of a launch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fixed {
+pub(crate) enum LaunchConstant {
     Constant(Literal),
-    Programs(usize),
-    Steps(usize),
+    NumPrograms(usize),
+    NumSteps(usize),
     Extent(DimId),
 }
 
@@ -253,60 +253,60 @@ pub(crate) enum Fixed {
 #[allow(clippy::large_enum_variant, reason = "steps are made once per kernel")]
 pub(crate) enum Step {
     /// The program's index along a grid axis.
-    Program { axis: usize, to: Value },
+    ProgramId { axis: usize, to: Value },
     /// One operation on scalars, computed as a strip of one element.
-    Scalar { strip: Strip, args: Vec<Value>, to: Value },
+    Scalar { strip: StripFn, args: Vec<Value>, to: Value },
     /// Elementwise operations over one shape, and folds of their rows or columns.
-    Chain(Chain),
+    Chain(ElementwiseChain),
     /// Chains over the same rows, run for a few rows at a time.
-    Sweep(Sweep),
+    FusedChains(FusedChains),
     /// A view of a tile's memory with other strides.
-    Restride { from: Value, axes: Vec<Affine>, to: Value },
+    Restride { from: Value, axes: Vec<AffineIndex>, to: Value },
     /// A tile with the same elements in another shape: in the same memory where its strides allow it, else a copy.
     Reshape { from: Value, to: Value },
     /// A tile that counts 0, 1, .. along an axis, read from an index table of the plan.
-    Count { table: usize, axis: usize, to: Value },
+    Iota { table: usize, axis: usize, to: Value },
     /// A tile made of boxes of several operands; where boxes overlap, the earlier one counts.
-    Join { parts: Vec<Part>, to: Value },
+    CopyBoxes { parts: Vec<CopiedBox>, to: Value },
     /// A reduction over `axes`, from `start` on.
-    Fold { fold: Fold, start: Literal, from: Value, axes: Vec<usize>, to: Value },
+    Fold { fold: FoldFunctions, start: Literal, from: Value, axes: Vec<usize>, to: Value },
     /// A running fold (scan) along an axis.
-    Scan { fold: Fold, from: Value, axis: usize, reverse: bool, to: Value },
+    Scan { fold: FoldFunctions, from: Value, axis: usize, reverse: bool, to: Value },
     /// The position of the greatest (`max`) or smallest element along an axis.
-    Extreme { max: bool, from: Value, axis: usize, to: Value },
+    ArgMinMax { max: bool, from: Value, axis: usize, to: Value },
     /// A gather of windows at positions given by data.
-    Gather(Indexed),
-    /// A scatter: a tile with windows replaced by updates, or folded with them; in place if a [`Step::Aim`] puts the
+    Gather(GatherScatter),
+    /// A scatter: a tile with windows replaced by updates, or folded with them; in place if a [`Step::RedirectResult`] puts the
     /// result into the tile's memory.
-    Scatter { windows: Indexed, updates: Value, fold: Option<Fold> },
+    Scatter { windows: GatherScatter, updates: Value, fold: Option<FoldFunctions> },
     /// A scatter-add of rows of 16-bit floats to zeros: summed in f32 and rounded once.
-    SumRows(Indexed),
+    SumRows(GatherScatter),
     /// The elements along an axis in sorted order, or their positions if `positions`; only the first ones if the
     /// result is shorter than the operand.
-    Sort { from: Value, axis: usize, order: Order, positions: bool, to: Value },
+    Sort { from: Value, axis: usize, order: SortOrder, positions: bool, to: Value },
     /// A contraction.
     Dot(Dot),
     /// A convolution or a windowed reduction.
-    Nest(Nested),
+    LoopNests(LoopNests),
     /// Reads a view of an operand. If `in_place`, the tile refers to the operand's memory where the view lies inside
     /// of the array. Along the axes in the bit mask `open` it may extend past the array's end even then: steps that
     /// read it read nothing there.
-    Load { from: Place, mask: Option<(Value, Value)>, fill: Literal, in_place: bool, open: u8, to: Value },
+    Load { from: OperandView, mask: Option<(Value, Value)>, fill: Literal, in_place: bool, open: u8, to: Value },
     /// Writes a tile to a view of an operand, where the mask is true if there is one.
-    Store { value: Value, to: Place, mask: Option<Value> },
+    Store { value: Value, to: OperandView, mask: Option<Value> },
     /// Makes the next step that defines `value` compute it in the operand's memory, where a later store would copy it.
     /// This happens only if that view lies inside of the array, but for its end along the axes in the bit mask `open`,
     /// past which the step writes nothing.
-    Aim { value: Value, at: Place, open: u8 },
+    RedirectResult { value: Value, at: OperandView, open: u8 },
     /// Leaves a scratch operand empty, so that the next product sets it instead of adding to zeros. With `lend`, the
     /// scratch is moved to the memory where it will be stored, if that lies inside of the array in whole rows.
-    Begin { sums: OperandId, lend: Option<Place> },
+    BeginAccumulation { sums: OperandId, lend: Option<OperandView> },
     /// Computes a bool for each index along a view's axis: true if it is inside of the array.
-    Valid { of: Place, axis: usize, to: Value },
+    Valid { of: OperandView, axis: usize, to: Value },
     /// Reads an element of a prefetched array.
     Prefetch { of: OperandId, index: Vec<Value>, to: Value },
     /// A branch: `sides[0]` runs if the condition is true, else `sides[1]`.
-    If { condition: Value, sides: [Block; 2], to: Vec<Value> },
+    If { condition: Value, sides: [StepBlock; 2], to: Vec<Value> },
     /// A counted loop over `bounds` (start, end, step); its results share the memory of the carried values.
     For {
         bounds: [Value; 3],
@@ -314,14 +314,21 @@ pub(crate) enum Step {
         index: Value,
         carried: Vec<Value>,
         init: Vec<Value>,
-        body: Block,
+        body: StepBlock,
         to: Vec<Value>,
         /// Machine code for the whole loop, if each iteration consists of chains and products.
-        rolled: Option<Box<Rolled>>,
+        rolled: Option<Box<JitLoop>>,
         loc: Loc,
     },
     /// A loop that runs `body` while `test` yields true; its results share the memory of the carried values.
-    While { init: Vec<Value>, tested: Vec<Value>, test: Block, carried: Vec<Value>, body: Block, to: Vec<Value> },
+    While {
+        init: Vec<Value>,
+        tested: Vec<Value>,
+        test: StepBlock,
+        carried: Vec<Value>,
+        body: StepBlock,
+        to: Vec<Value>,
+    },
     /// Prints a value for debugging.
     Print { label: String, of: Value, loc: Loc },
     /// Ends the launch with a fault unless all elements are true.
@@ -334,27 +341,27 @@ impl Step {
         #[cfg(test)]
         super::tests::visited();
         match self {
-            Step::Program { .. } | Step::Count { .. } => vec![],
+            Step::ProgramId { .. } | Step::Iota { .. } => vec![],
             Step::Scalar { args, .. } => args.clone(),
             Step::Chain(chain) => chain.reads().collect(),
-            Step::Sweep(sweep) => sweep.chains.iter().flat_map(Chain::reads).collect(),
+            Step::FusedChains(sweep) => sweep.chains.iter().flat_map(ElementwiseChain::reads).collect(),
             Step::Restride { from, .. }
             | Step::Reshape { from, .. }
             | Step::Fold { from, .. }
             | Step::Scan { from, .. }
-            | Step::Extreme { from, .. }
+            | Step::ArgMinMax { from, .. }
             | Step::Sort { from, .. } => vec![*from],
-            Step::Join { parts, .. } => parts.iter().map(|p| p.from).collect(),
+            Step::CopyBoxes { parts, .. } => parts.iter().map(|p| p.from).collect(),
             Step::Gather(step) | Step::SumRows(step) => vec![step.from, step.index],
             Step::Scatter { windows, updates, .. } => vec![windows.from, windows.index, *updates],
-            Step::Nest(nested) => nested.args.clone(),
+            Step::LoopNests(nested) => nested.args.clone(),
             Step::Dot(dot) => [dot.a, dot.b].into_iter().chain(dot.high).chain(dot.init).collect(),
             Step::Load { from, mask, .. } => {
                 from.starts.iter().copied().chain(mask.iter().flat_map(|m| [m.0, m.1])).collect()
             }
             Step::Store { value, to, mask } => [*value].into_iter().chain(to.starts.clone()).chain(*mask).collect(),
-            Step::Aim { at, .. } => at.starts.clone(),
-            Step::Begin { lend, .. } => lend.iter().flat_map(|at| at.starts.clone()).collect(),
+            Step::RedirectResult { at, .. } => at.starts.clone(),
+            Step::BeginAccumulation { lend, .. } => lend.iter().flat_map(|at| at.starts.clone()).collect(),
             Step::Valid { of, .. } => of.starts.clone(),
             Step::Prefetch { index, .. } => index.clone(),
             Step::If { condition, .. } => vec![*condition],
@@ -368,36 +375,40 @@ impl Step {
         #[cfg(test)]
         super::tests::visited();
         match self {
-            Step::Program { to, .. }
+            Step::ProgramId { to, .. }
             | Step::Scalar { to, .. }
             | Step::Restride { to, .. }
             | Step::Reshape { to, .. }
-            | Step::Count { to, .. }
-            | Step::Join { to, .. }
+            | Step::Iota { to, .. }
+            | Step::CopyBoxes { to, .. }
             | Step::Fold { to, .. }
             | Step::Scan { to, .. }
-            | Step::Extreme { to, .. }
-            | Step::Gather(Indexed { to, .. })
-            | Step::SumRows(Indexed { to, .. })
-            | Step::Scatter { windows: Indexed { to, .. }, .. }
+            | Step::ArgMinMax { to, .. }
+            | Step::Gather(GatherScatter { to, .. })
+            | Step::SumRows(GatherScatter { to, .. })
+            | Step::Scatter { windows: GatherScatter { to, .. }, .. }
             | Step::Sort { to, .. }
             | Step::Dot(Dot { to, .. })
-            | Step::Nest(Nested { to, .. })
+            | Step::LoopNests(LoopNests { to, .. })
             | Step::Load { to, .. }
             | Step::Valid { to, .. }
             | Step::Prefetch { to, .. } => vec![*to],
             Step::Chain(chain) => chain.defines().collect(),
-            Step::Sweep(sweep) => sweep.chains.iter().flat_map(Chain::defines).collect(),
+            Step::FusedChains(sweep) => sweep.chains.iter().flat_map(ElementwiseChain::defines).collect(),
             Step::If { to, .. } => to.clone(),
             Step::For { index, carried, to, .. } => [*index].iter().chain(carried).chain(to).copied().collect(),
             Step::While { tested, carried, to, .. } => tested.iter().chain(carried).chain(to).copied().collect(),
-            Step::Store { .. } | Step::Aim { .. } | Step::Begin { .. } | Step::Print { .. } | Step::Assert { .. } => {
+            Step::Store { .. }
+            | Step::RedirectResult { .. }
+            | Step::BeginAccumulation { .. }
+            | Step::Print { .. }
+            | Step::Assert { .. } => {
                 vec![]
             }
         }
     }
     /// Returns the blocks inside of the step: sides of a branch, test and body of a loop.
-    pub(crate) fn blocks(&self) -> Vec<&Block> {
+    pub(crate) fn blocks(&self) -> Vec<&StepBlock> {
         match self {
             Step::If { sides, .. } => sides.iter().collect(),
             Step::For { body, .. } => vec![body],
@@ -406,7 +417,7 @@ impl Step {
         }
     }
     /// Returns the blocks inside of the step for changes; see [`Step::blocks`].
-    pub(crate) fn blocks_mut(&mut self) -> Vec<&mut Block> {
+    pub(crate) fn blocks_mut(&mut self) -> Vec<&mut StepBlock> {
         match self {
             Step::If { sides, .. } => sides.iter_mut().collect(),
             Step::For { body, .. } => vec![body],

@@ -7,31 +7,31 @@
 //!
 //! Each chain of a sweep reads only its own rows of the other chains' results, since all have the same axes but the
 //! last. A fold of columns is complete only after all rows, so a chain that reads one cannot join.
-use super::step::{Block, Chain, SinkAlong, Step, Sweep};
-use super::uses::Uses;
+use super::step::{ElementwiseChain, FoldDirection, FusedChains, Step, StepBlock};
+use super::uses::StepUses;
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::{HashMap, HashSet};
 
 /// Replaces runs of chains over the same rows, in a block and the blocks inside of it, by sweeps.
-pub(super) fn gather(kernel: &Kernel, roots: &[Value], block: &mut Block) {
-    block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| gather(kernel, roots, b));
-    let mut open = OpenSweeps { kernel, roots, loaded: HashMap::new(), gathered: Gathered::default() };
+pub(super) fn fuse_chains(kernel: &Kernel, roots: &[Value], block: &mut StepBlock) {
+    block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| fuse_chains(kernel, roots, b));
+    let mut open = ChainFusion { kernel, roots, loaded: HashMap::new(), gathered: FusionGroup::default() };
     for step in std::mem::take(&mut block.steps) {
         match step {
             Step::Chain(chain) => {
-                if !open.gathered.takes(&chain) {
-                    open.end(&mut block.steps);
+                if !open.gathered.can_add_chain(&chain) {
+                    open.emit_group(&mut block.steps);
                 }
                 open.push(chain);
             }
             step => {
                 let before = match &step {
                     // Redirects a later result: possible before the sweep, unless the sweep reads the same memory.
-                    Step::Aim { at, .. } => !open.gathered.reads(kernel.memory_of(at.operand)),
-                    _ => early(&step) && !open.follows(&step),
+                    Step::RedirectResult { at, .. } => !open.gathered.reads(kernel.memory_of(at.operand)),
+                    _ => can_move_before(&step) && !open.reads_group_result(&step),
                 };
                 if !before {
-                    open.end(&mut block.steps);
+                    open.emit_group(&mut block.steps);
                 }
                 if let Step::Load { from, to, .. } = &step {
                     open.loaded.insert(*to, kernel.memory_of(from.operand));
@@ -40,37 +40,37 @@ pub(super) fn gather(kernel: &Kernel, roots: &[Value], block: &mut Block) {
             }
         }
     }
-    open.end(&mut block.steps);
-    mark_passing(kernel, roots, block);
+    open.emit_group(&mut block.steps);
+    mark_group_local_results(kernel, roots, block);
 }
 
 /// Marks the results of links that only chains of their own sweep read.
-fn mark_passing(kernel: &Kernel, roots: &[Value], block: &mut Block) {
-    if !block.steps.iter().any(|s| matches!(s, Step::Sweep(_))) {
+fn mark_group_local_results(kernel: &Kernel, roots: &[Value], block: &mut StepBlock) {
+    if !block.steps.iter().any(|s| matches!(s, Step::FusedChains(_))) {
         return;
     }
-    let uses = Uses::of(kernel, roots, block);
+    let uses = StepUses::collect(kernel, roots, block);
     for (at, step) in block.steps.iter_mut().enumerate() {
-        let Step::Sweep(sweep) = step else { continue };
+        let Step::FusedChains(sweep) = step else { continue };
         for link in sweep.chains.iter_mut().flat_map(|c| &mut c.links) {
-            link.passing = link.output.is_some_and(|v| !uses.elsewhere(v, at));
+            link.passing = link.output.is_some_and(|v| !uses.is_read_elsewhere(v, at));
         }
     }
 }
 
 /// The state of the pass over a block: the sweep that is being gathered.
-struct OpenSweeps<'k> {
+struct ChainFusion<'k> {
     kernel: &'k Kernel,
     roots: &'k [Value],
     /// Tiles loaded so far, with the operands that they are loaded from.
     loaded: HashMap<Value, OperandId>,
-    gathered: Gathered,
+    gathered: FusionGroup,
 }
 
 /// The chains of the sweep that is being gathered, and the memory that they access.
 #[derive(Default)]
-struct Gathered {
-    chains: Vec<Chain>,
+struct FusionGroup {
+    chains: Vec<ElementwiseChain>,
     made: HashSet<Value>,
     /// Folds of columns, which are available only after all rows have been processed.
     columns: HashSet<Value>,
@@ -80,10 +80,10 @@ struct Gathered {
     foreign: bool,
 }
 
-impl Gathered {
+impl FusionGroup {
     /// Returns true if the chain can join the sweep: it runs over the same rows and reads no fold of columns that the
     /// sweep computes.
-    fn takes(&self, chain: &Chain) -> bool {
+    fn can_add_chain(&self, chain: &ElementwiseChain) -> bool {
         let waits = || chain.reads().any(|v| self.columns.contains(&v));
         self.chains.first().is_none_or(|first| same_rows(first, chain) && !waits())
     }
@@ -93,9 +93,9 @@ impl Gathered {
     }
 }
 
-impl OpenSweeps<'_> {
+impl ChainFusion<'_> {
     /// Adds a chain to the sweep that is being gathered, with the memory that it accesses.
-    fn push(&mut self, chain: Chain) {
+    fn push(&mut self, chain: ElementwiseChain) {
         let gathered = &mut self.gathered;
         for root in chain.reads().map(|v| self.roots[v.index()]) {
             match self.loaded.get(&root) {
@@ -105,30 +105,30 @@ impl OpenSweeps<'_> {
             }
         }
         gathered.made.extend(chain.defines());
-        gathered.columns.extend(chain.sinks.iter().filter(|s| s.along == SinkAlong::Columns).map(|s| s.to));
+        gathered.columns.extend(chain.sinks.iter().filter(|s| s.along == FoldDirection::Columns).map(|s| s.to));
         gathered.chains.push(chain);
     }
     /// Returns true if the step reads a value that a chain of the sweep defines.
-    fn follows(&self, step: &Step) -> bool {
+    fn reads_group_result(&self, step: &Step) -> bool {
         step.reads().iter().any(|v| self.gathered.made.contains(&self.roots[v.index()]))
     }
     /// Ends the sweep that is being gathered: emits it as one step, or its chains one by one if there is no gain.
-    fn end(&mut self, steps: &mut Vec<Step>) {
+    fn emit_group(&mut self, steps: &mut Vec<Step>) {
         let mut chains = std::mem::take(&mut self.gathered).chains;
         // A sweep of columns alone would take them element by element.
-        if chains.len() > 1 && !chains.iter().all(Chain::is_of_columns) {
-            return steps.push(Step::Sweep(Sweep { chains, ..Sweep::default() }));
+        if chains.len() > 1 && !chains.iter().all(ElementwiseChain::is_single_column) {
+            return steps.push(Step::FusedChains(FusedChains { chains, ..FusedChains::default() }));
         }
-        chains.iter_mut().for_each(Chain::without_last_units);
+        chains.iter_mut().for_each(ElementwiseChain::drop_trailing_units);
         steps.extend(chains.into_iter().map(Step::Chain));
     }
 }
 
 /// Returns true if the step may be moved before a sweep: the chains affect nothing but the values that it reads.
-fn early(step: &Step) -> bool {
-    use Step::{Count, Load, Prefetch, Program, Reshape, Restride, Scalar, Valid};
+fn can_move_before(step: &Step) -> bool {
+    use Step::{Iota, Load, Prefetch, ProgramId, Reshape, Restride, Scalar, Valid};
     match step {
-        Program { .. } | Scalar { .. } | Restride { .. } | Reshape { .. } | Count { .. } | Valid { .. } => true,
+        ProgramId { .. } | Scalar { .. } | Restride { .. } | Reshape { .. } | Iota { .. } | Valid { .. } => true,
         // An operand that is stored to meanwhile is stored to by a step that ends the sweep.
         Prefetch { .. } | Load { mask: None, .. } => true,
         _ => false,
@@ -136,7 +136,7 @@ fn early(step: &Step) -> bool {
 }
 
 /// Returns true if two chains have the same axes but the last, and more than one row.
-fn same_rows(a: &Chain, b: &Chain) -> bool {
+fn same_rows(a: &ElementwiseChain, b: &ElementwiseChain) -> bool {
     let (Some((_, rows)), Some((_, others))) = (a.shape.split_last(), b.shape.split_last()) else { return false };
     rows == others && rows.iter().product::<usize>() > 1 && !a.shape.contains(&0) && !b.shape.contains(&0)
 }

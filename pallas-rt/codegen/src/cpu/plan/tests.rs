@@ -1,7 +1,7 @@
 //! Planning takes time in proportion to the length of a body, whatever its steps are.
-use super::super::Sizes;
+use super::super::Thresholds;
 use super::plan;
-use super::step::{Readers, Step as Planned};
+use super::step::{Step as Planned, WindowReaders};
 use crate::passes;
 use pallas_ir::{
     BlockDim, Builder, DType, Dim, Kernel, Literal, Loc, Op, Operand, OperandId, OperandKind, ScalarOp, StructuralOp,
@@ -154,7 +154,7 @@ fn plans_look_at_each_step_a_few_times() {
         let looks = |steps: usize| {
             let lowered = Arc::new(passes::run(&kernel(steps, step)));
             VISITED.set(0);
-            plan(lowered, &Sizes::SMALL);
+            plan(lowered, &Thresholds::SMALL);
             VISITED.get() as f64 / steps as f64
         };
         let (few, many) = (looks(50), looks(400));
@@ -197,17 +197,17 @@ fn steps_of_rows(last: usize, mask: &str) -> Vec<Planned> {
 }}"
     );
     let kernel: Kernel = text.parse().expect("it is tile IR");
-    plan(Arc::new(passes::run(&kernel)), &Sizes::SMALL).body.steps
+    plan(Arc::new(passes::run(&kernel)), &Thresholds::SMALL).body.steps
 }
 
 #[test]
 fn gathers_make_selections_by_their_own_positions() {
     let chains =
-        |steps: &[Planned]| steps.iter().filter(|s| matches!(s, Planned::Chain(_) | Planned::Sweep(_))).count();
+        |steps: &[Planned]| steps.iter().filter(|s| matches!(s, Planned::Chain(_) | Planned::FusedChains(_))).count();
     let own = steps_of_rows(8, "eq %3, %6");
     assert!(own.iter().any(|s| matches!(s, Planned::Gather(step) if step.fill.is_some())));
     assert_eq!(chains(&own), 0, "{own:?}");
-    assert!(own.iter().any(|s| matches!(s, Planned::Aim { .. })), "it is made where it is stored");
+    assert!(own.iter().any(|s| matches!(s, Planned::RedirectResult { .. })), "it is made where it is stored");
     for (last, mask) in [(7, "eq %3, %6"), (8, "eq %6, %5"), (8, "ne %3, %6")] {
         let other = steps_of_rows(last, mask);
         assert!(other.iter().all(|s| !matches!(s, Planned::Gather(step) if step.fill.is_some())), "{last}, {mask}");
@@ -239,11 +239,11 @@ fn columns_between_rows_join_their_sweep() {
 }";
     let kernel: Kernel = text.parse().expect("it is tile IR");
     let shapes = |step: &Planned| match step {
-        Planned::Sweep(sweep) => sweep.chains.iter().map(|chain| chain.shape.clone()).collect(),
+        Planned::FusedChains(sweep) => sweep.chains.iter().map(|chain| chain.shape.clone()).collect(),
         Planned::Chain(chain) => vec![chain.shape.clone()],
         _ => vec![],
     };
-    let steps = plan(Arc::new(passes::run(&kernel)), &Sizes::SMALL).body.steps;
+    let steps = plan(Arc::new(passes::run(&kernel)), &Thresholds::SMALL).body.steps;
     let sweeps: Vec<_> = steps.iter().map(shapes).filter(|shapes| !shapes.is_empty()).collect();
     assert_eq!(sweeps, [[vec![6, 40], vec![6, 1], vec![6, 40]]]);
 }
@@ -262,7 +262,7 @@ fn steps_of(operands: &[(&str, &str, &[usize])], body: &str) -> Vec<Planned> {
     }
     let text = format!("kernel k {{\n{declared}{maps}  body {{\n{body}  }}\n}}");
     let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e:?}\n{text}"));
-    plan(Arc::new(passes::run(&kernel)), &Sizes::SMALL).body.steps
+    plan(Arc::new(passes::run(&kernel)), &Thresholds::SMALL).body.steps
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn tiles_side_by_side_are_stored_one_by_one() {
     let x = ("in", "x", &[4, 20][..]);
     let load = "    %0: f32[4,20] = load @x block[0:4, 0:20]\n    %1: f32[4,20] = exp %0\n";
     let count = |steps: &[Planned]| {
-        let joins = steps.iter().filter(|s| matches!(s, Planned::Join { .. })).count();
+        let joins = steps.iter().filter(|s| matches!(s, Planned::CopyBoxes { .. })).count();
         [joins, steps.iter().filter(|s| matches!(s, Planned::Store { .. })).count()]
     };
     // Two of them side by side in another one.
@@ -324,7 +324,7 @@ fn tiles_side_by_side_are_stored_one_by_one() {
 }
 
 /// Those who alone read the rows of a table that a body takes.
-fn readers_of_rows(body: &str) -> Option<Readers> {
+fn readers_of_rows(body: &str) -> Option<WindowReaders> {
     let taken = "    %0: i32[5] = load @at block[0:5]
     %1: f32[9,20] = load @table block[0:9, 0:20]
     %2: f32[5,20] = gather offset_dims(1) collapsed_slice_dims(0) operand_batching_dims() start_indices_batching_dims() start_index_map(0) index_vector_dim(1) slice_sizes(1, 20) %1, %0
@@ -340,12 +340,12 @@ fn readers_of_rows(body: &str) -> Option<Readers> {
 
 #[test]
 fn operations_alone_read_rows_where_they_lie() {
-    assert_eq!(readers_of_rows("    %9: f32[5,20] = exp %2\n"), Some(Readers::Chains));
+    assert_eq!(readers_of_rows("    %9: f32[5,20] = exp %2\n"), Some(WindowReaders::Chains));
     let two = "    %3: f32[5] = reduce op(add) axes(1) keep(false) %2
     %4: f32[5,20] = broadcast to(5, 20) dims(0) %3
     %9: f32[5,20] = sub %2, %4
 ";
-    assert_eq!(readers_of_rows(two), Some(Readers::Chains));
+    assert_eq!(readers_of_rows(two), Some(WindowReaders::Chains));
     let sorted = "    %3: f32[5,20] = exp %2
     %4: f32[5,20] = cumulative op(add) axis(0) reverse(false) %2
     %9: f32[5,20] = add %3, %4

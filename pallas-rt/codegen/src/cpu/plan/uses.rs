@@ -1,6 +1,6 @@
 //! Index of the steps of a block that use each value and operand, made in one pass, so that decisions about a step
 //! need no search.
-use super::step::{Block, Step};
+use super::step::{Step, StepBlock};
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -10,7 +10,7 @@ use std::ops::Range;
 /// as that step. A value stands for the value whose memory it refers to, an operand for the one whose memory it
 /// shares.
 #[derive(Default)]
-pub(super) struct Uses {
+pub(super) struct StepUses {
     /// Steps that read each value.
     reads: HashMap<Value, Vec<usize>>,
     /// Values that the block yields to the step that contains it.
@@ -29,10 +29,10 @@ pub(super) struct Uses {
     foreign: Vec<usize>,
 }
 
-impl Uses {
+impl StepUses {
     /// Collects the uses by a block's steps; `roots` gives the value whose memory each value refers to.
-    pub(super) fn of(kernel: &Kernel, roots: &[Value], block: &Block) -> Uses {
-        let mut uses = Uses::default();
+    pub(super) fn collect(kernel: &Kernel, roots: &[Value], block: &StepBlock) -> StepUses {
+        let mut uses = StepUses::default();
         for (at, step) in block.steps.iter().enumerate() {
             uses.defined.extend(step.defines().into_iter().map(|v| (v, (at, None))));
             match step {
@@ -84,30 +84,30 @@ impl Uses {
         self.yielded.contains(&v)
     }
     /// Returns true if any step but the one at `at`, or the step that contains the block, reads the value.
-    pub(super) fn elsewhere(&self, v: Value, at: usize) -> bool {
+    pub(super) fn is_read_elsewhere(&self, v: Value, at: usize) -> bool {
         self.yields(v) || self.reads.get(&v).is_some_and(|all| all.first() != Some(&at) || all.last() != Some(&at))
     }
     /// Returns the position after the last step, from `at` on, that needs the value: `steps` (the block's length) if
     /// the block yields it.
-    pub(super) fn end(&self, v: Value, at: usize, steps: usize) -> usize {
+    pub(super) fn last_use_end(&self, v: Value, at: usize, steps: usize) -> usize {
         let last = self.reads.get(&v).and_then(|all| all.last()).map_or(at, |&last| last.max(at));
         if self.yields(v) { steps } else { last + 1 }
     }
     /// Returns true if a step in the range stores to the operand's memory.
-    pub(super) fn stored(&self, memory: OperandId, steps: Range<usize>) -> bool {
-        !within(self.stores.get(&memory), steps, |&at| at).is_empty()
+    pub(super) fn is_stored_in(&self, memory: OperandId, steps: Range<usize>) -> bool {
+        !entries_in_range(self.stores.get(&memory), steps, |&at| at).is_empty()
     }
     /// Returns true if a step in the range loads from the operand's memory or stores to it.
-    pub(super) fn touched(&self, memory: OperandId, steps: Range<usize>) -> bool {
-        !within(self.touches.get(&memory), steps, |&at| at).is_empty()
+    pub(super) fn is_accessed_in(&self, memory: OperandId, steps: Range<usize>) -> bool {
+        !entries_in_range(self.touches.get(&memory), steps, |&at| at).is_empty()
     }
     /// Returns the reads, by steps in the range, of tiles loaded from the operand's memory: each step with the tile.
-    pub(super) fn referring(&self, memory: OperandId, steps: Range<usize>) -> &[(usize, Value)] {
-        within(self.refers.get(&memory), steps, |&(at, _)| at)
+    pub(super) fn reads_of_loaded_tiles(&self, memory: OperandId, steps: Range<usize>) -> &[(usize, Value)] {
+        entries_in_range(self.refers.get(&memory), steps, |&(at, _)| at)
     }
     /// Returns true if a step in the range reads a tile that is defined outside of the block.
-    pub(super) fn foreign(&self, steps: Range<usize>) -> bool {
-        !within(Some(&self.foreign), steps, |&at| at).is_empty()
+    pub(super) fn reads_foreign_tile(&self, steps: Range<usize>) -> bool {
+        !entries_in_range(Some(&self.foreign), steps, |&at| at).is_empty()
     }
 }
 
@@ -120,7 +120,7 @@ fn append<T: PartialEq>(list: &mut Vec<T>, at: T) {
     }
 }
 /// Returns the entries of an ascending list whose positions, given by `at`, are in the range.
-fn within<T>(list: Option<&Vec<T>>, steps: Range<usize>, at: impl Fn(&T) -> usize) -> &[T] {
+fn entries_in_range<T>(list: Option<&Vec<T>>, steps: Range<usize>, at: impl Fn(&T) -> usize) -> &[T] {
     let list = list.map_or(&[][..], Vec::as_slice);
     let from = list.partition_point(|entry| at(entry) < steps.start);
     let to = list.partition_point(|entry| at(entry) < steps.end);

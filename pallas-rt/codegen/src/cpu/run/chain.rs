@@ -4,53 +4,58 @@
 //! A strip is read and written in place where its elements are adjacent. Chains over tiles with gaps between rows, or
 //! with broadcast operands, run in windows (a part of one long row, or several short rows), which are copied to
 //! buffers.
-use super::super::plan::step::{Chain, Sink, SinkAlong, Source};
-use super::super::rows::{copy_row, copy_rows, repeat_each, repeat_first};
-use super::super::strips::{STRIP, slice, slice_mut};
-use super::super::tile::{Tile, stream};
+use super::super::plan::step::{ChainFold, ElementwiseChain, FoldDirection, LinkOperand};
+use super::super::row_copies::{copy_row, copy_rows, repeat_each, repeat_prefix};
+use super::super::strips::{STRIP_ELEMENTS, slice, slice_mut};
+use super::super::tile::{StridedTile, copy_non_temporal};
 use super::spacing::row_offset;
 use pallas_ir::{DType, Slice};
 
 /// The way in which a chain reads strips of an operand, or writes strips of a result.
 #[derive(Clone, Copy)]
-pub(super) enum Reach {
+pub(super) enum StripAccess {
     /// In place: elements are in row-major order from this address on.
-    Straight(*mut u8),
+    Contiguous(*mut u8),
     /// In this strip buffer, whose contents stay the same for all strips (a broadcast scalar).
-    Held(*mut u8),
+    BroadcastScalar(*mut u8),
     /// In this strip buffer, which holds as many copies of one row as a strip has rows.
-    Repeated(*mut u8),
+    RepeatedRow(*mut u8),
     /// In place: each window is a part of one row of this tile, whose elements are adjacent.
-    Row(Tile),
+    RowInPlace(StridedTile),
     /// One element of each row, repeated in a strip buffer; each window is a part of one row.
-    Spread(Tile, *mut u8),
+    BroadcastRowElement(StridedTile, *mut u8),
     /// Copied row by row from a strided tile to a strip buffer, or for results from the buffer to the tile.
-    Rows(Tile, *mut u8),
+    CopiedRows(StridedTile, *mut u8),
     /// For results: computed in `buffer` and copied to row-major memory, with non-temporal stores if `streams`. Large
     /// arrays bypass the caches, since they would evict data that is still needed.
-    Late { start: *mut u8, buffer: *mut u8, streams: bool },
+    BufferedResult { start: *mut u8, buffer: *mut u8, streams: bool },
 }
 
 /// Access of a chain to the memory of all its inputs and results.
 #[derive(Default)]
-pub(super) struct Reaches {
+pub(super) struct ChainAccess {
     /// The chain's inputs with their element types.
-    pub(super) inputs: Vec<(Reach, DType)>,
+    pub(super) inputs: Vec<(StripAccess, DType)>,
     /// The result of each link: in its strip buffer, or in the memory of its value.
-    pub(super) outputs: Vec<Reach>,
+    pub(super) outputs: Vec<StripAccess>,
     /// Address of the first element of each fold's result.
     pub(super) sinks: Vec<*mut u8>,
     /// Number of elements of a row.
     pub(super) inner: usize,
     /// Tiles of the links' results that steps outside of the chain need.
-    pub(super) results: Vec<Tile>,
+    pub(super) results: Vec<StridedTile>,
 }
 
-impl Reaches {
+impl ChainAccess {
     /// Returns true if a strip may extend past the end of a row into the next: nothing is folded, and all memory is
     /// contiguous.
-    pub(super) fn anywhere(&self) -> bool {
-        let flat = |r: &Reach| matches!(r, Reach::Straight(_) | Reach::Held(_) | Reach::Late { .. });
+    pub(super) fn can_cross_rows(&self) -> bool {
+        let flat = |r: &StripAccess| {
+            matches!(
+                r,
+                StripAccess::Contiguous(_) | StripAccess::BroadcastScalar(_) | StripAccess::BufferedResult { .. }
+            )
+        };
         self.sinks.is_empty() && self.inputs.iter().all(|i| flat(&i.0)) && self.outputs.iter().all(flat)
     }
 }
@@ -66,19 +71,19 @@ pub(super) struct StripBuffers {
 
 impl StripBuffers {
     /// Returns the address of strip buffer `i`.
-    pub(super) fn at(&self, i: usize) -> *mut u8 {
+    pub(super) fn buffer_address(&self, i: usize) -> *mut u8 {
         self.start.wrapping_add(i * self.pitch)
     }
     /// Takes a buffer whose contents are kept, and returns its address.
-    pub(super) fn keep(&mut self) -> *mut u8 {
+    pub(super) fn take_kept_buffer(&mut self) -> *mut u8 {
         self.held += 1;
-        self.at(self.held - 1)
+        self.buffer_address(self.held - 1)
     }
 }
 
 /// A part of the chain's shape: `rows` rows from `row` on, and of each `cols` columns from `col` on.
 #[derive(Clone, Copy)]
-struct Window {
+struct StripWindow {
     row: usize,
     rows: usize,
     col: usize,
@@ -86,33 +91,38 @@ struct Window {
 }
 
 /// Minimum elements of a row that is processed alone: shorter rows share a strip with others.
-pub(super) const LONG: usize = STRIP / 2;
+pub(super) const MIN_LONG_ROW_ELEMENTS: usize = STRIP_ELEMENTS / 2;
 
 /// A chain with the addresses of its inputs, results and buffers.
 #[derive(Clone, Copy)]
-pub(super) struct Strips<'r> {
-    pub(super) chain: &'r Chain,
-    pub(super) reaches: &'r Reaches,
+pub(super) struct StripRunner<'r> {
+    pub(super) chain: &'r ElementwiseChain,
+    pub(super) reaches: &'r ChainAccess,
 }
 
-impl Strips<'_> {
+impl StripRunner<'_> {
     /// Runs all links and folds over the rows `from..to`.
     ///
     /// # Safety
     /// Tiles and buffers hold what the chain says; short rows fit a strip together.
-    pub(super) unsafe fn rows(&self, from: usize, to: usize) {
+    pub(super) unsafe fn run_rows(&self, from: usize, to: usize) {
         let inner = self.reaches.inner;
-        if inner < LONG {
+        if inner < MIN_LONG_ROW_ELEMENTS {
             // SAFETY: the caller's.
-            return unsafe { self.compute(Window { row: from, rows: to - from, col: 0, cols: inner }) };
+            return unsafe { self.run_window(StripWindow { row: from, rows: to - from, col: 0, cols: inner }) };
         }
         // Folds alone need no buffers for rows that they read in place.
-        let in_place = |i: &(Reach, DType)| matches!(i.0, Reach::Straight(_) | Reach::Row(_));
-        let width = if self.chain.links.is_empty() && self.reaches.inputs.iter().all(in_place) { inner } else { STRIP };
+        let in_place =
+            |i: &(StripAccess, DType)| matches!(i.0, StripAccess::Contiguous(_) | StripAccess::RowInPlace(_));
+        let width = if self.chain.links.is_empty() && self.reaches.inputs.iter().all(in_place) {
+            inner
+        } else {
+            STRIP_ELEMENTS
+        };
         for row in from..to {
             for col in (0..inner).step_by(width) {
                 // SAFETY: the caller's.
-                unsafe { self.compute(Window { row, rows: 1, col, cols: width.min(inner - col) }) };
+                unsafe { self.run_window(StripWindow { row, rows: 1, col, cols: width.min(inner - col) }) };
             }
         }
     }
@@ -121,57 +131,59 @@ impl Strips<'_> {
     ///
     /// # Safety
     /// Tiles and buffers hold what the chain says; the window lies inside of its shape.
-    unsafe fn compute(&self, w: Window) {
+    unsafe fn run_window(&self, w: StripWindow) {
         let n = w.rows * w.cols;
         // SAFETY: the caller's; strips have n elements.
         unsafe {
-            self.bring(w);
+            self.copy_inputs(w);
             let mut strips = [Slice::U8(&[]); 3];
             for (link, out) in self.chain.links.iter().zip(&self.reaches.outputs) {
                 for (strip, &(source, dtype)) in strips.iter_mut().zip(&link.args) {
                     // Only results of other links and inputs are read.
-                    *strip = slice(dtype, self.at(self.reach(source), w, dtype.bytes()), n);
+                    *strip = slice(dtype, self.strip_address(self.access_of(source), w, dtype.bytes()), n);
                 }
                 // A link writes its own buffer or the memory of its value, which no strip it reads lies in.
-                let out = slice_mut(link.dtype, self.at(out, w, link.dtype.bytes()), n);
+                let out = slice_mut(link.dtype, self.strip_address(out, w, link.dtype.bytes()), n);
                 (link.strip)(&strips[..link.args.len()], out, n);
             }
             for (sink, &to) in self.chain.sinks.iter().zip(&self.reaches.sinks) {
-                self.drain(sink, to, w);
+                self.fold_window(sink, to, w);
             }
-            self.take_away(w);
+            self.copy_results(w);
         }
     }
 
-    fn reach(&self, source: Source) -> &Reach {
+    fn access_of(&self, source: LinkOperand) -> &StripAccess {
         match source {
-            Source::Link(l) => &self.reaches.outputs[l],
-            Source::Input(x) => &self.reaches.inputs[x].0,
+            LinkOperand::Link(l) => &self.reaches.outputs[l],
+            LinkOperand::Input(x) => &self.reaches.inputs[x].0,
         }
     }
     /// Returns the address of a window's strip for an input or result.
     #[inline]
-    fn at(&self, reach: &Reach, w: Window, bytes: usize) -> *mut u8 {
+    fn strip_address(&self, reach: &StripAccess, w: StripWindow, bytes: usize) -> *mut u8 {
         match reach {
-            Reach::Straight(start) => start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes),
-            Reach::Row(tile) => self.row(tile, w, 0, bytes),
-            Reach::Held(buffer) | Reach::Repeated(buffer) | Reach::Late { buffer, .. } => *buffer,
-            Reach::Spread(_, buffer) | Reach::Rows(_, buffer) => *buffer,
+            StripAccess::Contiguous(start) => start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes),
+            StripAccess::RowInPlace(tile) => self.row(tile, w, 0, bytes),
+            StripAccess::BroadcastScalar(buffer)
+            | StripAccess::RepeatedRow(buffer)
+            | StripAccess::BufferedResult { buffer, .. } => *buffer,
+            StripAccess::BroadcastRowElement(_, buffer) | StripAccess::CopiedRows(_, buffer) => *buffer,
         }
     }
     /// Returns the address of row `r` of a window in a tile.
-    fn row(&self, tile: &Tile, w: Window, r: usize, bytes: usize) -> *mut u8 {
+    fn row(&self, tile: &StridedTile, w: StripWindow, r: usize, bytes: usize) -> *mut u8 {
         let elements = row_offset(tile, &self.chain.shape, w.row + r) + w.col as isize * self.stride(tile);
         tile.start.wrapping_offset(elements * bytes as isize)
     }
 
     /// Calls `f` for each group of rows of a window that are equally spaced in a tile, with the address of the first
     /// row in the tile, the distance of rows in elements, the address in a strip buffer, and the number of rows.
-    fn runs(
+    fn for_each_row_group(
         &self,
-        tile: &Tile,
+        tile: &StridedTile,
         buffer: *mut u8,
-        w: Window,
+        w: StripWindow,
         bytes: usize,
         mut f: impl FnMut((*mut u8, isize), *mut u8, usize),
     ) {
@@ -189,7 +201,7 @@ impl Strips<'_> {
     }
 
     /// Returns the distance in elements from one column of a tile to the next.
-    fn stride(&self, tile: &Tile) -> isize {
+    fn stride(&self, tile: &StridedTile) -> isize {
         tile.strides[self.chain.shape.len().saturating_sub(1)]
     }
 
@@ -197,10 +209,10 @@ impl Strips<'_> {
     /// element of each row, that is broadcast is repeated without a loop over rows.
     ///
     /// # Safety
-    /// As [`Strips::compute`].
-    unsafe fn bring_rows(&self, tile: &Tile, buffer: *mut u8, w: Window, bytes: usize) {
+    /// As [`StripRunner::run_window`].
+    unsafe fn copy_input_rows(&self, tile: &StridedTile, buffer: *mut u8, w: StripWindow, bytes: usize) {
         let stride = self.stride(tile);
-        self.runs(tile, buffer, w, bytes, |(place, far), strip, count| {
+        self.for_each_row_group(tile, buffer, w, bytes, |(place, far), strip, count| {
             let all = count * w.cols;
             // SAFETY: rows lie inside of the tile, the buffer holds the strip.
             unsafe {
@@ -208,7 +220,7 @@ impl Strips<'_> {
                     copy_row(place, stride, strip, 1, all, bytes);
                 } else if count > 1 && far == 0 {
                     copy_row(place, stride, strip, 1, w.cols, bytes);
-                    repeat_first(strip, w.cols * bytes, all * bytes);
+                    repeat_prefix(strip, w.cols * bytes, all * bytes);
                 } else if count > 1 && stride == 0 {
                     repeat_each(place, far, strip, count, w.cols, bytes);
                 } else {
@@ -221,16 +233,16 @@ impl Strips<'_> {
     /// Copies the inputs of a window that are not read in place to strip buffers.
     ///
     /// # Safety
-    /// As [`Strips::compute`].
-    unsafe fn bring(&self, w: Window) {
+    /// As [`StripRunner::run_window`].
+    unsafe fn copy_inputs(&self, w: StripWindow) {
         for &(input, dtype) in &self.reaches.inputs {
             let bytes = dtype.bytes();
             match input {
                 // SAFETY: the caller's.
-                Reach::Rows(tile, buffer) => unsafe { self.bring_rows(&tile, buffer, w, bytes) },
+                StripAccess::CopiedRows(tile, buffer) => unsafe { self.copy_input_rows(&tile, buffer, w, bytes) },
                 // The first strip of a row is its longest; the others find it filled.
                 // SAFETY: as above.
-                Reach::Spread(tile, buffer) if w.col == 0 => unsafe {
+                StripAccess::BroadcastRowElement(tile, buffer) if w.col == 0 => unsafe {
                     copy_row(self.row(&tile, w, 0, bytes), 0, buffer, 1, w.cols, bytes);
                 },
                 _ => {}
@@ -241,15 +253,15 @@ impl Strips<'_> {
     /// Folds a window's part of its rows or columns into the fold's result at `to`.
     ///
     /// # Safety
-    /// As [`Strips::compute`]; `to` has an element per row, or column.
-    unsafe fn drain(&self, sink: &Sink, to: *mut u8, w: Window) {
+    /// As [`StripRunner::run_window`]; `to` has an element per row, or column.
+    unsafe fn fold_window(&self, sink: &ChainFold, to: *mut u8, w: StripWindow) {
         let bytes = sink.dtype.bytes();
-        let x = self.at(self.reach(sink.of), w, bytes);
+        let x = self.strip_address(self.access_of(sink.of), w, bytes);
         let start: *const u8 = (&raw const sink.start.bits).cast();
         // SAFETY: the strip holds the window's rows side by side; windows that continue a row have one.
         unsafe {
-            if sink.along == SinkAlong::Columns {
-                return sink.fold.columns(x, [w.rows, w.cols], bytes, to.add(w.col * bytes));
+            if sink.along == FoldDirection::Columns {
+                return sink.fold.fold_columns(x, [w.rows, w.cols], bytes, to.add(w.col * bytes));
             }
             let to = to.add(w.row * bytes);
             let start = if w.col == 0 { start } else { to.cast_const() };
@@ -260,23 +272,23 @@ impl Strips<'_> {
     /// Copies the results of a window that were not written in place from strip buffers to their memory.
     ///
     /// # Safety
-    /// As [`Strips::compute`].
-    unsafe fn take_away(&self, w: Window) {
+    /// As [`StripRunner::run_window`].
+    unsafe fn copy_results(&self, w: StripWindow) {
         for (link, reach) in self.chain.links.iter().zip(&self.reaches.outputs) {
             let bytes = link.dtype.bytes();
             match reach {
                 // SAFETY: the result holds the chain's shape, the buffer the strip.
-                Reach::Late { start, buffer, streams } => unsafe {
+                StripAccess::BufferedResult { start, buffer, streams } => unsafe {
                     let to = start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes);
                     if *streams {
-                        stream(*buffer, to, w.rows * w.cols * bytes);
+                        copy_non_temporal(*buffer, to, w.rows * w.cols * bytes);
                     } else {
                         copy_row(*buffer, 1, to, 1, w.rows * w.cols, bytes);
                     }
                 },
                 // SAFETY: as above.
-                Reach::Rows(tile, buffer) => unsafe {
-                    self.runs(tile, *buffer, w, bytes, |(place, far), strip, count| {
+                StripAccess::CopiedRows(tile, buffer) => unsafe {
+                    self.for_each_row_group(tile, *buffer, w, bytes, |(place, far), strip, count| {
                         let inner = [1, self.stride(tile)];
                         copy_rows([strip, place], inner, [w.cols as isize, far], [count, w.cols], bytes);
                     });

@@ -6,38 +6,38 @@
 //! [`nest`] convolutions and windowed reductions, in the order in memory that [`layout`] chooses; [`sort`] sorts.
 //! [`state`] is the state of a thread, [`spacing`] how rows lie in memory. This file has the control flow.
 mod chain;
-mod ends;
+mod clamped_access;
+mod compiled_loops;
+mod contractions;
+mod convolution_gemm;
+mod convolution_layout;
+mod gather_scatter;
 #[cfg(guarded)]
-pub(super) mod guard;
-mod indexed;
-mod layout;
-mod matrices;
-mod memory;
+pub(super) mod guard_pages;
+mod in_place_windows;
+mod merged_rows;
 mod native;
 mod nest;
-mod pages;
-mod product;
-mod rolled;
-mod shape;
+mod past_end_products;
+mod reductions_and_moves;
+mod row_sums;
 mod sort;
 mod spacing;
-mod state;
-mod summed;
 mod sweep;
-mod weave;
+mod thread_state;
 
-pub(super) use memory::element;
-pub(super) use state::States;
+pub(super) use clamped_access::element;
+pub(super) use thread_state::IdleThreadStates;
 
-use super::launch::{Launch, Outcome, Stop};
+use super::launch::{Launch, LaunchError, Outcome};
 use super::plan::Plan;
-use super::plan::step::{Block, Step};
-use super::strips::{Strip, slice, slice_mut};
-use super::tile::{self, MAX_RANK, Tile};
+use super::plan::step::{Step, StepBlock};
+use super::strips::{StripFn, slice, slice_mut};
+use super::tile::{self, MAX_RANK, StridedTile};
 use crate::interp::{Datum, walk};
 use pallas_ir::Value;
-use state::{Buffers, Run, room};
 use std::cell::Cell;
+use thread_state::{Buffers, ProgramRunner, grow_buffer};
 
 thread_local! {
     /// Buffers of this thread; taken while it runs programs.
@@ -46,19 +46,19 @@ thread_local! {
 
 /// Bytes after which addresses alias in the processor: a load waits for a store to another array whose address differs
 /// by a multiple of this.
-const PAGE: usize = 4096;
+const ALIASING_DISTANCE_BYTES: usize = 4096;
 
 /// Returns the first address from `start` on that is half such a page away from where large arrays begin, modulo
 /// pages.
-fn apart(start: *mut u8) -> *mut u8 {
-    start.wrapping_add((start as usize).wrapping_neg() % PAGE + PAGE / 2)
+fn nonaliasing_address(start: *mut u8) -> *mut u8 {
+    start.wrapping_add((start as usize).wrapping_neg() % ALIASING_DISTANCE_BYTES + ALIASING_DISTANCE_BYTES / 2)
 }
 
 /// Runs these programs of the launch's grid, which are numbered row-major. A program may fail: by an assertion, or by
 /// a loop whose step is not positive. Prints and failures go to `outcome`.
 pub(super) fn programs(
     plan: &Plan,
-    states: &States,
+    states: &IdleThreadStates,
     launch: &Launch<'_>,
     programs: impl Iterator<Item = i64>,
     outcome: &Outcome,
@@ -66,35 +66,35 @@ pub(super) fn programs(
     let mut programs = programs.peekable();
     let Some(&first) = programs.peek() else { return };
     // Also after a panic: pending non-temporal stores would otherwise reach memory that another owner has by then.
-    let _settled = tile::Settled;
+    let _settled = tile::NonTemporalFence;
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
     let mut buffers = BUFFERS.take().unwrap_or_default();
     buffers.forget_pages();
     buffers.ends.clear();
-    let arena = match room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE) {
-        Ok(start) => apart(start),
-        Err(stop) => return outcome.failed(first, stop),
+    let arena = match grow_buffer(&mut buffers.arena, plan.arena_bytes + 2 * ALIASING_DISTANCE_BYTES) {
+        Ok(start) => nonaliasing_address(start),
+        Err(stop) => return outcome.record_failure(first, stop),
     };
     let mut state = states.lock().pop().unwrap_or_default();
     if state.arena.is_null() {
         state.prepare(plan, launch);
     }
-    state.place(plan, launch, arena);
-    let mut run = Run { plan, launch, state, buffers: &mut buffers, log: vec![] };
+    state.bind_memory(plan, launch, arena);
+    let mut run = ProgramRunner { plan, launch, state, buffers: &mut buffers, log: vec![] };
     for p in programs {
-        if !outcome.wants(p) {
+        if !outcome.should_run(p) {
             continue;
         }
-        run.enter(p);
+        run.set_program_ids(p);
         let result = run.block(&plan.body);
         if !run.log.is_empty() {
-            outcome.printed(p, std::mem::take(&mut run.log));
+            outcome.record_printed_lines(p, std::mem::take(&mut run.log));
         }
         if let Err(stop) = result {
             // Results that the failed program has redirected refer to memory of this launch.
-            run.state.aimed.fill(false);
+            run.state.is_redirected.fill(false);
             run.state.operands.iter_mut().for_each(|operand| operand.is_empty = false);
-            outcome.failed(p, stop);
+            outcome.record_failure(p, stop);
         }
     }
     // A process can have some tens of thousands of mappings only.
@@ -104,9 +104,9 @@ pub(super) fn programs(
     BUFFERS.set(Some(buffers));
 }
 
-impl<'a> Run<'a> {
+impl<'a> ProgramRunner<'a> {
     /// Sets the grid indices of program `p`.
-    fn enter(&mut self, p: i64) {
+    fn set_program_ids(&mut self, p: i64) {
         let mut rest = p;
         for (id, n) in self.state.ids.iter_mut().zip(self.launch.grid).rev() {
             (*id, rest) = (rest % n, rest / n);
@@ -115,47 +115,48 @@ impl<'a> Run<'a> {
 
     // ---- steps
 
-    fn block(&mut self, block: &'a Block) -> Result<(), Stop> {
+    fn block(&mut self, block: &'a StepBlock) -> Result<(), LaunchError> {
         block.steps.iter().try_for_each(|s| self.step(s))
     }
 
     /// Runs one step.
-    fn step(&mut self, step: &'a Step) -> Result<(), Stop> {
+    fn step(&mut self, step: &'a Step) -> Result<(), LaunchError> {
         match step {
-            Step::Program { axis, to } => self.set_int(*to, self.state.ids[*axis]),
+            Step::ProgramId { axis, to } => self.set_int(*to, self.state.ids[*axis]),
             Step::Scalar { strip, args, to } => self.scalar(*strip, args, *to),
-            Step::Chain(chain) => self.sweep(std::slice::from_ref(chain), &chain.codes)?,
-            Step::Sweep(sweep) => self.sweep(&sweep.chains, &sweep.codes)?,
+            Step::Chain(chain) => self.run_chains(std::slice::from_ref(chain), &chain.codes)?,
+            Step::FusedChains(sweep) => self.run_chains(&sweep.chains, &sweep.codes)?,
             Step::Restride { from, axes, to } => {
                 self.state.tiles[to.index()] = self.restride(*from, axes, self.shape(*to).len());
                 if !self.buffers.ends.is_empty() {
-                    self.turn_end(*from, axes, *to);
+                    self.permute_overhang(*from, axes, *to);
                 }
             }
             Step::Reshape { from, to } => self.reshape(*from, *to),
-            Step::Count { table, axis, to } => {
-                let mut tile = Tile { start: self.state.tables[*table].as_mut_ptr().cast(), strides: [0; MAX_RANK] };
+            Step::Iota { table, axis, to } => {
+                let mut tile =
+                    StridedTile { start: self.state.tables[*table].as_mut_ptr().cast(), strides: [0; MAX_RANK] };
                 tile.strides[*axis] = 1;
                 self.state.tiles[to.index()] = tile;
             }
-            Step::Join { parts, to } => self.join(parts, *to),
+            Step::CopyBoxes { parts, to } => self.copy_boxes(parts, *to),
             Step::Fold { fold, start, from, axes, to } => self.fold(*fold, *start, *from, axes, *to)?,
             Step::Scan { fold, from, axis, reverse, to } => self.scan(*fold, *from, *axis, *reverse, *to),
-            Step::Extreme { max, from, axis, to } => self.extreme(*max, *from, *axis, *to),
+            Step::ArgMinMax { max, from, axis, to } => self.find_arg_min_max(*max, *from, *axis, *to),
             Step::Gather(step) => self.gather(step),
             Step::Scatter { windows, updates, fold } => self.scatter(windows, *updates, *fold),
             Step::SumRows(step) => self.sum_rows(step)?,
             Step::Sort { from, axis, order, positions, to } => self.sort(*from, *axis, *order, *positions, *to)?,
             Step::Dot(dot) => self.dot(dot)?,
-            Step::Nest(nested) => self.nest(nested)?,
+            Step::LoopNests(nested) => self.run_loop_nests(nested)?,
             Step::Load { from, mask, fill, in_place, open, to } => {
                 self.load(from, *mask, *fill, in_place.then_some(*open), *to);
             }
             Step::Store { value, to, mask } => self.store(*value, to, *mask),
-            Step::Aim { value, at, open } => self.aim(*value, at, *open),
-            Step::Begin { sums, lend } => self.begin(*sums, lend.as_ref()),
-            Step::Valid { of, axis, to } => self.valid(of, *axis, *to),
-            Step::Prefetch { of, index, to } => self.prefetch(*of, index, *to),
+            Step::RedirectResult { value, at, open } => self.redirect_result(*value, at, *open),
+            Step::BeginAccumulation { sums, lend } => self.begin_accumulation(*sums, lend.as_ref()),
+            Step::Valid { of, axis, to } => self.write_valid_mask(of, *axis, *to),
+            Step::Prefetch { of, index, to } => self.read_prefetched(*of, index, *to),
             Step::If { .. } | Step::For { .. } | Step::While { .. } => self.control(step)?,
             Step::Print { label, of, loc } => {
                 let shown = walk::show(&self.datum(*of));
@@ -173,8 +174,8 @@ impl<'a> Run<'a> {
     }
 
     /// Runs an operation on scalars.
-    fn scalar(&mut self, strip: Strip, args: &[Value], to: Value) {
-        let out = self.define(to);
+    fn scalar(&mut self, strip: StripFn, args: &[Value], to: Value) {
+        let out = self.result_tile(to);
         // SAFETY: scalars' tiles hold one element each; the result's cell is its own.
         unsafe {
             let arg = |v: Value| slice(self.ty(v).dtype, self.tile(v).start, 1);
@@ -190,7 +191,7 @@ impl<'a> Run<'a> {
     // ---- control flow
 
     /// Runs a branch or a loop.
-    fn control(&mut self, step: &'a Step) -> Result<(), Stop> {
+    fn control(&mut self, step: &'a Step) -> Result<(), LaunchError> {
         match step {
             Step::If { condition, sides, to } => {
                 let side = &sides[usize::from(self.int(*condition) == 0)];
@@ -209,7 +210,7 @@ impl<'a> Run<'a> {
                     self.assign(carried, &body.yields);
                     k += 1;
                     let rolled = rolled.as_ref().filter(|_| k == 1);
-                    if rolled.is_some_and(|rolled| self.rolled(rolled, body, *index, trips, &at).is_some()) {
+                    if rolled.is_some_and(|rolled| self.run_jit_loop(rolled, body, *index, trips, &at).is_some()) {
                         k = trips - 1;
                     }
                 }
@@ -243,7 +244,7 @@ impl<'a> Run<'a> {
         if crossed {
             let aside: Vec<Datum> = from.iter().map(|&v| self.datum(v)).collect();
             for (&t, d) in to.iter().zip(&aside) {
-                let (bytes, own) = (d.data.to_bytes(), self.define(t));
+                let (bytes, own) = (d.data.to_bytes(), self.result_tile(t));
                 // SAFETY: a value's own memory holds its bytes, which are contiguous.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), own.start, bytes.len()) };
             }
@@ -253,9 +254,9 @@ impl<'a> Run<'a> {
             if f == t {
                 continue;
             }
-            let (source, own) = (self.tile(f), self.define(t));
+            let (source, own) = (self.tile(f), self.result_tile(t));
             // SAFETY: both hold the shape; a value alive at once with another overlaps it nowhere.
-            unsafe { tile::copy(&source, &own, self.shape(t), self.bytes(t)) };
+            unsafe { tile::copy(&source, &own, self.shape(t), self.element_bytes(t)) };
         }
     }
     fn same_place(&self, a: Value, b: Value) -> bool {

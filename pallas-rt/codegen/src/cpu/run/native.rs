@@ -1,18 +1,18 @@
 //! Runs chains in machine code, if the layout of their operands allows it.
-use super::super::jit::{Code, Codes, Form, Place, Rows};
-use super::super::line::{AHEAD, FETCHED, fetch};
-use super::super::plan::step::Chain;
-use super::super::tile::Tile;
-use super::spacing::{Kept, VECTOR, WIDE, columns, row_offset};
-use super::weave::{Weave, Woven};
+use super::super::indexed_lines::{MAX_PREFETCHED_ROW_BYTES, PREFETCH_DISTANCE_ROWS, prefetch_cache_lines};
+use super::super::jit::{CodeCache, CodeCall, CodeSpecialization, MachineCode, OperandAddress};
+use super::super::plan::step::ElementwiseChain;
+use super::super::tile::StridedTile;
+use super::merged_rows::{MergedRowMemory, RowMerging};
+use super::spacing::{KeptWindows, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, columns, row_offset};
 use std::ops::Range;
 
 /// The layout of a chain's operands in memory, as machine code needs it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lie {
+pub(super) struct ChainOperandLayout {
     /// The form of the code. It names every result that may use non-temporal stores, and every input to prefetch from
     /// an array larger than the caches.
-    pub(super) form: Form,
+    pub(super) form: CodeSpecialization,
     /// True if rows are adjacent in all operands, so that all rows form one long row.
     pub(super) flat: bool,
     /// Index of the chain's first place among those of the sweep.
@@ -23,27 +23,33 @@ pub(super) struct Lie {
     /// Start and end of this chain's entries in the list of operands whose groups of rows have addresses of their own.
     pub(super) spread: [usize; 2],
     /// The way in which short rows are processed as one row; `None` if they are not.
-    pub(super) weave: Option<Weave>,
+    pub(super) weave: Option<RowMerging>,
 }
 
 /// Maximum elements of a row for which code of exactly that length is made: two wide vectors.
-const FEW: usize = 2 * WIDE;
+const MAX_UNROLLED_COLUMNS: usize = 2 * WIDE_VECTOR_ELEMENTS;
 
 /// An operand whose groups of rows are not equally spaced: its address is computed for each group.
 #[derive(Clone, Copy)]
-pub(super) struct Spread {
+pub(super) struct UnevenOperand {
     pub(super) place: usize,
-    pub(super) tile: Tile,
+    pub(super) tile: StridedTile,
     pub(super) bytes: usize,
     /// Index of the kept windows that are its rows, if a gather has not copied them.
     pub(super) windows: Option<usize>,
 }
 
-impl Spread {
+impl UnevenOperand {
     /// Sets the operand's address for the group of rows that begins at `first_row`, as if all rows before it were
     /// there too.
     #[inline]
-    fn move_to(self, places: &mut [Place], windows: &[Kept], chain: &Chain, first_row: usize) {
+    fn move_to(
+        self,
+        places: &mut [OperandAddress],
+        windows: &[KeptWindows],
+        chain: &ElementwiseChain,
+        first_row: usize,
+    ) {
         let place = &mut places[self.place];
         let Some(kept) = self.windows else {
             let first = row_offset(&self.tile, &chain.shape, first_row) * self.bytes as isize;
@@ -52,34 +58,34 @@ impl Spread {
         };
         let kept = &windows[kept];
         if kept.is_far
-            && let Some(next) = kept.starts.get(first_row + AHEAD as usize)
+            && let Some(next) = kept.starts.get(first_row + PREFETCH_DISTANCE_ROWS as usize)
         {
-            fetch(*next, FETCHED.min(columns(chain) * self.bytes));
+            prefetch_cache_lines(*next, MAX_PREFETCHED_ROW_BYTES.min(columns(chain) * self.bytes));
         }
         // Its rows are nowhere else.
         (place.start, place.row) = (kept.starts[first_row].cast_mut(), 0);
     }
 }
 
-impl Lie {
+impl ChainOperandLayout {
     /// Returns the form of the code for rows of `columns` elements.
-    fn form(self, columns: usize) -> Form {
-        let streamed = if columns.is_multiple_of(VECTOR) { self.form.streamed } else { 0 };
-        let wide = columns >= WIDE;
-        let whole = columns.is_multiple_of(if wide { WIDE } else { VECTOR });
-        let few = (columns <= FEW).then_some(columns);
-        Form { streamed, ahead: 0, few, wide, whole, ..self.form }
+    fn form(self, columns: usize) -> CodeSpecialization {
+        let streamed = if columns.is_multiple_of(VECTOR_ELEMENTS) { self.form.streamed } else { 0 };
+        let wide = columns >= WIDE_VECTOR_ELEMENTS;
+        let whole = columns.is_multiple_of(if wide { WIDE_VECTOR_ELEMENTS } else { VECTOR_ELEMENTS });
+        let few = (columns <= MAX_UNROLLED_COLUMNS).then_some(columns);
+        CodeSpecialization { streamed, ahead: 0, unrolled_columns: few, wide, whole, ..self.form }
     }
 }
 
 /// Runs several chains in machine code, each row through all of them. Returns false, having done nothing, if a chain
 /// has no code for it.
-pub(super) fn row_by_row(
-    chains: &[Chain],
-    codes: &Codes,
-    lies: &[Option<Lie>],
-    forms: &mut Vec<Form>,
-    places: &[Place],
+pub(super) fn run_row_by_row(
+    chains: &[ElementwiseChain],
+    codes: &CodeCache,
+    lies: &[Option<ChainOperandLayout>],
+    forms: &mut Vec<CodeSpecialization>,
+    places: &[OperandAddress],
     rows: usize,
 ) -> bool {
     if lies.iter().flatten().any(|lie| lie.group != rows) {
@@ -90,37 +96,42 @@ pub(super) fn row_by_row(
     for (at, (chain, lie)) in chains.iter().zip(lies).enumerate() {
         let Some(lie) = lie else { return false };
         let ahead = if at == 0 { 0 } else { lie.form.ahead };
-        forms.push(Form { ahead, ..lie.form(columns(chain)) });
+        forms.push(CodeSpecialization { ahead, ..lie.form(columns(chain)) });
     }
-    let Some(code) = codes.get(chains, forms) else { return false };
+    let Some(code) = codes.get_chain_code(chains, forms) else { return false };
     // SAFETY: the places are those of the chains in these forms.
-    unsafe { code.run(Rows { places, from: 0, to: rows }) };
+    unsafe { code.run(CodeCall { places, from: 0, to: rows }) };
     true
 }
 
 /// Returns the code of a chain with this layout, for `height` of its `rows` rows at a time.
-pub(super) fn code(chain: &Chain, lie: Lie, rows: usize, height: usize) -> Option<&Code> {
+pub(super) fn code(
+    chain: &ElementwiseChain,
+    lie: ChainOperandLayout,
+    rows: usize,
+    height: usize,
+) -> Option<&MachineCode> {
     // Several rows of a short tile are one where they lie side by side: those of a column fill vectors then.
     let together = height.min(lie.group);
     let even = lie.group.is_multiple_of(together) && (lie.group == rows || height.is_multiple_of(lie.group));
     let form = match lie.flat {
         true if even => lie.form(together * columns(chain)),
         // Any number of rows is one.
-        true => Form { few: None, ..lie.form(columns(chain)) },
+        true => CodeSpecialization { unrolled_columns: None, ..lie.form(columns(chain)) },
         false => lie.form(columns(chain)),
     };
     // A fold waits for what lies in memory.
-    let waits = chain.links.is_empty() && lie.form.ahead != 0 && form.few.is_none();
-    let form = Form { halves: form.wide && waits, ..form };
-    chain.codes.get(std::slice::from_ref(chain), &[form])
+    let waits = chain.links.is_empty() && lie.form.ahead != 0 && form.unrolled_columns.is_none();
+    let form = CodeSpecialization { halves: form.wide && waits, ..form };
+    chain.codes.get_chain_code(std::slice::from_ref(chain), &[form])
 }
 
 /// Runs the code of a chain with this layout over some of its `all` rows.
 pub(super) fn run(
-    code: &Code,
-    chain: &Chain,
-    lie: Lie,
-    (places, spread, windows): (&mut [Place], &[Spread], &[Kept]),
+    code: &MachineCode,
+    chain: &ElementwiseChain,
+    lie: ChainOperandLayout,
+    (places, spread, windows): (&mut [OperandAddress], &[UnevenOperand], &[KeptWindows]),
     rows: Range<usize>,
     all: usize,
 ) {
@@ -139,13 +150,13 @@ pub(super) fn run(
 }
 
 /// Runs a chain whose short rows are processed as one row, over some of its `all` rows.
-pub(super) fn run_woven(
-    woven: &Woven<'_>,
-    (chain, lie, weave): (&Chain, Lie, Weave),
-    (places, spread): (&mut [Place], &[Spread]),
+pub(super) fn run_merged_rows(
+    woven: &MergedRowMemory<'_>,
+    (chain, lie, weave): (&ElementwiseChain, ChainOperandLayout, RowMerging),
+    (places, spread): (&mut [OperandAddress], &[UnevenOperand]),
     rows: Range<usize>,
     all: usize,
-    own: &mut Vec<Place>,
+    own: &mut Vec<OperandAddress>,
 ) {
     let codes = weave.codes(chain).expect("it is there for what is woven");
     let mut from = rows.start;
@@ -161,13 +172,19 @@ pub(super) fn run_woven(
 }
 
 /// Runs the code of a chain over rows that are equally spaced in all operands.
-fn run_even(code: &Code, chain: &Chain, lie: Lie, places: &mut [Place], rows: Range<usize>) {
+fn run_even(
+    code: &MachineCode,
+    chain: &ElementwiseChain,
+    lie: ChainOperandLayout,
+    places: &mut [OperandAddress],
+    rows: Range<usize>,
+) {
     let (from, to) = if lie.flat {
-        places[lie.first] = Place::columns(rows.len() * columns(chain));
+        places[lie.first] = OperandAddress::from_column_count(rows.len() * columns(chain));
         (rows.start, rows.start + 1)
     } else {
         (rows.start, rows.end)
     };
     // SAFETY: the places are those of the chain in this form; rows that lie side by side are one.
-    unsafe { code.run(Rows { places: &places[lie.first..], from, to }) };
+    unsafe { code.run(CodeCall { places: &places[lie.first..], from, to }) };
 }

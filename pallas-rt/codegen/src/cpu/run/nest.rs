@@ -3,75 +3,78 @@
 //! Convolutions and windowed reductions have one access form, the affine nest (`ir/src/structural/nest.rs`): loops,
 //! the positions of each operand and of the result as sums of multiples of the loop indices, and a monoid. The
 //! interpreter and WGSL loop over it. This module finds the axes of a product of matrices among its loops
-//! (`cpu/run/matrices`): a matrix is read in place where its rows and columns are in memory, else parts of it are
+//! (`cpu/run/convolution_gemm`): a matrix is read in place where its rows and columns are in memory, else parts of it are
 //! copied, with zeros for elements beyond edges. Where each element is used often, arrays whose features are not
-//! adjacent (images NCHW) are copied first (`cpu/run/layout`), so that every order of dimensions takes about as long.
+//! adjacent (images NCHW) are copied first (`cpu/run/convolution_layout`), so that every order of dimensions takes about as long.
 //! A zero times an infinity would be NaN. If the other operand has infinities, if there would be mostly zeros, or if
-//! an image would be copied for its edges alone, each box of positions at which all elements exist (`cpu/boxes`) is a
+//! an image would be copied for its edges alone, each box of positions at which all elements exist (`cpu/interior_boxes`) is a
 //! product of its own. Windowed reductions are loops over such boxes. Programs divide batches and output features;
-//! axes along which a window moves are whole in each (`fuse/windowed`). Other operations that move elements along an
+//! axes along which a window moves are whole in each (`fuse/convolution_cuts`). Other operations that move elements along an
 //! axis share kernels with what follows, and programs divide the other axes (`fuse/moves`).
 #![warn(clippy::wildcard_enum_match_arm)]
-use super::super::Sizes;
-use super::super::boxes::{self, Linear, RESULT, Ranges};
+use super::super::Thresholds;
 use super::super::convert;
-use super::super::finite::is_finite;
-use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
-use super::super::launch::Stop;
-use super::super::plan::step::Nested;
-use super::super::tile::{self, Tile};
-use super::layout;
-use super::matrices::{Matrices, ProductBuffers};
-use super::state::{Run, room};
+use super::super::gemm::{self, Extents, Matrix, Number, OutputMatrix, PackingBuffers};
+use super::super::interior_boxes::{self, AffineLoopNest, AxisRanges, RESULT_INDEX};
+use super::super::launch::LaunchError;
+use super::super::nonfinite_search::is_finite;
+use super::super::plan::step::LoopNests;
+use super::super::tile::{self, StridedTile};
+use super::convolution_gemm::{MatrixProduct, ProductBuffers};
+use super::convolution_layout;
+use super::thread_state::{ProgramRunner, grow_buffer};
 use pallas_ir::DType;
 use std::ops::Range;
 
 /// Minimum share of positions with elements for which the others are filled with zeros; below it, each box of
 /// positions with elements is a product of its own.
-const INSIDE: f64 = 0.25;
+const MIN_INSIDE_SHARE: f64 = 0.25;
 /// Maximum rows for which a product with a column-major matrix takes less time than packing that matrix.
-const NARROW: usize = 4;
+const MAX_UNPACKED_ROWS: usize = 4;
 
 /// Maximum number of boxes of an image that is read in place: the boxes near its edges have few positions each.
-const BOXES: usize = 100;
+const MAX_IN_PLACE_BOXES: usize = 100;
 
 /// Returns the boxes of positions that are computed as one product each, with zeros for elements that do not exist:
 /// one box, or several that share no element of the result. Returns `None` if the nest is no product of matrices.
-fn padded(nest: &Linear, sizes: &Sizes) -> Option<Vec<Vec<Range<usize>>>> {
-    let all = nest.all();
-    let boxes = if Matrices::of(nest, &all, sizes)?.fits_in_boxes { boxes_apart(nest) } else { None };
+fn padded_boxes(nest: &AffineLoopNest, sizes: &Thresholds) -> Option<Vec<Vec<Range<usize>>>> {
+    let all = nest.full_ranges();
+    let boxes = if MatrixProduct::from_nest(nest, &all, sizes)?.fits_in_boxes { disjoint_boxes(nest) } else { None };
     Some(boxes.unwrap_or_else(|| vec![all]))
 }
 
 /// Returns boxes of positions at which all elements exist, if they share no element of the result and one of them has
 /// at least half of it.
-fn boxes_apart(nest: &Linear) -> Option<Vec<Vec<Range<usize>>>> {
-    let mut order = nest.dividing();
+fn disjoint_boxes(nest: &AffineLoopNest) -> Option<Vec<Vec<Range<usize>>>> {
+    let mut order = nest.box_division_order();
     order.sort_by_key(|&axis| !nest.is_parallel[axis]);
     let (mut boxes, mut count) = (vec![], 0);
-    nest.boxes(None, &order, &mut nest.all(), &mut |part| {
+    nest.for_each_inside_box(None, &order, &mut nest.full_ranges(), &mut |part| {
         count += 1;
-        if count <= BOXES {
+        if count <= MAX_IN_PLACE_BOXES {
             boxes.push(part.to_vec());
         }
     });
-    let parallel = || nest.axes().filter(|&axis| nest.is_parallel[axis]);
-    let overlap =
-        |a: &Ranges, b: &Ranges| parallel().all(|axis| a[axis].start < b[axis].end && b[axis].start < a[axis].end);
+    let parallel = || nest.non_unit_axes().filter(|&axis| nest.is_parallel[axis]);
+    let overlap = |a: &AxisRanges, b: &AxisRanges| {
+        parallel().all(|axis| a[axis].start < b[axis].end && b[axis].start < a[axis].end)
+    };
     let is_apart = |(i, part): (usize, &Vec<_>)| !boxes[..i].iter().any(|other| overlap(part, other));
-    let most = boxes.iter().map(|part| reached(nest, part)).max()?;
-    let holds = count <= BOXES && 2 * most >= reached(nest, &nest.all()) && boxes.iter().enumerate().all(is_apart);
+    let most = boxes.iter().map(|part| result_elements(nest, part)).max()?;
+    let holds = count <= MAX_IN_PLACE_BOXES
+        && 2 * most >= result_elements(nest, &nest.full_ranges())
+        && boxes.iter().enumerate().all(is_apart);
     holds.then_some(boxes)
 }
 
 /// Number of elements of the result that a box of positions computes.
-fn reached(nest: &Linear, part: &Ranges) -> usize {
-    nest.axes().filter(|&axis| nest.is_parallel[axis]).map(|axis| part[axis].len()).product()
+fn result_elements(nest: &AffineLoopNest, part: &AxisRanges) -> usize {
+    nest.non_unit_axes().filter(|&axis| nest.is_parallel[axis]).map(|axis| part[axis].len()).product()
 }
 
-impl Run<'_> {
+impl ProgramRunner<'_> {
     /// Runs a convolution or a windowed reduction.
-    pub(super) fn nest(&mut self, nested: &Nested) -> Result<(), Stop> {
+    pub(super) fn run_loop_nests(&mut self, nested: &LoopNests) -> Result<(), LaunchError> {
         if nested.args.len() == 1 {
             return self.fold_windows(nested);
         }
@@ -81,21 +84,22 @@ impl Run<'_> {
             DType::F32 | DType::F16 | DType::Bf16 => {
                 let mut packing = std::mem::take(&mut self.buffers.packing);
                 let mut buffers = std::mem::take(&mut self.buffers.parts);
-                let narrow = gemm::narrow::kernel(DType::F32, gemm::narrow::ALL);
+                let narrow = gemm::few_rows::fastest_narrow_kernel(DType::F32, gemm::few_rows::ALL_BITS_MASK);
                 let done = self.products(nested, DType::F32, &mut buffers, &mut |extents, a, b, c| {
-                    let has_few_rows = extents.m <= NARROW && b.row == 1 && b.col != 1;
-                    let has_few_columns =
-                        extents.n <= gemm::narrow::FEW_COLUMNS && extents.m > gemm::narrow::ROWS && a.col == 1;
+                    let has_few_rows = extents.m <= MAX_UNPACKED_ROWS && b.row == 1 && b.col != 1;
+                    let has_few_columns = extents.n <= gemm::few_rows::MAX_FEW_COLUMNS
+                        && extents.m > gemm::few_rows::MAX_NARROW_ROWS
+                        && a.col == 1;
                     // SAFETY: the caller's; the machine runs all kernels.
                     unsafe {
                         match narrow {
                             Some(kernel) if has_few_rows => {
-                                gemm::narrow::dot(kernel, extents, a, b.cast(), c, &mut packing)
+                                gemm::few_rows::dot(kernel, extents, a, b.cast(), c, &mut packing)
                             }
                             Some(kernel) if has_few_columns => {
-                                gemm::narrow::few_columns(kernel, extents, a.cast(), b, c, &mut packing)
+                                gemm::few_rows::dot_few_columns(kernel, extents, a.cast(), b, c, &mut packing)
                             }
-                            _ => gemm::dot(gemm::kernel(), extents, a, b, c, &mut packing),
+                            _ => gemm::dot(gemm::fastest_f32_kernel(), extents, a, b, c, &mut packing),
                         }
                     }
                 });
@@ -103,25 +107,25 @@ impl Run<'_> {
                 self.buffers.parts = buffers;
                 done
             }
-            DType::F64 => self.of_type::<f64>(nested, dtype),
-            DType::I8 => self.of_type::<i8>(nested, dtype),
-            DType::U8 => self.of_type::<u8>(nested, dtype),
-            DType::I16 => self.of_type::<i16>(nested, dtype),
-            DType::U16 => self.of_type::<u16>(nested, dtype),
-            DType::I32 => self.of_type::<i32>(nested, dtype),
-            DType::U32 => self.of_type::<u32>(nested, dtype),
-            DType::I64 => self.of_type::<i64>(nested, dtype),
-            DType::U64 => self.of_type::<u64>(nested, dtype),
-            DType::Bool => self.of_type::<bool>(nested, dtype),
+            DType::F64 => self.products_in_type::<f64>(nested, dtype),
+            DType::I8 => self.products_in_type::<i8>(nested, dtype),
+            DType::U8 => self.products_in_type::<u8>(nested, dtype),
+            DType::I16 => self.products_in_type::<i16>(nested, dtype),
+            DType::U16 => self.products_in_type::<u16>(nested, dtype),
+            DType::I32 => self.products_in_type::<i32>(nested, dtype),
+            DType::U32 => self.products_in_type::<u32>(nested, dtype),
+            DType::I64 => self.products_in_type::<i64>(nested, dtype),
+            DType::U64 => self.products_in_type::<u64>(nested, dtype),
+            DType::Bool => self.products_in_type::<bool>(nested, dtype),
         }
     }
 
     /// Computes sums of products in the type `T`, which is `compute`.
-    fn of_type<T: Number>(&mut self, nested: &Nested, compute: DType) -> Result<(), Stop> {
-        let mut packing = Packing::default();
+    fn products_in_type<T: Number>(&mut self, nested: &LoopNests, compute: DType) -> Result<(), LaunchError> {
+        let mut packing = PackingBuffers::default();
         self.products::<T>(nested, compute, &mut ProductBuffers::default(), &mut |extents, a, b, c| {
             // SAFETY: the caller's.
-            unsafe { gemm::dot(gemm::fastest(), extents, a, b, c, &mut packing) }
+            unsafe { gemm::dot(gemm::vectorized_kernel(), extents, a, b, c, &mut packing) }
         })
     }
 
@@ -129,63 +133,68 @@ impl Run<'_> {
     /// extents, whose result overlaps neither.
     fn products<T: Number>(
         &mut self,
-        nested: &Nested,
+        nested: &LoopNests,
         compute: DType,
         buffers: &mut ProductBuffers<T>,
-        multiply: &mut dyn FnMut(Extents, Matrix<T>, Matrix<T>, Target<T>),
-    ) -> Result<(), Stop> {
+        multiply: &mut dyn FnMut(Extents, Matrix<T>, Matrix<T>, OutputMatrix<T>),
+    ) -> Result<(), LaunchError> {
         let (to, bytes) = (nested.to, compute.bytes());
         let mut tiles = [self.tile(nested.args[0]), self.tile(nested.args[1])];
         for (i, &v) in nested.args.iter().enumerate() {
             if self.ty(v).dtype != compute {
-                tiles[i] = self.widened(v, self.shape(v), compute, i)?;
+                tiles[i] = self.convert_operand(v, self.shape(v), compute, i)?;
             }
         }
-        let out = self.define(to);
+        let out = self.result_tile(to);
         let total: usize = self.shape(to).iter().product();
         let is_rounded = self.ty(to).dtype != compute;
         let mut tile = match is_rounded {
-            true => Tile::contiguous(room(&mut self.buffers.operands[2], total * bytes)?, self.shape(to)),
+            true => StridedTile::contiguous(grow_buffer(&mut self.buffers.operands[2], total * bytes)?, self.shape(to)),
             false => out,
         };
         let (zero, shape) = (0u64, self.shape(to));
         let shapes = [self.shape(nested.args[0]), self.shape(nested.args[1])];
-        let linear = |tiles: [&Tile; 3]| {
+        let linear = |tiles: [&StridedTile; 3]| {
             let arrays = [(tiles[0], shapes[0]), (tiles[1], shapes[1]), (tiles[2], shape)];
-            nested.nests.iter().map(|nest| Linear::new(nest, arrays)).collect::<Vec<Linear>>()
+            nested.nests.iter().map(|nest| AffineLoopNest::new(nest, arrays)).collect::<Vec<AffineLoopNest>>()
         };
         let sizes = self.plan.sizes;
         let mut nests = linear([&tiles[0], &tiles[1], &tile]);
         let mut is_copied = false;
         let all = [&tiles[0], &tiles[1], &tile];
         // The rounding at the end of a fused function is an operation of its own, so its sums are f32 here.
-        if !is_rounded && let Some(orders) = layout::copied(nested, &nests, all, [shapes[0], shapes[1], shape], sizes) {
+        if !is_rounded
+            && let Some(orders) =
+                convolution_layout::choose_axis_orders(nested, &nests, all, [shapes[0], shapes[1], shape], sizes)
+        {
             for (i, order) in orders[..2].iter().enumerate() {
                 if let Some(order) = order {
-                    tiles[i] = self.ordered(i, &tiles[i], shapes[i], order, bytes)?.placed(order);
+                    tiles[i] = self.copy_in_order(i, &tiles[i], shapes[i], order, bytes)?.restore_axes(order);
                 }
             }
             if let Some(order) = &orders[2] {
                 let sizes: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
-                tile = Tile::contiguous(room(&mut self.buffers.operands[2], total * bytes)?, &sizes).placed(order);
+                tile = StridedTile::contiguous(grow_buffer(&mut self.buffers.operands[2], total * bytes)?, &sizes)
+                    .restore_axes(order);
                 is_copied = true;
             }
             nests = linear([&tiles[0], &tiles[1], &tile]);
         }
         // Zeros may stand for missing elements of one operand only if the other has no infinity or NaN.
-        let pads = |array: usize| nests.iter().any(|nest| nest.is_checked(array));
+        let pads = |array: usize| nests.iter().any(|nest| nest.has_bounds_checks(array));
         // SAFETY: the operands' tiles have their shapes.
         let is_finite = |array: usize| unsafe { is_finite(compute, &tiles[array], shapes[array]) };
         let can_pad = [0, 1].iter().all(|&array| !pads(array) || is_finite(1 - array));
-        let is_padded = |nest: &Linear| nest.checks.is_empty() || can_pad && nest.share_inside() >= INSIDE;
+        let is_padded =
+            |nest: &AffineLoopNest| nest.checks.is_empty() || can_pad && nest.fraction_inside() >= MIN_INSIDE_SHARE;
         let padded: Vec<_> =
-            nests.iter().map(|nest| if is_padded(nest) { padded(nest, sizes) } else { None }).collect();
+            nests.iter().map(|nest| if is_padded(nest) { padded_boxes(nest, sizes) } else { None }).collect();
         // Products that compute every element set the result; otherwise (elements between those of a dilated operand)
         // it is cleared first.
         let add = match (&nests[..], &padded[..]) {
             ([nest], [Some(parts)]) => {
-                let are_products = parts.iter().all(|part| Matrices::of(nest, part, sizes).is_some());
-                !are_products || parts.iter().map(|part| reached(nest, part)).sum::<usize>() != total
+                let are_products = parts.iter().all(|part| MatrixProduct::from_nest(nest, part, sizes).is_some());
+                !are_products || parts.iter().map(|part| result_elements(nest, part)).sum::<usize>() != total
             }
             _ => true,
         };
@@ -196,25 +205,28 @@ impl Run<'_> {
         let operands = tiles.map(|tile| tile.start.cast::<T>().cast_const());
         let target = tile.start.cast::<T>();
         for (nest, padded) in nests.iter().zip(&padded) {
-            let order = nest.folding();
-            let mut compute = |part: &Ranges| {
-                if let Some(matrices) = Matrices::of(nest, part, sizes) {
+            let order = nest.fold_loop_order();
+            let mut compute = |part: &AxisRanges| {
+                if let Some(matrices) = MatrixProduct::from_nest(nest, part, sizes) {
                     // SAFETY: the tiles have the shapes that the nest was checked for.
                     return unsafe { matrices.run(operands, target, add, buffers, multiply) };
                 }
-                let loops = nest.loops(part, &order, |axis| [0, 1, RESULT].map(|array| nest.strides[array][axis]));
-                let first = [0, 1, RESULT].map(|array| nest.first(array, part));
+                let loops = nest
+                    .loops_over_box(part, &order, |axis| [0, 1, RESULT_INDEX].map(|array| nest.strides[array][axis]));
+                let first = [0, 1, RESULT_INDEX].map(|array| nest.first_element_offset(array, part));
                 // SAFETY: the checks hold for these elements; the result has every position of the parallel axes.
-                unsafe { boxes::step_loops(&loops, operands, target, first) };
+                unsafe { interior_boxes::add_products_in_loops(&loops, operands, target, first) };
             };
             match padded {
                 Some(parts) => parts.iter().for_each(|part| compute(part)),
-                None => nest.boxes(None, &nest.dividing(), &mut nest.all(), &mut compute),
+                None => {
+                    nest.for_each_inside_box(None, &nest.box_division_order(), &mut nest.full_ranges(), &mut compute)
+                }
             }
         }
         if is_rounded {
             // SAFETY: both hold the result, which is no array's memory.
-            unsafe { convert::elements([compute, self.ty(to).dtype], tile.start, out.start, total) };
+            unsafe { convert::convert_elements([compute, self.ty(to).dtype], tile.start, out.start, total) };
         }
         if is_copied {
             // SAFETY: both hold the result; the buffer is not its memory.
@@ -224,21 +236,25 @@ impl Run<'_> {
     }
 
     /// Computes a windowed reduction, as loops over boxes of positions whose elements exist.
-    fn fold_windows(&mut self, nested: &Nested) -> Result<(), Stop> {
-        let (from, bytes) = (nested.args[0], self.bytes(nested.to));
-        let (tile, out) = (self.tile(from), self.define(nested.to));
+    fn fold_windows(&mut self, nested: &LoopNests) -> Result<(), LaunchError> {
+        let (from, bytes) = (nested.args[0], self.element_bytes(nested.to));
+        let (tile, out) = (self.tile(from), self.result_tile(nested.to));
         let start = nested.start.bits;
         // SAFETY: the result's own memory holds its shape.
         unsafe { tile::fill((&raw const start).cast(), &out, self.shape(nested.to), bytes) };
         for nest in &nested.nests {
-            let nest = Linear::new(nest, [(&tile, self.shape(from)), (&out, &[]), (&out, self.shape(nested.to))]);
-            let order = nest.folding();
-            nest.boxes(None, &nest.dividing(), &mut nest.all(), &mut |part| {
-                let loops = nest.loops(part, &order, |axis| [0, RESULT].map(|array| nest.strides[array][axis]));
-                let first = [0, RESULT].map(|array| nest.first(array, part));
-                loops.each(first, &mut |[x, y], inner| {
+            let nest =
+                AffineLoopNest::new(nest, [(&tile, self.shape(from)), (&out, &[]), (&out, self.shape(nested.to))]);
+            let order = nest.fold_loop_order();
+            nest.for_each_inside_box(None, &nest.box_division_order(), &mut nest.full_ranges(), &mut |part| {
+                let loops =
+                    nest.loops_over_box(part, &order, |axis| [0, RESULT_INDEX].map(|array| nest.strides[array][axis]));
+                let first = [0, RESULT_INDEX].map(|array| nest.first_element_offset(array, part));
+                loops.for_each_outer_iteration(first, &mut |[x, y], inner| {
                     // SAFETY: the checks hold for these elements; the result has every position of the parallel axes.
-                    unsafe { (nested.fold.loops)(tile.element(x, bytes), out.element(y, bytes), inner) };
+                    unsafe {
+                        (nested.fold.loops)(tile.element_address(x, bytes), out.element_address(y, bytes), inner)
+                    };
                 });
             });
         }

@@ -1,49 +1,49 @@
 //! Runs the chains of a sweep, a few rows at a time: finds the addresses of their operands, and runs each in machine
 //! code or in strips.
-use super::super::jit::{Codes, Form, Place};
-use super::super::launch::Stop;
-use super::super::plan::step::{Chain, Input, SinkAlong};
-use super::super::rows::copy_row;
-use super::super::strips::STRIP;
-use super::super::tile::Tile;
-use super::chain::{LONG, Reach, Reaches, StripBuffers, Strips};
-use super::native::{self, Lie, Spread};
-use super::spacing::{Lines, VECTOR, WIDE, columns, first_even, lines};
-use super::state::{Layouts, Operand, Run, room};
-use super::weave::{Bound, Weave, Woven};
+use super::super::jit::{CodeCache, CodeSpecialization, OperandAddress};
+use super::super::launch::LaunchError;
+use super::super::plan::step::{ChainInput, ElementwiseChain, FoldDirection};
+use super::super::row_copies::copy_row;
+use super::super::strips::STRIP_ELEMENTS;
+use super::super::tile::StridedTile;
+use super::chain::{ChainAccess, MIN_LONG_ROW_ELEMENTS, StripAccess, StripBuffers, StripRunner};
+use super::merged_rows::{BufferedOperand, MergedRowMemory, RowMerging};
+use super::native::{self, ChainOperandLayout, UnevenOperand};
+use super::spacing::{RowStrides, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, columns, first_even_axis, row_strides};
+use super::thread_state::{BoundOperand, FusedChainLayouts, ProgramRunner, grow_buffer};
 use pallas_ir::{DType, Literal};
 
 /// Minimum elements of a group of equally spaced rows for which a call of machine code is worthwhile.
-const WORTH: usize = 64;
+const MIN_CODE_GROUP_ELEMENTS: usize = 64;
 
-impl<'a> Run<'a> {
+impl<'a> ProgramRunner<'a> {
     /// Runs chains over the same rows, in machine code or in strips: each row, or each few rows, through all chains.
-    pub(super) fn sweep(&mut self, chains: &'a [Chain], codes: &Codes) -> Result<(), Stop> {
-        let rows = |c: &Chain| c.shape.split_last().map_or(1, |(_, rows)| rows.iter().product::<usize>());
+    pub(super) fn run_chains(&mut self, chains: &'a [ElementwiseChain], codes: &CodeCache) -> Result<(), LaunchError> {
+        let rows = |c: &ElementwiseChain| c.shape.split_last().map_or(1, |(_, rows)| rows.iter().product::<usize>());
         let Some(rows) = chains.first().map(rows).filter(|_| !chains.iter().any(|c| c.shape.contains(&0))) else {
             return Ok(());
         };
         // Buffers are a line more than a strip apart, so that they do not fall on the same cache sets. Chains share them,
         // but for what stays from window to window.
-        let pitch = STRIP * chains.iter().map(|c| c.widest).max().unwrap_or(8) + 64;
+        let pitch = STRIP_ELEMENTS * chains.iter().map(|c| c.widest).max().unwrap_or(8) + 64;
         let shared = chains.iter().map(|c| c.buffers + c.inputs.len()).max().unwrap_or(0);
         let held: usize = chains.iter().map(|c| c.inputs.len()).sum();
         let bound: usize = chains.iter().map(|c| c.inputs.len() + c.sinks.len()).sum();
-        let start = room(&mut self.buffers.strips, pitch * (shared + held + bound))?;
+        let start = grow_buffer(&mut self.buffers.strips, pitch * (shared + held + bound))?;
         let mut buffers = StripBuffers { start, pitch, held: shared };
         let mut layouts = std::mem::take(&mut self.buffers.layouts);
-        let Layouts { reaches, places, forms, lies, spread, bound, woven } = &mut layouts;
-        reaches.resize_with(chains.len().max(reaches.len()), Reaches::default);
+        let FusedChainLayouts { reaches, places, forms, lies, spread, bound, woven } = &mut layouts;
+        reaches.resize_with(chains.len().max(reaches.len()), ChainAccess::default);
         let widest = chains.iter().filter_map(|c| c.shape.last().copied()).max().unwrap_or(1);
-        let mut height = (STRIP / widest).max(1);
+        let mut height = (STRIP_ELEMENTS / widest).max(1);
         bound.clear();
         places.clear();
         lies.clear();
         spread.clear();
         let mut first = shared + held;
         for (chain, reaches) in chains.iter().zip(reaches.iter_mut()) {
-            self.results(chain, reaches, height == 1);
-            let mut lie = self.lay(chain, reaches, rows, (places, spread, bound));
+            self.prepare_results(chain, reaches, height == 1);
+            let mut lie = self.find_operand_layout(chain, reaches, rows, (places, spread, bound));
             if let Some(lie) = &mut lie {
                 let weave = lie.weave.and_then(|weave| weave.with_buffers(chain, &mut first));
                 lie.weave = weave.filter(|weave| weave.codes(chain).is_some());
@@ -52,7 +52,7 @@ impl<'a> Run<'a> {
         }
         // Long rows of several chains whose results use the memory of one row must all be computed row by row.
         let singly = height == 1 && chains.len() > 1;
-        if !singly || !native::row_by_row(chains, codes, lies, forms, places, rows) {
+        if !singly || !native::run_row_by_row(chains, codes, lies, forms, places, rows) {
             // Code needs no buffers for strips: tiles of as many rows again stay in the first level cache.
             let together = match chains {
                 [_] => rows,
@@ -64,27 +64,27 @@ impl<'a> Run<'a> {
                     !singly && (lie.weave.is_some() || native::code(chain, *lie, rows, together).is_some())
                 });
                 if lie.is_none() {
-                    self.copy_kept_of(chain);
-                    self.prepare(chain, reaches, &mut buffers);
+                    self.copy_kept_inputs(chain);
+                    self.prepare_strips(chain, reaches, &mut buffers);
                 }
             }
             let mut end = rows;
             if let ([chain], [None], [one, ..]) = (chains, &lies[..], &mut reaches[..])
-                && one.anywhere()
+                && one.can_cross_rows()
             {
                 (end, height, one.inner) = (1, 1, chain.shape.iter().product());
             }
-            let weaver = Woven { start, pitch, bound };
-            let weave = |lie: &Option<native::Lie>| lie.and_then(|lie| lie.weave);
+            let weaver = MergedRowMemory { start, pitch, bound };
+            let weave = |lie: &Option<native::ChainOperandLayout>| lie.and_then(|lie| lie.weave);
             for (chain, lie) in chains.iter().zip(&*lies) {
-                weave(lie).into_iter().for_each(|weave| weaver.begin(chain, weave));
+                weave(lie).into_iter().for_each(|weave| weaver.fill_fold_buffers(chain, weave));
             }
             for from in (0..end).step_by(together) {
                 let to = end.min(from + together);
                 for ((chain, reaches), lie) in chains.iter().zip(&*reaches).zip(&*lies) {
                     if let (Some(lie), Some(weave)) = (*lie, weave(lie)) {
                         let memory = (&mut places[..], &spread[..]);
-                        native::run_woven(&weaver, (chain, lie, weave), memory, from..to, rows, woven);
+                        native::run_merged_rows(&weaver, (chain, lie, weave), memory, from..to, rows, woven);
                         continue;
                     }
                     let code = lie.and_then(|lie| Some((native::code(chain, lie, rows, together)?, lie)));
@@ -95,12 +95,12 @@ impl<'a> Run<'a> {
                     }
                     for row in (from..to).step_by(height) {
                         // SAFETY: the rows lie inside of the shape, which every tile holds.
-                        unsafe { Strips { chain, reaches }.rows(row, to.min(row + height)) };
+                        unsafe { StripRunner { chain, reaches }.run_rows(row, to.min(row + height)) };
                     }
                 }
             }
             for ((chain, reaches), lie) in chains.iter().zip(&*reaches).zip(&*lies) {
-                weave(lie).into_iter().for_each(|weave| weaver.end(chain, weave, &reaches.sinks));
+                weave(lie).into_iter().for_each(|weave| weaver.reduce_fold_buffers(chain, weave, &reaches.sinks));
             }
         }
         self.buffers.layouts = layouts;
@@ -109,12 +109,12 @@ impl<'a> Run<'a> {
 
     /// Determines the memory of the results and folds of a chain. `singly`: its rows are computed one by one, so that
     /// results which only the sweep reads may all use the memory of one row.
-    pub(super) fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
+    pub(super) fn prepare_results(&mut self, chain: &ElementwiseChain, reaches: &mut ChainAccess, singly: bool) {
         reaches.inner = chain.shape.last().copied().unwrap_or(1);
         reaches.sinks.clear();
         for sink in &chain.sinks {
-            let to = self.define(sink.to).start;
-            if sink.along == SinkAlong::Columns {
+            let to = self.result_tile(sink.to).start;
+            if sink.along == FoldDirection::Columns {
                 // SAFETY: the folded value has an element a column; rows are added to it.
                 unsafe { copy_row((&raw const sink.start.bits).cast(), 0, to, 1, reaches.inner, sink.dtype.bytes()) };
             }
@@ -123,8 +123,8 @@ impl<'a> Run<'a> {
         reaches.results.clear();
         for link in &chain.links {
             let Some(v) = link.output else { continue };
-            let mut tile = self.define(v);
-            if link.passing && singly && reaches.inner >= LONG {
+            let mut tile = self.result_tile(v);
+            if link.passing && singly && reaches.inner >= MIN_LONG_ROW_ELEMENTS {
                 tile.strides[..chain.shape.len() - 1].fill(0);
                 self.state.tiles[v.index()] = tile;
             }
@@ -133,23 +133,32 @@ impl<'a> Run<'a> {
     }
 
     /// Determines how the chain's strips reach each input and result.
-    pub(super) fn prepare(&self, chain: &Chain, reaches: &mut Reaches, buffers: &mut StripBuffers) {
-        let long = reaches.inner >= LONG;
+    pub(super) fn prepare_strips(
+        &self,
+        chain: &ElementwiseChain,
+        reaches: &mut ChainAccess,
+        buffers: &mut StripBuffers,
+    ) {
+        let long = reaches.inner >= MIN_LONG_ROW_ELEMENTS;
         let inputs = chain.inputs.iter().enumerate();
         reaches.inputs.clear();
-        reaches.inputs.extend(inputs.map(|(i, x)| self.reach(chain, *x, buffers.at(chain.buffers + i), long, buffers)));
+        reaches.inputs.extend(
+            inputs.map(|(i, x)| self.input_access(chain, *x, buffers.buffer_address(chain.buffers + i), long, buffers)),
+        );
         let mut results = reaches.results.iter();
         let outputs = chain.links.iter().map(|link| {
-            let own = buffers.at(link.buffer);
-            let Some(&tile) = link.output.and_then(|_| results.next()) else { return Reach::Held(own) };
+            let own = buffers.buffer_address(link.buffer);
+            let Some(&tile) = link.output.and_then(|_| results.next()) else {
+                return StripAccess::BroadcastScalar(own);
+            };
             match (tile.is_contiguous(&chain.shape), link.aside) {
                 (true, aside) if aside || self.in_large_array(tile.start) => {
-                    Reach::Late { start: tile.start, buffer: own, streams: !aside }
+                    StripAccess::BufferedResult { start: tile.start, buffer: own, streams: !aside }
                 }
-                (true, _) => Reach::Straight(tile.start),
+                (true, _) => StripAccess::Contiguous(tile.start),
                 // Tiles that are aimed have adjacent elements in a row.
-                (false, false) if long => Reach::Row(tile),
-                (false, _) => Reach::Rows(tile, own),
+                (false, false) if long => StripAccess::RowInPlace(tile),
+                (false, _) => StripAccess::CopiedRows(tile, own),
             }
         });
         reaches.outputs.clear();
@@ -158,7 +167,7 @@ impl<'a> Run<'a> {
 
     /// Returns true if an address is inside of an array that is too large for the caches.
     pub(super) fn in_large_array(&self, start: *mut u8) -> bool {
-        let holds = |o: &Operand| {
+        let holds = |o: &BoundOperand| {
             let bytes = o.bytes * o.shape.iter().product::<usize>();
             (o.start as usize..o.start as usize + bytes).contains(&(start as usize))
         };
@@ -166,47 +175,47 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the way in which an input's strips are read, and its element type.
-    fn reach(
+    fn input_access(
         &self,
-        chain: &Chain,
-        input: Input,
+        chain: &ElementwiseChain,
+        input: ChainInput,
         own: *mut u8,
         long: bool,
         buffers: &mut StripBuffers,
-    ) -> (Reach, DType) {
-        let n = STRIP.min(chain.shape.iter().product());
+    ) -> (StripAccess, DType) {
+        let n = STRIP_ELEMENTS.min(chain.shape.iter().product());
         let mut everywhere = |x: *const u8, dtype: DType| {
-            let buffer = buffers.keep();
+            let buffer = buffers.take_kept_buffer();
             // SAFETY: the buffer holds a strip; an element lies there.
             unsafe { copy_row(x, 0, buffer, 1, n, dtype.bytes()) };
-            (Reach::Held(buffer), dtype)
+            (StripAccess::BroadcastScalar(buffer), dtype)
         };
         let v = match input {
-            Input::Constant(Literal { dtype, bits }) => return everywhere((&raw const bits).cast(), dtype),
-            Input::Value(v) => v,
+            ChainInput::Constant(Literal { dtype, bits }) => return everywhere((&raw const bits).cast(), dtype),
+            ChainInput::Value(v) => v,
         };
-        let (tile, dtype) = (self.tile(v).stretched(self.shape(v)), self.ty(v).dtype);
+        let (tile, dtype) = (self.tile(v).broadcast(self.shape(v)), self.ty(v).dtype);
         let last = chain.shape.len().wrapping_sub(1);
         let reach = if tile.is_contiguous(&chain.shape) {
-            Reach::Straight(tile.start)
+            StripAccess::Contiguous(tile.start)
         } else if tile.is_splat(&chain.shape) {
             return everywhere(tile.start, dtype);
         } else if long && tile.strides[last] == 1 {
-            Reach::Row(tile)
+            StripAccess::RowInPlace(tile)
         } else if long && tile.strides[last] == 0 {
-            Reach::Spread(tile, own)
+            StripAccess::BroadcastRowElement(tile, own)
         } else if !long && (0..last).all(|a| chain.shape[a] == 1 || tile.strides[a] == 0) {
-            let buffer = buffers.keep();
-            for r in 0..STRIP / chain.shape[last] {
+            let buffer = buffers.take_kept_buffer();
+            for r in 0..STRIP_ELEMENTS / chain.shape[last] {
                 // SAFETY: the buffer holds a strip, the tile a row.
                 unsafe {
                     let to = buffer.add(r * chain.shape[last] * dtype.bytes());
                     copy_row(tile.start, tile.strides[last], to, 1, chain.shape[last], dtype.bytes());
                 }
             }
-            Reach::Repeated(buffer)
+            StripAccess::RepeatedRow(buffer)
         } else {
-            Reach::Rows(tile, own)
+            StripAccess::CopiedRows(tile, own)
         };
         (reach, dtype)
     }
@@ -214,48 +223,48 @@ impl<'a> Run<'a> {
     /// Returns the layout of a chain for machine code, given its results and folds; `None` if machine code does not
     /// support it. Appends the operands' addresses to `places`, and those whose groups of rows are not equally spaced
     /// to `spread`.
-    pub(super) fn lay(
+    pub(super) fn find_operand_layout(
         &self,
-        chain: &Chain,
-        reaches: &Reaches,
+        chain: &ElementwiseChain,
+        reaches: &ChainAccess,
         rows: usize,
-        (places, spread, bound): (&mut Vec<Place>, &mut Vec<Spread>, &mut Vec<Bound>),
-    ) -> Option<Lie> {
+        (places, spread, bound): (&mut Vec<OperandAddress>, &mut Vec<UnevenOperand>, &mut Vec<BufferedOperand>),
+    ) -> Option<ChainOperandLayout> {
         let columns = columns(chain);
-        let inputs = chain
-            .values()
-            .map(|(i, v)| (i, self.tile(v).stretched(self.shape(v)), self.bytes(v), self.buffers.number_kept(v)));
+        let inputs = chain.input_values().map(|(i, v)| {
+            (i, self.tile(v).broadcast(self.shape(v)), self.element_bytes(v), self.buffers.find_kept_windows(v))
+        });
         let outputs = chain.outputs().zip(&reaches.results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
 
         let first = places.len();
-        let (form, flat) = (Form::default(), chain.sinks.is_empty());
-        let mut lie = Lie { form, flat, first, group: rows, spread: [spread.len(); 2], weave: None };
-        places.push(Place::columns(columns));
+        let (form, flat) = (CodeSpecialization::default(), chain.sinks.is_empty());
+        let mut lie = ChainOperandLayout { form, flat, first, group: rows, spread: [spread.len(); 2], weave: None };
+        places.push(OperandAddress::from_column_count(columns));
         // Rows along one axis are equally spaced.
         let axis = if chain.shape.len() <= 2 {
             0
         } else {
             let tiles = inputs.clone().map(|(_, tile, ..)| tile).chain(outputs.clone().map(|(_, tile, _)| tile));
-            tiles.map(|tile| first_even(&tile, &chain.shape)).max().unwrap_or(0)
+            tiles.map(|tile| first_even_axis(&tile, &chain.shape)).max().unwrap_or(0)
         };
         if axis > 0 {
             lie.group = chain.shape[axis..chain.shape.len() - 1].iter().product();
-            (lie.group * columns >= WORTH).then_some(())?;
+            (lie.group * columns >= MIN_CODE_GROUP_ELEMENTS).then_some(())?;
         }
-        lie.weave = Weave::of(chain, lie.group, rows, bound);
-        let mut place = |tile: Tile, row: isize, bytes: usize, windows: Option<usize>| {
+        lie.weave = RowMerging::from_chain(chain, lie.group, rows, bound);
+        let mut place = |tile: StridedTile, row: isize, bytes: usize, windows: Option<usize>| {
             if axis > 0 || windows.is_some() {
-                spread.push(Spread { place: places.len(), tile, bytes, windows });
+                spread.push(UnevenOperand { place: places.len(), tile, bytes, windows });
             }
-            places.push(Place::new(tile.start, row));
+            places.push(OperandAddress::new(tile.start, row));
         };
-        let side_by_side = |l: Lines| l.row == columns as isize && l.step == 1;
+        let side_by_side = |l: RowStrides| l.row == columns as isize && l.step == 1;
         for (k, (i, tile, bytes, windows)) in inputs.enumerate() {
-            let l = lines(&tile, &chain.shape, axis);
+            let l = row_strides(&tile, &chain.shape, axis);
             // With a single column or row the stride does not matter.
-            let l = if columns == 1 { Lines { step: if l.row == 0 && rows > 1 { 0 } else { 1 }, ..l } } else { l };
+            let l = if columns == 1 { RowStrides { step: if l.row == 0 && rows > 1 { 0 } else { 1 }, ..l } } else { l };
             lie.flat &= side_by_side(l) || (l.row == 0 && l.step == 0);
-            lie.weave = lie.weave.and_then(|weave| weave.with((i, 1 + k), l, columns, bytes, bound));
+            lie.weave = lie.weave.and_then(|weave| weave.with_input((i, 1 + k), l, columns, bytes, bound));
             match l.step {
                 0 => lie.form.single |= 1u64.checked_shl(i as u32)?,
                 1 if self.in_large_array(tile.start) => lie.form.ahead |= 1u64.checked_shl(i as u32).unwrap_or(0),
@@ -268,8 +277,8 @@ impl<'a> Run<'a> {
             place(tile, l.row * bytes as isize, bytes, windows);
         }
         for (at, (i, tile, bytes)) in outputs.enumerate() {
-            let l = lines(&tile, &chain.shape, axis);
-            let l = if columns == 1 { Lines { step: 1, ..l } } else { l };
+            let l = row_strides(&tile, &chain.shape, axis);
+            let l = if columns == 1 { RowStrides { step: 1, ..l } } else { l };
             lie.flat &= side_by_side(l);
             lie.weave = lie.weave.filter(|_| side_by_side(l));
             if l.step != 1 {
@@ -285,13 +294,13 @@ impl<'a> Run<'a> {
             place(tile, row, bytes, None);
         }
         places.extend(chain.sinks.iter().zip(&reaches.sinks).map(|(s, &start)| {
-            let row = if s.along == SinkAlong::Rows { s.dtype.bytes() as isize } else { 0 };
-            Place::new(start, row)
+            let row = if s.along == FoldDirection::Rows { s.dtype.bytes() as isize } else { 0 };
+            OperandAddress::new(start, row)
         }));
         // Streaming stores of whole vectors are bound by memory: weaving such rows made them a fifth slower.
-        lie.weave = lie.weave.filter(|_| lie.form.streamed == 0 || columns < WIDE);
+        lie.weave = lie.weave.filter(|_| lie.form.streamed == 0 || columns < WIDE_VECTOR_ELEMENTS);
         lie.spread[1] = spread.len();
         // Rows shorter than a vector are faster in strips.
-        (axis == 0 || lie.flat || lie.weave.is_some() || columns >= VECTOR).then_some(lie)
+        (axis == 0 || lie.flat || lie.weave.is_some() || columns >= VECTOR_ELEMENTS).then_some(lie)
     }
 }

@@ -1,23 +1,23 @@
 //! Text for affine nests: a loop over the folded positions for each element of the result.
-use super::emitter::Emit;
-use super::position::{At, Coord, coordinate};
-use crate::wgsl::types::{convert, name, wrap};
+use super::emitter::BodyEmitter;
+use super::position::{TileCoord, TilePosition, unravel_coordinate};
+use crate::wgsl::types::{convert, narrow_to_dtype, wgsl_type};
 use pallas_ir::structural::Nest;
 use pallas_ir::{DType, Inst, ScalarOp};
 
-impl Emit<'_> {
+impl BodyEmitter<'_> {
     /// Writes a convolution or windowed reduction.
-    pub(super) fn affine(&mut self, nest: &Nest, inst: &Inst) {
+    pub(super) fn emit_affine_nest(&mut self, nest: &Nest, inst: &Inst) {
         let result = inst.results[0];
         let (dtype, elements) = (self.k.ty(result).dtype, self.k.ty(result).elements());
         let start = self.literal(nest.op.neutral(dtype).expect("the shape rule admits monoids only"));
-        let folded = nest.folded();
+        let folded = nest.folded_axes();
         let inner: Vec<usize> = folded.iter().map(|&axis| nest.axes[axis].extent as usize).collect();
-        let count = nest.terms();
+        let count = nest.folded_count();
         self.out.helpers.extend(nest.op.wgsl_helper());
-        self.fill(result, |e, at| {
+        self.emit_elements(result, |e, at| {
             let sum = e.fresh("sum");
-            e.line(format!("var {sum}: {} = {start};", name(dtype)));
+            e.line(format!("var {sum}: {} = {start};", wgsl_type(dtype)));
             // The position of each axis follows from the result's coordinates, or from the loop's index.
             let mut axes = vec!["0u".to_string(); nest.axes.len()];
             for (position, coord) in nest.result.iter().zip(&at.coords) {
@@ -31,7 +31,7 @@ impl Emit<'_> {
             }
             let k = e.fresh("k");
             e.line(format!("for (var {k} = 0u; {k} < {count}u; {k}++) {{"));
-            folded.iter().enumerate().for_each(|(i, &axis)| axes[axis] = coordinate(&inner, i, &k));
+            folded.iter().enumerate().for_each(|(i, &axis)| axes[axis] = unravel_coordinate(&inner, i, &k));
             let (mut places, mut tests) = (vec![], vec![]);
             for (place, &v) in nest.operands.iter().zip(&inst.args) {
                 let shape = e.k.ty(v).shape.clone();
@@ -48,28 +48,28 @@ impl Emit<'_> {
                     if !position.is_inside(&nest.axes, n as i64) {
                         tests.push(format!("{p} >= 0 && {p} / {dilation} < {n}"));
                     }
-                    coords.push(Coord::text(if dilation > 1 {
+                    coords.push(TileCoord::text(if dilation > 1 {
                         format!("u32({p} / {dilation})")
                     } else {
                         format!("u32({p})")
                     }));
                 }
-                places.push(At { coords, flat: None });
+                places.push(TilePosition { coords, flat: None });
             }
             let test = if tests.is_empty() { "true".into() } else { tests.join(" && ") };
             e.line(format!("if ({test}) {{"));
-            e.times(count as f64, |e| {
+            e.with_trips(count as f64, |e| {
                 let mut parts = vec![];
                 for (at, &v) in places.iter().zip(&inst.args) {
                     let (from, x) = (e.k.ty(v).dtype, e.element(v, at));
                     parts.push(if parts.is_empty() && inst.args.len() == 1 { x } else { convert(from, dtype, &x) });
                 }
                 let term = match &parts[..] {
-                    [a, b] => wrap(dtype, &ScalarOp::Mul.wgsl(&[a, b], name(dtype))),
+                    [a, b] => narrow_to_dtype(dtype, &ScalarOp::Mul.wgsl(&[a, b], wgsl_type(dtype))),
                     _ => parts.remove(0),
                 };
-                e.pay(2.0 * e.numbers.operation);
-                let next = wrap(dtype, &nest.op.wgsl(&[&sum, &term], name(dtype)));
+                e.add_work(2.0 * e.parameters.operation);
+                let next = narrow_to_dtype(dtype, &nest.op.wgsl(&[&sum, &term], wgsl_type(dtype)));
                 e.line(format!("{sum} = {next};"));
             });
             e.line("}");
@@ -77,6 +77,6 @@ impl Emit<'_> {
             sum
         });
         debug_assert!(dtype != DType::Bool || inst.args.len() == 1, "truth values are not multiplied");
-        self.inner(count, elements);
+        self.count_inner_iterations(count, elements);
     }
 }

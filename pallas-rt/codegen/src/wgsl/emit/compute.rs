@@ -1,80 +1,81 @@
 //! Text for operations on tiles.
-use super::emitter::Emit;
-use super::position::{At, Coord, coordinate, moved, offset};
+use super::emitter::BodyEmitter;
+use super::position::{TileCoord, TilePosition, offset, operand_coord, unravel_coordinate};
 use crate::wgsl::place::{row_major, views};
-use crate::wgsl::types::{cast, name, pack, unpack, wrap};
+use crate::wgsl::types::{cast, narrow_to_dtype, pack, unpack, wgsl_type};
 use pallas_ir::structural::Piece;
 use pallas_ir::{Access, DType, Inst, ScalarOp, StructuralOp};
 
-impl Emit<'_> {
+impl BodyEmitter<'_> {
     /// Writes an elementwise operation; the sum of a tile and a fused product becomes a product that starts from the
     /// tile.
-    pub(super) fn elementwise(&mut self, op: ScalarOp, inst: &Inst) {
+    pub(super) fn emit_elementwise(&mut self, op: ScalarOp, inst: &Inst) {
         let result = inst.results[0];
         if self.k.ty(result).is_scalar() {
-            let x = self.expression(op, inst, &At { coords: vec![], flat: None });
+            let x = self.expression(op, inst, &TilePosition { coords: vec![], flat: None });
             return self.define(result, &x);
         }
         if let Some(side) = inst.args.iter().position(|v| self.plan.fused[v.index()]) {
             // `x + a·b`: the product starts from `x`.
             let product = self.k.inst(self.plan.defined[inst.args[side].index()].expect("a product has a definition"));
-            return self.contract(result, product, Some(inst.args[1 - side]));
+            return self.emit_product(result, product, Some(inst.args[1 - side]));
         }
         self.materialise(inst);
     }
 
     /// Writes a structural operation by its access form.
-    pub(super) fn structural(&mut self, op: &StructuralOp, inst: &Inst) {
+    pub(super) fn emit_structural(&mut self, op: &StructuralOp, inst: &Inst) {
         let result = inst.results[0];
         let ty = self.k.ty(result).clone();
         let access = views::access(self.k, op, inst);
         if ty.is_scalar() && !matches!(access, Access::Contract { .. } | Access::Gather { .. }) {
-            return self.scalar_result(&access, inst);
+            return self.emit_scalar_result(&access, inst);
         }
         match access {
-            Access::Map(pieces) if pieces.len() > 1 => self.pieces(&pieces, inst),
+            Access::Map(pieces) if pieces.len() > 1 => self.emit_pieces(&pieces, inst),
             Access::Map(_) | Access::Iota { .. } | Access::Cast | Access::Bitcast | Access::Powi(_) => {
                 self.materialise(inst);
             }
             Access::Flat => {
                 let from = self.k.ty(inst.args[0]).shape.clone();
-                self.fill(result, |e, at| {
+                self.emit_elements(result, |e, at| {
                     let number =
                         at.flat.as_ref().map_or_else(|| offset(&at.coords, &row_major(&ty.shape)), |f| f.0.clone());
-                    let coords =
-                        (0..from.len()).map(|a| Coord::text(coordinate(&from, a, &format!("({number})")))).collect();
-                    e.element(inst.args[0], &At { coords, flat: Some((number, from.clone())) })
+                    let coords = (0..from.len())
+                        .map(|a| TileCoord::text(unravel_coordinate(&from, a, &format!("({number})"))))
+                        .collect();
+                    e.element(inst.args[0], &TilePosition { coords, flat: Some((number, from.clone())) })
                 });
             }
-            Access::Gather { windows, .. } => self.gather_windows(&windows, inst),
-            Access::Scatter { windows, op } => self.scatter_windows(&windows, op, inst),
-            Access::Contract { .. } => self.contract(result, inst, None),
-            Access::Fold { op, axes } => self.fold(op, &axes, inst),
-            Access::Nest(nest) => self.affine(&nest, inst),
-            Access::Scan { op, axis, reverse } => self.scan(op, axis, reverse, inst),
-            Access::Arg { max, axis } => self.arg(max, axis, inst),
-            Access::Sort { axis, order, positions } => self.sort(axis, order, positions, inst),
+            Access::Gather { windows, .. } => self.emit_gather(&windows, inst),
+            Access::Scatter { windows, op } => self.emit_scatter(&windows, op, inst),
+            Access::Contract { .. } => self.emit_product(result, inst, None),
+            Access::Fold { op, axes } => self.emit_fold(op, &axes, inst),
+            Access::Nest(nest) => self.emit_affine_nest(&nest, inst),
+            Access::Scan { op, axis, reverse } => self.emit_scan(op, axis, reverse, inst),
+            Access::Arg { max, axis } => self.emit_arg_reduction(max, axis, inst),
+            Access::Sort { axis, order, positions } => self.emit_sort(axis, order, positions, inst),
         }
     }
     /// Writes a scalar that is computed from a scalar, or from a tile of one element.
-    fn scalar_result(&mut self, access: &Access, inst: &Inst) {
+    fn emit_scalar_result(&mut self, access: &Access, inst: &Inst) {
         let (result, of) = (inst.results[0], inst.args[0]);
         let (from, to) = (self.k.ty(of).dtype, self.k.ty(result).dtype);
         if self.k.ty(of).is_scalar() {
-            let x = self.converted(access, from, to, &self.scalar(of));
+            let x = self.convert_element(access, from, to, &self.scalar_name(of));
             return self.define(result, &x);
         }
-        let coords = vec![Coord::text("0u"); self.k.ty(of).shape.len()];
-        self.agree(result, |e| e.element(of, &At { coords, flat: None }));
+        let coords = vec![TileCoord::text("0u"); self.k.ty(of).shape.len()];
+        self.broadcast_scalar(result, |e| e.element(of, &TilePosition { coords, flat: None }));
     }
 
     /// Returns the expression of an element `x` after a cast, bitcast or power.
-    pub(super) fn converted(&mut self, access: &Access, from: DType, to: DType, x: &str) -> String {
+    pub(super) fn convert_element(&mut self, access: &Access, from: DType, to: DType, x: &str) -> String {
         match access {
             Access::Cast => cast(from, to, x),
             Access::Bitcast => unpack(to, &pack(from, x)),
             Access::Powi(exponent) => {
-                let one = format!("{}(1)", name(to));
+                let one = format!("{}(1)", wgsl_type(to));
                 let power = match exponent.unsigned_abs() {
                     0 => one.clone(),
                     1 => x.to_string(),
@@ -82,14 +83,14 @@ impl Emit<'_> {
                 };
                 match (*exponent < 0, to.is_float()) {
                     (false, _) => power,
-                    (true, true) => wrap(to, &format!("({one} / {power})")),
+                    (true, true) => narrow_to_dtype(to, &format!("({one} / {power})")),
                     // As the operation table's quotient, this is all ones for 0; a division by a constant zero would
                     // not compile.
                     (true, false) => {
-                        let ty = name(to);
+                        let ty = wgsl_type(to);
                         let minus = if ty == "i32" { format!(" || {power} == -1") } else { String::new() };
                         let whole = format!("select({ty}(0), {power}, {power} == {ty}(1){minus})");
-                        wrap(to, &format!("select({whole}, ~{ty}(0), {power} == {ty}(0))"))
+                        narrow_to_dtype(to, &format!("select({whole}, ~{ty}(0), {power} == {ty}(0))"))
                     }
                 }
             }
@@ -98,11 +99,11 @@ impl Emit<'_> {
     }
 
     /// Writes a concatenation or padding: each element comes from the first piece whose bounds hold.
-    fn pieces(&mut self, pieces: &[Piece], inst: &Inst) {
+    fn emit_pieces(&mut self, pieces: &[Piece], inst: &Inst) {
         let result = inst.results[0];
-        let ty = name(self.k.ty(result).dtype);
+        let ty = wgsl_type(self.k.ty(result).dtype);
         let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers");
-        self.fill(result, |e, at| {
+        self.emit_elements(result, |e, at| {
             let x = e.fresh("x");
             e.line(format!("var {x}: {ty};"));
             for (i, piece) in pieces.iter().enumerate() {
@@ -112,8 +113,8 @@ impl Emit<'_> {
                 };
                 let bounds: Vec<String> = piece.bounds.iter().map(bound).collect();
                 let test = if bounds.is_empty() { "true".to_string() } else { bounds.join(" && ") };
-                let coords = piece.index.iter().map(|i| moved(i, &at.coords)).collect();
-                let element = e.element(inst.args[piece.operand], &At { coords, flat: None });
+                let coords = piece.index.iter().map(|i| operand_coord(i, &at.coords)).collect();
+                let element = e.element(inst.args[piece.operand], &TilePosition { coords, flat: None });
                 let or = if i > 0 { "else " } else { "" };
                 e.line(format!("{or}if ({test}) {{ {x} = {element}; }}"));
             }

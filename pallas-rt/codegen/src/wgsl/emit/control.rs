@@ -1,47 +1,47 @@
 //! Text for branches, loops, and values that are passed from one region to another.
-use super::emitter::{Emit, TRIPS};
-use crate::wgsl::place::Home;
-use crate::wgsl::types::name;
+use super::emitter::{ASSUMED_TRIPS, BodyEmitter};
+use crate::wgsl::place::TileStorage;
+use crate::wgsl::types::wgsl_type;
 use pallas_ir::{Inst, Value};
 
 /// WGSL function for the number of iterations of a `for`, up to 2^32 - 1: the difference of its bounds may exceed an
 /// i32.
-const TURNS: &str = "fn turns(lo: i32, hi: i32, step: i32) -> u32 {
+const TRIP_COUNT_FUNCTION: &str = "fn turns(lo: i32, hi: i32, step: i32) -> u32 {
     return select(0u, (u32(hi) - u32(lo) - 1u) / u32(max(step, 1)) + 1u, lo < hi && step > 0);
 }";
 
-impl Emit<'_> {
+impl BodyEmitter<'_> {
     /// Writes a branch.
-    pub(super) fn branch(&mut self, inst: &Inst) {
-        self.charge();
+    pub(super) fn emit_if(&mut self, inst: &Inst) {
+        self.flush_iteration_count();
         self.declare(&inst.results);
-        let test = format!("if ({}) {{", self.scalar(inst.args[0]));
+        let test = format!("if ({}) {{", self.scalar_name(inst.args[0]));
         let parts = inst
             .regions
             .iter()
             .zip([test, "} else {".into()])
             .map(|(&r, head)| {
-                let nodes = self.nested(|e| {
-                    e.region(r);
+                let nodes = self.collect_nested(|e| {
+                    e.emit_region(r);
                     let yields = e.k.region(r).yields.clone();
                     e.assign(&inst.results, &yields);
-                    e.charge();
+                    e.flush_iteration_count();
                 });
                 (head, nodes)
             })
             .collect();
-        self.nest(false, parts);
+        self.push_control_flow(false, parts);
     }
     /// Writes a counted loop.
-    pub(super) fn count(&mut self, inst: &Inst, reverse: bool) {
-        self.charge();
+    pub(super) fn emit_for(&mut self, inst: &Inst, reverse: bool) {
+        self.flush_iteration_count();
         let body = self.k.region(inst.regions[0]);
         let (index, carried) = (body.params[0], &body.params[1..]);
-        let [lo, hi, step] = [0, 1, 2].map(|i| self.scalar(inst.args[i]));
+        let [lo, hi, step] = [0, 1, 2].map(|i| self.scalar_name(inst.args[i]));
         self.declare(carried);
         self.assign(carried, &inst.args[3..]);
         let k = self.fresh("k");
-        self.out.helpers.insert(TURNS);
+        self.out.helpers.insert(TRIP_COUNT_FUNCTION);
         self.line(format!("let trips{k} = turns({lo}, {hi}, {step});"));
         if self.plan.constant(self.k, inst.args[2]).is_none_or(|step| step < 1) {
             self.out.checks = true;
@@ -53,61 +53,61 @@ impl Emit<'_> {
         }
         let stop = self.limit.map_or(String::new(), |l| format!(" && spent < {l}u"));
         let head = format!("for (var {k} = 0u; {k} < trips{k}{stop}; {k}++) {{");
-        let axis = self.open_loop();
+        let axis = self.open_iteration_count();
         let before = self.counts;
-        let nodes = self.nested(|e| {
-            e.times(TRIPS, |e| {
+        let nodes = self.collect_nested(|e| {
+            e.with_trips(ASSUMED_TRIPS, |e| {
                 e.spent += 1;
                 let at = if reverse { format!("i32(trips{k} - 1u - {k})") } else { format!("i32({k})") };
                 e.define(index, &format!("{lo} + {at} * {step}"));
-                e.region(inst.regions[0]);
+                e.emit_region(inst.regions[0]);
                 e.assign(carried, &body.yields);
-                e.charge();
+                e.flush_iteration_count();
             });
         });
-        self.close_loop(axis, self.trips_of(inst));
+        self.close_iteration_count(axis, self.trips_of(inst));
         if axis.is_some() {
-            let times = self.trips * TRIPS;
+            let times = self.trips * ASSUMED_TRIPS;
             self.per_step.get_or_insert_with(|| self.counts.since(before, times));
         }
-        self.nest(true, vec![(head, nodes)]);
+        self.push_control_flow(true, vec![(head, nodes)]);
         self.spent += 1;
         self.declare(&inst.results);
         self.assign(&inst.results, carried);
     }
     /// Writes a loop with a condition.
-    pub(super) fn repeat(&mut self, inst: &Inst) {
-        self.charge();
+    pub(super) fn emit_while(&mut self, inst: &Inst) {
+        self.flush_iteration_count();
         let (test, body) = (self.k.region(inst.regions[0]), self.k.region(inst.regions[1]));
         self.declare(&test.params);
         self.declare(&inst.results);
         self.assign(&test.params, &inst.args);
         self.counted.push(0);
-        let nodes = self.nested(|e| {
-            e.times(TRIPS, |e| {
+        let nodes = self.collect_nested(|e| {
+            e.with_trips(ASSUMED_TRIPS, |e| {
                 e.spent += 1;
-                e.region(inst.regions[0]);
+                e.emit_region(inst.regions[0]);
                 let stop = e.limit.map_or(String::new(), |l| format!(" || spent >= {l}u"));
-                let head = format!("if (!{}{stop}) {{", e.scalar(test.yields[0]));
-                let leave = e.nested(|e| {
+                let head = format!("if (!{}{stop}) {{", e.scalar_name(test.yields[0]));
+                let leave = e.collect_nested(|e| {
                     e.assign(&inst.results, &test.yields[1..]);
                     e.line("break;");
                 });
-                e.nest(false, vec![(head, leave), ("} else {".into(), vec![])]);
+                e.push_control_flow(false, vec![(head, leave), ("} else {".into(), vec![])]);
                 e.declare(&body.params);
                 e.assign(&body.params, &test.yields[1..]);
-                e.region(inst.regions[1]);
+                e.emit_region(inst.regions[1]);
                 e.assign(&test.params, &body.yields);
-                e.charge();
+                e.flush_iteration_count();
             });
         });
-        self.close_loop(None, None);
-        self.nest(true, vec![("loop {".into(), nodes)]);
+        self.close_iteration_count(None, None);
+        self.push_control_flow(true, vec![("loop {".into(), nodes)]);
         self.spent += 1;
     }
     /// Opens the count of a loop's iterations. Returns the sequential axis that the loop runs over, if any: these
     /// loops are the outermost.
-    fn open_loop(&mut self) -> Option<usize> {
+    fn open_iteration_count(&mut self) -> Option<usize> {
         self.counted.push(0);
         let axis = (self.axes_left > 0).then(|| self.out.iterations.axes.len() - self.axes_left);
         self.axes_left -= usize::from(axis.is_some());
@@ -115,7 +115,7 @@ impl Emit<'_> {
     }
     /// Closes the count of a loop's iterations, and adds them to the surrounding loop's; `trips` is their number, if
     /// it is known.
-    fn close_loop(&mut self, axis: Option<usize>, trips: Option<u64>) {
+    fn close_iteration_count(&mut self, axis: Option<usize>, trips: Option<u64>) {
         let own = self.counted.pop().expect("opened");
         match (axis, trips) {
             (Some(axis), _) => self.out.iterations.axes[axis] = own,
@@ -133,19 +133,19 @@ impl Emit<'_> {
     /// Writes the declarations of the variables for values.
     fn declare(&mut self, values: &[Value]) {
         for &v in values {
-            let ty = name(self.k.ty(v).dtype);
+            let ty = wgsl_type(self.k.ty(v).dtype);
             if !self.plan.used[v.index()] {
                 continue;
             }
             if self.k.ty(v).is_scalar() {
-                let s = self.scalar(v);
+                let s = self.scalar_name(v);
                 self.line(format!("var {s}: {ty};"));
             } else if self.fragments(v).is_some() {
                 let ty = self.accumulator_type(v);
-                self.accumulators(v).into_iter().for_each(|f| self.line(format!("var {f}: {ty};")));
-            } else if self.registers(v) {
+                self.accumulator_names(v).into_iter().for_each(|f| self.line(format!("var {f}: {ty};")));
+            } else if self.is_in_registers(v) {
                 for i in 0..self.plan.layout.registers(v) {
-                    let r = self.register(v, i);
+                    let r = self.register_name(v, i);
                     self.line(format!("var {r}: {ty};"));
                 }
             }
@@ -156,14 +156,14 @@ impl Emit<'_> {
     fn assign(&mut self, to: &[Value], from: &[Value]) {
         let read = |(t, f): &(Value, Value)| t != f && self.plan.used[t.index()];
         let pairs: Vec<(Value, Value)> = to.iter().copied().zip(from.iter().copied()).filter(read).collect();
-        let aside = pairs.iter().any(|(_, f)| self.reads(*f, to));
+        let aside = pairs.iter().any(|(_, f)| self.depends_on_any(*f, to));
         let mut writes = vec![];
-        self.step(|e| {
+        self.emit_memory_step(|e| {
             for &(t, f) in &pairs {
-                if !e.k.ty(t).is_scalar() && !e.registers(t) && e.fragments(t).is_none() {
+                if !e.k.ty(t).is_scalar() && !e.is_in_registers(t) && e.fragments(t).is_none() {
                     continue;
                 }
-                for (name, mut x) in e.copied(t, f) {
+                for (name, mut x) in e.variable_copies(t, f) {
                     if aside {
                         let kept = e.fresh("t");
                         e.line(format!("let {kept} = {x};"));
@@ -180,29 +180,29 @@ impl Emit<'_> {
         writes.iter().for_each(|w| self.line(w));
     }
     /// Returns true if a value is one of `others`, or is recomputed from one.
-    fn reads(&self, v: Value, others: &[Value]) -> bool {
+    fn depends_on_any(&self, v: Value, others: &[Value]) -> bool {
         let inst = self.plan.defined[v.index()].filter(|_| self.plan.inline[v.index()].is_some());
-        others.contains(&v) || inst.is_some_and(|i| self.k.inst(i).args.iter().any(|&v| self.reads(v, others)))
+        others.contains(&v) || inst.is_some_and(|i| self.k.inst(i).args.iter().any(|&v| self.depends_on_any(v, others)))
     }
     /// Returns the variables of a scalar, a tile in registers or accumulators, each with the expression that it gets
     /// from another value.
-    fn copied(&mut self, to: Value, from: Value) -> Vec<(String, String)> {
+    fn variable_copies(&mut self, to: Value, from: Value) -> Vec<(String, String)> {
         if self.k.ty(to).is_scalar() {
-            return vec![(self.scalar(to), self.scalar(from))];
+            return vec![(self.scalar_name(to), self.scalar_name(from))];
         }
         if self.fragments(to).is_some() {
-            return self.accumulators(to).into_iter().zip(self.accumulators_from(to, Some(from))).collect();
+            return self.accumulator_names(to).into_iter().zip(self.initial_accumulators(to, Some(from))).collect();
         }
-        let places = self.positions(to).into_iter().enumerate();
-        places.map(|(i, at)| (self.register(to, i), self.element(from, &at))).collect()
+        let places = self.register_positions(to).into_iter().enumerate();
+        places.map(|(i, at)| (self.register_name(to, i), self.element(from, &at))).collect()
     }
     /// Writes the copies of values to tiles in memory.
     fn assign_memory(&mut self, pairs: &[(Value, Value)]) {
         let mut copied: Vec<(Value, usize, Value)> = vec![];
         let mut spread = vec![];
         for &(t, f) in pairs {
-            if let Home::Buffer(b) = self.plan.homes[t.index()] {
-                if self.registers(f) { spread.push((t, b, f)) } else { copied.push((t, b, f)) }
+            if let TileStorage::Buffer(b) = self.plan.tile_storage[t.index()] {
+                if self.is_in_registers(f) { spread.push((t, b, f)) } else { copied.push((t, b, f)) }
             }
         }
         // Each thread reads all sources of an element, then writes all targets: tiles of one shape can be swapped
@@ -211,8 +211,8 @@ impl Emit<'_> {
             let shape = self.k.ty(first).shape.clone();
             let (same, rest): (Vec<_>, Vec<_>) = copied.iter().partition(|(t, ..)| self.k.ty(*t).shape == shape);
             copied = rest;
-            self.each(shape.iter().product(), |e| {
-                let at = e.linear(&shape);
+            self.emit_strided_loop(shape.iter().product(), |e| {
+                let at = e.loop_position(&shape);
                 for (i, (_, _, f)) in same.iter().enumerate() {
                     let x = e.element(*f, &at);
                     e.line(format!("let w{i} = {x};"));
@@ -223,7 +223,7 @@ impl Emit<'_> {
             });
         }
         for (t, b, f) in spread {
-            self.step(|e| e.put_registers(t, f, b));
+            self.emit_memory_step(|e| e.put_registers(t, f, b));
         }
     }
 }

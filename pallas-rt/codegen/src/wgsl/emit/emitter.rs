@@ -1,15 +1,15 @@
 //! The state of writing a kernel's shader, and the result: steps, and counts of what a thread executes.
-use super::super::place::Plan;
-use super::super::profile::Numbers;
-use super::super::reach::Access;
-use super::super::sync::{Node, Step};
-use super::position::Known;
+use super::super::bank_conflicts::EmittedAccess;
+use super::super::barriers::{MemoryStep, ShaderNode};
+use super::super::place::PlacementPlan;
+use super::super::profile::ProfileParameters;
+use super::position::AccessCache;
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of operations that a thread executes; both sides of branches are counted.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Counts {
+pub struct OperationCounts {
     /// Multiply-adds of products.
     pub fma: f64,
     /// Products of fragments that a subgroup computes by cooperative matrices.
@@ -22,10 +22,10 @@ pub struct Counts {
     pub barriers: f64,
 }
 
-impl Counts {
+impl OperationCounts {
     /// Returns the operations that were counted after `before`, divided by `times`.
-    pub(super) fn since(self, before: Counts, times: f64) -> Counts {
-        Counts {
+    pub(super) fn since(self, before: OperationCounts, times: f64) -> OperationCounts {
+        OperationCounts {
             fma: (self.fma - before.fma) / times,
             fragments: (self.fragments - before.fragments) / times,
             product_words: (self.product_words - before.product_words) / times,
@@ -37,7 +37,7 @@ impl Counts {
 
 /// Upper bound of the loop iterations that a thread executes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
-pub struct Iterations {
+pub struct IterationBound {
     /// Iterations outside of the loops over sequential axes.
     pub outside: u64,
     /// Iterations in one step of each sequential axis, outermost first, without those in steps of the next axis.
@@ -46,7 +46,7 @@ pub struct Iterations {
     pub more: bool,
 }
 
-impl Iterations {
+impl IterationBound {
     /// Returns the iterations of a launch with `counts` steps along the sequential axes.
     pub fn total(&self, counts: &[i64]) -> u64 {
         let nested = |inner: u64, (own, n): (&u64, &i64)| own.saturating_add(inner).saturating_mul(*n as u64);
@@ -55,17 +55,17 @@ impl Iterations {
 }
 
 /// Loop iterations that are assumed where the number is known only at the launch.
-pub(in crate::wgsl) const TRIPS: f64 = 8.0;
+pub(in crate::wgsl) const ASSUMED_TRIPS: f64 = 8.0;
 
 /// Estimates the cost of a program whose threads do this work each, and whose text has `lines` lines.
-pub(in crate::wgsl) fn cost(work: f64, lines: usize, plan: &Plan, numbers: &Numbers) -> f64 {
+pub(in crate::wgsl) fn cost(work: f64, lines: usize, plan: &PlacementPlan, numbers: &ProfileParameters) -> f64 {
     work * plan.threads() as f64 / numbers.parallel + lines as f64 * numbers.line
 }
 
 /// A kernel's body as nodes (steps and control flow), before barriers are inserted.
 #[derive(Default)]
-pub(in crate::wgsl) struct Emitted {
-    pub(in crate::wgsl) nodes: Vec<Node>,
+pub(in crate::wgsl) struct EmittedBody {
+    pub(in crate::wgsl) nodes: Vec<ShaderNode>,
     /// Bits of floating-point constants that WGSL has no literal for.
     pub(in crate::wgsl) constants: Vec<u32>,
     /// Definitions of the WGSL functions that the text calls.
@@ -73,42 +73,42 @@ pub(in crate::wgsl) struct Emitted {
     /// Tiles in registers that are read across threads and need a copy, which they do not have yet.
     pub(in crate::wgsl) wanted: BTreeSet<Value>,
     /// Tiles in registers of which threads read their own elements; of others with a copy, only the copy is read.
-    pub(in crate::wgsl) held: BTreeSet<Value>,
+    pub(in crate::wgsl) read_in_registers: BTreeSet<Value>,
     /// Cost of the operations that a thread executes, at the profile's prices.
     pub(in crate::wgsl) work: f64,
     /// Number of lines of text.
     pub(in crate::wgsl) lines: usize,
-    pub(in crate::wgsl) iterations: Iterations,
+    pub(in crate::wgsl) iterations: IterationBound,
     /// True if one thread reads scalars from memory for all, which needs memory to pass them on.
-    pub(in crate::wgsl) agrees: bool,
+    pub(in crate::wgsl) broadcasts_scalars: bool,
     /// True if the steps of loops are checked to be positive, with errors reported by the error flag.
     pub(in crate::wgsl) checks: bool,
     /// True if the workgroup is one subgroup, which runs in lockstep.
     pub(in crate::wgsl) lockstep: bool,
     /// Every access to memory, in the order of the text; accesses that are written alike are merged at the end.
-    pub(in crate::wgsl) accesses: Vec<Access>,
+    pub(in crate::wgsl) accesses: Vec<EmittedAccess>,
     /// Arrays that are read or written four elements (a vec4) at a time.
     pub(in crate::wgsl) fours: BTreeSet<OperandId>,
     /// Buffers of vec4 to which single words are written.
     pub(in crate::wgsl) singles: BTreeSet<usize>,
     /// Operations of a thread in one step of the innermost sequential axis.
-    pub(in crate::wgsl) step: Counts,
+    pub(in crate::wgsl) step: OperationCounts,
     /// True if emission was stopped since the program costs more than its budget.
     pub(in crate::wgsl) stopped: bool,
 }
 
 /// Writer of the steps of a kernel.
-pub(super) struct Emit<'k> {
+pub(super) struct BodyEmitter<'k> {
     pub(super) k: &'k Kernel,
-    pub(super) plan: &'k mut Plan,
-    pub(super) numbers: &'k Numbers,
+    pub(super) plan: &'k mut PlacementPlan,
+    pub(super) parameters: &'k ProfileParameters,
     /// The result so far.
-    pub(super) out: Emitted,
+    pub(super) out: EmittedBody,
     /// Loop iterations after which the driver silently stops an invocation.
     pub(super) limit: Option<u32>,
     /// Nodes of the regions that are being written, innermost last.
-    pub(super) open: Vec<Vec<Node>>,
-    pub(super) step: Option<Step>,
+    pub(super) open: Vec<Vec<ShaderNode>>,
+    pub(super) step: Option<MemoryStep>,
     pub(super) depth: usize,
     pub(super) fresh: usize,
     /// Loop iterations of an invocation since the counter was last updated; leaving a loop counts as one.
@@ -119,14 +119,14 @@ pub(super) struct Emit<'k> {
     pub(super) counted: Vec<u64>,
     /// Operations that a thread executes; `per_step` has those in one step, once the innermost sequential axis' loop
     /// is closed.
-    pub(super) counts: Counts,
-    pub(super) per_step: Option<Counts>,
+    pub(super) counts: OperationCounts,
+    pub(super) per_step: Option<OperationCounts>,
     /// True while operands of a product are being read.
     pub(super) product: bool,
     /// Bit mask of the dimensions that are multiples of four.
     pub(super) multiples: u64,
     /// For each fetched load, coordinates that have been computed in names which are in scope at the present line.
-    pub(super) known: BTreeMap<Value, Known>,
+    pub(super) known: BTreeMap<Value, AccessCache>,
     /// Indices of vec4 in workgroup memory that have been read, and the names of the vectors.
     pub(super) tiles: Vec<(String, String)>,
     /// True if a text will be written; false while only costs are estimated.

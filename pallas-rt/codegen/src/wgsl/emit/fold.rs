@@ -1,14 +1,14 @@
 //! Text for folds along axes: reductions, running folds, positions of extremes.
-use super::emitter::Emit;
-use super::position::{At, Coord, coordinate, offset};
-use crate::wgsl::place::layout::Along;
-use crate::wgsl::place::{Buffer, Home};
-use crate::wgsl::sync::Memory;
-use crate::wgsl::types::{from_word, name, to_word, wrap};
+use super::emitter::BodyEmitter;
+use super::position::{TileCoord, TilePosition, offset, unravel_coordinate};
+use crate::wgsl::barriers::Memory;
+use crate::wgsl::place::thread_layout::SpreadDirection;
+use crate::wgsl::place::{Buffer, TileStorage};
+use crate::wgsl::types::{from_word, narrow_to_dtype, to_word, wgsl_type};
 use pallas_ir::{DType, Inst, ScalarOp, Value};
 
 /// Returns the WGSL function that folds the values of all threads of a subgroup, if there is one.
-fn subgroup(op: ScalarOp, dtype: DType) -> Option<&'static str> {
+fn subgroup_fold_function(op: ScalarOp, dtype: DType) -> Option<&'static str> {
     if !matches!(dtype, DType::F32 | DType::I32 | DType::U32) {
         return None;
     }
@@ -16,42 +16,46 @@ fn subgroup(op: ScalarOp, dtype: DType) -> Option<&'static str> {
 }
 
 /// Maximum partial results that are combined by single lines instead of a loop.
-const COMBINED: usize = 4;
+const MAX_UNROLLED_PARTIALS: usize = 4;
 /// Maximum partial results that every thread of a line combines on its own; more are first combined to fewer.
-const ALONE: usize = 16;
+const MAX_SINGLE_ROUND_PARTIALS: usize = 16;
 
 /// Number of partial results after the first of two rounds: near the square root of `count`, so that both take as
 /// long.
-fn first_round(count: usize) -> usize {
+fn first_round_partials(count: usize) -> usize {
     let fits = |n: &usize| count.is_multiple_of(*n) && n * n <= count;
-    if count > ALONE { (1..=count).take_while(|n| n * n <= count).filter(fits).max().unwrap_or(1) } else { count }
+    if count > MAX_SINGLE_ROUND_PARTIALS {
+        (1..=count).take_while(|n| n * n <= count).filter(fits).max().unwrap_or(1)
+    } else {
+        count
+    }
 }
 
-impl Emit<'_> {
+impl BodyEmitter<'_> {
     /// Returns the expression of `next` folded into `sum`.
     pub(super) fn combine(&mut self, op: ScalarOp, dtype: DType, sum: &str, next: &str) -> String {
         self.out.helpers.extend(op.wgsl_helper());
-        self.pay(self.numbers.operation);
-        wrap(dtype, &op.wgsl(&[sum, next], name(dtype)))
+        self.add_work(self.parameters.operation);
+        narrow_to_dtype(dtype, &op.wgsl(&[sum, next], wgsl_type(dtype)))
     }
     /// Writes a reduction over `axes`.
-    pub(super) fn fold(&mut self, op: ScalarOp, axes: &[usize], inst: &Inst) {
+    pub(super) fn emit_fold(&mut self, op: ScalarOp, axes: &[usize], inst: &Inst) {
         let (result, x) = (inst.results[0], inst.args[0]);
-        if self.registers(result) {
-            return self.fold_spread(op, axes, result, x);
+        if self.is_in_registers(result) {
+            return self.emit_register_fold(op, axes, result, x);
         }
         let shape = self.k.ty(x).shape.clone();
         let inner: Vec<usize> = axes.iter().map(|&a| shape[a]).collect();
         let count: usize = inner.iter().product();
         let dtype = self.k.ty(result).dtype;
         let start = self.literal(op.neutral(dtype).expect("the shape rule admits monoids only"));
-        self.fill(result, |e, at| {
+        self.emit_elements(result, |e, at| {
             e.line(format!("var sum = {start};"));
             e.line(format!("for (var k = 0u; k < {count}u; k++) {{"));
             let mut coords = at.coords.clone();
-            axes.iter().enumerate().for_each(|(i, &a)| coords[a] = Coord::text(coordinate(&inner, i, "k")));
-            e.times(count as f64, |e| {
-                let next = e.element(x, &At { coords, flat: None });
+            axes.iter().enumerate().for_each(|(i, &a)| coords[a] = TileCoord::text(unravel_coordinate(&inner, i, "k")));
+            e.with_trips(count as f64, |e| {
+                let next = e.element(x, &TilePosition { coords, flat: None });
                 let next = e.combine(op, dtype, "sum", &next);
                 e.line(format!("    sum = {next};"));
             });
@@ -59,29 +63,30 @@ impl Emit<'_> {
             "sum".into()
         });
         let elements = self.k.ty(result).elements();
-        self.inner(count, elements);
+        self.count_inner_iterations(count, elements);
     }
     /// Writes a reduction whose result is in registers: each thread folds its own elements, then the partial results
     /// of the threads of a line are combined.
-    fn fold_spread(&mut self, op: ScalarOp, axes: &[usize], result: Value, x: Value) {
+    fn emit_register_fold(&mut self, op: ScalarOp, axes: &[usize], result: Value, x: Value) {
         let shape = self.k.ty(x).shape.clone();
         let dtype = self.k.ty(result).dtype;
         let layout = &self.plan.layout;
         // The threads of a line: the folded axes must not lie along the direction of a kept axis.
         let along = |c: usize| layout.classes[c].along;
-        let kept: Vec<Along> = layout.axes[result.index()].iter().flatten().map(|&c| along(c)).collect();
+        let kept: Vec<SpreadDirection> = layout.axes[result.index()].iter().flatten().map(|&c| along(c)).collect();
         let class = |&a: &usize| {
-            let (v, axis) = self.plan.source(self.k, x, a)?;
+            let (v, axis) = self.plan.source_axis(self.k, x, a)?;
             layout.axes[v.index()][axis].filter(|&c| !kept.contains(&along(c)))
         };
         let classes: Vec<Option<usize>> = axes.iter().map(class).collect();
-        let share = |(&a, c): (&usize, &Option<usize>)| c.map_or(shape[a], |c| layout.classes[c].repeats());
+        let share = |(&a, c): (&usize, &Option<usize>)| c.map_or(shape[a], |c| layout.classes[c].elements_per_thread());
         let shares: Vec<usize> = axes.iter().zip(&classes).map(share).collect();
         let count: usize = shares.iter().product();
         let start = self.literal(op.neutral(dtype).expect("the shape rule admits monoids only"));
-        let unrolled = axes.iter().all(|&a| self.plan.source(self.k, x, a).is_some_and(|(v, _)| self.registers(v)))
-            && count <= 2 * self.numbers.registers;
-        let places = self.positions(result);
+        let unrolled =
+            axes.iter().all(|&a| self.plan.source_axis(self.k, x, a).is_some_and(|(v, _)| self.is_in_registers(v)))
+                && count <= 2 * self.parameters.registers;
+        let places = self.register_positions(result);
         let threads: Vec<(usize, usize)> = classes
             .iter()
             .flatten()
@@ -90,22 +95,22 @@ impl Emit<'_> {
             .collect();
         let partial = self.fresh("p");
         let names: Vec<String> = (0..places.len())
-            .map(|i| if threads.is_empty() { self.register(result, i) } else { format!("{partial}_{i}") })
+            .map(|i| if threads.is_empty() { self.register_name(result, i) } else { format!("{partial}_{i}") })
             .collect();
-        self.step(|e| {
+        self.emit_memory_step(|e| {
             for (at, sum) in places.iter().zip(&names) {
-                e.line(format!("var {sum}: {} = {start};", name(dtype)));
+                e.line(format!("var {sum}: {} = {start};", wgsl_type(dtype)));
                 let position = |e: &Self, k: &dyn Fn(usize) -> (String, Option<usize>)| {
                     let mut coords = at.coords.clone();
                     for (i, &a) in axes.iter().enumerate() {
                         let (text, number) = k(i);
                         coords[a] = match (classes[i], number) {
-                            (Some(c), Some(r)) => e.own(c, r),
-                            (Some(c), None) => e.nth(c, &text),
-                            (None, _) => Coord::text(text),
+                            (Some(c), Some(r)) => e.own_coord(c, r),
+                            (Some(c), None) => e.own_coord_at(c, &text),
+                            (None, _) => TileCoord::text(text),
                         };
                     }
-                    At { coords, flat: None }
+                    TilePosition { coords, flat: None }
                 };
                 if unrolled {
                     for n in 0..count {
@@ -121,9 +126,9 @@ impl Emit<'_> {
                     }
                 } else if count > 0 {
                     e.spent += count as u64 + 1;
-                    let at = position(e, &|i| (coordinate(&shares, i, "k"), None));
+                    let at = position(e, &|i| (unravel_coordinate(&shares, i, "k"), None));
                     e.braces(format!("for (var k = 0u; k < {count}u; k++) {{"), |e| {
-                        e.times(count as f64, |e| {
+                        e.with_trips(count as f64, |e| {
                             let next = e.element(x, &at);
                             let next = e.combine(op, dtype, sum, &next);
                             e.line(format!("{sum} = {next};"));
@@ -133,29 +138,31 @@ impl Emit<'_> {
             }
         });
         if !threads.is_empty() {
-            self.fold_across(op, result, &places, &names, &threads);
+            self.emit_cross_thread_fold(op, result, &places, &names, &threads);
         }
     }
     /// Writes the combination of the partial results that the threads of a line hold.
-    fn fold_across(
+    fn emit_cross_thread_fold(
         &mut self,
         op: ScalarOp,
         result: Value,
-        places: &[At],
+        places: &[TilePosition],
         names: &[String],
         threads: &[(usize, usize)],
     ) {
         let ty = self.k.ty(result).clone();
         let count: usize = threads.iter().map(|t| t.1).product();
-        if let Some(all) = subgroup(op, ty.dtype).filter(|_| self.out.lockstep && count == self.plan.threads()) {
+        if let Some(all) =
+            subgroup_fold_function(op, ty.dtype).filter(|_| self.out.lockstep && count == self.plan.threads())
+        {
             for (i, x) in names.iter().enumerate() {
-                let sum = self.register(result, i);
+                let sum = self.register_name(result, i);
                 self.line(format!("let {sum} = {all}({x});"));
-                self.pay(self.numbers.workgroup);
+                self.add_work(self.parameters.workgroup);
             }
             return;
         }
-        let (line, own, step, words) = self.partial_places(result, threads);
+        let (line, own, step, words) = self.partial_result_layout(result, threads);
         let buffer = self.plan.buffers.len();
         let name_of = format!("partial_{}", result.0);
         let words_of_all = places.len() * words;
@@ -167,71 +174,71 @@ impl Emit<'_> {
         };
         let word = |e: &Self, i: usize, t: &str| {
             let (coords, strides): (Vec<_>, Vec<_>) =
-                coords(i, t).into_iter().map(|(text, stride)| (Coord::text(text), stride)).unzip();
+                coords(i, t).into_iter().map(|(text, stride)| (TileCoord::text(text), stride)).unzip();
             e.word(buffer, &format!("at_{name_of} + {}", offset(&coords, &strides)))
         };
         let mut axes = self.plan.layout.axes[result.index()].clone();
         axes.extend(threads.iter().map(|t| Some(t.0)));
-        let owner = self.owner_of(&axes);
-        self.step(|e| {
-            e.touch(Memory::Buffer(buffer), None, true);
+        let owner = self.axes_owner_test(&axes);
+        self.emit_memory_step(|e| {
+            e.record_step_access(Memory::Buffer(buffer), None, true);
             if let Some(test) = &owner {
                 e.line(format!("if ({test}) {{"));
             }
             for (i, x) in names.iter().enumerate() {
-                e.reach(Memory::Buffer(buffer), coords(i, &own), (1, 4, usize::MAX), true);
+                e.record_access(Memory::Buffer(buffer), coords(i, &own), (1, 4, usize::MAX), true);
                 e.line(format!("{} = {};", word(e, i, &own), to_word(ty.dtype, x)));
-                e.pay(e.numbers.workgroup);
+                e.add_work(e.parameters.workgroup);
             }
             if owner.is_some() {
                 e.line("}");
             }
         });
-        let left = first_round(count);
+        let left = first_round_partials(count);
         if left < count {
-            self.step(|e| {
-                e.touch(Memory::Buffer(buffer), None, false);
-                e.touch(Memory::Buffer(buffer), None, true);
+            self.emit_memory_step(|e| {
+                e.record_step_access(Memory::Buffer(buffer), None, false);
+                e.record_step_access(Memory::Buffer(buffer), None, true);
                 let first = owner.iter().cloned().chain([format!("{own} < {left}u")]).collect::<Vec<_>>();
                 e.braces(format!("if ({}) {{", first.join(" && ")), |e| {
                     for i in 0..places.len() {
                         let sum = e.fresh("sum");
-                        e.reach(Memory::Buffer(buffer), coords(i, &own), (1, 4, usize::MAX), false);
+                        e.record_access(Memory::Buffer(buffer), coords(i, &own), (1, 4, usize::MAX), false);
                         let (mine, next) = (word(e, i, &own), from_word(ty.dtype, &word(e, i, "t")));
-                        e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &mine)));
+                        e.line(format!("var {sum}: {} = {};", wgsl_type(ty.dtype), from_word(ty.dtype, &mine)));
                         e.spent += (count / left) as u64 + 1;
-                        e.times((count / left) as f64, |e| {
+                        e.with_trips((count / left) as f64, |e| {
                             let next = e.combine(op, ty.dtype, &sum, &next);
                             let head = format!("for (var t = {own} + {left}u; t < {count}u; t += {left}u)");
                             e.line(format!("{head} {{ {sum} = {next}; }}"));
-                            e.pay(e.numbers.workgroup);
+                            e.add_work(e.parameters.workgroup);
                         });
                         e.line(format!("{mine} = {};", to_word(ty.dtype, &sum)));
                     }
                 });
             });
         }
-        self.step(|e| {
-            e.touch(Memory::Buffer(buffer), None, false);
+        self.emit_memory_step(|e| {
+            e.record_step_access(Memory::Buffer(buffer), None, false);
             for i in 0..places.len() {
-                let sum = e.register(result, i);
-                e.reach(Memory::Buffer(buffer), coords(i, "0u"), (1, 4, usize::MAX), false);
-                e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &word(e, i, "0u"))));
-                if left <= COMBINED {
+                let sum = e.register_name(result, i);
+                e.record_access(Memory::Buffer(buffer), coords(i, "0u"), (1, 4, usize::MAX), false);
+                e.line(format!("var {sum}: {} = {};", wgsl_type(ty.dtype), from_word(ty.dtype, &word(e, i, "0u"))));
+                if left <= MAX_UNROLLED_PARTIALS {
                     for t in 1..left {
                         let next = from_word(ty.dtype, &word(e, i, &format!("{t}u")));
                         let next = e.combine(op, ty.dtype, &sum, &next);
                         e.line(format!("{sum} = {next};"));
-                        e.pay(e.numbers.workgroup);
+                        e.add_work(e.parameters.workgroup);
                     }
                     continue;
                 }
                 e.spent += left as u64 + 1;
                 let next = from_word(ty.dtype, &word(e, i, "t"));
-                e.times((left - 1) as f64, |e| {
+                e.with_trips((left - 1) as f64, |e| {
                     let next = e.combine(op, ty.dtype, &sum, &next);
                     e.line(format!("for (var t = 1u; t < {left}u; t++) {{ {sum} = {next}; }}"));
-                    e.pay(e.numbers.workgroup);
+                    e.add_work(e.parameters.workgroup);
                 });
             }
         });
@@ -239,7 +246,7 @@ impl Emit<'_> {
     /// Returns where the threads of a line keep the partial results of one register: the coordinates of the line with
     /// their strides in words, a thread's number in its line, the words between threads of a line, and the words of
     /// all threads.
-    fn partial_places(
+    fn partial_result_layout(
         &self,
         result: Value,
         threads: &[(usize, usize)],
@@ -252,7 +259,7 @@ impl Emit<'_> {
         let all: Vec<usize> = threads.iter().map(|t| t.0).chain(kept).collect();
         // Threads along x write adjacent words.
         let (mut line, mut own, mut step, mut words) = (vec![], String::new(), 0, 1);
-        for along in [Along::X, Along::Y] {
+        for along in [SpreadDirection::X, SpreadDirection::Y] {
             let Some(&c) = all.iter().find(|c| self.plan.layout.classes[**c].along == along) else { continue };
             match threads.iter().any(|t| t.0 == c) {
                 false => line.push((thread(c), words)),
@@ -268,27 +275,27 @@ impl Emit<'_> {
     // ---- along a line
 
     /// Returns a value's shape with extent 1 along `axis`: one element for each line along that axis.
-    fn line_starts(&self, v: Value, axis: usize) -> Vec<usize> {
+    fn keepdims_shape(&self, v: Value, axis: usize) -> Vec<usize> {
         let mut outer = self.k.ty(v).shape.clone();
         outer[axis] = 1;
         outer
     }
     /// Writes a running fold along an axis.
-    pub(super) fn scan(&mut self, op: ScalarOp, axis: usize, reverse: bool, inst: &Inst) {
+    pub(super) fn emit_scan(&mut self, op: ScalarOp, axis: usize, reverse: bool, inst: &Inst) {
         let (result, x) = (inst.results[0], inst.args[0]);
-        let Home::Buffer(buffer) = self.plan.homes[result.index()] else { return };
-        let (n, dtype, outer) = (self.k.ty(x).shape[axis], self.k.ty(result).dtype, self.line_starts(x, axis));
+        let TileStorage::Buffer(buffer) = self.plan.tile_storage[result.index()] else { return };
+        let (n, dtype, outer) = (self.k.ty(x).shape[axis], self.k.ty(result).dtype, self.keepdims_shape(x, axis));
         let lines: usize = outer.iter().product();
         let start = self.literal(op.neutral(dtype).expect("the shape rule admits monoids only"));
         if n == 0 {
             return;
         }
-        self.each(lines, |e| {
+        self.emit_strided_loop(lines, |e| {
             e.line(format!("var sum = {start};"));
-            let mut at = At { flat: None, ..e.linear(&outer) };
-            at.coords[axis] = Coord::text(if reverse { format!("({n}u - 1u - k)") } else { "k".into() });
+            let mut at = TilePosition { flat: None, ..e.loop_position(&outer) };
+            at.coords[axis] = TileCoord::text(if reverse { format!("({n}u - 1u - k)") } else { "k".into() });
             e.braces(format!("for (var k = 0u; k < {n}u; k++) {{"), |e| {
-                e.times(n as f64, |e| {
+                e.with_trips(n as f64, |e| {
                     let next = e.element(x, &at);
                     let next = e.combine(op, dtype, "sum", &next);
                     e.line(format!("sum = {next};"));
@@ -296,21 +303,24 @@ impl Emit<'_> {
                 });
             });
         });
-        self.inner(n, lines);
+        self.count_inner_iterations(n, lines);
     }
     /// Writes the search for the position of the greatest or smallest element along an axis.
-    pub(super) fn arg(&mut self, max: bool, axis: usize, inst: &Inst) {
+    pub(super) fn emit_arg_reduction(&mut self, max: bool, axis: usize, inst: &Inst) {
         let (result, x) = (inst.results[0], inst.args[0]);
         let (n, dtype) = (self.k.ty(x).shape[axis], self.k.ty(x).dtype);
         let sign = if max { ">" } else { "<" };
-        let wins =
-            if name(dtype) == "f32" { "!is_nan_bits(top) && (is_nan_bits(y) || y SIGN top)" } else { "y SIGN top" };
+        let wins = if wgsl_type(dtype) == "f32" {
+            "!is_nan_bits(top) && (is_nan_bits(y) || y SIGN top)"
+        } else {
+            "y SIGN top"
+        };
         let wins = wins.replace("SIGN", sign);
-        self.fill(result, |e, at| {
+        self.emit_elements(result, |e, at| {
             let along = |e: &mut Self, k: &str| {
                 let mut coords = at.coords.clone();
-                coords[axis] = Coord::text(k);
-                e.element(x, &At { coords, flat: None })
+                coords[axis] = TileCoord::text(k);
+                e.element(x, &TilePosition { coords, flat: None })
             };
             let (first, next) = (along(e, "0u"), along(e, "k"));
             e.line(format!("var best = 0; var top = {first};"));
@@ -320,6 +330,6 @@ impl Emit<'_> {
             "best".into()
         });
         let elements = self.k.ty(result).elements();
-        self.inner(n, elements);
+        self.count_inner_iterations(n, elements);
     }
 }

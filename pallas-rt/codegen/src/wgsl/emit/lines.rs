@@ -1,8 +1,8 @@
 //! Lines of text, the steps and nodes that they belong to, and their cost.
-use super::emitter::Emit;
-use crate::wgsl::sync::{Memory, Nest, Node, Owner, Step, Touch};
+use super::emitter::BodyEmitter;
+use crate::wgsl::barriers::{ControlFlow, Memory, MemoryStep, ShaderNode, StepAccess, WordOwnership};
 
-impl Emit<'_> {
+impl BodyEmitter<'_> {
     /// Appends a line to the current step, or to the text between steps.
     pub(super) fn line(&mut self, text: impl AsRef<str>) {
         let text = text.as_ref();
@@ -15,11 +15,11 @@ impl Emit<'_> {
             Some(step) => &mut step.text,
             None => {
                 let nodes = self.open.last_mut().expect("a region is open");
-                if !matches!(nodes.last(), Some(Node::Text(_))) {
-                    nodes.push(Node::Text(String::new()));
+                if !matches!(nodes.last(), Some(ShaderNode::Text(_))) {
+                    nodes.push(ShaderNode::Text(String::new()));
                 }
                 match nodes.last_mut() {
-                    Some(Node::Text(text)) => text,
+                    Some(ShaderNode::Text(text)) => text,
                     _ => unreachable!("pushed above"),
                 }
             }
@@ -38,25 +38,25 @@ impl Emit<'_> {
         self.depth -= 1;
         self.line("}");
     }
-    pub(super) fn nodes(&mut self) -> &mut Vec<Node> {
+    pub(super) fn nodes(&mut self) -> &mut Vec<ShaderNode> {
         self.open.last_mut().expect("a region is open")
     }
     /// Writes lines that access memory, as one step.
-    pub(super) fn step(&mut self, body: impl FnOnce(&mut Self)) {
-        self.step = Some(Step { line: self.at_line, ..Step::default() });
+    pub(super) fn emit_memory_step(&mut self, body: impl FnOnce(&mut Self)) {
+        self.step = Some(MemoryStep { line: self.at_line, ..MemoryStep::default() });
         body(self);
         if let Some(step) = self.step.take() {
             // Lines that access nothing need no barrier, and join the text around them.
-            let node = if step.reads.is_empty() && step.writes.is_empty() && !step.meets {
-                Node::Text(step.text)
+            let node = if step.reads.is_empty() && step.writes.is_empty() && !step.synchronizes {
+                ShaderNode::Text(step.text)
             } else {
-                Node::Step(step)
+                ShaderNode::MemoryStep(step)
             };
             self.nodes().push(node);
         }
     }
     /// Writes lines and nodes into a list of their own, which it returns.
-    pub(super) fn nested(&mut self, body: impl FnOnce(&mut Self)) -> Vec<Node> {
+    pub(super) fn collect_nested(&mut self, body: impl FnOnce(&mut Self)) -> Vec<ShaderNode> {
         self.open.push(vec![]);
         self.depth += 1;
         body(self);
@@ -64,14 +64,14 @@ impl Emit<'_> {
         self.open.pop().expect("opened above")
     }
     /// Appends control flow with these parts, each with its opening line.
-    pub(super) fn nest(&mut self, repeats: bool, parts: Vec<(String, Vec<Node>)>) {
+    pub(super) fn push_control_flow(&mut self, repeats: bool, parts: Vec<(String, Vec<ShaderNode>)>) {
         let pad = "    ".repeat(self.depth);
         let parts = parts.into_iter().map(|(head, nodes)| (format!("{pad}{head}\n"), nodes)).collect();
-        self.nodes().push(Node::Nest(Nest { repeats, parts, close: format!("{pad}}}\n") }));
+        self.nodes().push(ShaderNode::ControlFlow(ControlFlow { repeats, parts, close: format!("{pad}}}\n") }));
     }
     /// Records that the current step reads or writes memory.
-    pub(super) fn touch(&mut self, of: Memory, owner: Option<Owner>, write: bool) {
-        let touch = Touch { of, owner };
+    pub(super) fn record_step_access(&mut self, of: Memory, owner: Option<WordOwnership>, write: bool) {
+        let touch = StepAccess { memory: of, owner };
         let step = self.step.as_mut().expect("memory is touched inside of a step");
         let list = if write { &mut step.writes } else { &mut step.reads };
         if !list.contains(&touch) {
@@ -85,37 +85,37 @@ impl Emit<'_> {
         format!("{stem}{}", self.fresh)
     }
     /// Adds the price of an operation, as often as the present line is executed, to the thread's work.
-    pub(super) fn pay(&mut self, price: f64) {
+    pub(super) fn add_work(&mut self, price: f64) {
         self.out.work += price * self.trips;
     }
     /// Runs `body`, whose lines are executed `trips` times.
-    pub(super) fn times(&mut self, trips: f64, body: impl FnOnce(&mut Self)) {
+    pub(super) fn with_trips(&mut self, trips: f64, body: impl FnOnce(&mut Self)) {
         let before = self.trips;
         self.trips *= trips;
         body(self);
         self.trips = before;
     }
     /// Writes a step in which the threads loop over `n` elements in strides.
-    pub(super) fn each(&mut self, n: usize, body: impl FnOnce(&mut Self)) {
+    pub(super) fn emit_strided_loop(&mut self, n: usize, body: impl FnOnce(&mut Self)) {
         if n == 0 {
             return;
         }
         let threads = self.plan.threads();
         self.spent += n.div_ceil(threads) as u64 + 1;
-        self.step(|e| {
+        self.emit_memory_step(|e| {
             e.braces(format!("for (var e = thread; e < {n}u; e += {threads}u) {{"), |e| {
                 e.strided = Some(n);
-                e.times(n.div_ceil(threads) as f64, body);
+                e.with_trips(n.div_ceil(threads) as f64, body);
                 e.strided = None;
             });
         });
     }
-    /// Counts iterations inside of the surrounding `each`: `per_element` for each of `elements` elements.
-    pub(super) fn inner(&mut self, per_element: usize, elements: usize) {
+    /// Counts iterations inside of the surrounding `emit_strided_loop`: `per_element` for each of `elements` elements.
+    pub(super) fn count_inner_iterations(&mut self, per_element: usize, elements: usize) {
         self.spent += ((per_element + 1) * elements.div_ceil(self.plan.threads())) as u64;
     }
     /// Writes the update of the counter of loop iterations, for drivers that silently stop long loops.
-    pub(super) fn charge(&mut self) {
+    pub(super) fn flush_iteration_count(&mut self) {
         let spent = std::mem::take(&mut self.spent);
         *self.counted.last_mut().expect("the body is open") += spent;
         let Some(limit) = self.limit else { return };

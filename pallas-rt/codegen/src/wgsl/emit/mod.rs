@@ -12,59 +12,59 @@
 mod affine;
 mod compute;
 mod control;
-mod cooperate;
 mod element;
 mod emitter;
 mod fold;
-mod indexed;
+mod fragment_products;
+mod gather_scatter_text;
 mod lines;
-mod memory;
+mod loads_stores;
 mod module;
 mod names;
 mod position;
 mod product;
 mod sort;
-mod words;
+mod word_packing;
 
-pub use emitter::{Counts, Iterations};
-pub(super) use emitter::{Emitted, TRIPS, cost};
-pub(super) use module::module;
+pub(super) use emitter::{ASSUMED_TRIPS, EmittedBody, cost};
+pub use emitter::{IterationBound, OperationCounts};
+pub(super) use module::emit_module;
 pub use names::HEADER_WORDS;
-pub(super) use names::{arrays, extents, fours};
+pub(super) use names::{bound_arrays, can_bind_vec4, launch_extents};
 
-use super::place::layout::Along;
-use super::place::views::Inline;
-use super::place::{Home, Plan};
-use super::placed::Task;
-use super::profile::Numbers;
-use super::reach;
-use super::types::{from_word, name, to_word, unpack};
-use crate::passes::simplify::pure;
-use emitter::Emit;
-use names::word;
+use super::bank_conflicts;
+use super::place::thread_layout::SpreadDirection;
+use super::place::views::InlineKind;
+use super::place::{PlacementPlan, TileStorage};
+use super::placed_kernel::PlacementInput;
+use super::profile::ProfileParameters;
+use super::types::{from_word, to_word, unpack, wgsl_type};
+use crate::passes::simplify::is_pure;
+use emitter::BodyEmitter;
+use names::uniform_word;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, RegionId, Value};
-use position::At;
+use position::TilePosition;
 use std::collections::BTreeMap;
 
 /// Emits a kernel's body, unless it costs more than `budget`; adds buffers for partial results to the plan. If not
 /// `written`, only counts and the memory that steps touch are determined, without text and accesses.
-pub(super) fn body(
+pub(super) fn emit_body(
     k: &Kernel,
-    plan: &mut Plan,
-    numbers: &Numbers,
-    task: Task<'_>,
+    plan: &mut PlacementPlan,
+    numbers: &ProfileParameters,
+    task: PlacementInput<'_>,
     (budget, written): (f64, bool),
-) -> Emitted {
+) -> EmittedBody {
     let threads = plan.threads() as u32;
-    let out = Emitted {
-        iterations: Iterations { axes: vec![0; task.sequential], ..Iterations::default() },
+    let out = EmittedBody {
+        iterations: IterationBound { axes: vec![0; task.sequential], ..IterationBound::default() },
         lockstep: task.target.lanes.is_some_and(|lanes| threads <= lanes),
-        ..Emitted::default()
+        ..EmittedBody::default()
     };
-    let mut e = Emit {
+    let mut e = BodyEmitter {
         k,
         plan,
-        numbers,
+        parameters: numbers,
         out,
         limit: task.target.max_loop_iterations,
         open: vec![vec![]],
@@ -74,7 +74,7 @@ pub(super) fn body(
         spent: 0,
         axes_left: task.sequential,
         counted: vec![0],
-        counts: Counts::default(),
+        counts: OperationCounts::default(),
         per_step: None,
         product: false,
         known: BTreeMap::new(),
@@ -86,38 +86,38 @@ pub(super) fn body(
         trips: 1.0,
         budget,
     };
-    e.classes();
-    e.region(k.body);
-    e.charge();
+    e.emit_class_offsets();
+    e.emit_region(k.body);
+    e.flush_iteration_count();
     e.out.iterations.outside = e.counted[0];
-    let stopped = e.stopped();
-    let accesses = if stopped { vec![] } else { reach::merged(e.out.accesses) };
+    let stopped = e.is_over_budget();
+    let accesses = if stopped { vec![] } else { bank_conflicts::merged(e.out.accesses) };
     let nodes = e.open.pop().expect("the body is open");
-    Emitted { nodes, accesses, step: e.per_step.unwrap_or(e.counts), stopped, ..e.out }
+    EmittedBody { nodes, accesses, step: e.per_step.unwrap_or(e.counts), stopped, ..e.out }
 }
 
-impl Emit<'_> {
+impl BodyEmitter<'_> {
     // ---- names
 
-    fn scalar(&self, v: Value) -> String {
+    fn scalar_name(&self, v: Value) -> String {
         format!("s{}", self.k.label(v))
     }
-    fn register(&self, v: Value, i: usize) -> String {
+    fn register_name(&self, v: Value, i: usize) -> String {
         format!("v{}_{i}", self.k.label(v))
     }
-    fn registers(&self, v: Value) -> bool {
-        self.plan.homes[v.index()] == Home::Registers
+    fn is_in_registers(&self, v: Value) -> bool {
+        self.plan.tile_storage[v.index()] == TileStorage::Registers
     }
     fn define(&mut self, v: Value, x: &str) {
-        let ty = name(self.k.ty(v).dtype);
-        let s = self.scalar(v);
+        let ty = wgsl_type(self.k.ty(v).dtype);
+        let s = self.scalar_name(v);
         self.line(format!("let {s}: {ty} = {x};"));
     }
     /// Writes a scalar that thread 0 computes from memory and shares with all threads.
-    fn agree(&mut self, v: Value, x: impl FnOnce(&mut Self) -> String) {
-        self.out.agrees = true;
+    fn broadcast_scalar(&mut self, v: Value, x: impl FnOnce(&mut Self) -> String) {
+        self.out.broadcasts_scalars = true;
         let dtype = self.k.ty(v).dtype;
-        self.step(|e| {
+        self.emit_memory_step(|e| {
             e.braces("if (thread == 0u) {", |e| {
                 let x = x(e);
                 e.line(format!("agreed = {};", to_word(dtype, &x)));
@@ -128,9 +128,9 @@ impl Emit<'_> {
                 e.line("subgroupBarrier();");
             } else {
                 e.define(v, &from_word(dtype, "workgroupUniformLoad(&agreed)"));
-                e.pay(e.numbers.barrier);
+                e.add_work(e.parameters.barrier);
             }
-            e.step.as_mut().expect("inside of it").meets = true;
+            e.step.as_mut().expect("inside of it").synchronizes = true;
         });
     }
     /// Returns the text of a constant; for floats without a literal in WGSL it reads the bits from the uniform.
@@ -149,7 +149,7 @@ impl Emit<'_> {
                     self.out.constants.push(bits);
                     self.out.constants.len() - 1
                 });
-                format!("bitcast<f32>({})", word(names::constant_word(self.k, i)))
+                format!("bitcast<f32>({})", uniform_word(names::constant_word(self.k, i)))
             }
             DType::U8 | DType::U16 | DType::U32 | DType::U64 => format!("{}u", x.as_i64() as u32),
             DType::I8 | DType::I16 | DType::I32 | DType::I64 => match x.as_i64() as i32 {
@@ -162,12 +162,12 @@ impl Emit<'_> {
     // ---- instructions
 
     /// Writes the first element that each thread has along each class of axes.
-    fn classes(&mut self) {
+    fn emit_class_offsets(&mut self) {
         for (c, class) in self.plan.layout.classes.clone().into_iter().enumerate() {
-            if class.along == Along::Each {
+            if class.along == SpreadDirection::NotSpread {
                 continue;
             }
-            let (direction, threads) = self.direction(class.along, class.grid);
+            let (direction, threads) = self.thread_coordinate(class.along, class.grid);
             let own = if class.threads == threads { direction } else { format!("{direction} % {}u", class.threads) };
             match class.vector {
                 1 => self.line(format!("let c{c} = {own};")),
@@ -176,40 +176,41 @@ impl Emit<'_> {
         }
     }
     /// Returns the text of a thread's row or column on a grid, and the number of rows or columns.
-    fn direction(&self, along: Along, (rows, columns): (u32, u32)) -> (String, usize) {
+    fn thread_coordinate(&self, along: SpreadDirection, (rows, columns): (u32, u32)) -> (String, usize) {
         let main = (rows, columns) == self.plan.grid;
         match along {
-            Along::Y if main => ("row".into(), rows as usize),
-            Along::X if main => ("column".into(), columns as usize),
-            Along::Y => (format!("thread / {columns}u"), rows as usize),
-            Along::X | Along::Each => (format!("thread % {columns}u"), columns as usize),
+            SpreadDirection::Y if main => ("row".into(), rows as usize),
+            SpreadDirection::X if main => ("column".into(), columns as usize),
+            SpreadDirection::Y => (format!("thread / {columns}u"), rows as usize),
+            SpreadDirection::X | SpreadDirection::NotSpread => (format!("thread % {columns}u"), columns as usize),
         }
     }
     /// Writes the instructions of a region, and copies of its parameters.
-    fn region(&mut self, region: RegionId) {
+    fn emit_region(&mut self, region: RegionId) {
         for v in self.k.region(region).params.clone() {
-            self.copy(v);
+            self.emit_copy(v);
         }
         for &i in &self.k.region(region).insts {
-            if !self.stopped() {
-                self.inst(i);
+            if !self.is_over_budget() {
+                self.emit_inst(i);
             }
         }
     }
     /// Returns the cost of the program so far: every thread's work, and the text.
     fn cost(&self) -> f64 {
-        cost(self.out.work, self.out.lines, self.plan, self.numbers)
+        cost(self.out.work, self.out.lines, self.plan, self.parameters)
     }
-    fn stopped(&self) -> bool {
+    fn is_over_budget(&self) -> bool {
         self.cost() > self.budget
     }
     /// Writes an instruction, unless its result is recomputed, fused or not needed.
-    fn inst(&mut self, id: InstId) {
+    fn emit_inst(&mut self, id: InstId) {
         let (inst, loc) = (self.k.inst(id), self.k.loc(id));
-        let unused = |v: &Value| !self.k.ty(*v).is_scalar() && self.plan.homes[v.index()] == Home::None;
+        let unused = |v: &Value| !self.k.ty(*v).is_scalar() && self.plan.tile_storage[v.index()] == TileStorage::None;
         let skipped = |v: &Value| self.plan.fused[v.index()];
-        let fetched = |v: &Value| self.plan.inline[v.index()] == Some(Inline::Fetch);
-        if pure(&inst.op) && inst.results.iter().any(|v| unused(v) || skipped(v)) || inst.results.iter().any(fetched) {
+        let fetched = |v: &Value| self.plan.inline[v.index()] == Some(InlineKind::Fetch);
+        if is_pure(&inst.op) && inst.results.iter().any(|v| unused(v) || skipped(v)) || inst.results.iter().any(fetched)
+        {
             return;
         }
         self.at_line = loc.line;
@@ -221,32 +222,34 @@ impl Emit<'_> {
                 let x = self.literal(*x);
                 self.define(inst.results[0], &x);
             }
-            Op::Scalar(op) => self.elementwise(*op, inst),
-            Op::Structural(op) => self.structural(op, inst),
+            Op::Scalar(op) => self.emit_elementwise(*op, inst),
+            Op::Structural(op) => self.emit_structural(op, inst),
             Op::ProgramId(axis) => self.define(inst.results[0], &format!("id{axis}")),
-            Op::NumPrograms(axis) => self.define(inst.results[0], &format!("i32({})", word(names::grid_word(*axis)))),
-            Op::NumSteps(axis) => {
-                self.define(inst.results[0], &format!("i32({})", word(names::steps_word(self.k, *axis))));
+            Op::NumPrograms(axis) => {
+                self.define(inst.results[0], &format!("i32({})", uniform_word(names::grid_word(*axis))))
             }
-            Op::Extent(dim) => self.define(inst.results[0], &names::dim(self.k, dim.index())),
+            Op::NumSteps(axis) => {
+                self.define(inst.results[0], &format!("i32({})", uniform_word(names::steps_word(self.k, *axis))));
+            }
+            Op::Extent(dim) => self.define(inst.results[0], &names::dim_text(self.k, dim.index())),
             Op::Param(o) => {
-                let bits = word(names::param_word(self.k, *o));
+                let bits = uniform_word(names::param_word(self.k, *o));
                 self.define(inst.results[0], &unpack(self.k.operand(*o).dtype, &bits));
             }
-            Op::Prefetch(o) => self.prefetch(*o, inst),
-            Op::Load { from, view, masked } => self.load(*from, view, *masked, inst),
-            Op::Store { to, view, masked } => self.store(*to, view, *masked, inst),
+            Op::Prefetch(o) => self.emit_prefetch_read(*o, inst),
+            Op::Load { from, view, masked } => self.emit_load(*from, view, *masked, inst),
+            Op::Store { to, view, masked } => self.emit_store(*to, view, *masked, inst),
             Op::Valid { .. } => self.materialise(inst),
-            Op::If => self.branch(inst),
-            Op::For { reverse } => self.count(inst, *reverse),
-            Op::While => self.repeat(inst),
+            Op::If => self.emit_if(inst),
+            Op::For { reverse } => self.emit_for(inst, *reverse),
+            Op::While => self.emit_while(inst),
             // Only the interpreter and the CPU print and check.
             Op::DebugPrint(_) | Op::DebugAssert(_) => {}
         }
-        inst.results.iter().for_each(|&v| self.copy(v));
+        inst.results.iter().for_each(|&v| self.emit_copy(v));
     }
     /// Writes the copy of a tile in registers to memory, if it has one.
-    fn copy(&mut self, v: Value) {
+    fn emit_copy(&mut self, v: Value) {
         let Some(buffer) = self.plan.copies[v.index()] else { return };
         // A parameter's registers change at the end of its region.
         let fixed = self.plan.defined[v.index()].is_some();
@@ -254,44 +257,44 @@ impl Emit<'_> {
         if line > 0 {
             self.at_line = line;
         }
-        self.step(|e| {
-            match e.plan.homes[v.index()] {
-                Home::Fragments => e.put_accumulators(v, buffer),
-                Home::None | Home::Registers | Home::Buffer(_) => e.put_registers(v, v, buffer),
+        self.emit_memory_step(|e| {
+            match e.plan.tile_storage[v.index()] {
+                TileStorage::Accumulators => e.put_accumulators(v, buffer),
+                TileStorage::None | TileStorage::Registers | TileStorage::Buffer(_) => e.put_registers(v, v, buffer),
             }
-            e.step.as_mut().expect("inside of it").floats = fixed;
+            e.step.as_mut().expect("inside of it").can_move_later = fixed;
         });
     }
     /// Writes the elements of a value to its storage; `x` returns the expression of the element at a position.
-    fn fill(&mut self, v: Value, x: impl Fn(&mut Self, &At) -> String) {
-        match self.plan.homes[v.index()] {
-            Home::None => {}
-            Home::Fragments => unreachable!("accumulators are products and sums of them"),
-            Home::Registers => {
-                let ty = name(self.k.ty(v).dtype);
-                self.step(|e| {
-                    for (i, at) in e.positions(v).iter().enumerate() {
+    fn emit_elements(&mut self, v: Value, x: impl Fn(&mut Self, &TilePosition) -> String) {
+        match self.plan.tile_storage[v.index()] {
+            TileStorage::None => {}
+            TileStorage::Accumulators => unreachable!("accumulators are products and sums of them"),
+            TileStorage::Registers => {
+                let ty = wgsl_type(self.k.ty(v).dtype);
+                self.emit_memory_step(|e| {
+                    for (i, at) in e.register_positions(v).iter().enumerate() {
                         let x = x(e, at);
-                        let r = e.register(v, i);
+                        let r = e.register_name(v, i);
                         e.line(format!("let {r}: {ty} = {x};"));
-                        e.pay(e.numbers.operation);
+                        e.add_work(e.parameters.operation);
                     }
                 });
             }
-            Home::Buffer(buffer) => {
+            TileStorage::Buffer(buffer) => {
                 let shape = self.k.ty(v).shape.clone();
-                self.each(shape.iter().product(), |e| {
-                    let at = e.linear(&shape);
+                self.emit_strided_loop(shape.iter().product(), |e| {
+                    let at = e.loop_position(&shape);
                     let x = x(e, &at);
                     e.put(v, buffer, &at, &x);
-                    e.pay(e.numbers.operation);
+                    e.add_work(e.parameters.operation);
                 });
             }
         }
     }
     /// Writes a value whose elements its instruction gives by themselves.
     fn materialise(&mut self, inst: &Inst) {
-        self.fill(inst.results[0], |e, at| e.computed(inst, at));
+        self.emit_elements(inst.results[0], |e, at| e.computed_element(inst, at));
     }
 }
 

@@ -1,22 +1,30 @@
 //! The text around a kernel's body: bindings, and the numbers of threads and programs.
-use super::super::arena::Sizes;
-use super::super::place::Plan;
-use super::super::place::matrices::Cell;
-use super::super::sync::Node;
+use super::super::barriers::ShaderNode;
+use super::super::buffer_addresses::MemorySizes;
+use super::super::place::PlacementPlan;
+use super::super::place::cooperative_matrices::StorageCell;
 use super::super::types::helpers;
-use super::emitter::Emitted;
-use super::names::{array, arrays, constant_word, dim, dim_word, extent_word, extents, grid_word, word};
-use super::words;
+use super::emitter::EmittedBody;
+use super::names::{
+    array_name, bound_arrays, constant_word, dim_text, dim_word, extent_word, grid_word, launch_extents, uniform_word,
+};
+use super::word_packing;
 use pallas_ir::Kernel;
 use std::fmt::Write;
 
 /// Returns the whole shader around a body that has its barriers.
-pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Sizes, error_flag: bool) -> String {
+pub(in crate::wgsl) fn emit_module(
+    k: &Kernel,
+    plan: &PlacementPlan,
+    body: &EmittedBody,
+    sizes: MemorySizes,
+    error_flag: bool,
+) -> String {
     let scratch_words = sizes.scratch;
     let mut m = String::new();
     let mut put = |s: String| m.push_str(&(s + "\n"));
     let (rows, columns) = plan.grid;
-    if plan.halves() {
+    if plan.has_f16_tiles() {
         put("enable f16;".into());
     }
     let cooperative = plan.fragments.iter().any(Option::is_some);
@@ -29,15 +37,15 @@ pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Si
     let uniform = constant_word(k, body.constants.len()).div_ceil(4);
     put(format!("struct Launch {{ words: array<vec4<u32>, {uniform}> }}"));
     put("@group(0) @binding(0) var<uniform> launch: Launch;".into());
-    let bound = arrays(k);
+    let bound = bound_arrays(k);
     let mut text = String::new();
     render(&body.nodes, 2, body.lockstep, &mut text);
     let mut functions = String::new();
     for (i, (id, written)) in bound.iter().enumerate() {
         let access = if *written { "read_write" } else { "read" };
-        let (word, own) = words::binding(k, *id, body.fours.contains(id), &text);
+        let (word, own) = word_packing::binding_and_accessors(k, *id, body.fours.contains(id), &text);
         functions.push_str(&own);
-        let (name, dtype) = (array(k, *id), k.operand(*id).dtype);
+        let (name, dtype) = (array_name(k, *id), k.operand(*id).dtype);
         put(format!("@group(0) @binding({}) var<storage, {access}> {name}: array<{word}>; // {dtype}", i + 1));
     }
     let mut next = bound.len() + 1;
@@ -49,11 +57,11 @@ pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Si
         put(format!("@group(0) @binding({next}) var<storage, read_write> error_flag: array<atomic<u32>>;"));
         put("var<private> spent: u32;".into());
     }
-    for cell in Cell::ALL.into_iter().filter(|&cell| sizes.of(cell) > 0) {
-        let count = sizes.of(cell).div_ceil(cell.width());
-        put(format!("var<workgroup> {}: array<{}, {count}>;", cell.arena(), cell.wgsl()));
+    for cell in StorageCell::ALL.into_iter().filter(|&cell| sizes.workgroup_elements(cell) > 0) {
+        let count = sizes.workgroup_elements(cell).div_ceil(cell.elements_per_cell());
+        put(format!("var<workgroup> {}: array<{}, {count}>;", cell.arena_name(), cell.wgsl()));
     }
-    if body.agrees {
+    if body.broadcasts_scalars {
         put("var<workgroup> agreed: u32;".into());
     }
     for b in &plan.buffers {
@@ -80,15 +88,15 @@ pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Si
     put(format!("        let row = thread / {columns}u;"));
     put(format!("        let column = thread % {columns}u;"));
     for i in (0..k.dims.len()).filter(|&i| k.dims[i].size.is_none()) {
-        put(format!("        let {} = i32({});", dim(k, i), word(dim_word(k, i))));
+        put(format!("        let {} = i32({});", dim_text(k, i), uniform_word(dim_word(k, i))));
     }
-    for i in 0..extents(k).len() {
-        put(format!("        let extent_{i} = i32({});", word(extent_word(k, i))));
+    for i in 0..launch_extents(k).len() {
+        put(format!("        let extent_{i} = i32({});", uniform_word(extent_word(k, i))));
     }
     let mut rest = "program".to_string();
     for axis in (0..k.grid.len()).rev() {
-        put(format!("        let id{axis} = i32({rest} % max({}, 1u));", word(grid_word(axis))));
-        rest = format!("({rest} / max({}, 1u))", word(grid_word(axis)));
+        put(format!("        let id{axis} = i32({rest} % max({}, 1u));", uniform_word(grid_word(axis))));
+        rest = format!("({rest} / max({}, 1u))", uniform_word(grid_word(axis)));
     }
     put(text.trim_end().to_string());
     put("    }".into());
@@ -98,12 +106,12 @@ pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Si
 }
 
 /// Appends the text of nodes, with their barriers.
-fn render(nodes: &[Node], depth: usize, lockstep: bool, out: &mut String) {
+fn render(nodes: &[ShaderNode], depth: usize, lockstep: bool, out: &mut String) {
     for node in nodes {
         match node {
-            Node::Text(text) => out.push_str(text),
-            Node::Step(step) => out.push_str(&step.text),
-            Node::Barrier(b) => {
+            ShaderNode::Text(text) => out.push_str(text),
+            ShaderNode::MemoryStep(step) => out.push_str(&step.text),
+            ShaderNode::Barrier(b) => {
                 let barrier = match (b.storage, lockstep) {
                     (true, _) => "workgroupBarrier(); storageBarrier();",
                     (false, false) => "workgroupBarrier();",
@@ -111,7 +119,7 @@ fn render(nodes: &[Node], depth: usize, lockstep: bool, out: &mut String) {
                 };
                 writeln!(out, "{}{barrier} // {}", "    ".repeat(depth), b.why).expect("text");
             }
-            Node::Nest(nest) => {
+            ShaderNode::ControlFlow(nest) => {
                 for (head, part) in &nest.parts {
                     out.push_str(head);
                     render(part, depth + 1, lockstep, out);

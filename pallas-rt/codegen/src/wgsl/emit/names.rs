@@ -1,5 +1,5 @@
 //! Names of arrays and dimensions in a shader, and the layout of the words of the uniform.
-use super::position::FOUR;
+use super::position::VEC4_WIDTH;
 use pallas_ir::{Dim, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 
 // ---- words of the uniform: header, grid, steps, dimensions, extents of arrays, parameters, constants
@@ -7,7 +7,7 @@ use pallas_ir::{Dim, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value
 /// Number of words at the start of the uniform, which have the first program and the number of programs.
 pub const HEADER_WORDS: usize = 4;
 
-pub(super) fn word(i: usize) -> String {
+pub(super) fn uniform_word(i: usize) -> String {
     format!("word({i}u)")
 }
 pub(super) fn grid_word(axis: usize) -> usize {
@@ -23,16 +23,16 @@ pub(super) fn extent_word(k: &Kernel, i: usize) -> usize {
     dim_word(k, k.dims.len()) + i
 }
 pub(super) fn param_word(k: &Kernel, operand: OperandId) -> usize {
-    extent_word(k, extents(k).len()) + operand.index()
+    extent_word(k, launch_extents(k).len()) + operand.index()
 }
 pub(super) fn constant_word(k: &Kernel, i: usize) -> usize {
-    extent_word(k, extents(k).len()) + k.operands.len() + i
+    extent_word(k, launch_extents(k).len()) + k.operands.len() + i
 }
 
 // ---- dimensions
 
 /// Returns the text of a dimension: its number, or the name that the text gives it.
-pub(super) fn dim(k: &Kernel, i: usize) -> String {
+pub(super) fn dim_text(k: &Kernel, i: usize) -> String {
     k.dims[i].size.map_or_else(|| format!("dim_{}", ident(&k.dims[i].name, i)), |n| format!("i32({n})"))
 }
 /// Returns the user's name if it is a WGSL identifier, else the number.
@@ -41,33 +41,33 @@ fn ident(name: &str, i: usize) -> String {
     if plain { name.to_string() } else { i.to_string() }
 }
 /// Returns an array's size along an axis, with the dimensions inserted that are known while tracing.
-fn bound(k: &Kernel, of: OperandId, axis: usize) -> Dim {
+fn symbolic_extent(k: &Kernel, of: OperandId, axis: usize) -> Dim {
     let known: Vec<(&str, i64)> = k.dims.iter().filter_map(|d| Some((d.name.as_str(), d.size?))).collect();
     k.operand(of).dims[axis].bind(&known)
 }
 /// Returns an array's size along an axis, if it is known while tracing.
-pub(super) fn size(k: &Kernel, of: OperandId, axis: usize) -> Option<i64> {
-    bound(k, of, axis).as_number()
+pub(super) fn static_extent(k: &Kernel, of: OperandId, axis: usize) -> Option<i64> {
+    symbolic_extent(k, of, axis).as_number()
 }
 /// Returns an array's size along an axis, as text.
-pub(super) fn extent(k: &Kernel, of: OperandId, axis: usize) -> String {
-    let size = bound(k, of, axis);
+pub(super) fn extent_text(k: &Kernel, of: OperandId, axis: usize) -> String {
+    let size = symbolic_extent(k, of, axis);
     if let Some(n) = size.as_number() {
         return format!("i32({n})");
     }
     if let Some(name) = size.as_name() {
-        return dim(k, k.dims.iter().position(|d| d.name == name).expect("dimensions are declared"));
+        return dim_text(k, k.dims.iter().position(|d| d.name == name).expect("dimensions are declared"));
     }
-    let known = extents(k).iter().position(|&(id, a)| bound(k, id, a) == size);
+    let known = launch_extents(k).iter().position(|&(id, a)| symbolic_extent(k, id, a) == size);
     format!("extent_{}", known.expect("the list has every such size"))
 }
 /// Returns the sizes of arrays that are neither numbers nor dimensions, each as the first array and axis that has it.
 /// The launch computes these sizes, since their terms may exceed an i32.
-pub(in crate::wgsl) fn extents(k: &Kernel) -> Vec<(OperandId, usize)> {
+pub(in crate::wgsl) fn launch_extents(k: &Kernel) -> Vec<(OperandId, usize)> {
     let mut found: Vec<(Dim, (OperandId, usize))> = vec![];
     for (id, operand) in k.arrays() {
         for axis in 0..operand.dims.len() {
-            let size = bound(k, id, axis);
+            let size = symbolic_extent(k, id, axis);
             let simple = size.as_number().is_some() || size.as_name().is_some();
             if !simple && found.iter().all(|(known, _)| *known != size) {
                 found.push((size, (id, axis)));
@@ -77,12 +77,12 @@ pub(in crate::wgsl) fn extents(k: &Kernel) -> Vec<(OperandId, usize)> {
     found.into_iter().map(|(_, place)| place).collect()
 }
 /// Returns the stride of an axis of an array, as text; `None` if it is 1.
-pub(super) fn stride(k: &Kernel, of: OperandId, axis: usize) -> Option<String> {
+pub(super) fn stride_text(k: &Kernel, of: OperandId, axis: usize) -> Option<String> {
     let (mut number, mut names) = (1, vec![]);
     for a in axis + 1..k.operand(of).dims.len() {
-        match size(k, of, a) {
+        match static_extent(k, of, a) {
             Some(n) => number *= n,
-            None => names.push(extent(k, of, a)),
+            None => names.push(extent_text(k, of, a)),
         }
     }
     if number != 1 {
@@ -93,11 +93,11 @@ pub(super) fn stride(k: &Kernel, of: OperandId, axis: usize) -> Option<String> {
 
 /// A fold over a size expression that is true if it is known to be a multiple of four; the bit mask says this of
 /// dimensions that are known only at the launch.
-struct Multiple<'k>(&'k Kernel, u64);
-impl pallas_ir::dim::Fold for Multiple<'_> {
+struct MultipleOfFour<'k>(&'k Kernel, u64);
+impl pallas_ir::dim::DimAlgebra for MultipleOfFour<'_> {
     type Out = bool;
     fn number(&mut self, n: i64) -> bool {
-        n % FOUR as i64 == 0
+        n % VEC4_WIDTH as i64 == 0
     }
     fn name(&mut self, name: &str) -> bool {
         let i = self.0.dims.iter().position(|d| d.name == name).expect("dimensions are declared");
@@ -121,17 +121,17 @@ impl pallas_ir::dim::Fold for Multiple<'_> {
 }
 /// Returns true if a scalar is known to be a multiple of `n`. Of dimensions that are known only at the launch, the bit
 /// mask `multiples` has those that are multiples of four.
-pub(super) fn multiple(k: &Kernel, defined: &[Option<InstId>], v: Value, n: i64, multiples: u64) -> bool {
+pub(super) fn is_known_multiple(k: &Kernel, defined: &[Option<InstId>], v: Value, n: i64, multiples: u64) -> bool {
     let Some(id) = defined[v.index()] else { return false };
     let inst = k.inst(id);
-    let of = |v: &Value| multiple(k, defined, *v, n, multiples);
+    let of = |v: &Value| is_known_multiple(k, defined, *v, n, multiples);
     match &inst.op {
         Op::Const(x) => x.as_i64() % n == 0,
         Op::Scalar(ScalarOp::Mul) => inst.args.iter().any(of),
         Op::Scalar(ScalarOp::Add | ScalarOp::Sub) => inst.args.iter().all(of),
         Op::Extent(dim) => {
             let i = dim.index();
-            let four = || FOUR as i64 % n == 0 && i < 64 && multiples >> i & 1 == 1;
+            let four = || VEC4_WIDTH as i64 % n == 0 && i < 64 && multiples >> i & 1 == 1;
             k.dims[i].size.map_or_else(four, |size| size % n == 0)
         }
         _ => false,
@@ -139,34 +139,34 @@ pub(super) fn multiple(k: &Kernel, defined: &[Option<InstId>], v: Value, n: i64,
 }
 /// Returns true if an array may be bound as an array of vec4: its rows consist of whole vectors, and so do those of
 /// other arrays in the same memory.
-pub(in crate::wgsl) fn fours(k: &Kernel, of: OperandId, multiples: u64) -> bool {
+pub(in crate::wgsl) fn can_bind_vec4(k: &Kernel, of: OperandId, multiples: u64) -> bool {
     let memory = k.memory_of(of);
     k.arrays().filter(|(id, _)| k.memory_of(*id) == memory).all(|(id, o)| {
-        let rows = o.dims.len().checked_sub(1).map(|last| bound(k, id, last));
-        o.dtype.bytes() <= FOUR && rows.is_some_and(|n| n.fold(&mut Multiple(k, multiples)))
+        let rows = o.dims.len().checked_sub(1).map(|last| symbolic_extent(k, id, last));
+        o.dtype.bytes() <= VEC4_WIDTH && rows.is_some_and(|n| n.fold(&mut MultipleOfFour(k, multiples)))
     })
 }
 
 // ---- arrays
 
 /// Returns the name of an array's binding.
-pub(super) fn array(k: &Kernel, id: OperandId) -> String {
+pub(super) fn array_name(k: &Kernel, id: OperandId) -> String {
     let id = k.memory_of(id);
     format!("array_{}", ident(&k.operand(id).name, id.index()))
 }
 /// Returns true if the kernel writes to an operand's memory.
-pub(super) fn written(k: &Kernel, id: OperandId) -> bool {
+pub(super) fn is_written(k: &Kernel, id: OperandId) -> bool {
     matches!(k.operand(k.memory_of(id)).kind, OperandKind::Output { .. })
 }
 /// Returns the arrays in the order of their bindings, with true for those that are written. An aliased input has its
 /// output's binding, and an array that nothing reads has none.
-pub(in crate::wgsl) fn arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
+pub(in crate::wgsl) fn bound_arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
     let mut touched = vec![false; k.operands.len()];
     k.walk(k.body, &mut |_, inst| {
         if let Op::Load { from: id, .. } | Op::Store { to: id, .. } | Op::Prefetch(id) = &inst.op {
             touched[k.memory_of(*id).index()] = true;
         }
     });
-    let bound = |id: &OperandId| k.memory_of(*id) == *id && (touched[id.index()] || written(k, *id));
-    k.arrays().filter(|(id, _)| bound(id)).map(|(id, _)| (id, written(k, id))).collect()
+    let bound = |id: &OperandId| k.memory_of(*id) == *id && (touched[id.index()] || is_written(k, *id));
+    k.arrays().filter(|(id, _)| bound(id)).map(|(id, _)| (id, is_written(k, id))).collect()
 }

@@ -3,46 +3,46 @@ use pallas_ir::Dim;
 use pallas_ir::structural::Index;
 
 /// Number of adjacent elements that are read and written at once, as a vec4.
-pub(super) const FOUR: usize = 4;
+pub(super) const VEC4_WIDTH: usize = 4;
 /// Names of the components of a vec4.
-pub(super) const PARTS: [&str; FOUR] = ["x", "y", "z", "w"];
+pub(super) const VEC4_COMPONENTS: [&str; VEC4_WIDTH] = ["x", "y", "z", "w"];
 
 /// A coordinate as text. If it is that of a thread's own element, `own` has the class of the axis and the element's
 /// number.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Coord {
+pub(super) struct TileCoord {
     pub(super) text: String,
     pub(super) own: Option<(usize, usize)>,
     /// The coordinate as a multiple of four (text) plus a component number, where that is known.
     pub(super) part: Option<(String, usize)>,
 }
 
-impl Coord {
-    pub(super) fn text(text: impl Into<String>) -> Coord {
-        Coord { text: text.into(), own: None, part: None }
+impl TileCoord {
+    pub(super) fn text(text: impl Into<String>) -> TileCoord {
+        TileCoord { text: text.into(), own: None, part: None }
     }
 }
 
 /// A position in a tile: its coordinates and, in a loop over a whole shape, the name of the element's row-major number
 /// and the shape.
 #[derive(Clone, Debug)]
-pub(super) struct At {
-    pub(super) coords: Vec<Coord>,
+pub(super) struct TilePosition {
+    pub(super) coords: Vec<TileCoord>,
     pub(super) flat: Option<(String, Vec<usize>)>,
 }
 
 /// Values that the text has already computed for accesses to an array.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct AccessCache {
     /// Computed coordinates: axis, coordinate in the view, and result.
-    pub(super) along: Vec<(usize, String, Coordinate)>,
+    pub(super) along: Vec<(usize, String, ArrayCoord)>,
     /// Loaded vec4: the number of the first element, and the variable's name.
     pub(super) fours: Vec<(String, String)>,
 }
 
 /// The position of an access along one axis of an array, as text.
 #[derive(Clone)]
-pub(super) struct Coordinate {
+pub(super) struct ArrayCoord {
     /// Expression of the position along the axis, an `i32`.
     pub(super) position: String,
     /// Expression of what the position adds to the element's row-major number.
@@ -52,24 +52,24 @@ pub(super) struct Coordinate {
 }
 
 /// Translates a position of a broadcast tile to a position of the tile, which has axes of extent 1.
-pub(super) fn stretch(own: &[usize], at: &At) -> At {
-    let coord = |(n, c): (&usize, &Coord)| if *n == 1 { Coord::text("0u") } else { c.clone() };
-    At { coords: own.iter().zip(&at.coords).map(coord).collect(), flat: None }
+pub(super) fn position_before_broadcast(own: &[usize], at: &TilePosition) -> TilePosition {
+    let coord = |(n, c): (&usize, &TileCoord)| if *n == 1 { TileCoord::text("0u") } else { c.clone() };
+    TilePosition { coords: own.iter().zip(&at.coords).map(coord).collect(), flat: None }
 }
 fn number(d: &Dim) -> i64 {
     d.as_number().expect("sizes are numbers")
 }
 /// Returns one coordinate of the operand of a view, given the view's coordinates.
-pub(super) fn moved(i: &Index, coords: &[Coord]) -> Coord {
+pub(super) fn operand_coord(i: &Index, coords: &[TileCoord]) -> TileCoord {
     let (stride, offset) = (number(&i.stride), number(&i.offset));
     match i.axis {
-        None => Coord::text(format!("{offset}u")),
+        None => TileCoord::text(format!("{offset}u")),
         Some(a) if stride == 1 && offset == 0 => coords[a].clone(),
-        Some(a) => Coord::text(format!("u32({offset} + {stride} * i32({}))", coords[a].text)),
+        Some(a) => TileCoord::text(format!("u32({offset} + {stride} * i32({}))", coords[a].text)),
     }
 }
 /// Returns the expression `Σ coordinate · stride`.
-pub(super) fn offset(coords: &[Coord], strides: &[usize]) -> String {
+pub(super) fn offset(coords: &[TileCoord], strides: &[usize]) -> String {
     let terms: Vec<String> = coords
         .iter()
         .zip(strides)
@@ -79,7 +79,7 @@ pub(super) fn offset(coords: &[Coord], strides: &[usize]) -> String {
     if terms.is_empty() { "0u".into() } else { terms.join(" + ") }
 }
 /// Returns the coordinate along an axis of the element with row-major number `e`.
-pub(super) fn coordinate(shape: &[usize], axis: usize, e: &str) -> String {
+pub(super) fn unravel_coordinate(shape: &[usize], axis: usize, e: &str) -> String {
     let step: usize = shape[axis + 1..].iter().product();
     let outer: usize = shape[..axis].iter().product();
     if shape[axis] == 1 {

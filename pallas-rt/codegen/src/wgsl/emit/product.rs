@@ -1,62 +1,63 @@
 //! Products of tiles. In registers, a thread computes its elements of the result together, step by step; in memory,
 //! one by one; in accumulators, subgroups compute them ([`cooperate`](super::cooperate)).
 #![warn(clippy::wildcard_enum_match_arm)]
-use super::emitter::Emit;
-use super::position::{At, Coord, FOUR, coordinate};
-use crate::wgsl::place::{Home, views};
-use crate::wgsl::types::{convert, name, wrap, zero};
+use super::emitter::BodyEmitter;
+use super::position::{TileCoord, TilePosition, VEC4_WIDTH, unravel_coordinate};
+use crate::wgsl::place::{TileStorage, views};
+use crate::wgsl::types::{convert, narrow_to_dtype, wgsl_type, zero};
 use pallas_ir::{Access, DType, Inst, Op, Value};
 
 /// Maximum steps of a product's inner loop that are written out in one iteration.
-const UNROLL: usize = 8;
+const MAX_UNROLLED_STEPS: usize = 8;
 
-impl Emit<'_> {
+impl BodyEmitter<'_> {
     /// Writes the product of an instruction's operands, added to `start`, to `result`.
-    pub(super) fn contract(&mut self, result: Value, product: &Inst, start: Option<Value>) {
+    pub(super) fn emit_product(&mut self, result: Value, product: &Inst, start: Option<Value>) {
         let Op::Structural(op) = &product.op else { unreachable!("products are structural") };
         let Access::Contract { batch, contract } = views::access(self.k, op, product) else {
             unreachable!("the access of a product")
         };
         let dot = Product::new(self, product, &batch, &contract);
         let (ty, shape) = (self.k.ty(result).dtype, self.k.ty(result).shape.clone());
-        let start_at = |e: &mut Self, at: &At| match start {
-            Some(v) => e.stretched(v, &shape, at),
+        let start_at = |e: &mut Self, at: &TilePosition| match start {
+            Some(v) => e.broadcast_element(v, &shape, at),
             None => zero(ty),
         };
-        match self.plan.homes[result.index()] {
-            Home::None if shape.is_empty() => self.scalar_product(result, &dot),
-            Home::None => {}
-            Home::Registers => self.step(|e| {
-                let places = e.positions(result);
+        match self.plan.tile_storage[result.index()] {
+            TileStorage::None if shape.is_empty() => self.emit_scalar_product(result, &dot),
+            TileStorage::None => {}
+            TileStorage::Registers => self.emit_memory_step(|e| {
+                let places = e.register_positions(result);
                 for (i, at) in places.iter().enumerate() {
-                    let (x, r) = (start_at(e, at), e.register(result, i));
-                    e.line(format!("var {r}: {} = {x};", name(ty)));
+                    let (x, r) = (start_at(e, at), e.register_name(result, i));
+                    e.line(format!("var {r}: {} = {x};", wgsl_type(ty)));
                 }
-                e.product(&dot, &places, &|e, i| e.register(result, i));
+                e.emit_accumulation(&dot, &places, &|e, i| e.register_name(result, i));
             }),
-            Home::Buffer(buffer) => {
-                self.each(shape.iter().product(), |e| {
-                    let at = e.linear(&shape);
+            TileStorage::Buffer(buffer) => {
+                self.emit_strided_loop(shape.iter().product(), |e| {
+                    let at = e.loop_position(&shape);
                     let x = start_at(e, &at);
-                    e.line(format!("var sum: {} = {x};", name(ty)));
-                    e.product(&dot, std::slice::from_ref(&at), &|_, _| "sum".into());
+                    e.line(format!("var sum: {} = {x};", wgsl_type(ty)));
+                    e.emit_accumulation(&dot, std::slice::from_ref(&at), &|_, _| "sum".into());
                     e.put(result, buffer, &at, "sum");
                 });
-                self.inner(dot.steps, shape.iter().product());
+                self.count_inner_iterations(dot.steps, shape.iter().product());
             }
-            Home::Fragments => self.cooperate(result, product, &dot, start),
+            TileStorage::Accumulators => self.emit_cooperative_product(result, product, &dot, start),
         }
     }
     /// Writes a product without free axes, which one thread computes for all.
-    fn scalar_product(&mut self, result: Value, dot: &Product) {
+    fn emit_scalar_product(&mut self, result: Value, dot: &Product) {
         self.spent += dot.steps as u64 + 1;
-        self.agree(result, |e| {
-            e.line(format!("var sum: {} = {};", name(dot.dtype), zero(dot.dtype)));
+        self.broadcast_scalar(result, |e| {
+            e.line(format!("var sum: {} = {};", wgsl_type(dot.dtype), zero(dot.dtype)));
             e.line(format!("for (var k = 0u; k < {}u; k++) {{", dot.steps));
-            e.times(dot.steps as f64, |e| {
-                let (at, k) = (At { coords: vec![], flat: None }, Coord::text("k"));
+            e.with_trips(dot.steps as f64, |e| {
+                let (at, k) = (TilePosition { coords: vec![], flat: None }, TileCoord::text("k"));
                 let [a, b] = [0, 1].map(|side| {
-                    let (v, at) = (dot.args[side], At { coords: dot.operand(side, &at, &k), flat: None });
+                    let (v, at) =
+                        (dot.args[side], TilePosition { coords: dot.operand_coords(side, &at, &k), flat: None });
                     let (from, x) = (e.k.ty(v).dtype, e.element(v, &at));
                     convert(from, dot.dtype, &x)
                 });
@@ -67,21 +68,21 @@ impl Emit<'_> {
         });
     }
     /// Writes the additions of the products at `places` to the variables that `sum` names.
-    fn product(&mut self, dot: &Product, places: &[At], sum: &dyn Fn(&Self, usize) -> String) {
-        self.scope(|e| {
+    fn emit_accumulation(&mut self, dot: &Product, places: &[TilePosition], sum: &dyn Fn(&Self, usize) -> String) {
+        self.with_scope(|e| {
             for (at, side) in places.iter().flat_map(|at| [(at, 0), (at, 1)]) {
                 let [at, other] = ["0u", "4u"].map(|k| {
-                    let k = Coord { part: Some((k.into(), 0)), ..Coord::text(k) };
-                    At { coords: dot.operand(side, at, &k), flat: None }
+                    let k = TileCoord { part: Some((k.into(), 0)), ..TileCoord::text(k) };
+                    TilePosition { coords: dot.operand_coords(side, at, &k), flat: None }
                 });
-                e.hoist(dot.args[side], &at, &other);
+                e.hoist_coordinates(dot.args[side], &at, &other);
             }
-            e.steps(dot, places, sum);
+            e.emit_product_loop(dot, places, sum);
         });
     }
     /// Writes the loop over the steps of a product.
-    fn steps(&mut self, dot: &Product, places: &[At], sum: &dyn Fn(&Self, usize) -> String) {
-        let most = (self.numbers.products / places.len().max(1)).clamp(1, UNROLL);
+    fn emit_product_loop(&mut self, dot: &Product, places: &[TilePosition], sum: &dyn Fn(&Self, usize) -> String) {
+        let most = (self.parameters.max_unrolled_fmas / places.len().max(1)).clamp(1, MAX_UNROLLED_STEPS);
         let unroll = (1..=most).rev().find(|u| dot.steps.is_multiple_of(*u)).unwrap_or(1);
         if dot.steps == 0 {
             return;
@@ -101,16 +102,16 @@ impl Emit<'_> {
             (false, u) => format!("{u}u"),
         };
         let times = (dot.steps / unroll) as f64;
-        self.times(times, |e| {
-            e.scope(|e| {
+        self.with_trips(times, |e| {
+            e.with_scope(|e| {
                 // With the four components of vectors at hand, a sum takes all of them before the next sum's turn.
-                let at_once = if e.plan.fours { FOUR } else { 1 };
+                let at_once = if e.plan.uses_vec4 { VEC4_WIDTH } else { 1 };
                 let mut factors = vec![];
                 for u in 0..unroll {
-                    let part = unroll.is_multiple_of(FOUR).then(|| (text(u - u % FOUR), u % FOUR));
-                    factors.push(e.factors(dot, places, &Coord { part, ..Coord::text(text(u)) }));
+                    let part = unroll.is_multiple_of(VEC4_WIDTH).then(|| (text(u - u % VEC4_WIDTH), u % VEC4_WIDTH));
+                    factors.push(e.emit_factor_reads(dot, places, &TileCoord { part, ..TileCoord::text(text(u)) }));
                     if factors.len() == at_once || u + 1 == unroll {
-                        e.sums(dot, &std::mem::take(&mut factors), sum);
+                        e.emit_multiply_adds(dot, &std::mem::take(&mut factors), sum);
                     }
                 }
             });
@@ -120,16 +121,16 @@ impl Emit<'_> {
             self.line("}");
         }
     }
-    fn registers_only(&self, places: &[At]) -> bool {
+    fn registers_only(&self, places: &[TilePosition]) -> bool {
         places.iter().all(|at| at.flat.is_none())
     }
     /// Writes the reads of the two factors of one step for each place, and returns their names.
-    fn factors(&mut self, dot: &Product, places: &[At], k: &Coord) -> Vec<[String; 2]> {
+    fn emit_factor_reads(&mut self, dot: &Product, places: &[TilePosition], k: &TileCoord) -> Vec<[String; 2]> {
         let mut read = [vec![], vec![]];
         let mut factors = vec![];
         for at in places {
             let names = [0, 1].map(|side| {
-                let at = At { coords: dot.operand(side, at, k), flat: None };
+                let at = TilePosition { coords: dot.operand_coords(side, at, k), flat: None };
                 let known =
                     read[side].iter().find(|(coords, _)| *coords == at.coords).map(|(_, n): &(_, String)| n.clone());
                 known.unwrap_or_else(|| {
@@ -148,12 +149,12 @@ impl Emit<'_> {
         factors
     }
     /// Writes the additions of the products of some steps' factors to the variables that `sum` names.
-    fn sums(&mut self, dot: &Product, steps: &[Vec<[String; 2]>], sum: &dyn Fn(&Self, usize) -> String) {
+    fn emit_multiply_adds(&mut self, dot: &Product, steps: &[Vec<[String; 2]>], sum: &dyn Fn(&Self, usize) -> String) {
         for i in 0..steps[0].len() {
             let s = sum(self, i);
             for [a, b] in steps.iter().map(|factors| &factors[i]) {
                 self.line(format!("{s} = {};", plus_product(dot.dtype, &s, a, b)));
-                self.pay(self.numbers.operation);
+                self.add_work(self.parameters.operation);
                 self.counts.fma += self.trips;
             }
         }
@@ -165,9 +166,9 @@ fn plus_product(dtype: DType, sum: &str, a: &str, b: &str) -> String {
     match dtype {
         DType::F32 => format!("fma({a}, {b}, {sum})"),
         DType::Bool => format!("{sum} || ({a} && {b})"),
-        DType::F64 | DType::F16 | DType::Bf16 => wrap(dtype, &format!("({sum} + {a} * {b})")),
+        DType::F64 | DType::F16 | DType::Bf16 => narrow_to_dtype(dtype, &format!("({sum} + {a} * {b})")),
         DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {
-            wrap(dtype, &format!("({sum} + {a} * {b})"))
+            narrow_to_dtype(dtype, &format!("({sum} + {a} * {b})"))
         }
     }
 }
@@ -185,7 +186,7 @@ pub(super) struct Product {
 
 impl Product {
     /// Assigns the axes of the operands to axes of the result, or to contracted axes.
-    fn new(e: &Emit<'_>, inst: &Inst, batch: &[(usize, usize)], contract: &[(usize, usize)]) -> Product {
+    fn new(e: &BodyEmitter<'_>, inst: &Inst, batch: &[(usize, usize)], contract: &[(usize, usize)]) -> Product {
         let side = |p: &(usize, usize), side: usize| if side == 0 { p.0 } else { p.1 };
         let mut free = batch.len();
         let axes = [0, 1].map(|s| {
@@ -212,11 +213,11 @@ impl Product {
         [1 - inner, inner]
     }
     /// Returns the coordinates at which an operand is read for the result's element `at` in step `k`.
-    fn operand(&self, side: usize, at: &At, k: &Coord) -> Vec<Coord> {
+    fn operand_coords(&self, side: usize, at: &TilePosition, k: &TileCoord) -> Vec<TileCoord> {
         let coord = |axis: &Result<usize, usize>| match axis {
             Ok(r) => at.coords[*r].clone(),
             Err(_) if self.inner.len() == 1 => k.clone(),
-            Err(i) => Coord::text(coordinate(&self.inner, *i, &k.text)),
+            Err(i) => TileCoord::text(unravel_coordinate(&self.inner, *i, &k.text)),
         };
         self.axes[side].iter().map(coord).collect()
     }

@@ -2,93 +2,93 @@
 //!
 //! In each round every thread finds the new places of its positions by binary search in the neighbouring run, so that
 //! all elements of a round are moved independently.
-use super::emitter::Emit;
-use super::position::{At, Coord};
-use crate::wgsl::place::matrices::Cell;
+use super::emitter::BodyEmitter;
+use super::position::{TileCoord, TilePosition};
+use crate::wgsl::place::cooperative_matrices::StorageCell;
 use crate::wgsl::place::{Buffer, row_major};
-use crate::wgsl::types::name;
-use pallas_ir::structural::Order;
+use crate::wgsl::types::wgsl_type;
+use pallas_ir::structural::SortOrder;
 use pallas_ir::{DType, Inst, Value};
 
 /// Length of the first runs, which are ranked by counting.
-const RANKED: usize = 8;
+const FIRST_RUN_ELEMENTS: usize = 8;
 
 /// WGSL function that maps floats to integers in their order, with both zeros equal, and NaNs equal and last.
-const WEAK: &str = "fn weak_key(x: f32) -> i32 {
+const WEAK_KEY_FUNCTION: &str = "fn weak_key(x: f32) -> i32 {
     let bits = bitcast<i32>(x);
     let magnitude = bits & 0x7fffffff;
     return select(select(magnitude, -magnitude, bits < 0), 0x7fffffff, magnitude > 0x7f800000);
 }";
 /// WGSL function that maps floats to integers in their total order.
-const TOTAL: &str = "fn total_key(x: f32) -> i32 {
+const TOTAL_KEY_FUNCTION: &str = "fn total_key(x: f32) -> i32 {
     let bits = bitcast<i32>(x);
     return select(bits, ~(bits & 0x7fffffff), bits < 0);
 }";
 
 /// The parameters of a sort that is being written.
-struct Sorting {
+struct SortParameters {
     x: Value,
     axis: usize,
-    order: Order,
+    order: SortOrder,
     /// The shape of `x`.
     shape: Vec<usize>,
 }
 
-impl Sorting {
+impl SortParameters {
     /// Returns the operator of the comparison that is true if its first key comes before the second.
-    fn before(&self) -> &'static str {
-        if self.order == Order::Ascending { "<" } else { ">" }
+    fn comparison_operator(&self) -> &'static str {
+        if self.order == SortOrder::Ascending { "<" } else { ">" }
     }
     /// Returns a position that was kept in memory, clamped to the line: where a driver stops long loops, nothing may
     /// have been written there.
-    fn kept(&self, position: &str) -> String {
+    fn clamp_position(&self, position: &str) -> String {
         format!("min(u32({position}), {}u)", self.shape[self.axis] - 1)
     }
     /// Returns a position of `x` with another coordinate along the sorted axis.
-    fn along(&self, at: &At, coordinate: &str) -> At {
+    fn position_along_axis(&self, at: &TilePosition, coordinate: &str) -> TilePosition {
         let mut coords = at.coords.clone();
-        coords[self.axis] = Coord::text(coordinate);
-        At { coords, flat: None }
+        coords[self.axis] = TileCoord::text(coordinate);
+        TilePosition { coords, flat: None }
     }
 }
 
-impl Emit<'_> {
+impl BodyEmitter<'_> {
     /// Writes a sort; the result has elements or, if `positions`, their positions.
-    pub(super) fn sort(&mut self, axis: usize, order: Order, positions: bool, inst: &Inst) {
+    pub(super) fn emit_sort(&mut self, axis: usize, order: SortOrder, positions: bool, inst: &Inst) {
         let (x, result) = (inst.args[0], inst.results[0]);
         let shape = self.k.ty(x).shape.clone();
         let (n, elements) = (shape[axis], shape.iter().product::<usize>());
         if self.k.ty(result).elements() == 0 {
             return;
         }
-        let sorting = Sorting { x, axis, order, shape };
-        let buffers = [0, 1].map(|i| self.order_buffer(&format!("order{i}_{}", result.0), &sorting.shape));
+        let sorting = SortParameters { x, axis, order, shape };
+        let buffers = [0, 1].map(|i| self.add_position_buffer(&format!("order{i}_{}", result.0), &sorting.shape));
         self.rank_runs(&sorting, buffers[0]);
-        let (mut run, mut turn) = (RANKED, 0);
+        let (mut run, mut turn) = (FIRST_RUN_ELEMENTS, 0);
         while run < n {
             self.merge_runs(&sorting, run, buffers[turn], buffers[1 - turn]);
             (run, turn) = (2 * run, 1 - turn);
         }
-        self.inner(RANKED, elements);
-        self.fill(result, |e, at| {
-            let from = At { coords: at.coords.clone(), flat: None };
+        self.count_inner_iterations(FIRST_RUN_ELEMENTS, elements);
+        self.emit_elements(result, |e, at| {
+            let from = TilePosition { coords: at.coords.clone(), flat: None };
             let position = e.get(DType::I32, buffers[turn], &from);
             if positions {
                 return position;
             }
             let k = e.fresh("k");
-            e.line(format!("let {k} = {};", sorting.kept(&position)));
-            e.element(x, &sorting.along(at, &k))
+            e.line(format!("let {k} = {};", sorting.clamp_position(&position)));
+            e.element(x, &sorting.position_along_axis(at, &k))
         });
     }
 
     /// Creates a buffer for positions, and returns its index.
-    fn order_buffer(&mut self, name: &str, shape: &[usize]) -> usize {
+    fn add_position_buffer(&mut self, name: &str, shape: &[usize]) -> usize {
         self.plan.buffers.push(Buffer {
             name: name.into(),
             shape: shape.to_vec(),
             strides: row_major(shape),
-            cell: Cell::Word,
+            cell: StorageCell::Word,
             words: shape.iter().product::<usize>().max(1),
             outside: self.plan.sorts_outside,
             ..Buffer::default()
@@ -97,16 +97,16 @@ impl Emit<'_> {
     }
 
     /// Returns an expression for the key of an element; keys have the order of the elements.
-    fn key(&mut self, sorting: &Sorting, at: &At) -> String {
+    fn key(&mut self, sorting: &SortParameters, at: &TilePosition) -> String {
         let x = self.element(sorting.x, at);
-        self.pay(self.numbers.operation);
-        match (name(self.k.ty(sorting.x).dtype), sorting.order) {
-            ("f32", Order::Largest) => {
-                self.out.helpers.insert(TOTAL);
+        self.add_work(self.parameters.operation);
+        match (wgsl_type(self.k.ty(sorting.x).dtype), sorting.order) {
+            ("f32", SortOrder::Largest) => {
+                self.out.helpers.insert(TOTAL_KEY_FUNCTION);
                 format!("total_key({x})")
             }
             ("f32", _) => {
-                self.out.helpers.insert(WEAK);
+                self.out.helpers.insert(WEAK_KEY_FUNCTION);
                 format!("weak_key({x})")
             }
             ("bool", _) => format!("select(0u, 1u, {x})"),
@@ -115,42 +115,42 @@ impl Emit<'_> {
     }
 
     /// Writes the ranking of each run: an element's place is the number of elements of the run that come before it.
-    fn rank_runs(&mut self, sorting: &Sorting, to: usize) {
+    fn rank_runs(&mut self, sorting: &SortParameters, to: usize) {
         let (shape, axis) = (&sorting.shape, sorting.axis);
         let n = shape[axis];
-        self.each(shape.iter().product(), |e| {
-            let at = e.linear(shape);
+        self.emit_strided_loop(shape.iter().product(), |e| {
+            let at = e.loop_position(shape);
             let [k, own, first, end, place, i, other] =
                 ["k", "own", "first", "end", "place", "rival", "other"].map(|stem| e.fresh(stem));
             let key = e.key(sorting, &at);
             e.line(format!("let {k} = {};", at.coords[axis].text));
             e.line(format!("let {own} = {key};"));
-            e.line(format!("let {first} = {k} / {RANKED}u * {RANKED}u;"));
-            e.line(format!("let {end} = min({first} + {RANKED}u, {n}u);"));
+            e.line(format!("let {first} = {k} / {FIRST_RUN_ELEMENTS}u * {FIRST_RUN_ELEMENTS}u;"));
+            e.line(format!("let {end} = min({first} + {FIRST_RUN_ELEMENTS}u, {n}u);"));
             e.line(format!("var {place} = {first};"));
             e.braces(format!("for (var {i} = {first}; {i} < {end}; {i}++) {{"), |e| {
-                e.scope(|e| {
-                    e.times(RANKED as f64, |e| {
-                        let key = e.key(sorting, &sorting.along(&at, &i));
-                        let before = sorting.before();
+                e.with_scope(|e| {
+                    e.with_trips(FIRST_RUN_ELEMENTS as f64, |e| {
+                        let key = e.key(sorting, &sorting.position_along_axis(&at, &i));
+                        let before = sorting.comparison_operator();
                         e.line(format!("let {other} = {key};"));
                         e.line(format!("let is_before = {other} {before} {own} || ({other} == {own} && {i} < {k});"));
                         e.line(format!("{place} += select(0u, 1u, is_before);"));
                     })
                 });
             });
-            e.put_word(DType::I32, to, &sorting.along(&at, &place), &format!("i32({k})"));
+            e.put_word(DType::I32, to, &sorting.position_along_axis(&at, &place), &format!("i32({k})"));
         });
     }
 
     /// Writes the merge of pairs of neighbouring runs: an element's place is its place in its own run plus the number
     /// of elements of the other run that come before it. Of equal elements, those of the first run come first.
-    fn merge_runs(&mut self, sorting: &Sorting, run: usize, from: usize, to: usize) {
+    fn merge_runs(&mut self, sorting: &SortParameters, run: usize, from: usize, to: usize) {
         let (shape, axis) = (&sorting.shape, sorting.axis);
         let (n, elements) = (shape[axis], shape.iter().product());
         let rounds = run.ilog2() as usize + 1;
-        self.each(elements, |e| {
-            let at = e.linear(shape);
+        self.emit_strided_loop(elements, |e| {
+            let at = e.loop_position(shape);
             let [k, mine, own, first, second, is_first, low, high, base, middle, at_other, other, i, place] = [
                 "k", "mine", "own", "first", "second", "is_first", "low", "high", "base", "middle", "at_other",
                 "other", "round", "place",
@@ -158,8 +158,8 @@ impl Emit<'_> {
             .map(|stem| e.fresh(stem));
             let position = e.get(DType::I32, from, &at);
             e.line(format!("let {k} = {};", at.coords[axis].text));
-            e.line(format!("let {mine} = {};", sorting.kept(&position)));
-            let key = e.key(sorting, &sorting.along(&at, &mine));
+            e.line(format!("let {mine} = {};", sorting.clamp_position(&position)));
+            let key = e.key(sorting, &sorting.position_along_axis(&at, &mine));
             e.line(format!("let {own} = {key};"));
             e.line(format!("let {first} = {k} / {}u * {}u;", 2 * run, 2 * run));
             e.line(format!("let {second} = min({first} + {run}u, {n}u);"));
@@ -168,13 +168,13 @@ impl Emit<'_> {
             e.line(format!("var {low} = {base};"));
             e.line(format!("var {high} = select({second}, min({second} + {run}u, {n}u), {is_first});"));
             e.braces(format!("for (var {i} = 0u; {i} < {rounds}u && {low} < {high}; {i}++) {{"), |e| {
-                e.scope(|e| {
-                    e.times(rounds as f64, |e| {
+                e.with_scope(|e| {
+                    e.with_trips(rounds as f64, |e| {
                         e.line(format!("let {middle} = ({low} + {high}) / 2u;"));
-                        let position = e.get(DType::I32, from, &sorting.along(&at, &middle));
-                        e.line(format!("let {at_other} = {};", sorting.kept(&position)));
-                        let key = e.key(sorting, &sorting.along(&at, &at_other));
-                        let before = sorting.before();
+                        let position = e.get(DType::I32, from, &sorting.position_along_axis(&at, &middle));
+                        e.line(format!("let {at_other} = {};", sorting.clamp_position(&position)));
+                        let key = e.key(sorting, &sorting.position_along_axis(&at, &at_other));
+                        let before = sorting.comparison_operator();
                         e.line(format!("let {other} = {key};"));
                         e.line(format!("if ({other} {before} {own} || (!{is_first} && {other} == {own})) {{"));
                         e.line(format!("    {low} = {middle} + 1u;"));
@@ -185,8 +185,8 @@ impl Emit<'_> {
                 });
             });
             e.line(format!("let {place} = {k} + {low} - {base} - select({run}u, 0u, {is_first});"));
-            e.put_word(DType::I32, to, &sorting.along(&at, &place), &format!("i32({mine})"));
+            e.put_word(DType::I32, to, &sorting.position_along_axis(&at, &place), &format!("i32({mine})"));
         });
-        self.inner(rounds, elements);
+        self.count_inner_iterations(rounds, elements);
     }
 }

@@ -1,28 +1,28 @@
 //! The storage of every tile in a shader, and the assignment of its elements to threads.
 //!
 //! One algorithm places all kernels. [`views`] finds values that are recomputed instead of stored. [`layout`] spreads
-//! the axes of the other tiles over a grid of threads. Each tile then gets a storage class ([`Home`]): registers if a
+//! the axes of the other tiles over a grid of threads. Each tile then gets a storage class ([`TileStorage`]): registers if a
 //! thread's share is small enough, otherwise a buffer in workgroup memory or, if that is too small, in global scratch
 //! (largest buffers first). A tile in registers that some step reads across threads also has a *copy* in a buffer. The
 //! thread grids of the profile are tried in turn, and the program that is cheapest by the operations that it executes
 //! is chosen.
-pub(super) mod layout;
-pub(super) mod matrices;
+pub(super) mod cooperative_matrices;
+pub(super) mod thread_layout;
 pub(super) mod views;
 
-use super::profile::Numbers;
-use crate::passes::simplify::used;
+use super::profile::ProfileParameters;
+use crate::passes::simplify::needed_values;
 use crate::passes::uses;
-use crate::target::Matrices;
-use layout::Layout;
-use matrices::{Cell, Cooperative, Fragments};
+use crate::target::CooperativeMatrices;
+use cooperative_matrices::{AccumulatorFragments, CooperativeProduct, StorageCell};
 use pallas_ir::{Access, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::BTreeMap;
-use views::{Inline, access, is_product, read_by_products};
+use thread_layout::ThreadLayout;
+use views::{InlineKind, access, is_product, read_by_products};
 
 /// The storage class of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Home {
+pub(super) enum TileStorage {
     /// No storage: the tile is unused, recomputed, or a scalar.
     None,
     /// Registers: each thread has a part of the elements.
@@ -30,7 +30,7 @@ pub(super) enum Home {
     /// The buffer with this index.
     Buffer(usize),
     /// Accumulators of cooperative matrices, distributed over subgroups.
-    Fragments,
+    Accumulators,
 }
 
 /// A tile's range of workgroup memory or of global scratch.
@@ -43,9 +43,9 @@ pub(super) struct Buffer {
     /// Distance between neighbours along each axis, in elements.
     pub(super) strides: Vec<usize>,
     /// Words between rows that avoid bank conflicts, if rows may have any.
-    pub(super) pad: Option<Pad>,
+    pub(super) pad: Option<RowArrangement>,
     /// The storage type of an element.
-    pub(super) cell: Cell,
+    pub(super) cell: StorageCell,
     /// Number of elements, with those between rows.
     pub(super) words: usize,
     /// True if the buffer is in global scratch instead of workgroup memory.
@@ -59,7 +59,7 @@ pub(super) struct Buffer {
 
 impl Buffer {
     /// Returns the rows of a group and the words after each group, if there are any.
-    pub(super) fn groups(&self) -> Option<(usize, usize)> {
+    pub(super) fn row_groups(&self) -> Option<(usize, usize)> {
         self.pad.filter(|pad| pad.group > 0).map(|pad| (pad.rows, pad.group))
     }
     /// Returns the permutation of columns, if there is one.
@@ -71,7 +71,7 @@ impl Buffer {
 /// Arrangement of the rows of a buffer that avoids bank conflicts of threads: words between rows or, where memory has
 /// no room for these, a permutation of columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Pad {
+pub(super) struct RowArrangement {
     /// Words after each row.
     pub(super) row: usize,
     /// Words after each group of `rows` rows.
@@ -101,18 +101,18 @@ impl Swizzle {
     }
 }
 
-impl Pad {
+impl RowArrangement {
     /// Returns the words after the groups in `rows` rows, without those after the last group.
-    fn behind(self, rows: usize) -> usize {
+    fn group_padding_words(self, rows: usize) -> usize {
         (rows.max(1) - 1).checked_div(self.rows).unwrap_or(0) * self.group
     }
 }
 
 /// Returns the strides of matrices with such a pad.
-pub(super) fn padded(shape: &[usize], pad: Pad) -> Vec<usize> {
+pub(super) fn padded_strides(shape: &[usize], pad: RowArrangement) -> Vec<usize> {
     let [front @ .., rows, columns] = shape else { unreachable!("matrices have rows and columns") };
     let pitch = columns + pad.row;
-    let matrix = rows * pitch + pad.behind(*rows);
+    let matrix = rows * pitch + pad.group_padding_words(*rows);
     let mut strides: Vec<usize> = row_major(front).into_iter().map(|n| n * matrix).collect();
     strides.extend([pitch, 1]);
     strides
@@ -120,14 +120,14 @@ pub(super) fn padded(shape: &[usize], pad: Pad) -> Vec<usize> {
 
 /// A kernel's placement on one grid of threads.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct PlacementPlan {
     /// Values that are recomputed instead of stored, and the instruction that defines each value.
-    pub(super) inline: Vec<Option<Inline>>,
+    pub(super) inline: Vec<Option<InlineKind>>,
     pub(super) defined: Vec<Option<InstId>>,
     /// For each value, true if an instruction reads it.
     pub(super) used: Vec<bool>,
-    pub(super) layout: Layout,
-    pub(super) homes: Vec<Home>,
+    pub(super) layout: ThreadLayout,
+    pub(super) tile_storage: Vec<TileStorage>,
     /// For each value in registers, the buffer that has a copy of its elements.
     pub(super) copies: Vec<Option<usize>>,
     /// For each scratch operand its buffer.
@@ -136,24 +136,24 @@ pub(super) struct Plan {
     pub(super) fused: Vec<bool>,
     /// Number of threads that compute a cooperative product together.
     pub(super) lanes: usize,
-    /// For each value, its accumulators if its storage class is [`Home::Fragments`].
-    pub(super) fragments: Vec<Option<Fragments>>,
+    /// For each value, its accumulators if its storage class is [`TileStorage::Accumulators`].
+    pub(super) fragments: Vec<Option<AccumulatorFragments>>,
     /// For each value that is a product, the cooperative matrices that compute it.
-    pub(super) products: Vec<Option<Cooperative>>,
+    pub(super) products: Vec<Option<CooperativeProduct>>,
     /// For each value, the storage type of its elements.
-    cells: Vec<Cell>,
+    cells: Vec<StorageCell>,
     pub(super) buffers: Vec<Buffer>,
     /// Arrangement of the rows of buffers, by their names, where it is not the usual one.
-    pads: BTreeMap<String, Pad>,
+    pads: BTreeMap<String, RowArrangement>,
     /// Rows and columns of the grid of threads.
     pub(super) grid: (u32, u32),
     /// True if threads process vectors of four elements (vec4), in registers and in workgroup memory.
-    pub(super) fours: bool,
+    pub(super) uses_vec4: bool,
     /// True if the positions of sorts are in global memory.
     pub(super) sorts_outside: bool,
 }
 
-impl Plan {
+impl PlacementPlan {
     pub(super) fn threads(&self) -> usize {
         (self.grid.0 * self.grid.1) as usize
     }
@@ -167,16 +167,16 @@ impl Plan {
         })
     }
     /// Gives a tile in registers a copy in a buffer.
-    pub(super) fn copy(&mut self, k: &Kernel, v: Value) {
+    pub(super) fn add_copy_buffer(&mut self, k: &Kernel, v: Value) {
         let name = match self.origin(k, v).map(|i| &k.inst(i).op) {
             Some(Op::Load { from, .. }) => format!("copy_{}_{}", k.operand(*from).name, v.0),
             _ => format!("copy_{}", k.label(v)),
         };
-        let buffer = self.buffer(k, v, &name);
+        let buffer = self.add_tile_buffer(k, v, &name);
         self.copies[v.index()] = Some(buffer);
     }
     /// Creates the buffer of a tile, with words between rows if threads would otherwise access one bank.
-    fn buffer(&mut self, k: &Kernel, v: Value, name: &str) -> usize {
+    fn add_tile_buffer(&mut self, k: &Kernel, v: Value, name: &str) -> usize {
         let shape = k.ty(v).shape.clone();
         let (mut pad, mut behind) = (None, 0);
         let cell = self.cells[v.index()];
@@ -185,24 +185,25 @@ impl Plan {
             && columns > 0
         {
             // Threads that read down a column would access the same memory bank.
-            let across = columns.is_multiple_of(2) && !self.fours && self.read_across(k, v);
+            let across = columns.is_multiple_of(2) && !self.uses_vec4 && self.is_read_down_column(k, v);
             let usual = match cell {
-                Cell::Word | Cell::Four => usize::from(across),
+                StorageCell::Word | StorageCell::Vec4 => usize::from(across),
                 // Eight rows of 16 bytes are in different banks, and matrices begin at a multiple of a vector.
-                Cell::Float | Cell::Half => cell.aligned(),
+                StorageCell::F32 | StorageCell::F16 => cell.alignment_elements(),
             };
-            let own = self.pads.get(name).copied().unwrap_or(Pad { row: usual, ..Pad::default() });
-            (pad, behind) = (Some(own), own.behind(rows));
+            let own =
+                self.pads.get(name).copied().unwrap_or(RowArrangement { row: usual, ..RowArrangement::default() });
+            (pad, behind) = (Some(own), own.group_padding_words(rows));
         }
-        let strides = pad.map_or_else(|| row_major(&shape), |pad| padded(&shape, pad));
+        let strides = pad.map_or_else(|| row_major(&shape), |pad| padded_strides(&shape, pad));
         let words = shape.iter().zip(&strides).map(|(n, s)| n * s).max().unwrap_or(1).max(1) + behind;
-        let pad = pad.filter(|_| cell == Cell::Word);
-        let cell = if cell.is_bits() { self.bits() } else { cell };
+        let pad = pad.filter(|_| cell == StorageCell::Word);
+        let cell = if cell.is_bits() { self.raw_bits_cell() } else { cell };
         self.push(Buffer { name: name.into(), shape, strides, pad, cell, words, ..Buffer::default() })
     }
     /// Returns the storage type for raw bits, as long as no thread has to write a single word of a vector.
-    fn bits(&self) -> Cell {
-        if self.fours { Cell::Four } else { Cell::Word }
+    fn raw_bits_cell(&self) -> StorageCell {
+        if self.uses_vec4 { StorageCell::Vec4 } else { StorageCell::Word }
     }
     fn push(&mut self, buffer: Buffer) -> usize {
         self.buffers.push(buffer);
@@ -210,7 +211,7 @@ impl Plan {
     }
     /// Returns true if a product contracts the tile along its last axis while its other axis is spread over the
     /// columns of the thread grid.
-    fn read_across(&self, k: &Kernel, v: Value) -> bool {
+    fn is_read_down_column(&self, k: &Kernel, v: Value) -> bool {
         let last = k.ty(v).shape.len() - 1;
         let mut across = false;
         k.walk(k.body, &mut |_, inst| {
@@ -219,7 +220,7 @@ impl Plan {
             {
                 for (side, &arg) in inst.args.iter().enumerate() {
                     let axes = contract.iter().map(|p| if side == 0 { p.0 } else { p.1 });
-                    across |= axes.into_iter().any(|a| self.source(k, arg, a) == Some((v, last)));
+                    across |= axes.into_iter().any(|a| self.source_axis(k, arg, a) == Some((v, last)));
                 }
             }
         });
@@ -233,22 +234,22 @@ impl Plan {
         }
     }
     /// Returns the tile and axis that an axis of a view shows, if there is one.
-    pub(super) fn source(&self, k: &Kernel, v: Value, axis: usize) -> Option<(Value, usize)> {
-        views::source(k, &self.inline, &self.defined, v, axis)
+    pub(super) fn source_axis(&self, k: &Kernel, v: Value, axis: usize) -> Option<(Value, usize)> {
+        views::source_axis(k, &self.inline, &self.defined, v, axis)
     }
     /// Returns true if some tile is stored as f16.
-    pub(super) fn halves(&self) -> bool {
-        self.cells.contains(&Cell::Half)
+    pub(super) fn has_f16_tiles(&self) -> bool {
+        self.cells.contains(&StorageCell::F16)
     }
 }
 
 /// A union-find structure: numbers are joined into classes, and each class is represented by one of its members.
 #[derive(Clone, PartialEq)]
-pub(super) struct Classes(Vec<usize>);
+pub(super) struct UnionFind(Vec<usize>);
 
-impl Classes {
+impl UnionFind {
     pub(super) fn new(n: usize) -> Self {
-        Classes((0..n).collect())
+        UnionFind((0..n).collect())
     }
     pub(super) fn root(&self, mut a: usize) -> usize {
         while self.0[a] != a {
@@ -269,55 +270,69 @@ pub(super) fn row_major(shape: &[usize]) -> Vec<usize> {
 }
 
 /// The part of a placement that does not depend on the grid of threads.
-pub(super) struct Analysis {
-    inline: Vec<Option<Inline>>,
+pub(super) struct PlacementAnalysis {
+    inline: Vec<Option<InlineKind>>,
     defined: Vec<Option<InstId>>,
-    layout: Layout,
+    layout: ThreadLayout,
     used: Vec<bool>,
     staged: Vec<bool>,
     fused: Vec<bool>,
-    matrices: matrices::Found,
+    matrices: cooperative_matrices::MatrixAnalysis,
 }
 
-impl Analysis {
+impl PlacementAnalysis {
     /// Analyses a kernel. `whole` returns true for arrays whose rows consist of whole vectors; `matrices` are the
     /// device's.
     pub(super) fn new(
         k: &Kernel,
-        numbers: &Numbers,
+        numbers: &ProfileParameters,
         whole: impl Fn(OperandId) -> bool,
-        matrices: Option<Matrices>,
-    ) -> Analysis {
-        let (mut inline, defined) = views::inline(k, !numbers.stage && numbers.registers > 0);
+        matrices: Option<CooperativeMatrices>,
+    ) -> PlacementAnalysis {
+        let (mut inline, defined) = views::find_inlined_values(k, !numbers.stage && numbers.registers > 0);
         if numbers.registers == 0 {
             inline.fill(None);
         }
-        let mut layout = layout::layout(k, &inline, &defined, &whole, numbers.stage);
+        let mut layout = thread_layout::find_layout(k, &inline, &defined, &whole, numbers.stage);
         // If rows of arrays lie along both directions of a thread grid, elements have to change threads somewhere
         // between them.
-        if numbers.stage && layout.crossed() && views::keep_turned(k, &mut inline, &defined) {
-            layout = layout::layout(k, &inline, &defined, &whole, numbers.stage);
+        if numbers.stage && layout.has_crossed_rows() && views::store_transposed_views(k, &mut inline, &defined) {
+            layout = thread_layout::find_layout(k, &inline, &defined, &whole, numbers.stage);
         }
-        let fused = if numbers.registers == 0 { vec![false; k.values.len()] } else { fused(k, &inline) };
+        let fused = if numbers.registers == 0 { vec![false; k.values.len()] } else { find_fused_products(k, &inline) };
         let matrices = match matrices {
-            Some(matrices) => matrices::Found::new(k, &inline, &defined, &fused, matrices),
-            None => matrices::Found::none(k),
+            Some(matrices) => cooperative_matrices::MatrixAnalysis::new(k, &inline, &defined, &fused, matrices),
+            None => cooperative_matrices::MatrixAnalysis::without_matrices(k),
         };
-        Analysis { used: used(k), staged: staged(k, &inline), fused, inline, defined, layout, matrices }
+        PlacementAnalysis {
+            used: needed_values(k),
+            staged: find_staged_loads(k, &inline),
+            fused,
+            inline,
+            defined,
+            layout,
+            matrices,
+        }
     }
 
     /// Determines the storage of every tile on a grid of threads. `pads` has arrangements of rows by the buffer's
     /// name.
-    pub(super) fn plan(&self, k: &Kernel, numbers: &Numbers, grid: (u32, u32), pads: &BTreeMap<String, Pad>) -> Plan {
+    pub(super) fn plan(
+        &self,
+        k: &Kernel,
+        numbers: &ProfileParameters,
+        grid: (u32, u32),
+        pads: &BTreeMap<String, RowArrangement>,
+    ) -> PlacementPlan {
         // Workgroup memory consists of vectors if threads process vectors.
-        let vectors = numbers.vector > 1 && (numbers.always || self.layout.classes.iter().any(|c| c.row));
+        let vectors = numbers.vector > 1 && (numbers.vectorize_always || self.layout.classes.iter().any(|c| c.row));
         let vector = if vectors { numbers.vector } else { 1 };
-        let mut plan = Plan {
+        let mut plan = PlacementPlan {
             inline: self.inline.clone(),
             defined: self.defined.clone(),
             used: self.used.clone(),
-            layout: self.layout.on(grid, vector, [numbers.always, numbers.stage]),
-            homes: vec![Home::None; k.values.len()],
+            layout: self.layout.spread_over_grid(grid, vector, [numbers.vectorize_always, numbers.stage]),
+            tile_storage: vec![TileStorage::None; k.values.len()],
             copies: vec![None; k.values.len()],
             scratches: vec![None; k.operands.len()],
             fused: self.fused.clone(),
@@ -328,7 +343,7 @@ impl Analysis {
             buffers: vec![],
             pads: pads.clone(),
             grid,
-            fours: vectors,
+            uses_vec4: vectors,
             sorts_outside: false,
         };
         for v in (0..k.values.len() as u32).map(Value) {
@@ -337,24 +352,26 @@ impl Analysis {
             }
             let fragments = self.matrices.fragments(k, v, plan.threads());
             if fragments.is_some() {
-                (plan.homes[v.index()], plan.fragments[v.index()]) = (Home::Fragments, fragments);
+                (plan.tile_storage[v.index()], plan.fragments[v.index()]) = (TileStorage::Accumulators, fragments);
                 continue;
             }
             plan.products[v.index()] = None;
-            let spread = self.defined[v.index()].is_none_or(|i| spreads(k, i)) && !self.staged[v.index()];
-            plan.homes[v.index()] = if spread && plan.layout.registers(v) <= numbers.registers {
-                Home::Registers
+            let spread =
+                self.defined[v.index()].is_none_or(|i| can_compute_per_thread(k, i)) && !self.staged[v.index()];
+            plan.tile_storage[v.index()] = if spread && plan.layout.registers(v) <= numbers.registers {
+                TileStorage::Registers
             } else {
                 plan.fused[v.index()] = false;
-                Home::Buffer(plan.buffer(k, v, &buffer_name(k, self.defined[v.index()], v)))
+                TileStorage::Buffer(plan.add_tile_buffer(k, v, &buffer_name(k, self.defined[v.index()], v)))
             };
         }
         // A product is fused with a sum of its own storage class: registers, or accumulators.
         k.walk(k.body, &mut |_, inst| {
             if let [result] = inst.results[..] {
-                let home = plan.homes[result.index()];
+                let home = plan.tile_storage[result.index()];
                 for v in &inst.args {
-                    plan.fused[v.index()] &= home == plan.homes[v.index()] && !matches!(home, Home::Buffer(_));
+                    plan.fused[v.index()] &=
+                        home == plan.tile_storage[v.index()] && !matches!(home, TileStorage::Buffer(_));
                 }
             }
         });
@@ -368,7 +385,7 @@ impl Analysis {
             if operand.kind == OperandKind::Scratch && touched[i] {
                 let shape = operand.block_shape();
                 let (strides, words) = (row_major(&shape), shape.iter().product::<usize>().max(1));
-                let (name, cell) = (format!("scratch_{}", operand.name), plan.bits());
+                let (name, cell) = (format!("scratch_{}", operand.name), plan.raw_bits_cell());
                 let buffer = Buffer { name, shape, strides, cell, words, scratch: true, ..Buffer::default() };
                 plan.scratches[i] = Some(plan.push(buffer));
             }
@@ -385,7 +402,7 @@ fn buffer_name(k: &Kernel, defined: Option<InstId>, v: Value) -> String {
 }
 
 /// Returns true if each element of an instruction's result can be computed by the thread that holds it.
-fn spreads(k: &Kernel, id: InstId) -> bool {
+fn can_compute_per_thread(k: &Kernel, id: InstId) -> bool {
     let inst = k.inst(id);
     match &inst.op {
         Op::Structural(op) => match access(k, op, inst) {
@@ -400,8 +417,8 @@ fn spreads(k: &Kernel, id: InstId) -> bool {
 
 /// Returns for each value true if it is a load that only products read: all threads together copy it to workgroup
 /// memory.
-fn staged(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
-    let is_view = |v: Value| inline[v.index()] == Some(Inline::View);
+fn find_staged_loads(k: &Kernel, inline: &[Option<InlineKind>]) -> Vec<bool> {
+    let is_view = |v: Value| inline[v.index()] == Some(InlineKind::View);
     let only_products = read_by_products(k, vec![true; k.values.len()], is_view);
     let mut staged = vec![false; k.values.len()];
     k.walk(k.body, &mut |_, inst| {
@@ -414,7 +431,7 @@ fn staged(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
 
 /// Returns for each value true if it is a product whose only use, in the same region, adds it to another tile of its
 /// type.
-fn fused(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
+fn find_fused_products(k: &Kernel, inline: &[Option<InlineKind>]) -> Vec<bool> {
     let uses = uses(k);
     let mut fused = vec![false; k.values.len()];
     for r in &k.regions {

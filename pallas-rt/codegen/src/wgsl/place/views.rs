@@ -11,7 +11,7 @@ use pallas_ir::{Access, Inst, InstId, Kernel, Op, RegionId, ScalarOp, Structural
 
 /// The way in which a value is recomputed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::wgsl) enum Inline {
+pub(in crate::wgsl) enum InlineKind {
     /// From positions and scalars, with this number of operations.
     Pure(usize),
     /// From one element of another tile.
@@ -21,39 +21,39 @@ pub(in crate::wgsl) enum Inline {
 }
 
 /// Maximum operations of a pure value that is recomputed; longer computations are stored.
-const PURE: usize = 6;
+const MAX_PURE_OPERATIONS: usize = 6;
 
 /// Returns how each value is recomputed, if it is, and the instruction that defines it. If `fetch`, products read
 /// arrays directly.
-pub(in crate::wgsl) fn inline(k: &Kernel, fetch: bool) -> (Vec<Option<Inline>>, Vec<Option<InstId>>) {
-    let mut found = Search { k, inline: vec![None; k.values.len()], defined: vec![None; k.values.len()] };
+pub(in crate::wgsl) fn find_inlined_values(k: &Kernel, fetch: bool) -> (Vec<Option<InlineKind>>, Vec<Option<InstId>>) {
+    let mut found = InlineSearch { k, inline: vec![None; k.values.len()], defined: vec![None; k.values.len()] };
     found.region(k.body);
     // Values that a region yields are copied into variables: a view of a tile that is overwritten at that moment needs
     // storage.
     for inst in &k.insts {
         for &r in &inst.regions {
             for v in &k.region(r).yields {
-                if found.inline[v.index()] == Some(Inline::View) {
+                if found.inline[v.index()] == Some(InlineKind::View) {
                     found.inline[v.index()] = None;
                 }
             }
         }
     }
     if fetch {
-        found.fetches();
+        found.mark_fetched_loads();
     }
-    found.tables();
+    found.mark_gathered_tables();
     (found.inline, found.defined)
 }
 
 /// The search for values that are recomputed.
-struct Search<'k> {
+struct InlineSearch<'k> {
     k: &'k Kernel,
-    inline: Vec<Option<Inline>>,
+    inline: Vec<Option<InlineKind>>,
     defined: Vec<Option<InstId>>,
 }
 
-impl Search<'_> {
+impl InlineSearch<'_> {
     /// Classifies the results of a region's instructions.
     fn region(&mut self, region: RegionId) {
         for &id in &self.k.region(region).insts {
@@ -62,24 +62,24 @@ impl Search<'_> {
             if let [result] = inst.results[..]
                 && !self.k.ty(result).is_scalar()
             {
-                self.inline[result.index()] = self.of(inst);
+                self.inline[result.index()] = self.classify_inst(inst);
             }
             inst.regions.iter().for_each(|&r| self.region(r));
         }
     }
     /// Returns the number of operations of a pure operand (0 for scalars); `None` if it is not pure.
-    fn pure(&self, v: Value) -> Option<usize> {
+    fn pure_cost(&self, v: Value) -> Option<usize> {
         match self.inline[v.index()] {
-            Some(Inline::Pure(n)) => Some(n),
+            Some(InlineKind::Pure(n)) => Some(n),
             _ if self.k.ty(v).is_scalar() => Some(0),
             _ => None,
         }
     }
     /// Marks as fetched the loads that only products read, and elementwise operations between load and product.
-    fn fetches(&mut self) {
+    fn mark_fetched_loads(&mut self) {
         let mut fetch = vec![false; self.k.values.len()];
         self.k.walk(self.k.body, &mut |_, inst| {
-            let ready = |v: &Value| fetch[v.index()] || self.pure(*v).is_some();
+            let ready = |v: &Value| fetch[v.index()] || self.pure_cost(*v).is_some();
             let one = |op: &StructuralOp| matches!(access(self.k, op, inst), Access::Cast);
             let fetched = match &inst.op {
                 Op::Load { from, masked: false, .. } => self.k.is_constant(*from),
@@ -88,19 +88,19 @@ impl Search<'_> {
                 _ => false,
             };
             if let [result] = inst.results[..] {
-                let view = self.inline[result.index()] == Some(Inline::View);
+                let view = self.inline[result.index()] == Some(InlineKind::View);
                 let own = fetched && !self.k.ty(result).is_scalar() && self.inline[result.index()].is_none();
                 fetch[result.index()] = own || view && inst.args.iter().all(ready);
             }
         });
         let fetch = read_by_products(self.k, fetch, |_| true);
         for (inline, _) in self.inline.iter_mut().zip(fetch).filter(|(inline, fetch)| *fetch && inline.is_none()) {
-            *inline = Some(Inline::Fetch);
+            *inline = Some(InlineKind::Fetch);
         }
     }
     /// Marks as fetched the loads of arrays that nothing writes and that only gathers read, so that tables are not
     /// copied.
-    fn tables(&mut self) {
+    fn mark_gathered_tables(&mut self) {
         let (mut read, mut other) = (vec![false; self.k.values.len()], vec![false; self.k.values.len()]);
         for r in &self.k.regions {
             r.yields.iter().for_each(|v| other[v.index()] = true);
@@ -119,27 +119,27 @@ impl Search<'_> {
                 && !other[result.index()]
                 && !self.k.ty(*result).is_scalar()
             {
-                self.inline[result.index()] = Some(Inline::Fetch);
+                self.inline[result.index()] = Some(InlineKind::Fetch);
             }
         });
     }
     /// Returns how an instruction's result can be recomputed, if it can.
-    fn of(&self, inst: &Inst) -> Option<Inline> {
-        let all = || inst.args.iter().map(|&v| self.pure(v)).sum::<Option<usize>>();
-        let few = |n: usize| (n < PURE).then_some(Inline::Pure(n + 1));
+    fn classify_inst(&self, inst: &Inst) -> Option<InlineKind> {
+        let all = || inst.args.iter().map(|&v| self.pure_cost(v)).sum::<Option<usize>>();
+        let few = |n: usize| (n < MAX_PURE_OPERATIONS).then_some(InlineKind::Pure(n + 1));
         match &inst.op {
-            Op::Valid { .. } => Some(Inline::Pure(2)),
+            Op::Valid { .. } => Some(InlineKind::Pure(2)),
             Op::Scalar(op) if cheap(*op) => few(all()?),
             Op::Structural(op) => match access(self.k, op, inst) {
-                Access::Iota { .. } => Some(Inline::Pure(1)),
+                Access::Iota { .. } => Some(InlineKind::Pure(1)),
                 Access::Cast => few(all()?),
                 Access::Map(pieces) if pieces.len() == 1 && pieces[0].bounds.is_empty() => {
-                    Some(self.pure(inst.args[pieces[0].operand]).map_or(Inline::View, Inline::Pure))
+                    Some(self.pure_cost(inst.args[pieces[0].operand]).map_or(InlineKind::View, InlineKind::Pure))
                 }
                 Access::Flat => {
                     let (from, to) = (&self.k.ty(inst.args[0]).shape, &self.k.ty(inst.results[0]).shape);
-                    reshaped(from, to)?;
-                    Some(self.pure(inst.args[0]).map_or(Inline::View, Inline::Pure))
+                    unit_axes_reshape(from, to)?;
+                    Some(self.pure_cost(inst.args[0]).map_or(InlineKind::View, InlineKind::Pure))
                 }
                 _ => None,
             },
@@ -157,15 +157,19 @@ fn cheap(op: ScalarOp) -> bool {
 
 /// Gives storage to views with rows and columns swapped that other instructions than products read. Returns true if
 /// there are any.
-pub(in crate::wgsl) fn keep_turned(k: &Kernel, inline: &mut [Option<Inline>], defined: &[Option<InstId>]) -> bool {
+pub(in crate::wgsl) fn store_transposed_views(
+    k: &Kernel,
+    inline: &mut [Option<InlineKind>],
+    defined: &[Option<InstId>],
+) -> bool {
     let mut read = vec![false; inline.len()];
     k.walk(k.body, &mut |_, inst| {
         let product = is_product(k, inst);
         inst.args.iter().for_each(|v| read[v.index()] |= !product);
     });
-    let turned = |(v, kept): (usize, &Option<Inline>)| {
-        let inst = k.inst(defined[v].filter(|_| *kept == Some(Inline::View) && read[v])?);
-        let (of, index) = view(k, inst);
+    let turned = |(v, kept): (usize, &Option<InlineKind>)| {
+        let inst = k.inst(defined[v].filter(|_| *kept == Some(InlineKind::View) && read[v])?);
+        let (of, index) = view_operand(k, inst);
         let long = index.iter().zip(&k.ty(of).shape).filter(|(_, n)| **n > 1).filter_map(|(i, _)| i.axis);
         (!long.is_sorted()).then_some(v)
     };
@@ -198,7 +202,7 @@ pub(in crate::wgsl) fn is_product(k: &Kernel, inst: &Inst) -> bool {
 
 /// Returns the index of a reshape's operand in terms of the result's axes, if the reshape only adds or removes axes of
 /// extent 1.
-pub(in crate::wgsl) fn reshaped(from: &[usize], to: &[usize]) -> Option<Vec<Index>> {
+pub(in crate::wgsl) fn unit_axes_reshape(from: &[usize], to: &[usize]) -> Option<Vec<Index>> {
     let long = |shape: &[usize]| -> Vec<usize> { (0..shape.len()).filter(|&a| shape[a] != 1).collect() };
     let (a, b) = (long(from), long(to));
     if a.len() != b.len() || a.iter().zip(&b).any(|(&x, &y)| from[x] != to[y]) {
@@ -207,39 +211,39 @@ pub(in crate::wgsl) fn reshaped(from: &[usize], to: &[usize]) -> Option<Vec<Inde
     let mut to = b.into_iter();
     Some(
         (0..from.len())
-            .map(|x| if from[x] == 1 { Index::first() } else { Index::of(to.next().expect("as many")) })
+            .map(|x| if from[x] == 1 { Index::zero() } else { Index::from_axis(to.next().expect("as many")) })
             .collect(),
     )
 }
 
 /// Returns the stored tile and the axis of it that an axis of a value shows, if there is one.
-pub(in crate::wgsl) fn source(
+pub(in crate::wgsl) fn source_axis(
     k: &Kernel,
-    inline: &[Option<Inline>],
+    inline: &[Option<InlineKind>],
     defined: &[Option<InstId>],
     v: Value,
     axis: usize,
 ) -> Option<(Value, usize)> {
     match inline[v.index()] {
         None => Some((v, axis)),
-        Some(Inline::Pure(_) | Inline::Fetch) => None,
-        Some(Inline::View) => {
-            let (of, index) = view(k, k.inst(defined[v.index()].expect("a view has a definition")));
-            let shows = |at: &usize| whole(k, [v, of], *at, &index[*at]) == Some(axis);
-            source(k, inline, defined, of, (0..index.len()).find(shows)?)
+        Some(InlineKind::Pure(_) | InlineKind::Fetch) => None,
+        Some(InlineKind::View) => {
+            let (of, index) = view_operand(k, k.inst(defined[v.index()].expect("a view has a definition")));
+            let shows = |at: &usize| fully_shown_axis(k, [v, of], *at, &index[*at]) == Some(axis);
+            source_axis(k, inline, defined, of, (0..index.len()).find(shows)?)
         }
     }
 }
 
 /// Returns the axis of the view `v` that shows the whole axis `at` of its operand `of`, element by element. An axis
 /// that shows a part only, even the first part, has another extent and is spread over threads in another way.
-pub(in crate::wgsl) fn whole(k: &Kernel, [v, of]: [Value; 2], at: usize, index: &Index) -> Option<usize> {
+pub(in crate::wgsl) fn fully_shown_axis(k: &Kernel, [v, of]: [Value; 2], at: usize, index: &Index) -> Option<usize> {
     let still = index.stride.as_number() == Some(1) && index.offset.as_number() == Some(0);
     index.axis.filter(|&axis| still && k.ty(v).shape[axis] == k.ty(of).shape[at])
 }
 
 /// Returns the operand that a view shows, and the operand's index in terms of the view's axes.
-pub(in crate::wgsl) fn view(k: &Kernel, inst: &Inst) -> (Value, Vec<Index>) {
+pub(in crate::wgsl) fn view_operand(k: &Kernel, inst: &Inst) -> (Value, Vec<Index>) {
     let Op::Structural(op) = &inst.op else { unreachable!("only structural operations are views") };
     match access(k, op, inst) {
         Access::Map(mut pieces) => {
@@ -248,7 +252,7 @@ pub(in crate::wgsl) fn view(k: &Kernel, inst: &Inst) -> (Value, Vec<Index>) {
         }
         _ => {
             let (from, to) = (&k.ty(inst.args[0]).shape, &k.ty(inst.results[0]).shape);
-            (inst.args[0], reshaped(from, to).expect("only unit axes change"))
+            (inst.args[0], unit_axes_reshape(from, to).expect("only unit axes change"))
         }
     }
 }

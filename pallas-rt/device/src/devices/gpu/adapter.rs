@@ -1,26 +1,26 @@
 //! Adapters of wgpu: a list with the best first, and their capabilities.
 use crate::error::{Error, Result};
 use crate::{Device, DeviceKind};
-use pallas_codegen::target::{Matrices, Profile, Target};
+use pallas_codegen::target::{CooperativeMatrices, Profile, Target};
 use std::sync::LazyLock;
 
 /// Number of loop iterations after which lavapipe before Mesa 23 stops an invocation without an error.
 const OLD_LAVAPIPE_ITERATIONS: u32 = 65_535;
 
 /// An adapter and its description as a device.
-pub(super) struct Found {
+pub(super) struct FoundAdapter {
     pub(super) adapter: wgpu::Adapter,
     pub(super) device: Device,
 }
 
 /// All adapters but OpenGL's, hardware ones first. Found once, since a search starts every driver.
-pub(super) static FOUND: LazyLock<Vec<Found>> = LazyLock::new(|| find(wgpu::Backends::PRIMARY));
+pub(super) static ADAPTERS: LazyLock<Vec<FoundAdapter>> = LazyLock::new(|| find(wgpu::Backends::PRIMARY));
 /// OpenGL adapters, which are only used if named explicitly: they are the same hardware with fewer features, usable by
 /// one thread at a time, or software that is slower than the CPU backend.
-static GL: LazyLock<Vec<Found>> = LazyLock::new(|| find(wgpu::Backends::GL));
+static GL_ADAPTERS: LazyLock<Vec<FoundAdapter>> = LazyLock::new(|| find(wgpu::Backends::GL));
 
 /// Finds the adapters of these backends that support compute shaders.
-fn find(backends: wgpu::Backends) -> Vec<Found> {
+fn find(backends: wgpu::Backends) -> Vec<FoundAdapter> {
     use wgpu::DeviceType::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = backends;
@@ -32,25 +32,25 @@ fn find(backends: wgpu::Backends) -> Vec<Found> {
     let describe = |(index, adapter): (usize, wgpu::Adapter)| {
         let mut device = describe(&adapter.get_info(), &adapter.limits(), adapter.features(), index);
         device.target.matrices = matrices(&adapter);
-        Found { adapter, device }
+        FoundAdapter { adapter, device }
     };
     found.into_iter().enumerate().map(describe).collect()
 }
 
 /// Descriptions of all adapters but OpenGL's, hardware ones first.
 pub(crate) fn devices() -> Vec<Device> {
-    FOUND.iter().map(|found| found.device.clone()).collect()
+    ADAPTERS.iter().map(|found| found.device.clone()).collect()
 }
 
 /// The adapter of this index, of OpenGL or of the other backends.
-pub(super) fn adapter(gl: bool, index: usize) -> Result<&'static Found> {
-    asked()?;
-    let (all, name) = if gl { (&GL, "gl") } else { (&FOUND, "gpu") };
+pub(super) fn adapter(gl: bool, index: usize) -> Result<&'static FoundAdapter> {
+    profile_from_env()?;
+    let (all, name) = if gl { (&GL_ADAPTERS, "gl") } else { (&ADAPTERS, "gpu") };
     all.get(index).ok_or_else(|| Error::NoDevice { asked: format!("{name}:{index}"), found: inventory(all, gl) })
 }
 
 /// Text that lists the available adapters, for messages.
-fn inventory(all: &[Found], gl: bool) -> String {
+fn inventory(all: &[FoundAdapter], gl: bool) -> String {
     let names: Vec<String> = all.iter().map(|found| found.device.to_string()).collect();
     match names.is_empty() {
         true if gl => "no OpenGL adapter with compute shaders found; help: use `gpu` or `cpu`".into(),
@@ -64,10 +64,10 @@ pub(super) const MATRICES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERA
 
 /// The cooperative matrices that kernels use on an adapter: none on software adapters unless `PALLAS_PROFILE` asks for
 /// them, and none where it asks for another profile.
-fn matrices(adapter: &wgpu::Adapter) -> Option<Matrices> {
+fn matrices(adapter: &wgpu::Adapter) -> Option<CooperativeMatrices> {
     let (info, features) = (adapter.get_info(), adapter.features());
     let real = info.device_type != wgpu::DeviceType::Cpu;
-    let used = asked().is_ok_and(|asked| asked.map_or(real, |(_, matrices)| matrices));
+    let used = profile_from_env().is_ok_and(|asked| asked.map_or(real, |(_, matrices)| matrices));
     let there = features.contains(MATRICES | wgpu::Features::SUBGROUP);
     let half = features.contains(wgpu::Features::SHADER_F16);
     let found = || matrices_among(&adapter.cooperative_matrix_properties(), half, info.subgroup_max_size);
@@ -75,7 +75,11 @@ fn matrices(adapter: &wgpu::Adapter) -> Option<Matrices> {
 }
 
 /// Chooses, among products of square matrices with f32 sums, the largest for each type of factors.
-fn matrices_among(products: &[wgpu::CooperativeMatrixProperties], half: bool, lanes: u32) -> Option<Matrices> {
+fn matrices_among(
+    products: &[wgpu::CooperativeMatrixProperties],
+    half: bool,
+    lanes: u32,
+) -> Option<CooperativeMatrices> {
     use wgpu::CooperativeScalarType::{F16, F32};
     let largest = |factors| {
         let fits = |p: &&wgpu::CooperativeMatrixProperties| {
@@ -84,12 +88,12 @@ fn matrices_among(products: &[wgpu::CooperativeMatrixProperties], half: bool, la
         };
         products.iter().filter(fits).map(|p| p.m_size).max()
     };
-    let found = Matrices { half: largest(F16).filter(|_| half), float: largest(F32), lanes };
+    let found = CooperativeMatrices { half: largest(F16).filter(|_| half), float: largest(F32), lanes };
     (found.half.is_some() || found.float.is_some()).then_some(found)
 }
 
 /// The features of an adapter that kernels use.
-pub(super) fn wanted(features: wgpu::Features) -> wgpu::Features {
+pub(super) fn select_features(features: wgpu::Features) -> wgpu::Features {
     let used = wgpu::Features::SUBGROUP
         | wgpu::Features::SUBGROUP_BARRIER
         | wgpu::Features::SHADER_F16
@@ -152,14 +156,14 @@ fn api(backend: wgpu::Backend) -> &'static str {
 /// The profile of an adapter. `PALLAS_PROFILE` overrides it, so that a software adapter can run shaders made for GPUs.
 fn profile(software: bool) -> Profile {
     let own = if software { Profile::SimtCpu } else { Profile::Gpu };
-    asked().ok().flatten().map_or(own, |(profile, _)| profile)
+    profile_from_env().ok().flatten().map_or(own, |(profile, _)| profile)
 }
 
 /// The profile that `PALLAS_PROFILE` asks for, and whether products use cooperative matrices; `None` if it is not set.
 ///
 /// # Errors
 /// The value is not a profile that shaders are generated for.
-fn asked() -> Result<Option<(Profile, bool)>> {
+fn profile_from_env() -> Result<Option<(Profile, bool)>> {
     let Ok(value) = std::env::var("PALLAS_PROFILE") else { return Ok(None) };
     if value == "gpu_coop" {
         return Ok(Some((Profile::Gpu, true)));
@@ -196,7 +200,7 @@ mod tests {
             saturating_accumulation: false,
         };
         let check = |products: &[_], half, expected: Option<(Option<u32>, Option<u32>)>| {
-            let expected = expected.map(|(half, float)| Matrices { half, float, lanes: 32 });
+            let expected = expected.map(|(half, float)| CooperativeMatrices { half, float, lanes: 32 });
             assert_eq!(matrices_among(products, half, 32), expected);
         };
         let apple = [product([8; 3], F32, F32), product([8; 3], F16, F16), product([8; 3], F16, F32)];

@@ -1,10 +1,10 @@
 //! Clients of this process' adapters, and clients of devices that the user created.
-use super::adapter::{FOUND, MATRICES, adapter, describe, wanted};
+use super::adapter::{ADAPTERS, MATRICES, adapter, describe, select_features};
 use super::counters::GpuCounters;
 use super::device::Gpu;
-use super::memory::Memory;
+use super::gpu_buffers::Memory;
+use super::opengl_lock::WgpuLock;
 use super::pipeline::experimental;
-use super::turn::Turn;
 use crate::error::{Error, Result};
 use crate::{Buffer, Client};
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ static CLIENTS: Mutex<BTreeMap<(bool, usize), Client>> = Mutex::new(BTreeMap::ne
 pub(crate) fn client(gl: bool, index: usize, why: &str) -> Result<Client> {
     let mut clients = CLIENTS.lock();
     if let Some(client) = clients.get(&(gl, index)).filter(|client| !client.runtime().is_lost()) {
-        return Ok(client.clone().because(why));
+        return Ok(client.clone().with_reason(why));
     }
     let client = fresh_client(gl, index, why)?;
     clients.insert((gl, index), client.clone());
@@ -29,11 +29,12 @@ pub(crate) fn client(gl: bool, index: usize, why: &str) -> Result<Client> {
 /// A new client of an adapter, with a wgpu device of its own.
 pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> {
     let found = adapter(gl, index)?;
-    let _turn = gl.then(Turn::take);
+    let _turn = gl.then(WgpuLock::take);
     let matrices = found.device.target.matrices.is_some();
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("pallas"),
-        required_features: wanted(found.adapter.features()) | if matrices { MATRICES } else { wgpu::Features::empty() },
+        required_features: select_features(found.adapter.features())
+            | if matrices { MATRICES } else { wgpu::Features::empty() },
         experimental_features: if matrices { experimental() } else { wgpu::ExperimentalFeatures::disabled() },
         // Default limits are 16 KiB of workgroup memory and 256 threads; request those of the adapter.
         required_limits: found.adapter.limits(),
@@ -43,12 +44,12 @@ pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> 
         let message = format!("{} refused: {error}", found.device);
         Error::NoDevice { asked: found.device.id(), found: message }
     })?;
-    Ok(Client::new(Gpu::owning(found.device.clone(), device, queue), why))
+    Ok(Client::new(Gpu::from_own_device(found.device.clone(), device, queue), why))
 }
 
 /// The client of the best hardware GPU, or the reason why there is none.
 pub(crate) fn best() -> std::result::Result<Client, String> {
-    match FOUND.first() {
+    match ADAPTERS.first() {
         None => Err("no GPU found".into()),
         Some(found) if found.device.software => Err(format!(
             "the only adapter is software ({}), slower than the CPU backend; PALLAS_DEVICE=gpu uses it",
@@ -62,7 +63,7 @@ impl Client {
     /// A client of a wgpu device that the program has created; its callbacks are not changed.
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Client {
         let description = describe(&device.adapter_info(), &device.limits(), device.features(), 0);
-        Client::new(Gpu::around(description, device, queue), "around the program's own wgpu device")
+        Client::new(Gpu::from_user_device(description, device, queue), "around the program's own wgpu device")
     }
 
     /// The wgpu device and queue; `None` if the client is not a GPU's.
@@ -85,7 +86,7 @@ impl Client {
 
     /// Wraps a user's wgpu buffer as `bytes` bytes of memory for an array of this shape.
     #[doc(hidden)]
-    pub fn adopt(&self, buffer: wgpu::Buffer, bytes: usize, shape: &[usize]) -> Result<Buffer> {
+    pub fn wrap_wgpu_buffer(&self, buffer: wgpu::Buffer, bytes: usize, shape: &[usize]) -> Result<Buffer> {
         let Some(gpu) = self.gpu_runtime() else {
             return Err(Error::Unsupported {
                 what: "wgpu buffers".into(),
@@ -93,7 +94,7 @@ impl Client {
                 help: "make the client with `Client::from_wgpu`",
             });
         };
-        Ok(Buffer::of_user(self, bytes, Box::new(gpu.adopt(buffer, bytes, shape)?)))
+        Ok(Buffer::from_user_memory(self, bytes, Box::new(gpu.wrap_wgpu_buffer(buffer, bytes, shape)?)))
     }
 }
 

@@ -1,12 +1,12 @@
 //! One wgpu device with its queue, and the conversion of its errors.
-use super::commands::Programs;
+use super::command_encoder::CommandsByThread;
 use super::counters::Counts;
-use super::memory::Block;
-use super::turn::Turn;
+use super::gpu_buffers::GpuBlock;
+use super::opengl_lock::WgpuLock;
 use crate::devices::ledger::Ledger;
 use crate::devices::lru::Lru;
 use crate::devices::memory::physical_bytes;
-use crate::devices::memory_pool::Stock;
+use crate::devices::memory_pool::MemoryPool;
 use crate::devices::name::Device;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
@@ -19,28 +19,28 @@ pub struct Gpu {
     pub(super) wgpu: wgpu::Device,
     pub(super) queue: wgpu::Queue,
     pub(super) ledger: Arc<Ledger>,
-    pub(super) stock: Stock<Block>,
+    pub(super) stock: MemoryPool<GpuBlock>,
     /// Compiled pipelines, by the fingerprint of their job.
-    pub(super) pipelines: Lru<u128, Slot>,
+    pub(super) pipelines: Lru<u128, PipelineSlot>,
     pub(super) counts: Counts,
-    pub(super) programs: Programs,
-    pub(super) trouble: Arc<Trouble>,
+    pub(super) programs: CommandsByThread,
+    pub(super) trouble: Arc<DriverErrors>,
     /// Lock on wgpu that is held while the fields above are dropped.
-    last: Option<Turn>,
+    last: Option<WgpuLock>,
 }
 
 /// A pipeline, locked while it is compiled, so that only threads that need it wait for it.
-pub(super) type Slot = Arc<Mutex<Option<wgpu::ComputePipeline>>>;
+pub(super) type PipelineSlot = Arc<Mutex<Option<wgpu::ComputePipeline>>>;
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        self.last = self.turn();
+        self.last = self.lock_wgpu();
     }
 }
 
 /// Errors that the driver reports outside of calls.
 #[derive(Default)]
-pub(super) struct Trouble {
+pub(super) struct DriverErrors {
     /// Reason why the device is lost.
     pub(super) lost: OnceLock<String>,
     /// The first error that no scope caught, until a caller waits and receives it.
@@ -48,7 +48,7 @@ pub(super) struct Trouble {
 }
 
 /// An error that wgpu reported during a call.
-pub(super) enum Caught {
+pub(super) enum CaughtError {
     /// The device has no memory for the call.
     Memory(String),
     /// Any other error: a refused shader, an invalid binding.
@@ -57,20 +57,20 @@ pub(super) enum Caught {
 
 impl Gpu {
     /// Creates a runtime for a device of the user's, whose callbacks are left to the user.
-    pub(super) fn around(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
+    pub(super) fn from_user_device(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
         // A software adapter uses the host's memory; no interface tells how much memory a graphics card has.
         let limit = if device.software { physical_bytes() } else { u64::MAX };
         let ledger = Ledger::new(device.to_string(), limit);
-        let stock = Stock::new(ledger.clone());
+        let stock = MemoryPool::new(ledger.clone());
         // The cache of kernels counts the bytes of pipelines, so they count 0 here.
         let pipelines = Lru::new(|_| 0);
-        let (counts, programs, trouble) = (Counts::default(), Programs::default(), Arc::default());
+        let (counts, programs, trouble) = (Counts::default(), CommandsByThread::default(), Arc::default());
         Gpu { device, wgpu, queue, ledger, stock, pipelines, counts, programs, trouble, last: None }
     }
 
     /// Creates a runtime that owns its device and receives the driver's reports, at which wgpu would panic.
-    pub(super) fn owning(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
-        let gpu = Gpu::around(device, wgpu, queue);
+    pub(super) fn from_own_device(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
+        let gpu = Gpu::from_user_device(device, wgpu, queue);
         let trouble = gpu.trouble.clone();
         gpu.wgpu.on_uncaptured_error(Arc::new(move |error| {
             trouble.stray.lock().get_or_insert(error.to_string());
@@ -83,12 +83,12 @@ impl Gpu {
     }
 
     /// Locks wgpu for this thread, on adapters (OpenGL) that only one thread at a time may use.
-    pub(super) fn turn(&self) -> Option<Turn> {
-        (self.device.api == Device::GL).then(Turn::take)
+    pub(super) fn lock_wgpu(&self) -> Option<WgpuLock> {
+        (self.device.api == Device::GL).then(WgpuLock::take)
     }
 
     /// Returns an error if the device is lost.
-    pub(super) fn alive(&self) -> Result<()> {
+    pub(super) fn check_alive(&self) -> Result<()> {
         match self.trouble.lost.get() {
             None => Ok(()),
             Some(message) => Err(Error::DeviceLost { device: self.device.to_string(), message: message.clone() }),
@@ -96,14 +96,14 @@ impl Gpu {
     }
 
     /// Records that the device is lost, and returns the error.
-    pub(super) fn lose(&self, message: String) -> Error {
+    pub(super) fn record_loss(&self, message: String) -> Error {
         let message = self.trouble.lost.get_or_init(|| message).clone();
         Error::DeviceLost { device: self.device.to_string(), message }
     }
 
     /// Runs wgpu calls and returns the first error that they report on this thread.
-    pub(super) fn capture<T>(&self, calls: impl FnOnce() -> T) -> std::result::Result<T, Caught> {
-        let _turn = self.turn();
+    pub(super) fn capture<T>(&self, calls: impl FnOnce() -> T) -> std::result::Result<T, CaughtError> {
+        let _turn = self.lock_wgpu();
         let memory = self.wgpu.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let internal = self.wgpu.push_error_scope(wgpu::ErrorFilter::Internal);
         let validation = self.wgpu.push_error_scope(wgpu::ErrorFilter::Validation);
@@ -112,26 +112,28 @@ impl Gpu {
         let validation = pollster::block_on(validation.pop());
         let internal = pollster::block_on(internal.pop());
         if let Some(error) = pollster::block_on(memory.pop()) {
-            return Err(Caught::Memory(error.to_string()));
+            return Err(CaughtError::Memory(error.to_string()));
         }
         match validation.or(internal) {
-            Some(error) => Err(Caught::Refused(error.to_string().trim().to_string())),
+            Some(error) => Err(CaughtError::Refused(error.to_string().trim().to_string())),
             None => Ok(value),
         }
     }
 
     /// Runs wgpu calls and returns their first error, which says that `action` failed.
-    pub(super) fn attempt<T>(&self, action: &str, calls: impl FnOnce() -> T) -> Result<T> {
-        self.alive()?;
+    pub(super) fn try_action<T>(&self, action: &str, calls: impl FnOnce() -> T) -> Result<T> {
+        self.check_alive()?;
         self.capture(calls).map_err(|caught| match caught {
-            Caught::Memory(cause) => self.ledger.refused(0, format!("no memory to {action}: {cause}")),
-            Caught::Refused(message) => self.failure(action, message),
+            CaughtError::Memory(cause) => {
+                self.ledger.refused_allocation_error(0, format!("no memory to {action}: {cause}"))
+            }
+            CaughtError::Refused(message) => self.failure(action, message),
         })
     }
 
     /// Error with the driver's message about something that it refused; if the device is lost, that error.
     pub(super) fn failure(&self, action: &str, message: String) -> Error {
-        match self.alive() {
+        match self.check_alive() {
             Err(lost) => lost,
             Ok(()) => Error::Driver { action: action.into(), device: self.device.to_string(), message },
         }
@@ -139,13 +141,13 @@ impl Gpu {
 
     /// Lets wgpu process finished work; `kind` says whether to wait.
     pub(super) fn poll(&self, kind: wgpu::PollType) -> Result<()> {
-        self.alive()?;
-        let _turn = self.turn();
+        self.check_alive()?;
+        let _turn = self.lock_wgpu();
         // wgpu panics if it polls a lost device; this crate's locks are not held at that point.
         match catch_unwind(AssertUnwindSafe(|| self.wgpu.poll(kind))) {
-            Ok(Ok(_)) => self.alive(),
+            Ok(Ok(_)) => self.check_alive(),
             Ok(Err(error)) => Err(self.failure("wait for its work", error.to_string())),
-            Err(_) => Err(self.lose("it failed while its work was waited for".into())),
+            Err(_) => Err(self.record_loss("it failed while its work was waited for".into())),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Jobs: launches of a shader with its bindings and dispatches.
-use super::commands::{Check, ERROR_WORDS, look};
+use super::command_encoder::{ERROR_WORDS, ErrorCheck, check_error_flag};
 use super::device::Gpu;
-use super::memory::{Memory, binding};
+use super::gpu_buffers::{Memory, bind_prefix};
 use crate::Buffer;
 use crate::devices::runtime::Runtime;
 use crate::devices::storage::DeviceMemory;
@@ -49,7 +49,7 @@ pub struct Dispatch {
 impl ShaderJob<'_> {
     /// Storage bindings in order, from binding 1: whether the shader writes each. Arrays, then scratch, then the error
     /// flag.
-    pub(super) fn storage(&self) -> impl Iterator<Item = bool> {
+    pub(super) fn storage_writes(&self) -> impl Iterator<Item = bool> {
         let own = usize::from(self.scratch_bytes > 0) + usize::from(self.error_flag);
         self.bindings.iter().map(|&(_, written)| written).chain(std::iter::repeat_n(true, own))
     }
@@ -68,9 +68,9 @@ impl Gpu {
     ///
     /// # Safety
     /// The shader of a `trusted` job accesses nothing outside of its bindings, and its loops end.
-    pub unsafe fn run(self: &Arc<Self>, job: &ShaderJob, check: Check) -> Result<()> {
-        self.alive()?;
-        let _turn = self.turn();
+    pub unsafe fn run(self: &Arc<Self>, job: &ShaderJob, check: ErrorCheck) -> Result<()> {
+        self.check_alive()?;
+        let _turn = self.lock_wgpu();
         self.check(job)?;
         let resources = Resources {
             pipeline: self.pipeline(job)?,
@@ -79,13 +79,13 @@ impl Gpu {
             flag: job.error_flag.then(|| Flag::new(self, check)).transpose()?,
         };
         let action = format!("run kernel `{}`", job.label);
-        let group = self.attempt(&action, || self.group(job, &resources))?;
+        let group = self.try_action(&action, || self.create_bind_group(job, &resources))?;
         self.encode(&action, |encoder| record(encoder, job, &group, &resources))?;
         self.counts.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
         // Frees the resources of finished work; never waits.
         self.poll(wgpu::PollType::Poll)?;
         if let Some(Flag { own: Some((memory, check)), .. }) = resources.flag {
-            look(check, &memory.read(ERROR_WORDS * 4)?)?;
+            check_error_flag(check, &memory.read(ERROR_WORDS * 4)?)?;
         }
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Gpu {
             let device = self.device().to_string();
             if asked <= limit { Ok(()) } else { Err(Error::Limit { what, asked, limit, device, help }) }
         };
-        let bindings = job.storage().count() as u64;
+        let bindings = job.storage_writes().count() as u64;
         within("storage bindings", bindings, limits.storage_bindings.into(), "pass fewer arrays, or use the CPU")?;
         within("threads a workgroup", job.workgroup.into(), limits.max_threads.into(), "use smaller blocks")?;
         within(
@@ -132,14 +132,14 @@ impl Gpu {
     }
 
     /// Creates the bind group of a job.
-    fn group(&self, job: &ShaderJob, resources: &Resources) -> wgpu::BindGroup {
+    fn create_bind_group(&self, job: &ShaderJob, resources: &Resources) -> wgpu::BindGroup {
         let Resources { pipeline, scratch, uniforms, flag } = resources;
-        let bound = std::iter::once(at(&uniforms.buffer, uniforms.offset, uniforms.size))
+        let bound = std::iter::once(bind_range(&uniforms.buffer, uniforms.offset, uniforms.size))
             .chain(job.bindings.iter().map(|(array, _)| {
-                binding(array.wgpu().expect("checked: the array lives on this device"), array.len() as u64)
+                bind_prefix(array.wgpu().expect("checked: the array lives on this device"), array.len() as u64)
             }))
-            .chain(scratch.iter().map(|memory| binding(memory.wgpu(), job.scratch_bytes)))
-            .chain(flag.iter().map(|flag| at(&flag.buffer, flag.offset, ShaderJob::ERROR_BYTES)));
+            .chain(scratch.iter().map(|memory| bind_prefix(memory.wgpu(), job.scratch_bytes)))
+            .chain(flag.iter().map(|flag| bind_range(&flag.buffer, flag.offset, ShaderJob::ERROR_BYTES)));
         let entry = |(i, resource)| wgpu::BindGroupEntry { binding: i as u32, resource };
         let entries: Vec<_> = bound.enumerate().map(entry).collect();
         self.wgpu.create_bind_group(&wgpu::BindGroupDescriptor {
@@ -170,7 +170,7 @@ fn record(encoder: &mut wgpu::CommandEncoder, job: &ShaderJob, group: &wgpu::Bin
 }
 
 /// Binds a range of bytes of a buffer.
-fn at(buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> wgpu::BindingResource<'_> {
+fn bind_range(buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> wgpu::BindingResource<'_> {
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: wgpu::BufferSize::new(bytes) })
 }
 
@@ -187,13 +187,13 @@ struct Flag {
     buffer: wgpu::Buffer,
     offset: u64,
     /// Its memory and the function that checks it, unless the program of several launches has them.
-    own: Option<(Memory, Check)>,
+    own: Option<(Memory, ErrorCheck)>,
 }
 
 impl Flag {
     /// Takes the flag's place from this thread's program, or allocates its memory.
-    fn new(gpu: &Arc<Gpu>, check: Check) -> Result<Flag> {
-        Ok(match gpu.flag(check)? {
+    fn new(gpu: &Arc<Gpu>, check: ErrorCheck) -> Result<Flag> {
+        Ok(match gpu.allocate_error_flag(check)? {
             Ok((buffer, offset)) => Flag { buffer, offset, own: None },
             Err(check) => {
                 let memory = gpu.buffer(ShaderJob::ERROR_BYTES, false)?;
@@ -226,7 +226,7 @@ impl Uniforms {
         for (place, dispatch) in bytes.chunks_exact_mut(stride as usize).zip(job.dispatches) {
             place[..dispatch.uniform.len()].copy_from_slice(&dispatch.uniform);
         }
-        if let Some((buffer, offset)) = gpu.uniforms(&bytes)? {
+        if let Some((buffer, offset)) = gpu.allocate_uniforms(&bytes)? {
             return Ok(Uniforms { buffer, offset, size, stride, _own: None });
         }
         let memory = gpu.buffer(bytes.len() as u64, false)?;

@@ -1,28 +1,28 @@
 //! Launches of kernels on a wgpu device: shaders of the lowered form, and their dispatches.
-use super::commands::ERROR_WORDS;
+use super::command_encoder::ERROR_WORDS;
+use super::compiled_shader::StoredShader;
 use super::job::{Dispatch, ShaderJob};
-use super::program::Program;
 use crate::devices::client::Client;
 use crate::devices::counters::SHADERS;
-use crate::devices::runtime::{Executable, Geometry, Launch, described, multiples};
-use crate::devices::source::Source;
+use crate::devices::lowered_cache::KernelSource;
+use crate::devices::runtime::{Executable, Launch, LaunchGeometry, describe_launch, find_multiples_of_four};
 use crate::error::{Error, Result};
 use crate::{disk, timeline};
-use pallas_codegen::interp::walk::step_refused;
-use pallas_codegen::passes::resume::resume;
+use pallas_codegen::interp::walk::invalid_step_message;
+use pallas_codegen::passes::split_long_loops::add_step_ranges;
 use pallas_codegen::target::Target;
-use pallas_codegen::wgsl::{self, HEADER_WORDS, Iterations};
+use pallas_codegen::wgsl::{self, HEADER_WORDS, IterationBound};
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Maximum bytes of scratch of one dispatch; a launch that needs more is split into several.
-const SCRATCH_BYTES: u64 = 64 << 20;
+const MAX_SCRATCH_BYTES: u64 = 64 << 20;
 
 /// Conditions for which a shader is generated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Form {
+struct ShaderConditions {
     target: Target,
     /// Bit set of the dimensions whose extent is a multiple of four in the call.
     multiples: u64,
@@ -33,12 +33,12 @@ struct Form {
 /// Shaders of a kernel, one for each form needed so far. Clients with equal targets share them; pipelines are cached
 /// per device.
 pub(super) struct Shaders {
-    source: Arc<Source>,
-    forms: Mutex<Vec<(Form, Arc<Program>)>>,
+    source: Arc<KernelSource>,
+    forms: Mutex<Vec<(ShaderConditions, Arc<StoredShader>)>>,
 }
 
 impl Executable for Shaders {
-    fn memory_needed(&self, client: &Client, geometry: &Geometry) -> Result<u64> {
+    fn memory_needed(&self, client: &Client, geometry: &LaunchGeometry) -> Result<u64> {
         let results = self.source.traced.operands.iter().zip(&geometry.shapes);
         let results = results.filter(|(o, _)| matches!(o.kind, OperandKind::Output { alias: None, .. }));
         let bytes = results.map(|(o, shape)| shape.iter().product::<usize>() as u64 * o.dtype.bytes() as u64);
@@ -55,7 +55,7 @@ impl Executable for Shaders {
     /// checked.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let kernel = launch.kernel;
-        let Planned { shader, dispatches, scratch_bytes } = self.plan(client, launch.geometry, launch.params)?;
+        let PlannedLaunch { shader, dispatches, scratch_bytes } = self.plan(client, launch.geometry, launch.params)?;
         let array = |&(id, written): &(u32, bool)| (launch.buffers[id as usize].expect("arrays have memory"), written);
         let bindings: Vec<_> = shader.bindings.iter().map(array).collect();
         let gpu = client.gpu_runtime().expect("the client is a GPU's");
@@ -69,7 +69,7 @@ impl Executable for Shaders {
             scratch_bytes,
             error_flag: shader.error_flag,
         };
-        let describe = || described(kernel, launch.geometry);
+        let describe = || describe_launch(kernel, launch.geometry);
         let limit = client.target().max_loop_iterations.unwrap_or_default();
         let (source, is_sequential, at) = (self.source.clone(), !launch.geometry.sequential.is_empty(), launch.at);
         let device = client.device().to_string();
@@ -77,7 +77,7 @@ impl Executable for Shaders {
             let kernel = &source.traced;
             if line != 0 {
                 let loc = kernel.locs.iter().find(|loc| loc.line == line).copied().unwrap_or(at);
-                let message = step_refused(i64::from(step as i32));
+                let message = invalid_step_message(i64::from(step as i32));
                 return Err(Error::kernel(&kernel.name, loc, "", Diag::new("step", At::Op, message, "")));
             }
             if stopped != 0 {
@@ -89,55 +89,55 @@ impl Executable for Shaders {
             Ok(())
         });
         // SAFETY: shaders of this crate's compiler clamp each access that it has not proven, and count the turns of loops.
-        let run = || unsafe { gpu.run(&job, check) }.map_err(|e| blamed(e, &shader.text, kernel, launch.at));
-        timeline::span(timeline::Kind::Launch, describe, run)
+        let run = || unsafe { gpu.run(&job, check) }.map_err(|e| add_shader_loc(e, &shader.text, kernel, launch.at));
+        timeline::run_in_span(timeline::SpanKind::Launch, describe, run)
     }
 }
 
 /// The shader and the dispatches of a launch.
-struct Planned {
-    shader: Arc<Program>,
+struct PlannedLaunch {
+    shader: Arc<StoredShader>,
     dispatches: Vec<Dispatch>,
     /// Bytes of scratch of the dispatch that needs most.
     scratch_bytes: u64,
 }
 
 impl Shaders {
-    pub(super) fn new(source: Arc<Source>) -> Shaders {
+    pub(super) fn new(source: Arc<KernelSource>) -> Shaders {
         Shaders { source, forms: Mutex::default() }
     }
 
     /// Chooses the shader of a launch and its dispatches.
-    fn plan(&self, client: &Client, geometry: &Geometry, params: &[Option<Literal>]) -> Result<Planned> {
+    fn plan(&self, client: &Client, geometry: &LaunchGeometry, params: &[Option<Literal>]) -> Result<PlannedLaunch> {
         // Both forms have the same operands and dimensions; a shader from disk needs no lowered form, so use the traced
         // one.
-        let (target, multiples) = (*client.target(), multiples(&self.source.traced, geometry));
+        let (target, multiples) = (*client.target(), find_multiples_of_four(&self.source.traced, geometry));
         let steps = &geometry.sequential;
-        let mut shader = self.shader(steps.len(), Form { target, multiples, resumed: false })?;
+        let mut shader = self.shader(steps.len(), ShaderConditions { target, multiples, resumed: false })?;
         let mut ranges = vec![vec![]];
         if let Some(limit) = target.max_loop_iterations
             && !steps.is_empty()
             && shader.iterations.total(steps) >= u64::from(limit)
         {
-            shader = self.shader(steps.len(), Form { target, multiples, resumed: true })?;
-            ranges = split(&shader.iterations, steps, u64::from(limit) - 1);
+            shader = self.shader(steps.len(), ShaderConditions { target, multiples, resumed: true })?;
+            ranges = split_sequential_axes(&shader.iterations, steps, u64::from(limit) - 1);
         }
         let axis = u64::from(target.max_workgroups_per_axis);
         let total: u64 = geometry.parallel.iter().map(|&n| n as u64).product();
         let per_program = shader.scratch_words as u64 * 4;
-        let chunk = (SCRATCH_BYTES / per_program.max(1)).clamp(1, axis * axis).min(total);
+        let chunk = (MAX_SCRATCH_BYTES / per_program.max(1)).clamp(1, axis * axis).min(total);
         let dispatches = dispatches(&shader, geometry, params, &ranges, [total, chunk, axis]);
-        Ok(Planned { shader, dispatches, scratch_bytes: per_program * chunk })
+        Ok(PlannedLaunch { shader, dispatches, scratch_bytes: per_program * chunk })
     }
 
     /// Returns the shader for these conditions: from memory, from disk, or generated.
-    fn shader(&self, sequential: usize, form: Form) -> Result<Arc<Program>> {
+    fn shader(&self, sequential: usize, form: ShaderConditions) -> Result<Arc<StoredShader>> {
         let mut forms = self.forms.lock();
         if let Some((_, found)) = forms.iter().find(|(f, _)| *f == form) {
             return Ok(found.clone());
         }
-        let key = key(self.source.identity(), sequential, form);
-        let serves = |program: Program| program.serves(&self.source.traced, sequential).then_some(program);
+        let key = key(self.source.disk_key(), sequential, form);
+        let serves = |program: StoredShader| program.is_valid_for(&self.source.traced, sequential).then_some(program);
         let program = match disk::load(&key, serves) {
             Some(found) => found,
             None => {
@@ -145,10 +145,15 @@ impl Shaders {
                 let kernel = self.source.lowered();
                 let shader = match form.resumed {
                     false => wgsl::emit(kernel, sequential, &form.target, form.multiples),
-                    true => wgsl::emit_resumed(&resume(kernel, sequential), sequential, &form.target, form.multiples),
+                    true => wgsl::emit_resumed(
+                        &add_step_ranges(kernel, sequential),
+                        sequential,
+                        &form.target,
+                        form.multiples,
+                    ),
                 };
                 let refused = |diag| Error::kernel(&kernel.name, Loc::NONE, "", diag);
-                let program = Program::from(shader.map_err(refused)?);
+                let program = StoredShader::from(shader.map_err(refused)?);
                 disk::save(&key, || &program);
                 program
             }
@@ -161,32 +166,33 @@ impl Shaders {
 
 /// Adds the user's line to the error of a refused shader: that in the comment above the refused line of WGSL, else the
 /// kernel's own.
-fn blamed(error: Error, text: &str, traced: &Kernel, kernel: Loc) -> Error {
+fn add_shader_loc(error: Error, text: &str, traced: &Kernel, kernel: Loc) -> Error {
     let Error::Shader { kernel: name, message, .. } = error else { return error };
     let comment = |line: &str| line.trim_start().strip_prefix("// line ")?.split(':').next()?.parse::<u32>().ok();
-    let above = position(&message).and_then(|n| text.lines().take(n).filter_map(comment).last());
+    let above = parse_shader_line(&message).and_then(|n| text.lines().take(n).filter_map(comment).last());
     let known = above.and_then(|line| traced.locs.iter().find(|loc| loc.line == line));
     Error::Shader { kernel: name, at: known.unwrap_or(&kernel).to_string(), message }
 }
 
-/// Number of the line of WGSL that a compiler's message refers to: the first `:line:column` in it.
-fn position(message: &str) -> Option<usize> {
+/// Number of the line of WGSL that a compiler's message refers to: the first `:location_prefix:column` in it.
+fn parse_shader_line(message: &str) -> Option<usize> {
     let parts: Vec<&str> = message.split(':').collect();
     let column = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
     parts.windows(2).skip(1).find_map(|two| two[0].parse().ok().filter(|_| column(two[1])))
 }
 
 /// Key of a shader on disk, made of everything that determines it.
-fn key(identity: &disk::Key, sequential: usize, form: Form) -> disk::Key {
-    identity.then("shader", &[&format!("{sequential} {form:?}")])
+fn key(identity: &disk::Key, sequential: usize, form: ShaderConditions) -> disk::Key {
+    identity.derive_key("shader", &[&format!("{sequential} {form:?}")])
 }
 
 /// Splits the sequential axes into ranges, each `from to` for every axis, outermost first, such that a thread runs at
 /// most `limit` loop iterations per range, or a single step.
-fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
-    fn axis(d: usize, of: (&Iterations, &[i64]), room: u64, outer: &mut Vec<u32>, out: &mut Vec<Vec<u32>>) {
+fn split_sequential_axes(iterations: &IterationBound, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
+    fn split_axis(d: usize, of: (&IterationBound, &[i64]), room: u64, outer: &mut Vec<u32>, out: &mut Vec<Vec<u32>>) {
         let (iterations, steps) = of;
-        let deeper = Iterations { outside: iterations.axes[d], axes: iterations.axes[d + 1..].to_vec(), more: false };
+        let deeper =
+            IterationBound { outside: iterations.axes[d], axes: iterations.axes[d + 1..].to_vec(), more: false };
         let most = room / deeper.total(&steps[d + 1..]).max(1);
         let last = d + 1 == steps.len();
         let chunk = most.clamp(1, steps[d].max(1) as u64) as usize;
@@ -194,7 +200,7 @@ fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
             let bounds = outer.len();
             outer.extend([from as u32, (from + chunk as i64).min(steps[d]) as u32]);
             if most == 0 && !last {
-                axis(d + 1, of, room.saturating_sub(iterations.axes[d]), outer, out);
+                split_axis(d + 1, of, room.saturating_sub(iterations.axes[d]), outer, out);
             } else {
                 let rest = steps[d + 1..].iter().flat_map(|&n| [0, n as u32]);
                 out.push(outer.iter().copied().chain(rest).collect());
@@ -203,15 +209,15 @@ fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
         }
     }
     let mut out = vec![];
-    axis(0, (iterations, steps), limit.saturating_sub(iterations.outside), &mut vec![], &mut out);
+    split_axis(0, (iterations, steps), limit.saturating_sub(iterations.outside), &mut vec![], &mut out);
     out
 }
 
 /// Lists the dispatches of a launch: for each part of the grid (`chunk` of `total` programs) all ranges of the
 /// sequential axes.
 fn dispatches(
-    shader: &Program,
-    geometry: &Geometry,
+    shader: &StoredShader,
+    geometry: &LaunchGeometry,
     params: &[Option<Literal>],
     ranges: &[Vec<u32>],
     [total, chunk, axis]: [u64; 3],
@@ -253,7 +259,9 @@ mod tests {
         let text = "fn main() {\n    // line 3: load\n    let a = 1;\n    // line 4: add\n    let b = wrong;\n}\n";
         let check = |message: &str, expected: &str| {
             let error = Error::Shader { kernel: "k".into(), at: String::new(), message: message.into() };
-            let Error::Shader { at, .. } = blamed(error, text, &kernel, own(1)) else { panic!("a shader's error") };
+            let Error::Shader { at, .. } = add_shader_loc(error, text, &kernel, own(1)) else {
+                panic!("a shader's error")
+            };
             assert_eq!(at, expected, "{message}");
         };
         check("Shader 'k' parsing error: no definition\n  ┌─ wgsl:5:13\n  │\n5 │ let b = wrong;", "k.rs:4:5");
@@ -261,33 +269,33 @@ mod tests {
         check("k:1:1: nothing above", "k.rs:1:5");
         check("the driver's internal compiler: error 7", "k.rs:1:5");
         let other = Error::Value { message: "x".into() };
-        assert_eq!(blamed(other.clone(), text, &kernel, own(1)), other);
+        assert_eq!(add_shader_loc(other.clone(), text, &kernel, own(1)), other);
     }
 
     #[test]
     fn a_shader_for_anything_else_is_another_on_disk() {
         let target = Target::webgpu();
-        let form = |target| Form { target, multiples: 0, resumed: false };
+        let form = |target| ShaderConditions { target, multiples: 0, resumed: false };
         let (one, other) = (disk::Key::new("traced", &["one"]), disk::Key::new("traced", &["other"]));
         let all = [
             key(&one, 1, form(target)),
             key(&other, 1, form(target)),
             key(&one, 2, form(target)),
-            key(&one, 1, Form { resumed: true, ..form(target) }),
+            key(&one, 1, ShaderConditions { resumed: true, ..form(target) }),
             key(&one, 1, form(Target { profile: Profile::SimtCpu, ..target })),
             key(&one, 1, form(Target { workgroup_bytes: 32 << 10, ..target })),
-            key(&one, 1, Form { multiples: 1, ..form(target) }),
+            key(&one, 1, ShaderConditions { multiples: 1, ..form(target) }),
             key(&one, 1, form(Target { max_loop_iterations: Some(65_535), ..target })),
         ];
-        let names: std::collections::BTreeSet<String> = all.iter().map(disk::Key::text).collect();
+        let names: std::collections::BTreeSet<String> = all.iter().map(disk::Key::hash_text).collect();
         assert_eq!(names.len(), all.len());
     }
 
     #[test]
     fn ranges_keep_to_the_limit_and_cover_every_step_once() {
         let check = |outside, axes: &[u64], steps: &[i64], limit| {
-            let iterations = Iterations { outside, axes: axes.to_vec(), more: false };
-            let ranges = split(&iterations, steps, limit);
+            let iterations = IterationBound { outside, axes: axes.to_vec(), more: false };
+            let ranges = split_sequential_axes(&iterations, steps, limit);
             let covered: i64 =
                 ranges.iter().map(|r| r.chunks(2).map(|b| i64::from(b[1] - b[0])).product::<i64>()).sum();
             assert_eq!(covered, steps.iter().product::<i64>(), "{ranges:?}");

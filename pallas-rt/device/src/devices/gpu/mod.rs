@@ -11,23 +11,23 @@
 //! - `clients`: the clients of this process' adapters, and those of devices that the user created.
 mod adapter;
 mod clients;
-mod commands;
+mod command_encoder;
+mod compiled_shader;
 mod counters;
 mod device;
+mod gpu_buffers;
 #[allow(unsafe_code, reason = "jobs trust their caller with the shader")]
 mod job;
 #[allow(unsafe_code, reason = "launches trust their caller with memory")]
 mod launch;
-mod memory;
+mod opengl_lock;
 #[allow(unsafe_code, reason = "proven shaders run unchecked")]
 mod pipeline;
-mod program;
 mod runtime;
-mod turn;
 
 pub(super) use adapter::devices;
 pub(super) use clients::{best, client, fresh_client};
-pub use commands::Check;
+pub use command_encoder::ErrorCheck;
 pub use counters::GpuCounters;
 pub use device::Gpu;
 pub use job::{Dispatch, ShaderJob};

@@ -1,5 +1,5 @@
 //! Compilation of shaders to pipelines, cached. The only `unsafe` of `gpu`.
-use super::device::{Caught, Gpu, Slot};
+use super::device::{CaughtError, Gpu, PipelineSlot};
 use super::job::ShaderJob;
 use crate::devices::runtime::Runtime;
 use crate::disk::{self, Key};
@@ -25,7 +25,7 @@ impl Gpu {
     /// The pipeline of a job: compiled at its first use, then cached. A shader that is refused is not cached.
     pub(super) fn pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
         let key = fingerprint(job);
-        let slot = self.pipelines.get(&key).unwrap_or_else(|| self.pipelines.insert(key, Slot::default()));
+        let slot = self.pipelines.get(&key).unwrap_or_else(|| self.pipelines.insert(key, PipelineSlot::default()));
         let mut slot = slot.lock();
         if let Some(pipeline) = &*slot {
             return Ok(pipeline.clone());
@@ -43,16 +43,16 @@ impl Gpu {
 
     /// Compiles the pipeline of a job, with the driver's binary from disk if there is one; stores the resulting binary.
     fn compile(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
-        self.alive()?;
-        let kept = disk::store().zip(self.binary_key(job));
+        self.check_alive()?;
+        let kept = disk::disk_store().zip(self.binary_key(job));
         let stored = kept.as_ref().and_then(|(store, key)| store.read(key));
-        let binary = kept.as_ref().and_then(|_| self.binary(stored.as_deref()));
-        let pipeline = self.create(job, binary.as_ref())?;
+        let binary = kept.as_ref().and_then(|_| self.create_binary_cache(stored.as_deref()));
+        let pipeline = self.create_pipeline(job, binary.as_ref())?;
         if let (Some((store, key)), Some(made)) = (kept, binary.and_then(|binary| binary.get_data())) {
             // A driver that rejects the stored binary makes a new one.
             if stored.is_some_and(|stored| stored == made) {
                 self.counts.reused.fetch_add(1, Relaxed);
-                store.hit(&key);
+                store.record_hit(&key);
             } else {
                 store.write(&key, &made);
             }
@@ -68,13 +68,13 @@ impl Gpu {
         }
         let info = self.wgpu.adapter_info();
         let adapter = wgpu::util::pipeline_cache_key(&info)?;
-        let bound: Vec<bool> = job.storage().collect();
+        let bound: Vec<bool> = job.storage_writes().collect();
         let form = format!("{} {bound:?}", job.trusted);
         Some(Key::new("binary", &[&adapter, &info.name, &info.driver, &info.driver_info, &form, job.wgsl]))
     }
 
     /// A wgpu cache for the binary of one pipeline, with `stored` as its contents.
-    fn binary(&self, stored: Option<&[u8]>) -> Option<wgpu::PipelineCache> {
+    fn create_binary_cache(&self, stored: Option<&[u8]>) -> Option<wgpu::PipelineCache> {
         let label = Some("pallas");
         let descriptor = wgpu::PipelineCacheDescriptor { label, data: stored, fallback: true };
         // SAFETY: the bytes were given by `get_data` in a process that had this adapter and driver, which are part of
@@ -83,7 +83,7 @@ impl Gpu {
     }
 
     /// Creates the pipeline of a job.
-    fn create(&self, job: &ShaderJob, binary: Option<&wgpu::PipelineCache>) -> Result<wgpu::ComputePipeline> {
+    fn create_pipeline(&self, job: &ShaderJob, binary: Option<&wgpu::PipelineCache>) -> Result<wgpu::ComputePipeline> {
         self.capture(|| {
             let module = self.module(job);
             let layout = self.layout(job);
@@ -100,9 +100,9 @@ impl Gpu {
                 cache: binary,
             })
         })
-        .map_err(|caught| match (self.alive(), caught) {
+        .map_err(|caught| match (self.check_alive(), caught) {
             (Err(lost), _) => lost,
-            (Ok(()), Caught::Memory(message) | Caught::Refused(message)) => {
+            (Ok(()), CaughtError::Memory(message) | CaughtError::Refused(message)) => {
                 Error::Shader { kernel: job.label.into(), at: String::new(), message }
             }
         })
@@ -130,7 +130,7 @@ impl Gpu {
             count: None,
         };
         let mut entries = vec![buffer(0, wgpu::BufferBindingType::Uniform, true)];
-        for writable in job.storage() {
+        for writable in job.storage_writes() {
             let ty = wgpu::BufferBindingType::Storage { read_only: !writable };
             entries.push(buffer(entries.len() as u32, ty, false));
         }

@@ -2,10 +2,10 @@
 use super::device::Gpu;
 use super::launch::Shaders;
 use crate::devices::ledger::Ledger;
+use crate::devices::lowered_cache::KernelSource;
 use crate::devices::name::Device;
 use crate::devices::runtime::{Executable, Runtime};
-use crate::devices::source::Source;
-use crate::devices::storage::{First, Storage};
+use crate::devices::storage::{InitialContents, Storage};
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ impl Runtime for Gpu {
         &self.ledger
     }
 
-    fn allocate(self: Arc<Self>, bytes: usize, first: First) -> Result<Storage> {
-        Ok(Storage::Device(Box::new(self.buffer(bytes as u64, first == First::Zeros)?)))
+    fn allocate(self: Arc<Self>, bytes: usize, first: InitialContents) -> Result<Storage> {
+        Ok(Storage::Device(Box::new(self.buffer(bytes as u64, first == InitialContents::Zeros)?)))
     }
 
     fn release_kept_memory(&self) {
-        let _turn = self.turn();
+        let _turn = self.lock_wgpu();
         self.stock.clear();
     }
 
@@ -37,20 +37,20 @@ impl Runtime for Gpu {
     }
 
     #[cfg(feature = "mesh")]
-    fn begin_program(&self) {
-        self.begin();
+    fn begin_submission(&self) {
+        self.begin_recording();
     }
 
     #[cfg(feature = "mesh")]
-    fn end_program(&self) -> Result<()> {
-        self.end()
+    fn end_submission(&self) -> Result<()> {
+        self.end_recording()
     }
 
     fn is_lost(&self) -> bool {
         self.trouble.lost.get().is_some()
     }
 
-    fn compile(&self, source: Arc<Source>) -> Box<dyn Executable> {
+    fn compile(&self, source: Arc<KernelSource>) -> Box<dyn Executable> {
         Box::new(Shaders::new(source))
     }
 }

@@ -15,18 +15,18 @@ mod running;
 use super::buffer::Buffer;
 use super::client::Client;
 use super::counters::LAUNCHES;
-use super::cpu::Native;
+use super::cpu::CpuKernel;
 use super::host::Host;
 use super::ledger::Ledger;
-use super::memory::{ALIGNMENT, Block};
-use super::queue::{Start, Uses};
-use super::runtime::{ByOperand, Executable, Geometry};
-use crate::collective::{Collectives, Lockstep, ResolvedCollective, on_threads};
+use super::memory::{ALIGNMENT, HostBlock};
+use super::queue::{LaunchUses, StartPtr};
+use super::runtime::{ByOperand, Executable, LaunchGeometry};
+use crate::collective::{Collectives, LockstepParticipant, ResolvedCollective, run_on_threads};
 use crate::error::Result;
-use pallas_codegen::cpu::team::{self, Alone, Pool, Threads};
+use pallas_codegen::cpu::thread_team::{self, CallingThread, LaunchThreads, RayonPool};
 use pallas_ir::{Kernel, Literal};
 use parking_lot::Mutex;
-use running::Running;
+use running::SequenceRun;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,33 +34,33 @@ use std::sync::{Arc, OnceLock};
 
 /// Index in the table of a run, whose entries are addresses at which some memory starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slot(usize);
+pub struct MemorySlot(usize);
 
 /// Function that shows the contents of memory to the user.
-type Show = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
+type ShowFunction = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
 
 /// Function of the host that computes the contents of slots from those of others.
 type HostCall = Box<dyn Fn(&[&[u8]]) -> Result<Vec<Vec<u8>>> + Send + Sync>;
 
 /// The devices of a mesh that run a sequence in this process.
 #[allow(missing_docs, reason = "the variants' texts name their fields")]
-pub enum Devices {
+pub enum SequenceDevices {
     /// One device, which has no collectives.
-    One,
+    SingleDevice,
     /// All `count` devices of a mesh, in lockstep or on threads of their own; `agreement` is the collective that
     /// compares the devices' decisions about loops and branches.
-    Here { count: usize, are_threads: bool, agreement: Arc<ResolvedCollective> },
+    AllInProcess { count: usize, are_threads: bool, agreement: Arc<ResolvedCollective> },
     /// Some devices of a mesh, which exchange arrays with those of other processes; `agreement` compares all decisions.
-    Some { participant: Arc<dyn Collectives>, agreement: Arc<ResolvedCollective> },
+    AcrossProcesses { participant: Arc<dyn Collectives>, agreement: Arc<ResolvedCollective> },
 }
 
-impl Devices {
+impl SequenceDevices {
     /// Number of devices in this process.
     pub fn count(&self) -> usize {
         match self {
-            Devices::One => 1,
-            Devices::Here { count, .. } => *count,
-            Devices::Some { participant, .. } => participant.positions().len(),
+            SequenceDevices::SingleDevice => 1,
+            SequenceDevices::AllInProcess { count, .. } => *count,
+            SequenceDevices::AcrossProcesses { participant, .. } => participant.positions().len(),
         }
     }
 }
@@ -69,47 +69,53 @@ impl Devices {
 #[allow(missing_docs, reason = "the variants' texts name their fields")]
 pub enum Action {
     /// Launches a kernel.
-    Launch(Box<Launching>),
+    Launch(Box<KernelLaunch>),
     /// Copies `bytes` bytes from one slot's memory to another's.
-    Copy { from: Slot, to: Slot, bytes: usize },
+    Copy { from: MemorySlot, to: MemorySlot, bytes: usize },
     /// Overwrites memory with constant bytes.
-    Fill { to: Slot, bytes: Box<[u8]> },
+    Fill { to: MemorySlot, bytes: Box<[u8]> },
     /// Runs the body `length` times, with the index of the step in `counter`.
-    For { length: usize, counter: Slot, turning: Turning, body: Vec<Action> },
+    For { length: usize, counter: MemorySlot, turning: LoopSlotMoves, body: Vec<Action> },
     /// Runs the body as long as the condition leaves true, a byte that is not zero, in `holds`. Each device has its own
     /// number of steps; with `collectives` the devices of a group must agree.
-    While { condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action>, collectives: bool },
+    While { condition: Vec<Action>, holds: MemorySlot, turning: LoopSlotMoves, body: Vec<Action>, collectives: bool },
     /// Runs the branch whose index, an i32, is in `index`; the last branch if the index is out of range. Each device
     /// has its own index; with `collectives` the devices of a group must agree.
-    Case { index: Slot, branches: Vec<Vec<Action>>, collectives: bool },
+    Case { index: MemorySlot, branches: Vec<Vec<Action>>, collectives: bool },
     /// Begins a collective on the contents of slot `from`, if any; `number` identifies the collective in the sequence.
-    Start { from: Option<(Slot, usize)>, to: Slot, bytes: usize, collective: Arc<ResolvedCollective>, number: usize },
+    Start {
+        from: Option<(MemorySlot, usize)>,
+        to: MemorySlot,
+        bytes: usize,
+        collective: Arc<ResolvedCollective>,
+        number: usize,
+    },
     /// Waits for the collective of this number and places its results in `to`.
-    Finish { to: Slot, bytes: usize, number: usize },
+    Finish { to: MemorySlot, bytes: usize, number: usize },
     /// Calls a function that shows the contents of a slot.
-    Show { from: Slot, bytes: usize, show: Show },
+    Show { from: MemorySlot, bytes: usize, show: ShowFunction },
     /// Overwrites slots with the results of a function of the host of other slots' contents.
-    Call { from: Vec<(Slot, usize)>, to: Vec<(Slot, usize)>, call: HostCall },
+    Call { from: Vec<(MemorySlot, usize)>, to: Vec<(MemorySlot, usize)>, call: HostCall },
 }
 
 impl Action {
     /// Creates a loop that runs the body as long as the condition leaves true in `holds`.
-    pub fn conditional(condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action>) -> Action {
-        let collectives = condition.iter().chain(&body).any(Action::collectives);
+    pub fn new_while(condition: Vec<Action>, holds: MemorySlot, turning: LoopSlotMoves, body: Vec<Action>) -> Action {
+        let collectives = condition.iter().chain(&body).any(Action::has_collectives);
         Action::While { condition, holds, turning, body, collectives }
     }
 
     /// Creates a branch by the index in `index`.
-    pub fn branches(index: Slot, branches: Vec<Vec<Action>>) -> Action {
-        let collectives = branches.iter().flatten().any(Action::collectives);
+    pub fn new_case(index: MemorySlot, branches: Vec<Vec<Action>>) -> Action {
+        let collectives = branches.iter().flatten().any(Action::has_collectives);
         Action::Case { index, branches, collectives }
     }
 
     /// Returns true if the action has collectives, so that the devices of a group have to take it together.
-    fn collectives(&self) -> bool {
+    fn has_collectives(&self) -> bool {
         match self {
             Action::Start { collective, .. } => collective.communicates(),
-            Action::For { body, .. } => body.iter().any(Action::collectives),
+            Action::For { body, .. } => body.iter().any(Action::has_collectives),
             Action::While { collectives, .. } | Action::Case { collectives, .. } => *collectives,
             // The collective that it waits for began in the same list.
             Action::Finish { .. } => false,
@@ -120,23 +126,23 @@ impl Action {
 }
 
 /// Launch of a kernel: the executable, its geometry, and the slot of each operand.
-pub struct Launching {
+pub struct KernelLaunch {
     kernel: Arc<Kernel>,
     executable: Arc<pallas_codegen::cpu::Executable>,
-    geometry: Geometry,
+    geometry: LaunchGeometry,
     params: ByOperand<Option<Literal>>,
-    operands: ByOperand<Option<Slot>>,
+    operands: ByOperand<Option<MemorySlot>>,
 }
 
 /// Moves of memory between the slots of a loop. The moves after a step are a permutation, so no memory is lost.
-pub struct Turning {
+pub struct LoopSlotMoves {
     /// Before the first step: each second slot takes over the memory of the first one.
-    pub enter: Vec<(Slot, Slot)>,
+    pub before_first_step: Vec<(MemorySlot, MemorySlot)>,
     /// After each step: moves of memory, all at once.
-    pub turn: Vec<(Slot, Slot)>,
+    pub after_each_step: Vec<(MemorySlot, MemorySlot)>,
     /// After the last step: the contents of each second slot move into the memory of the first one, as many bytes as
     /// the third number says.
-    pub leave: Vec<(Slot, Slot, usize)>,
+    pub after_last_step: Vec<(MemorySlot, MemorySlot, usize)>,
 }
 
 /// Builder of a sequence, which allots slots and numbers of collectives.
@@ -145,24 +151,24 @@ pub struct Builder {
     slots: usize,
     collectives: usize,
     /// Slots whose memory is in the arena, each with its offset in bytes.
-    homes: Vec<(Slot, usize)>,
+    arena_slots: Vec<(MemorySlot, usize)>,
 }
 
 /// Actions with their devices and memory, ready to run: see the module.
 pub struct Sequence {
     actions: Vec<Action>,
-    devices: Devices,
+    devices: SequenceDevices,
     /// Number of its collectives.
     collectives: usize,
     /// Number of slots, slots with offsets in the arena, and bytes of the arena, each per device.
     slots: usize,
-    homes: Vec<(Slot, usize)>,
+    arena_slots: Vec<(MemorySlot, usize)>,
     arena: usize,
-    sums: Sums,
+    sums: SequenceTotals,
     /// Memory of runs in the queue, which run one after another.
-    queued: OnceLock<Mutex<Frame>>,
+    queued: OnceLock<Mutex<RunMemory>>,
     /// Memory for runs within their calls, of which none is in use.
-    idle: Mutex<Vec<Frame>>,
+    idle: Mutex<Vec<RunMemory>>,
 }
 
 /// Kind of access of a run to the contents of memory.
@@ -177,64 +183,64 @@ pub enum Access {
 }
 
 /// Memory and tables of slots of one run.
-struct Frame {
+struct RunMemory {
     /// The tables of all devices, one device's slots after another's.
-    table: Vec<Start>,
+    table: Vec<StartPtr>,
     /// The arena, which holds the memory of slots that have some of their own.
     _arena: Option<Buffer>,
 }
 
 impl Builder {
     /// Adds a slot without memory of its own.
-    pub fn slot(&mut self) -> Slot {
+    pub fn add_slot(&mut self) -> MemorySlot {
         self.slots += 1;
-        Slot(self.slots - 1)
+        MemorySlot(self.slots - 1)
     }
 
     /// Adds a slot whose memory is at this offset of the arena.
-    pub fn home(&mut self, offset: usize) -> Slot {
-        let slot = self.slot();
-        self.homes.push((slot, offset));
+    pub fn add_arena_slot(&mut self, offset: usize) -> MemorySlot {
+        let slot = self.add_slot();
+        self.arena_slots.push((slot, offset));
         slot
     }
 
     /// Returns the number of a new collective.
-    pub fn exchange(&mut self) -> usize {
+    pub fn add_collective(&mut self) -> usize {
         self.collectives += 1;
         self.collectives - 1
     }
 
     /// Creates the launch of a kernel on these slots. The geometry must have programs, and the executable must be the
     /// CPU's.
-    pub fn launch(
+    pub fn create_launch(
         &mut self,
         kernel: &Arc<Kernel>,
         executable: &dyn Executable,
-        geometry: &Geometry,
+        geometry: &LaunchGeometry,
         params: ByOperand<Option<Literal>>,
-        operands: ByOperand<Option<Slot>>,
+        operands: ByOperand<Option<MemorySlot>>,
     ) -> Action {
         let any: &dyn Any = executable;
-        let native: &Native = any.downcast_ref().expect("an executable of the CPU");
+        let native: &CpuKernel = any.downcast_ref().expect("an executable of the CPU");
         let (kernel, executable) = (kernel.clone(), native.executable().clone());
-        Action::Launch(Box::new(Launching { kernel, executable, geometry: geometry.clone(), params, operands }))
+        Action::Launch(Box::new(KernelLaunch { kernel, executable, geometry: geometry.clone(), params, operands }))
     }
 
     /// Returns the sequence of these actions with an arena of `arena` bytes for each device. The first slots are, in
     /// order, the memory that each run is given for a device.
-    pub fn finish(self, actions: Vec<Action>, arena: usize, devices: Devices) -> Sequence {
-        let Builder { slots, collectives, homes } = self;
+    pub fn finish(self, actions: Vec<Action>, arena: usize, devices: SequenceDevices) -> Sequence {
+        let Builder { slots, collectives, arena_slots: homes } = self;
         let count = devices.count();
-        let mut sums = Sums { devices: count, ..Sums::default() };
+        let mut sums = SequenceTotals { devices: count, ..SequenceTotals::default() };
         sums.add(&actions, count, true);
         let (queued, idle) = (OnceLock::new(), Mutex::default());
-        Sequence { actions, devices, collectives, slots, homes, arena, sums, queued, idle }
+        Sequence { actions, devices, collectives, slots, arena_slots: homes, arena, sums, queued, idle }
     }
 }
 
 /// Sums and maxima over the actions of a sequence, by which its runs are scheduled.
 #[derive(Default)]
-struct Sums {
+struct SequenceTotals {
     /// Number of devices in this process.
     devices: usize,
     /// Estimated length of a run, in elementary operations.
@@ -249,12 +255,12 @@ struct Sums {
     shows: bool,
 }
 
-impl Sums {
+impl SequenceTotals {
     /// Adds actions that run `times` times. Their launches are counted if `is_certain`. Each action is visited once.
     fn add(&mut self, actions: &[Action], times: usize, is_certain: bool) {
         for action in actions {
             #[cfg(debug_assertions)]
-            crate::counted::VISITED.with(|visited| visited.set(visited.get() + 1));
+            crate::counted::VISITED_ACTIONS.with(|visited| visited.set(visited.get() + 1));
             match action {
                 Action::Launch(launch) => {
                     let (executable, grid) = (&launch.executable, &launch.geometry.parallel);
@@ -263,7 +269,7 @@ impl Sums {
                     self.launches += counted;
                     let (programs, own) = (grid.iter().product::<i64>() as usize, executable.work(grid));
                     let is_shared = programs.saturating_mul(self.devices) > 1
-                        && own.saturating_mul(self.devices) >= team::SHARED_WORK;
+                        && own.saturating_mul(self.devices) >= thread_team::MIN_SHARED_OPERATIONS;
                     self.shared += u64::from(is_shared) * if counted == 0 { 2 } else { counted };
                     let threads = executable.threads(grid).max(rayon_threads().min(self.devices));
                     let tiles = (threads as u64).saturating_mul(executable.bytes_a_program() as u64);
@@ -310,31 +316,33 @@ impl Sequence {
     /// access to those that are not only [`Access::Read`].
     pub unsafe fn run(self: &Arc<Self>, client: &Client, memory: &[(&Buffer, Access)]) -> Result<()> {
         if self.sums.tiles > 0 {
-            client.check_room("a jitted function", self.sums.tiles)?;
+            client.check_memory_fits("a jitted function", self.sums.tiles)?;
         }
-        let first: SmallVec<[Start; 16]> = memory.iter().map(|(buffer, _)| Start(buffer.start())).collect();
-        let reads = || memory.iter().filter(|(_, access)| *access != Access::Write).map(|(buffer, _)| uses(buffer));
-        let writes = || memory.iter().filter(|(_, access)| *access != Access::Read).map(|(buffer, _)| uses(buffer));
-        let is_little =
-            self.sums.work < pallas_codegen::cpu::INLINE_WORK && !memory.iter().any(|(b, _)| uses(b).is_busy());
+        let first: SmallVec<[StartPtr; 16]> = memory.iter().map(|(buffer, _)| StartPtr(buffer.start())).collect();
+        let reads =
+            || memory.iter().filter(|(_, access)| *access != Access::Write).map(|(buffer, _)| buffer_uses(buffer));
+        let writes =
+            || memory.iter().filter(|(_, access)| *access != Access::Read).map(|(buffer, _)| buffer_uses(buffer));
+        let is_little = self.sums.work < pallas_codegen::cpu::MIN_THREADED_OPERATIONS
+            && !memory.iter().any(|(b, _)| buffer_uses(b).is_busy());
         let ledger = client.runtime().ledger();
         // All processes must reach collectives in the same order: that of the calls.
-        let is_shared = matches!(self.devices, Devices::Some { .. });
+        let is_shared = matches!(self.devices, SequenceDevices::AcrossProcesses { .. });
         if rayon_core::current_thread_index().is_some() || self.sums.shows || is_little || is_shared {
-            memory.iter().for_each(|(buffer, _)| uses(buffer).wait_for_all());
-            reads().try_for_each(Uses::wait_for_writes)?;
-            writes().for_each(Uses::forget_outcome);
+            memory.iter().for_each(|(buffer, _)| buffer_uses(buffer).wait_for_all());
+            reads().try_for_each(LaunchUses::wait_for_writes)?;
+            writes().for_each(LaunchUses::forget_outcome);
             let idle = self.idle.lock().pop();
-            let mut frame = idle.map_or_else(|| self.frame(client), Ok)?;
+            let mut frame = idle.map_or_else(|| self.allocate_run_memory(client), Ok)?;
             LAUNCHES.fetch_add(self.sums.launches, Relaxed);
             // SAFETY: no launch uses the blocks, and the caller has exclusive access to those that are written.
-            let done = unsafe { self.execute(&mut frame, &first, ledger, &Pool) };
+            let done = unsafe { self.execute(&mut frame, &first, ledger, &RayonPool) };
             self.idle.lock().push(frame);
             return done;
         }
         if self.queued.get().is_none() {
             // If another thread has set the frame meanwhile, this one is dropped.
-            let _ = self.queued.set(Mutex::new(self.frame(client)?));
+            let _ = self.queued.set(Mutex::new(self.allocate_run_memory(client)?));
         }
         LAUNCHES.fetch_add(self.sums.launches, Relaxed);
         let (sequence, ledger) = (self.clone(), ledger.clone());
@@ -342,10 +350,15 @@ impl Sequence {
             let mut frame = sequence.queued.get().expect("it is there").lock();
             // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
             // read, written or freed.
-            let mut execute = |on: &dyn Threads| unsafe { sequence.execute(&mut frame, &first, &ledger, on) };
-            if sequence.sums.shared > 1 { team::with(|team| execute(team)) } else { execute(&Pool) }
+            let mut execute = |on: &dyn LaunchThreads| unsafe { sequence.execute(&mut frame, &first, &ledger, on) };
+            if sequence.sums.shared > 1 {
+                thread_team::with_thread_team(|team| execute(team))
+            } else {
+                execute(&RayonPool)
+            }
         };
-        let (reads, writes): (SmallVec<[&Uses; 16]>, SmallVec<[&Uses; 16]>) = (reads().collect(), writes().collect());
+        let (reads, writes): (SmallVec<[&LaunchUses; 16]>, SmallVec<[&LaunchUses; 16]>) =
+            (reads().collect(), writes().collect());
         let runtime: &dyn Any = &**client.runtime();
         let Host { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
         // SAFETY: `work` uses only the arena and the memory of the blocks that are passed here.
@@ -354,7 +367,7 @@ impl Sequence {
     }
 
     /// Allocates the arena and the tables of a run.
-    fn frame(&self, client: &Client) -> Result<Frame> {
+    fn allocate_run_memory(&self, client: &Client) -> Result<RunMemory> {
         let own = self.arena.next_multiple_of(ALIGNMENT);
         let devices = self.devices.count();
         let all = own * devices;
@@ -362,41 +375,49 @@ impl Sequence {
         // Waits for launches of the memory's previous owner. Values in an empty arena have an address as well, an aligned one.
         let none = std::ptr::without_provenance_mut(ALIGNMENT);
         let start = arena.as_mut().map_or(none, Buffer::as_mut_ptr);
-        let mut table = vec![Start(std::ptr::null_mut()); self.slots * devices];
+        let mut table = vec![StartPtr(std::ptr::null_mut()); self.slots * devices];
         for (device, table) in table.chunks_mut(self.slots.max(1)).enumerate() {
-            for &(slot, offset) in &self.homes {
-                table[slot.0] = Start(start.wrapping_add(device * own + offset));
+            for &(slot, offset) in &self.arena_slots {
+                table[slot.0] = StartPtr(start.wrapping_add(device * own + offset));
             }
         }
-        Ok(Frame { table, _arena: arena })
+        Ok(RunMemory { table, _arena: arena })
     }
 
     /// Runs the actions with the memory that begins at `first` in the first slots.
     ///
     /// # Safety
     /// As for [`run`](Sequence::run), of the memory that begins at `first`; nobody else uses it meanwhile.
-    unsafe fn execute(&self, frame: &mut Frame, first: &[Start], ledger: &Ledger, on: &dyn Threads) -> Result<()> {
+    unsafe fn execute(
+        &self,
+        frame: &mut RunMemory,
+        first: &[StartPtr],
+        ledger: &Ledger,
+        on: &dyn LaunchThreads,
+    ) -> Result<()> {
         let count = self.devices.count();
         let given = first.len() / count;
         for (table, first) in frame.table.chunks_mut(self.slots.max(1)).zip(first.chunks(given.max(1))) {
             table[..given].copy_from_slice(first);
         }
-        let run = |table: &mut [Start], participant: &dyn Collectives, on: &dyn Threads| {
-            let mut running = Running::new(self, table, participant, ledger, on);
+        let run = |table: &mut [StartPtr], participant: &dyn Collectives, on: &dyn LaunchThreads| {
+            let mut running = SequenceRun::new(self, table, participant, ledger, on);
             // SAFETY: the caller's; the arena is this frame's.
-            let done = unsafe { running.all(&self.actions) };
-            LAUNCHES.fetch_add(running.launches(), Relaxed);
+            let done = unsafe { running.run_actions(&self.actions) };
+            LAUNCHES.fetch_add(running.uncounted_launches(), Relaxed);
             done
         };
         match &self.devices {
-            Devices::One => run(&mut frame.table, &Lockstep::new(1), on),
-            Devices::Here { count, are_threads: false, .. } => run(&mut frame.table, &Lockstep::new(*count), on),
-            Devices::Some { participant, .. } => run(&mut frame.table, &**participant, on),
-            Devices::Here { count, are_threads: true, .. } => {
+            SequenceDevices::SingleDevice => run(&mut frame.table, &LockstepParticipant::new(1), on),
+            SequenceDevices::AllInProcess { count, are_threads: false, .. } => {
+                run(&mut frame.table, &LockstepParticipant::new(*count), on)
+            }
+            SequenceDevices::AcrossProcesses { participant, .. } => run(&mut frame.table, &**participant, on),
+            SequenceDevices::AllInProcess { count, are_threads: true, .. } => {
                 let tables: Vec<_> = frame.table.chunks_mut(self.slots.max(1)).map(Mutex::new).collect();
-                let each = on_threads(*count, &|participant| {
+                let each = run_on_threads(*count, &|participant| {
                     let mut table = tables[participant.positions()[0]].lock();
-                    run(&mut table, participant, &Alone)
+                    run(&mut table, participant, &CallingThread)
                 })?;
                 each.into_iter().collect()
             }
@@ -410,6 +431,6 @@ fn rayon_threads() -> usize {
 }
 
 /// Records of the launches that use a buffer, by which runs wait for each other.
-fn uses(buffer: &Buffer) -> &Uses {
-    buffer.block().map(Block::uses).expect("memory of the host")
+fn buffer_uses(buffer: &Buffer) -> &LaunchUses {
+    buffer.block().map(HostBlock::launch_uses).expect("memory of the host")
 }

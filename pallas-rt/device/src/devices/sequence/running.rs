@@ -1,13 +1,13 @@
 //! Runs of a sequence.
-use super::{Action, Devices, HostCall, Launching, Sequence, Slot, Turning, rayon_threads};
+use super::{Action, HostCall, KernelLaunch, LoopSlotMoves, MemorySlot, Sequence, SequenceDevices, rayon_threads};
 use crate::collective::{Collectives, ResolvedCollective, Started};
 use crate::devices::cpu;
 use crate::devices::ledger::Ledger;
-use crate::devices::queue::Start;
-use crate::devices::runtime::described;
+use crate::devices::queue::StartPtr;
+use crate::devices::runtime::describe_launch;
 use crate::error::{Error, Result};
 use crate::timeline;
-use pallas_codegen::cpu::team::{self, Alone, Threads};
+use pallas_codegen::cpu::thread_team::{self, CallingThread, LaunchThreads};
 use pallas_codegen::raw;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -15,24 +15,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Indices of devices in this process.
-type Active = SmallVec<[usize; 8]>;
+type ActiveDevices = SmallVec<[usize; 8]>;
 
 /// The devices' decisions about one step of a loop or branch with collectives.
 struct Decision {
     /// Name of the value that decides, for messages.
     what: &'static str,
     /// By position in the mesh: the value that decides, and whether the device takes the step.
-    of: Vec<(i32, bool)>,
+    by_position: Vec<(i32, bool)>,
 }
 
 /// State of a run for the devices of one participant.
-pub(super) struct Running<'a> {
-    table: &'a mut [Start],
+pub(super) struct SequenceRun<'a> {
+    table: &'a mut [StartPtr],
     /// Number of slots of each device.
     slots: usize,
     devices: usize,
     /// Devices of the participant that take the next action, in ascending order: all, except in a loop or branch.
-    active: Active,
+    active: ActiveDevices,
     /// Decision about the innermost loop or branch with collectives. All participants take the steps that some device
     /// takes.
     decision: Option<Decision>,
@@ -42,30 +42,31 @@ pub(super) struct Running<'a> {
     /// Collectives in progress, by number.
     started: Vec<Option<Started>>,
     ledger: &'a Ledger,
-    on: &'a dyn Threads,
+    on: &'a dyn LaunchThreads,
     /// True if launches are counted now: in loops and branches, whose launches the sequence does not know.
     counts: bool,
     launches: u64,
 }
 
-impl<'a> Running<'a> {
+impl<'a> SequenceRun<'a> {
     /// Creates a run of a sequence with the tables of a participant's devices.
     pub(super) fn new(
         sequence: &'a Sequence,
-        table: &'a mut [Start],
+        table: &'a mut [StartPtr],
         participant: &'a dyn Collectives,
         ledger: &'a Ledger,
-        on: &'a dyn Threads,
-    ) -> Running<'a> {
+        on: &'a dyn LaunchThreads,
+    ) -> SequenceRun<'a> {
         let agreement = match &sequence.devices {
-            Devices::Here { are_threads: true, agreement, .. } | Devices::Some { agreement, .. } => Some(agreement),
-            Devices::One | Devices::Here { are_threads: false, .. } => None,
+            SequenceDevices::AllInProcess { are_threads: true, agreement, .. }
+            | SequenceDevices::AcrossProcesses { agreement, .. } => Some(agreement),
+            SequenceDevices::SingleDevice | SequenceDevices::AllInProcess { are_threads: false, .. } => None,
         };
         let started = (0..sequence.collectives).map(|_| None).collect();
         let (slots, devices) = (sequence.slots, participant.positions().len());
         let active = (0..devices).collect();
         let (decision, counts, launches) = (None, false, 0);
-        Running {
+        SequenceRun {
             table,
             slots,
             devices,
@@ -82,24 +83,24 @@ impl<'a> Running<'a> {
     }
 
     /// Number of launches that the sequence did not count before the run.
-    pub(super) fn launches(&self) -> u64 {
+    pub(super) fn uncounted_launches(&self) -> u64 {
         self.launches
     }
 
     /// Launches a kernel on each active device: long launches of several devices at once, or each with all threads.
     ///
     /// # Safety
-    /// As for [`all`](Running::all).
-    unsafe fn launch(&mut self, launch: &Launching) -> Result<()> {
-        let Launching { kernel, executable, geometry, params, operands } = launch;
+    /// As for [`run_actions`](SequenceRun::run_actions).
+    unsafe fn launch(&mut self, launch: &KernelLaunch) -> Result<()> {
+        let KernelLaunch { kernel, executable, geometry, params, operands } = launch;
         let active = &self.active[..];
         self.launches += if self.counts { active.len() as u64 } else { 0 };
         let (table, slots, ledger) = (&*self.table, self.slots, self.ledger);
-        let one = |device: usize, on: &dyn Threads| {
+        let one = |device: usize, on: &dyn LaunchThreads| {
             let start = |i: usize| operands[i].map_or(std::ptr::null_mut(), |slot| table[device * slots + slot.0].0);
             // SAFETY: the caller's.
             let run = || unsafe { cpu::execute(executable, geometry, params, ledger, on, start) };
-            timeline::span(timeline::Kind::Launch, || described(kernel, geometry), run)
+            timeline::run_in_span(timeline::SpanKind::Launch, || describe_launch(kernel, geometry), run)
         };
         if active.is_empty() {
             return Ok(());
@@ -115,7 +116,7 @@ impl<'a> Running<'a> {
         self.on.share(threads, &|_| {
             let taken = std::iter::from_fn(|| active.get(next.fetch_add(1, Relaxed)).copied());
             for device in taken {
-                if let Err(error) = one(device, &Alone) {
+                if let Err(error) = one(device, &CallingThread) {
                     // The first device's error counts, as if the devices had run one after another.
                     let mut failed = failed.lock();
                     if failed.as_ref().is_none_or(|(first, _)| device < *first) {
@@ -131,10 +132,10 @@ impl<'a> Running<'a> {
     ///
     /// # Safety
     /// The slots have memory for the actions, which nobody else uses.
-    pub(super) unsafe fn all(&mut self, actions: &[Action]) -> Result<()> {
+    pub(super) unsafe fn run_actions(&mut self, actions: &[Action]) -> Result<()> {
         for action in actions {
             // SAFETY: the caller's.
-            unsafe { self.one(action)? };
+            unsafe { self.run_action(action)? };
         }
         Ok(())
     }
@@ -142,15 +143,20 @@ impl<'a> Running<'a> {
     /// Runs one action.
     ///
     /// # Safety
-    /// As for [`all`](Running::all).
-    unsafe fn one(&mut self, action: &Action) -> Result<()> {
+    /// As for [`run_actions`](SequenceRun::run_actions).
+    unsafe fn run_action(&mut self, action: &Action) -> Result<()> {
         // SAFETY: the caller's: slots that are written share no memory with others of the same action.
         unsafe {
             match action {
                 Action::Launch(launch) => self.launch(launch)?,
                 Action::Copy { from, to, bytes } => {
                     for &device in &self.active {
-                        team::copy(self.on, self.start(device, *from), self.start(device, *to), *bytes);
+                        thread_team::copy_on_threads(
+                            self.on,
+                            self.start(device, *from),
+                            self.start(device, *to),
+                            *bytes,
+                        );
                     }
                 }
                 Action::Fill { to, bytes } => {
@@ -163,78 +169,82 @@ impl<'a> Running<'a> {
                         let own = from
                             .map_or(&[][..], |(slot, bytes)| raw::slice(self.start(device, slot).cast_const(), bytes));
                         let result = raw::slice_mut(self.start(device, *to), *bytes);
-                        collective.fill(collective.number(self.participant.positions()[device]), |_| own, result);
+                        collective.compute_result(
+                            collective.number_in_group(self.participant.positions()[device]),
+                            |_| own,
+                            result,
+                        );
                     }
                 }
                 Action::Start { from, to, bytes, collective, number } => {
-                    self.whole_groups(collective)?;
+                    self.check_whole_groups(collective)?;
                     let operands: Vec<&[u8]> = match from {
                         Some((slot, bytes)) => self.contents(*slot, *bytes),
                         None => vec![&[]; self.devices],
                     };
-                    let step = self.participant.next_step();
-                    if self.participant.overlaps() {
+                    let step = self.participant.next_collective_number();
+                    if self.participant.can_overlap() {
                         self.started[*number] = Some(self.participant.start(collective, step, &operands)?);
                     } else {
-                        let mut unused = self.for_others(*bytes);
+                        let mut unused = self.allocate_unused_results(*bytes);
                         let mut results = self.contents_mut(*to, *bytes, &mut unused);
                         self.participant.exchange(collective, step, &operands, &mut results)?;
                     }
                 }
                 Action::Finish { to, bytes, number } => {
                     if let Some(started) = self.started[*number].take() {
-                        let mut unused = self.for_others(*bytes);
+                        let mut unused = self.allocate_unused_results(*bytes);
                         self.participant.finish(started, &mut self.contents_mut(*to, *bytes, &mut unused))?;
                     }
                 }
                 Action::For { length, counter, turning, body } => {
-                    self.enter(turning);
+                    self.move_before_loop(turning);
                     for step in 0..*length {
                         for &device in &self.active {
                             self.start(device, *counter).cast::<i32>().write(step as i32);
                         }
-                        self.all(body)?;
-                        self.turn(turning);
+                        self.run_actions(body)?;
+                        self.move_after_step(turning);
                     }
-                    self.leave(turning);
+                    self.move_after_loop(turning);
                 }
                 Action::While { condition, holds, turning, body, collectives: false } => {
-                    self.enter(turning);
+                    self.move_before_loop(turning);
                     let counts = std::mem::replace(&mut self.counts, true);
                     let all = self.active.clone();
                     loop {
-                        self.all(condition)?;
+                        self.run_actions(condition)?;
                         let mut active = std::mem::take(&mut self.active);
                         active.retain(|device| self.start(*device, *holds).read() != 0);
                         self.active = active;
                         if self.active.is_empty() {
                             break;
                         }
-                        self.all(body)?;
-                        self.turn(turning);
+                        self.run_actions(body)?;
+                        self.move_after_step(turning);
                     }
                     (self.active, self.counts) = (all, counts);
-                    self.leave(turning);
+                    self.move_after_loop(turning);
                 }
                 Action::While { condition, holds, turning, body, collectives: true } => {
-                    self.enter(turning);
+                    self.move_before_loop(turning);
                     let counts = std::mem::replace(&mut self.counts, true);
                     let (all, outer) = (self.active.clone(), self.decision.take());
-                    let mut takes = self.takes(outer.as_ref());
+                    let mut takes = self.devices_taking_step(outer.as_ref());
                     loop {
-                        self.all(condition)?;
+                        self.run_actions(condition)?;
                         let numbers =
-                            self.numbers(|running, device| i32::from(running.start(device, *holds).read()))?;
+                            self.gather_numbers(|running, device| i32::from(running.start(device, *holds).read()))?;
                         takes.iter_mut().zip(&numbers).for_each(|(takes, number)| *takes &= *number != 0);
                         if !takes.contains(&true) {
                             break;
                         }
-                        self.decide("the condition of a loop", &all, &numbers, &takes);
-                        self.all(body)?;
-                        self.turn(turning);
+                        self.activate_devices("the condition of a loop", &all, &numbers, &takes);
+                        self.run_actions(body)?;
+                        self.move_after_step(turning);
                     }
                     (self.active, self.decision, self.counts) = (all, outer, counts);
-                    self.leave(turning);
+                    self.move_after_loop(turning);
                 }
                 Action::Case { index, branches, collectives: false } => {
                     let last = branches.len() as i32 - 1;
@@ -247,24 +257,25 @@ impl<'a> Running<'a> {
                         let own = all.iter().zip(&numbers).filter(|(_, own)| **own == number);
                         self.active = own.map(|(&device, _)| device).collect();
                         if !self.active.is_empty() {
-                            self.all(branch)?;
+                            self.run_actions(branch)?;
                         }
                     }
                     (self.active, self.counts) = (all, counts);
                 }
                 Action::Case { index, branches, collectives: true } => {
                     let last = branches.len() as i32 - 1;
-                    let numbers = self
-                        .numbers(|running, device| running.start(device, *index).cast::<i32>().read().clamp(0, last))?;
+                    let numbers = self.gather_numbers(|running, device| {
+                        running.start(device, *index).cast::<i32>().read().clamp(0, last)
+                    })?;
                     let counts = std::mem::replace(&mut self.counts, true);
                     let (all, outer) = (self.active.clone(), self.decision.take());
-                    let takes = self.takes(outer.as_ref());
+                    let takes = self.devices_taking_step(outer.as_ref());
                     for (number, branch) in (0..).zip(branches) {
                         let own: Vec<bool> =
                             takes.iter().zip(&numbers).map(|(takes, n)| *takes && *n == number).collect();
                         if own.contains(&true) {
-                            self.decide("the number of a branch", &all, &numbers, &own);
-                            self.all(branch)?;
+                            self.activate_devices("the number of a branch", &all, &numbers, &own);
+                            self.run_actions(branch)?;
                         }
                     }
                     (self.active, self.decision, self.counts) = (all, outer, counts);
@@ -284,13 +295,14 @@ impl<'a> Running<'a> {
     ///
     /// # Safety
     /// The slots have memory of these bytes, which nobody else uses meanwhile.
-    unsafe fn call(&self, from: &[(Slot, usize)], to: &[(Slot, usize)], call: &HostCall) -> Result<()> {
+    unsafe fn call(&self, from: &[(MemorySlot, usize)], to: &[(MemorySlot, usize)], call: &HostCall) -> Result<()> {
         let mut operands: Vec<Vec<&[u8]>> = vec![];
         let mut results = vec![];
         for &device in &self.active {
             // SAFETY: the caller's; results do not overlap with operands.
-            let operand =
-                |&(slot, bytes): &(Slot, usize)| unsafe { raw::slice(self.start(device, slot).cast_const(), bytes) };
+            let operand = |&(slot, bytes): &(MemorySlot, usize)| unsafe {
+                raw::slice(self.start(device, slot).cast_const(), bytes)
+            };
             let own: Vec<&[u8]> = from.iter().map(operand).collect();
             let number = match operands.iter().position(|known| *known == own) {
                 Some(number) => number,
@@ -313,14 +325,14 @@ impl<'a> Running<'a> {
     ///
     /// # Safety
     /// The slots have this memory, which nobody writes meanwhile.
-    unsafe fn contents<'m>(&self, slot: Slot, bytes: usize) -> Vec<&'m [u8]> {
+    unsafe fn contents<'m>(&self, slot: MemorySlot, bytes: usize) -> Vec<&'m [u8]> {
         // SAFETY: the caller's.
         let one = |device| unsafe { raw::slice(self.start(device, slot).cast_const(), bytes) };
         (0..self.devices).map(one).collect()
     }
 
     /// Allocates memory for the results of inactive devices, which must not overwrite what these still need.
-    fn for_others(&self, bytes: usize) -> Vec<Vec<u8>> {
+    fn allocate_unused_results(&self, bytes: usize) -> Vec<Vec<u8>> {
         (0..self.devices - self.active.len()).map(|_| vec![0; bytes]).collect()
     }
 
@@ -328,7 +340,7 @@ impl<'a> Running<'a> {
     ///
     /// # Safety
     /// The slots have this memory, which nobody else uses meanwhile.
-    unsafe fn contents_mut<'m>(&self, slot: Slot, bytes: usize, unused: &'m mut [Vec<u8>]) -> Vec<&'m mut [u8]> {
+    unsafe fn contents_mut<'m>(&self, slot: MemorySlot, bytes: usize, unused: &'m mut [Vec<u8>]) -> Vec<&'m mut [u8]> {
         let mut unused = unused.iter_mut();
         let mut one = |device: usize| match self.active.contains(&device) {
             // SAFETY: the caller's.
@@ -342,32 +354,32 @@ impl<'a> Running<'a> {
     ///
     /// # Errors
     /// Another participant takes part in no more collectives.
-    fn numbers(&self, of: impl Fn(&Self, usize) -> i32) -> Result<Vec<i32>> {
+    fn gather_numbers(&self, of: impl Fn(&Self, usize) -> i32) -> Result<Vec<i32>> {
         let own: Vec<i32> = (0..self.devices).map(|device| of(self, device)).collect();
         let Some(agreement) = self.agreement else { return Ok(own) };
         let own: Vec<[u8; 4]> = own.into_iter().map(i32::to_ne_bytes).collect();
         let own: Vec<&[u8]> = own.iter().map(|number| &number[..]).collect();
-        let mut found = vec![vec![0; agreement.gives().bytes()]; self.devices];
+        let mut found = vec![vec![0; agreement.result_type().bytes()]; self.devices];
         let mut each: Vec<&mut [u8]> = found.iter_mut().map(|all| &mut all[..]).collect();
-        self.participant.exchange(agreement, self.participant.next_step(), &own, &mut each)?;
+        self.participant.exchange(agreement, self.participant.next_collective_number(), &own, &mut each)?;
         Ok(found[0].as_chunks::<4>().0.iter().map(|&number| i32::from_ne_bytes(number)).collect())
     }
 
     /// True if the device at each position takes the current step, given the decision of the enclosing loop or branch.
-    fn takes(&self, outer: Option<&Decision>) -> Vec<bool> {
+    fn devices_taking_step(&self, outer: Option<&Decision>) -> Vec<bool> {
         match (outer, self.agreement) {
-            (Some(outer), _) => outer.of.iter().map(|(_, takes)| *takes).collect(),
+            (Some(outer), _) => outer.by_position.iter().map(|(_, takes)| *takes).collect(),
             (None, None) => vec![true; self.devices],
             (None, Some(agreement)) => vec![true; agreement.group(0).len()],
         }
     }
 
     /// Makes active those devices of `all` that take the next step, and records the decision for checks.
-    fn decide(&mut self, what: &'static str, all: &Active, numbers: &[i32], takes: &[bool]) {
+    fn activate_devices(&mut self, what: &'static str, all: &ActiveDevices, numbers: &[i32], takes: &[bool]) {
         let positions = self.participant.positions();
         self.active = all.iter().copied().filter(|&device| takes[positions[device]]).collect();
         let of = numbers.iter().copied().zip(takes.iter().copied()).collect();
-        self.decision = Some(Decision { what, of });
+        self.decision = Some(Decision { what, by_position: of });
     }
 
     /// Checks that in each group of a collective all devices take the step or none. All participants know all
@@ -375,9 +387,9 @@ impl<'a> Running<'a> {
     ///
     /// # Errors
     /// Devices of a group disagree.
-    fn whole_groups(&self, collective: &ResolvedCollective) -> Result<()> {
-        let Some(Decision { what, of }) = &self.decision else { return Ok(()) };
-        for first in (0..of.len()).filter(|&position| collective.number(position) == 0) {
+    fn check_whole_groups(&self, collective: &ResolvedCollective) -> Result<()> {
+        let Some(Decision { what, by_position: of }) = &self.decision else { return Ok(()) };
+        for first in (0..of.len()).filter(|&position| collective.number_in_group(position) == 0) {
             let differs = |&&device: &&usize| of[device].1 != of[first].1;
             if let Some(&device) = collective.group(first).iter().find(differs) {
                 return Err(Error::Varies { what, device, expected: of[first].0, found: of[device].0 });
@@ -387,31 +399,32 @@ impl<'a> Running<'a> {
     }
 
     /// Start of a slot's memory on a device.
-    fn start(&self, device: usize, slot: Slot) -> *mut u8 {
+    fn start(&self, device: usize, slot: MemorySlot) -> *mut u8 {
         self.table[device * self.slots + slot.0].0
     }
 
     /// Tables of the active devices.
-    fn tables(&mut self) -> impl Iterator<Item = &mut [Start]> {
+    fn tables(&mut self) -> impl Iterator<Item = &mut [StartPtr]> {
         let active = &self.active;
         let all = self.table.chunks_mut(self.slots.max(1)).enumerate();
         all.filter(|(device, _)| active.contains(device)).map(|(_, table)| table)
     }
 
     /// Moves memory into the slots of a loop before its first step.
-    fn enter(&mut self, turning: &Turning) {
+    fn move_before_loop(&mut self, turning: &LoopSlotMoves) {
         for table in self.tables() {
-            for &(from, to) in &turning.enter {
+            for &(from, to) in &turning.before_first_step {
                 table[to.0] = table[from.0];
             }
         }
     }
 
     /// Moves memory between the slots of a loop after a step.
-    fn turn(&mut self, turning: &Turning) {
+    fn move_after_step(&mut self, turning: &LoopSlotMoves) {
         for table in self.tables() {
-            let moved: SmallVec<[Start; 16]> = turning.turn.iter().map(|(from, _)| table[from.0]).collect();
-            turning.turn.iter().zip(moved).for_each(|(&(_, to), start)| table[to.0] = start);
+            let moved: SmallVec<[StartPtr; 16]> =
+                turning.after_each_step.iter().map(|(from, _)| table[from.0]).collect();
+            turning.after_each_step.iter().zip(moved).for_each(|(&(_, to), start)| table[to.0] = start);
         }
     }
 
@@ -419,8 +432,8 @@ impl<'a> Running<'a> {
     ///
     /// # Safety
     /// The slots have memory of these bytes, in which nothing lies but what belongs into one of them.
-    unsafe fn leave(&mut self, turning: &Turning) {
-        let all = &turning.leave;
+    unsafe fn move_after_loop(&mut self, turning: &LoopSlotMoves) {
+        let all = &turning.after_last_step;
         for table in self.tables() {
             for (i, &(outer, inner, bytes)) in all.iter().enumerate() {
                 let (to, from) = (table[outer.0].0, table[inner.0].0);
@@ -434,12 +447,12 @@ impl<'a> Running<'a> {
                     match in_the_way {
                         Some(&(_, other, _)) => {
                             std::ptr::swap_nonoverlapping(to, from, bytes);
-                            table[other.0] = Start(from);
+                            table[other.0] = StartPtr(from);
                         }
                         None => from.copy_to_nonoverlapping(to, bytes),
                     }
                 }
-                table[inner.0] = Start(to);
+                table[inner.0] = StartPtr(to);
             }
         }
     }

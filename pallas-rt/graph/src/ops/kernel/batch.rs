@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Returns the call for a batch of `size` elements: operands for which `has` is true, and all results, have an
 /// additional first axis. Each program computes one element of the batch; operands without the axis are shared by all.
-pub(super) fn kernel(call: &KernelCall, has: &[bool], size: usize) -> KernelCall {
+pub(super) fn batch_kernel_call(call: &KernelCall, has: &[bool], size: usize) -> KernelCall {
     let wider = |ty: &Type| Type::new(ty.dtype, [&[size], &ty.shape[..]].concat());
     let takes = call.takes.iter().zip(has).map(|(ty, has)| if *has { wider(ty) } else { ty.clone() }).collect();
     let is_read = |kind: &OperandKind| matches!(kind, OperandKind::Input | OperandKind::Prefetch);
@@ -21,7 +21,7 @@ pub(super) fn kernel(call: &KernelCall, has: &[bool], size: usize) -> KernelCall
     };
     let wide: Vec<bool> = call.kernel.operands.iter().map(wide).collect();
     KernelCall {
-        kernel: Arc::new(widened(&call.kernel, &wide, size)),
+        kernel: Arc::new(add_batch_grid_axis(&call.kernel, &wide, size)),
         gives: call.gives.iter().map(wider).collect(),
         takes,
         ..call.clone()
@@ -30,7 +30,7 @@ pub(super) fn kernel(call: &KernelCall, has: &[bool], size: usize) -> KernelCall
 
 /// Returns the kernel with the batch as its first grid axis, and with an additional first axis in the operands that are
 /// `wide`.
-fn widened(kernel: &Kernel, wide: &[bool], size: usize) -> Kernel {
+fn add_batch_grid_axis(kernel: &Kernel, wide: &[bool], size: usize) -> Kernel {
     let maps: Vec<RegionId> = kernel.operands.iter().filter_map(|operand| operand.map).collect();
     let mut own = kernel.clone();
     for inst in &mut own.insts {
@@ -50,7 +50,7 @@ fn widened(kernel: &Kernel, wide: &[bool], size: usize) -> Kernel {
         elements.push((map, element));
     }
     for &(region, element) in &elements {
-        prefetches(b.kernel_mut(), region, wide, element);
+        prepend_prefetch_index(b.kernel_mut(), region, wide, element);
     }
     let inst = Inst { op: TileOp::ProgramId(0), args: vec![], results: vec![of_body], regions: vec![] };
     let first = b.kernel_mut().insts.len();
@@ -82,7 +82,7 @@ fn widened(kernel: &Kernel, wide: &[bool], size: usize) -> Kernel {
 
 /// Makes a region's reads of prefetched operands that are `wide` take `element`, the index in the batch, as their first
 /// index.
-fn prefetches(kernel: &mut Kernel, region: RegionId, wide: &[bool], element: Value) {
+fn prepend_prefetch_index(kernel: &mut Kernel, region: RegionId, wide: &[bool], element: Value) {
     let mut found = vec![];
     kernel.walk(region, &mut |id, inst| {
         if let TileOp::Prefetch(OperandId(of)) = inst.op

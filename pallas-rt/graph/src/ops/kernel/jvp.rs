@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// A kernel call that computes tangents beside its results.
-pub(super) struct Tangents {
+pub(super) struct KernelCallJvp {
     /// The call. The tangents follow its operands, and its results.
     pub(super) call: KernelCall,
     /// For each operand of the original call, true if the new call takes its tangent: operands that are `on`, and those
@@ -34,21 +34,21 @@ pub(super) struct Tangents {
 ///
 /// # Errors
 /// An operation that has no tangent, with its line.
-pub(super) fn kernel(call: &KernelCall, on: &[bool]) -> Result<Option<Tangents>, Diag> {
+pub(super) fn jvp_kernel_call(call: &KernelCall, on: &[bool]) -> Result<Option<KernelCallJvp>, Diag> {
     let kernel = &*call.kernel;
     let is_read = |o: &OperandKind| matches!(o, OperandKind::Input | OperandKind::Prefetch);
     let mut flags = on.iter();
-    let mut active = Active {
+    let mut active = ActivityAnalysis {
         kernel,
         values: vec![false; kernel.values.len()],
         operands: kernel.operands.iter().map(|o| is_read(&o.kind) && *flags.next().unwrap_or(&false)).collect(),
         is_changed: true,
     };
     while std::mem::take(&mut active.is_changed) {
-        active.aliases();
-        active.region(kernel.body);
+        active.mark_aliases();
+        active.mark_region(kernel.body);
     }
-    let Active { values, operands, .. } = active;
+    let ActivityAnalysis { values, operands, .. } = active;
     let of = |is: &dyn Fn(&OperandKind) -> bool| -> Vec<bool> {
         kernel.operands.iter().zip(&operands).filter(|(o, _)| is(&o.kind)).map(|(_, active)| *active).collect()
     };
@@ -62,14 +62,14 @@ pub(super) fn kernel(call: &KernelCall, on: &[bool]) -> Result<Option<Tangents>,
     let call = KernelCall {
         takes: with(&call.takes, &takes),
         gives: with(&call.gives, &gives),
-        kernel: Arc::new(differentiated(kernel, &values, &operands)?),
+        kernel: Arc::new(differentiate_kernel(kernel, &values, &operands)?),
         ..call.clone()
     };
-    Ok(Some(Tangents { call, takes, gives }))
+    Ok(Some(KernelCallJvp { call, takes, gives }))
 }
 
 /// The values and operands of a kernel that depend on the operands with tangents.
-struct Active<'a> {
+struct ActivityAnalysis<'a> {
     kernel: &'a Kernel,
     /// For each value of the kernel, true if it depends on an operand with a tangent.
     values: Vec<bool>,
@@ -79,66 +79,66 @@ struct Active<'a> {
     is_changed: bool,
 }
 
-impl Active<'_> {
-    fn set(&mut self, v: Value, active: bool) {
+impl ActivityAnalysis<'_> {
+    fn mark_value(&mut self, v: Value, active: bool) {
         if active && self.kernel.ty(v).dtype.is_float() && !self.values[v.index()] {
             (self.values[v.index()], self.is_changed) = (true, true);
         }
     }
 
-    fn set_operand(&mut self, o: OperandId, active: bool) {
+    fn mark_operand(&mut self, o: OperandId, active: bool) {
         if active && !self.operands[o.index()] {
             (self.operands[o.index()], self.is_changed) = (true, true);
         }
     }
 
     /// Marks an output and the input that it aliases together, since they share memory.
-    fn aliases(&mut self) {
+    fn mark_aliases(&mut self) {
         for (i, operand) in self.kernel.operands.iter().enumerate() {
             if let OperandKind::Output { alias: Some(input), .. } = operand.kind {
                 let either = self.operands[i] || self.operands[input.index()];
-                self.set_operand(input, either);
-                self.set_operand(OperandId(i as u32), either);
+                self.mark_operand(input, either);
+                self.mark_operand(OperandId(i as u32), either);
             }
         }
     }
 
     /// Marks the values and operands that a region's instructions make dependent.
-    fn region(&mut self, region: RegionId) {
+    fn mark_region(&mut self, region: RegionId) {
         let kernel = self.kernel;
         for &id in &kernel.region(region).insts {
             let Inst { op, args, results, regions } = kernel.inst(id);
             match op {
                 TileOp::Scalar(_) | TileOp::Structural(_) => {
                     let active = args.iter().any(|a| self.values[a.index()]);
-                    self.set(results[0], active);
+                    self.mark_value(results[0], active);
                 }
-                TileOp::Prefetch(of) => self.set(results[0], self.operands[of.index()]),
+                TileOp::Prefetch(of) => self.mark_value(results[0], self.operands[of.index()]),
                 TileOp::Load { from, .. } => {
                     let active = self.operands[from.index()] || args.iter().any(|a| self.values[a.index()]);
-                    self.set(results[0], active);
+                    self.mark_value(results[0], active);
                 }
-                TileOp::Store { to, .. } => self.set_operand(*to, self.values[args[0].index()]),
+                TileOp::Store { to, .. } => self.mark_operand(*to, self.values[args[0].index()]),
                 TileOp::If => {
                     for &region in regions {
-                        self.region(region);
-                        self.joined(&[&kernel.region(region).yields, results]);
+                        self.mark_region(region);
+                        self.mark_joined(&[&kernel.region(region).yields, results]);
                     }
                 }
                 TileOp::For { .. } => {
                     let body = kernel.region(regions[0]);
-                    self.joined(&[&args[3..], &body.params[1..]]);
-                    self.region(regions[0]);
-                    self.joined(&[&args[3..], &body.yields, &body.params[1..], results]);
+                    self.mark_joined(&[&args[3..], &body.params[1..]]);
+                    self.mark_region(regions[0]);
+                    self.mark_joined(&[&args[3..], &body.yields, &body.params[1..], results]);
                 }
                 TileOp::While => {
                     let [condition, body] = [regions[0], regions[1]].map(|r| kernel.region(r));
-                    self.joined(&[args, &condition.params]);
-                    self.region(regions[0]);
-                    self.joined(&[&condition.yields[1..], &body.params]);
-                    self.region(regions[1]);
+                    self.mark_joined(&[args, &condition.params]);
+                    self.mark_region(regions[0]);
+                    self.mark_joined(&[&condition.yields[1..], &body.params]);
+                    self.mark_region(regions[1]);
                     let (given, carried) = (&condition.params, &condition.yields[1..]);
-                    self.joined(&[args, given, carried, &body.params, &body.yields, results]);
+                    self.mark_joined(&[args, given, carried, &body.params, &body.yields, results]);
                 }
                 TileOp::Const(_)
                 | TileOp::ProgramId(_)
@@ -155,16 +155,16 @@ impl Active<'_> {
 
     /// Marks values that flow into one another, position by position: those of the later lists where any list has a
     /// marked one.
-    fn joined(&mut self, lists: &[&[Value]]) {
+    fn mark_joined(&mut self, lists: &[&[Value]]) {
         for i in 0..lists[0].len() {
             let active = lists.iter().any(|list| self.values[list[i].index()]);
-            lists[1..].iter().for_each(|list| self.set(list[i], active));
+            lists[1..].iter().for_each(|list| self.mark_value(list[i], active));
         }
     }
 }
 
 /// A kernel under construction, to which derivative rules append tile operations.
-struct Tile {
+struct TileBuilder {
     b: Builder,
     /// The line that appended instructions get.
     at: Loc,
@@ -172,7 +172,7 @@ struct Tile {
     wrong: Option<Diag>,
 }
 
-impl Tile {
+impl TileBuilder {
     /// Appends an instruction and returns its result. If it exceeds a limit of tiles, records the error in `wrong` and
     /// returns any value.
     fn push(&mut self, op: TileOp, args: &[Value]) -> Value {
@@ -201,7 +201,7 @@ impl Tile {
     }
 }
 
-impl Emit for Tile {
+impl Emit for TileBuilder {
     fn emit(&mut self, op: Term, args: &[Id]) -> Id {
         let args: Vec<Value> = args.iter().map(|a| Value(a.0)).collect();
         let ty = args.first().map(|&v| self.b.kernel().ty(v).clone());
@@ -217,9 +217,9 @@ impl Emit for Tile {
 }
 
 /// A kernel whose forward-mode derivative is being made.
-struct Forward<'a> {
+struct KernelJvp<'a> {
     kernel: &'a Kernel,
-    to: RefCell<Tile>,
+    to: RefCell<TileBuilder>,
     /// For each value of the kernel, whether it depends on an operand with a tangent.
     is_active: &'a [bool],
     /// For each value of the kernel, its tangent; `None` for zero.
@@ -230,7 +230,7 @@ struct Forward<'a> {
 
 /// Returns the kernel with a tangent operand for each operand that is active, after the original operands. `values` and
 /// `operands` say which are active.
-fn differentiated(kernel: &Kernel, values: &[bool], operands: &[bool]) -> Result<Kernel, Diag> {
+fn differentiate_kernel(kernel: &Kernel, values: &[bool], operands: &[bool]) -> Result<Kernel, Diag> {
     let mut own = kernel.clone();
     own.name.push_str("_jvp");
     let first = own.operands.len();
@@ -252,11 +252,11 @@ fn differentiated(kernel: &Kernel, values: &[bool], operands: &[bool]) -> Result
         own.operands.push(tangent);
     }
     let found = vec![None; kernel.values.len()];
-    let to = RefCell::new(Tile { b: Builder::edit(own), at: Loc::NONE, wrong: None });
-    let mut forward = Forward { kernel, to, is_active: values, found, operands };
+    let to = RefCell::new(TileBuilder { b: Builder::edit(own), at: Loc::NONE, wrong: None });
+    let mut forward = KernelJvp { kernel, to, is_active: values, found, operands };
     forward.to.get_mut().b.begin(&[]);
     forward.insts(kernel.body)?;
-    let Tile { mut b, .. } = forward.to.into_inner();
+    let TileBuilder { mut b, .. } = forward.to.into_inner();
     b.replace(kernel.body, &[]);
     let mut made = b.finish();
     made.renumber();
@@ -264,7 +264,7 @@ fn differentiated(kernel: &Kernel, values: &[bool], operands: &[bool]) -> Result
     Ok(made)
 }
 
-impl Forward<'_> {
+impl KernelJvp<'_> {
     /// Returns the tangent of a value, or zeros if there is none.
     fn or_zeros(&mut self, v: Value) -> Value {
         let ty = self.kernel.ty(v);
@@ -281,7 +281,7 @@ impl Forward<'_> {
 
     /// Returns the values, followed by new values for the tangents of those that are active, which become their
     /// tangents.
-    fn with_fresh(&mut self, values: &[Value]) -> Vec<Value> {
+    fn with_new_tangents(&mut self, values: &[Value]) -> Vec<Value> {
         let mut all = values.to_vec();
         for &v in values.iter().filter(|v| self.is_active[v.index()]) {
             let tangent = self.to.get_mut().b.value(self.kernel.ty(v).clone());
@@ -292,9 +292,9 @@ impl Forward<'_> {
     }
 
     /// Returns a region with tangents of its active parameters, and of the yielded values for which `gives` is true.
-    fn nested(&mut self, region: RegionId, gives: &[bool]) -> Result<RegionId, Diag> {
+    fn differentiate_region(&mut self, region: RegionId, gives: &[bool]) -> Result<RegionId, Diag> {
         self.to.get_mut().b.begin(&[]);
-        let params = self.with_fresh(&self.kernel.region(region).params);
+        let params = self.with_new_tangents(&self.kernel.region(region).params);
         self.insts(region)?;
         let yields = self.with_tangents(&self.kernel.region(region).yields, gives);
         let b = &mut self.to.get_mut().b;
@@ -308,13 +308,13 @@ impl Forward<'_> {
             self.to.get_mut().at = self.kernel.loc(id);
             self.inst(id)?;
             if let Some(diag) = self.to.get_mut().wrong.take() {
-                return Err(self.refused(id, &diag.message, &diag.help));
+                return Err(self.no_tangent_diag(id, &diag.message, &diag.help));
             }
         }
         Ok(())
     }
 
-    fn refused(&self, id: InstId, what: &str, help: &str) -> Diag {
+    fn no_tangent_diag(&self, id: InstId, what: &str, help: &str) -> Diag {
         let message = format!("the tangent of kernel `{}`: {what} ({})", self.kernel.name, self.kernel.loc(id));
         Diag::new("kernel-tangent", At::Op, message, help)
     }
@@ -324,14 +324,14 @@ impl Forward<'_> {
         let kernel = self.kernel;
         let Inst { op, args, results, regions } = kernel.inst(id);
         if !regions.is_empty() {
-            return self.control(id);
+            return self.differentiate_control_flow(id);
         }
         self.to.get_mut().b.push_id(id);
         let is_known = args.iter().all(|a| self.found[a.index()].is_none());
         let tangent = match op {
             TileOp::Structural(StructuralOp::Bitcast(_)) if !is_known => {
                 let help = "pass the kernel a `stop_gradient` of the argument, or state the derivative by `custom_jvp`";
-                return Err(self.refused(id, "the bits of a float have no tangent", help));
+                return Err(self.no_tangent_diag(id, "the bits of a float have no tangent", help));
             }
             TileOp::Scalar(_) | TileOp::Structural(_) if is_known || !kernel.ty(results[0]).dtype.is_float() => None,
             TileOp::Scalar(op) => {
@@ -399,7 +399,7 @@ impl Forward<'_> {
     }
 
     /// Appends a loop that also carries tangents, or a branch that also gives them.
-    fn control(&mut self, id: InstId) -> Result<(), Diag> {
+    fn differentiate_control_flow(&mut self, id: InstId) -> Result<(), Diag> {
         let kernel = self.kernel;
         let Inst { op, args, results, regions } = kernel.inst(id);
         let gives: Vec<bool> = results.iter().map(|r| self.is_active[r.index()]).collect();
@@ -411,9 +411,9 @@ impl Forward<'_> {
         };
         let flags = [vec![false; first], gives].concat();
         let args = self.with_tangents(args, &flags[..args.len()]);
-        let made = regions.iter().zip(&bodies).map(|(&region, gives)| self.nested(region, gives));
+        let made = regions.iter().zip(&bodies).map(|(&region, gives)| self.differentiate_region(region, gives));
         let regions = made.collect::<Result<Vec<_>, _>>()?;
-        let results = self.with_fresh(results);
+        let results = self.with_new_tangents(results);
         let (at, inst) = (kernel.loc(id), Inst { op: op.clone(), args, results, regions });
         self.to.get_mut().b.push(inst, at);
         Ok(())

@@ -20,26 +20,26 @@
 //! a factor if it cuts one dimension of each result, and its shards are whole blocks; an axis of sequential programs is one if
 //! the body is proven to be a plain sum (`kernel/sum`), also one whose steps pass over windows of the accumulator in a loop;
 //! everything else needs replication, with a reason as text. An operand that no program reads shares no factor with others, and
-//! is replaced by zeros. The kernel for a device is another kernel (`tiling/local`), so that no backend knows of
+//! is replaced by zeros. The kernel for a device is another kernel (`tiling/device_kernel`), so that no backend knows of
 //! sharding: its arrays have the sizes of the device's blocks, and an additional prefetch operand has the global id of
 //! the device's first program along each sharded axis, from which ids, masks and loads beyond the array follow. What a
 //! user declared to be sharded and a kernel cannot divide is refused
 //! (`partition/kernel`), unless a barrier that lets shardings pass both ways says that it may be gathered
 //! (`launch::may_gather`).
+mod device_kernel;
 mod index;
-mod local;
 mod sum;
 
-pub(super) use local::{Share, local};
+pub(super) use device_kernel::{DividedAxis, device_kernel_call};
 
 use super::KernelCall;
-use index::{Index, block_indices};
+use index::{BlockIndex, block_indices};
 use pallas_ir::{BlockDim, Kernel, Op, Operand, OperandId, OperandKind, Semantics};
-use sum::{Sum, plain_sum};
+use sum::{GridSum, find_plain_sum};
 
 /// A grid axis whose programs devices can divide among them, and the array dimensions that it cuts into blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Tiled {
+pub(super) struct DividableAxis {
     /// Number of elements of each dimension that the axis cuts.
     pub size: usize,
     /// Number of elements of a block along that dimension.
@@ -48,27 +48,27 @@ pub(super) struct Tiled {
     pub programs: usize,
     /// For a sequential axis, the sum over its programs that the kernel is proven to compute: devices that divide it
     /// have partial results. `None` for a parallel axis.
-    pub sum: Option<Sum>,
+    pub sum: Option<GridSum>,
 }
 
 /// The ways in which devices can divide the operands and results of a kernel by the programs of its grid.
 #[derive(Clone, Debug)]
-pub(super) struct Tiling {
+pub(super) struct KernelDivision {
     /// The kernel's inputs and prefetches, followed by its outputs; the other fields use this order.
     pub operands: Vec<OperandId>,
     /// For each operand and each dimension, the grid axis whose programs cut it, or the reason why devices cannot shard
     /// the dimension.
     pub dims: Vec<Vec<Result<usize, String>>>,
     /// For each grid axis, how devices can divide it; `None` if they cannot.
-    pub axes: Vec<Option<Tiled>>,
+    pub axes: Vec<Option<DividableAxis>>,
     /// For each operand, false for an input that no program reads, such as an optional argument that this kernel does
     /// not use.
     pub is_read: Vec<bool>,
 }
 
-impl Tiling {
+impl KernelDivision {
     /// Returns the tiling of the call's kernel, for the sizes of the call.
-    pub(super) fn of(call: &KernelCall) -> Tiling {
+    pub(super) fn from_call(call: &KernelCall) -> KernelDivision {
         let kernel = &*call.kernel;
         let is_result = |o: &Operand| matches!(o.kind, OperandKind::Output { .. });
         let mut operands: Vec<OperandId> = kernel.arrays().map(|(id, _)| id).collect();
@@ -78,17 +78,18 @@ impl Tiling {
         let programs = |axis: &pallas_ir::Axis| axis.extent.evaluate(&sizes).map_or(0, |n| n.max(0) as usize);
         let grid: Vec<usize> = kernel.grid.iter().map(programs).collect();
         let found: Vec<Vec<Result<BlockedDim, String>>> =
-            operands.iter().map(|&id| cuts(kernel, id, &grid, &call.sizes)).collect();
-        let all = All { kernel, operands: &operands, takes: call.takes.len(), shapes, grid, found };
-        let axes: Vec<Result<Tiled, String>> = (0..kernel.grid.len()).map(|axis| all.axis(axis)).collect();
-        let dims = (0..operands.len()).map(|t| all.dims(t, &axes)).collect();
-        let is_read = operands.iter().map(|&id| is_result(kernel.operand(id)) || reads(kernel, id)).collect();
-        Tiling { dims, axes: axes.into_iter().map(Result::ok).collect(), operands, is_read }
+            operands.iter().map(|&id| operand_blocked_dims(kernel, id, &grid, &call.sizes)).collect();
+        let all = DivisionAnalysis { kernel, operands: &operands, takes: call.takes.len(), shapes, grid, found };
+        let axes: Vec<Result<DividableAxis, String>> =
+            (0..kernel.grid.len()).map(|axis| all.analyze_axis(axis)).collect();
+        let dims = (0..operands.len()).map(|t| all.dividable_dims(t, &axes)).collect();
+        let is_read = operands.iter().map(|&id| is_result(kernel.operand(id)) || is_operand_read(kernel, id)).collect();
+        KernelDivision { dims, axes: axes.into_iter().map(Result::ok).collect(), operands, is_read }
     }
 }
 
 /// Returns true if a program reads the operand, or an output has its memory.
-fn reads(kernel: &Kernel, operand: OperandId) -> bool {
+fn is_operand_read(kernel: &Kernel, operand: OperandId) -> bool {
     let mut found = kernel.memory_of(operand) != operand;
     let maps = kernel.operands.iter().filter_map(|operand| operand.map);
     for region in maps.chain([kernel.body]) {
@@ -110,7 +111,12 @@ struct BlockedDim {
 }
 
 /// Returns for each dimension of an operand the grid axis that cuts it and the block size, or the reason why none does.
-fn cuts(kernel: &Kernel, id: OperandId, grid: &[usize], sizes: &[i64]) -> Vec<Result<BlockedDim, String>> {
+fn operand_blocked_dims(
+    kernel: &Kernel,
+    id: OperandId,
+    grid: &[usize],
+    sizes: &[i64],
+) -> Vec<Result<BlockedDim, String>> {
     let operand = kernel.operand(id);
     let whole = || Err("each program reads or writes the same part of it".to_string());
     if operand.kind == OperandKind::Prefetch {
@@ -118,18 +124,18 @@ fn cuts(kernel: &Kernel, id: OperandId, grid: &[usize], sizes: &[i64]) -> Vec<Re
     }
     let Some(map) = operand.map else { return operand.dims.iter().map(|_| whole()).collect() };
     let indices = block_indices(kernel, map, grid, sizes);
-    let cut = |(index, block): (Index, &BlockDim)| match (index, *block) {
-        (Index::Data, _) => Err("data decide which of its blocks a program has".into()),
-        (Index::Number(_), _) => whole(),
+    let cut = |(index, block): (BlockIndex, &BlockDim)| match (index, *block) {
+        (BlockIndex::DataDependent, _) => Err("data decide which of its blocks a program has".into()),
+        (BlockIndex::Number(_), _) => whole(),
         (_, BlockDim::Element { .. }) => Err("its blocks are at positions of elements, and may overlap".into()),
-        (Index::Id(axis), block) => Ok(BlockedDim { axis, block: block.size() }),
-        (Index::Computed, _) => Err("its block index is more than one program id".into()),
+        (BlockIndex::ProgramId(axis), block) => Ok(BlockedDim { axis, block: block.size() }),
+        (BlockIndex::Computed, _) => Err("its block index is more than one program id".into()),
     };
     indices.into_iter().zip(&operand.block).map(cut).collect()
 }
 
 /// The kernel with all its operands, from which the divisible grid axes are found.
-struct All<'a> {
+struct DivisionAnalysis<'a> {
     kernel: &'a Kernel,
     operands: &'a [OperandId],
     /// Number of inputs and prefetches; the outputs follow them in `operands`.
@@ -139,13 +145,13 @@ struct All<'a> {
     found: Vec<Vec<Result<BlockedDim, String>>>,
 }
 
-impl All<'_> {
+impl DivisionAnalysis<'_> {
     fn name(&self, t: usize) -> &str {
         &self.kernel.operand(self.operands[t]).name
     }
 
     /// Returns the dimensions of array `t` that a grid axis cuts, each with its extent and block size.
-    fn cut_by(&self, t: usize, axis: usize) -> Vec<(usize, [usize; 2])> {
+    fn dims_cut_by(&self, t: usize, axis: usize) -> Vec<(usize, [usize; 2])> {
         let own = self.found[t].iter().enumerate();
         own.filter_map(|(dim, cut)| match cut {
             Ok(cut) if cut.axis == axis => Some((dim, [self.shapes[t][dim], cut.block])),
@@ -155,18 +161,18 @@ impl All<'_> {
     }
 
     /// Returns how devices can divide a grid axis, or the reason why they cannot.
-    fn axis(&self, axis: usize) -> Result<Tiled, String> {
+    fn analyze_axis(&self, axis: usize) -> Result<DividableAxis, String> {
         let programs = self.grid[axis];
         if self.grid.contains(&0) {
             return Err("no program runs".into());
         }
         if self.kernel.grid[axis].semantics == Semantics::Arbitrary {
-            return self.summed(axis);
+            return self.analyze_summed_axis(axis);
         }
         let mut common: Option<(usize, [usize; 2])> = None;
         for t in self.takes..self.operands.len() {
             let name = self.name(t);
-            let (dim, sizes) = match self.cut_by(t, axis)[..] {
+            let (dim, sizes) = match self.dims_cut_by(t, axis)[..] {
                 [only] => only,
                 [] => return Err(format!("no dimension of the result `{name}` has its blocks along grid axis {axis}")),
                 _ => return Err(format!("grid axis {axis} cuts two dimensions of the result `{name}`")),
@@ -184,38 +190,41 @@ impl All<'_> {
             self.check_alias(t, axis, dim)?;
         }
         let Some((_, [size, block])) = common else { return Err("the kernel has no result".into()) };
-        covered(axis, programs, [size, block])?;
-        Ok(Tiled { size, block, programs, sum: None })
+        check_one_block_per_program(axis, programs, [size, block])?;
+        Ok(DividableAxis { size, block, programs, sum: None })
     }
 
     /// Returns how devices can divide a sequential axis over which the kernel computes a sum, or the reason why they
     /// cannot.
-    fn summed(&self, axis: usize) -> Result<Tiled, String> {
-        let Some(sum) = plain_sum(self.kernel, axis) else {
+    fn analyze_summed_axis(&self, axis: usize) -> Result<DividableAxis, String> {
+        let Some(sum) = find_plain_sum(self.kernel, axis) else {
             return Err(format!(
                 "programs along grid axis {axis} run in order, and are not proven to compute a plain sum"
             ));
         };
         // Blocks that no program writes keep an input's elements, which would be added once for each device.
-        if let Some(t) = (self.takes..self.operands.len()).find(|&t| !self.is_written(t, axis)) {
+        if let Some(t) = (self.takes..self.operands.len()).find(|&t| !self.is_fully_written(t, axis)) {
             return Err(format!("programs along other axes than {axis} do not write all blocks of `{}`", self.name(t)));
         }
-        let cut = (0..self.takes).find_map(|t| Some(self.cut_by(t, axis).first()?.1));
+        let cut = (0..self.takes).find_map(|t| Some(self.dims_cut_by(t, axis).first()?.1));
         let Some([size, block]) = cut else {
             return Err(format!("no operand has its blocks along grid axis {axis}"));
         };
-        covered(axis, self.grid[axis], [size, block])?;
-        Ok(Tiled { size, block, programs: self.grid[axis], sum: Some(sum) })
+        check_one_block_per_program(axis, self.grid[axis], [size, block])?;
+        Ok(DividableAxis { size, block, programs: self.grid[axis], sum: Some(sum) })
     }
 
     /// Returns true if programs write every block of result `t`, whatever their id along `axis`, and the result has no
     /// alias.
-    fn is_written(&self, t: usize, axis: usize) -> bool {
+    fn is_fully_written(&self, t: usize, axis: usize) -> bool {
         let operand = self.kernel.operand(self.operands[t]);
         let is_covered = |dim: usize| {
             let (size, block) = (self.shapes[t][dim], operand.block[dim]);
             match self.found[t][dim] {
-                Ok(cut) => cut.axis != axis && covered(cut.axis, self.grid[cut.axis], [size, cut.block]).is_ok(),
+                Ok(cut) => {
+                    cut.axis != axis
+                        && check_one_block_per_program(cut.axis, self.grid[cut.axis], [size, cut.block]).is_ok()
+                }
                 Err(_) => !matches!(block, BlockDim::Element { .. }) && size <= block.size(),
             }
         };
@@ -229,7 +238,7 @@ impl All<'_> {
             return Ok(());
         };
         let taken = self.operands.iter().position(|&id| id == input).expect("an alias names an input");
-        match self.found[taken][dim] == self.found[t][dim] && self.cut_by(taken, axis).len() == 1 {
+        match self.found[taken][dim] == self.found[t][dim] && self.dims_cut_by(taken, axis).len() == 1 {
             true => Ok(()),
             false => {
                 let (result, input) = (self.name(t), self.name(taken));
@@ -240,7 +249,7 @@ impl All<'_> {
 
     /// Returns for each dimension of array `t` the grid axis by which devices can shard it, or the reason why they
     /// cannot.
-    fn dims(&self, t: usize, axes: &[Result<Tiled, String>]) -> Vec<Result<usize, String>> {
+    fn dividable_dims(&self, t: usize, axes: &[Result<DividableAxis, String>]) -> Vec<Result<usize, String>> {
         let mut seen = vec![];
         let dim = |(dim, cut): (usize, &Result<BlockedDim, String>)| {
             let BlockedDim { axis, block } = cut.clone()?;
@@ -262,7 +271,7 @@ impl All<'_> {
 }
 
 /// Checks that there are as many programs as blocks along a dimension: one program for each block.
-fn covered(axis: usize, programs: usize, [size, block]: [usize; 2]) -> Result<(), String> {
+fn check_one_block_per_program(axis: usize, programs: usize, [size, block]: [usize; 2]) -> Result<(), String> {
     let blocks = size.div_ceil(block.max(1));
     match block > 0 && blocks == programs {
         true => Ok(()),

@@ -1,10 +1,10 @@
 //! Removes the parts of a scan that only unread results need.
 use super::Scan;
-use crate::call::{Stays, has_effect};
-use crate::dead::without_dead;
+use crate::call::{StepInterface, has_effect};
+use crate::dead_code::without_dead;
 use crate::graph::Equation;
 
-impl Stays for Scan {
+impl StepInterface for Scan {
     fn has_effect(&self) -> bool {
         false
     }
@@ -14,7 +14,7 @@ impl Stays for Scan {
         let body = &self.body;
         let mut live = vec![false; body.types.len()];
         body.results.iter().zip(is_read).filter(|(_, read)| **read).for_each(|(r, _)| live[r.index()] = true);
-        let carried = self.captured..self.fixed();
+        let carried = self.captured..self.first_array_operand();
         loop {
             for e in body.equations.iter().rev() {
                 if has_effect(&e.op) || e.results.iter().any(|r| live[r.index()]) {

@@ -18,9 +18,9 @@ impl Graph {
     pub fn push_scan(&mut self, scan: Scan, args: &[Var], unroll: usize) -> Result<Vec<Var>, Diag> {
         let unroll = unroll.min(scan.length);
         if unroll < 2 {
-            return self.push_all(scan, args);
+            return self.push_multi_result(scan, args);
         }
-        let fixed = scan.fixed();
+        let fixed = scan.first_array_operand();
         let (blocks, rest) = (scan.length / unroll, scan.length % unroll);
         let long = blocks * unroll;
         // In a reverse scan the remaining steps, which run last, take the first elements.
@@ -31,7 +31,7 @@ impl Graph {
         let (captured, carried) = (&args[..scan.captured], &args[scan.captured..fixed]);
         let arrays = part(self, main, long)?;
         let mut made = if blocks == 1 {
-            steps(self, &scan, captured, carried, &arrays, unroll)?
+            push_unrolled_steps(self, &scan, captured, carried, &arrays, unroll)?
         } else {
             let mut arrays = arrays;
             for v in &mut arrays {
@@ -39,15 +39,15 @@ impl Graph {
                 *v = reshaped(self, *v, &[&[blocks, unroll], &element[..]].concat())?;
             }
             let mut body = Graph { at: self.at, ..Graph::default() };
-            let takes = scan.body.takes();
+            let takes = scan.body.param_types();
             let mut params: Vec<Var> = takes[..fixed].iter().map(|ty| body.param(ty.clone())).collect();
             let wide = |ty: &Type| Type::new(ty.dtype, [&[unroll], &ty.shape[..]].concat());
             params.extend(takes[fixed..].iter().map(|ty| body.param(wide(ty))));
             let (own, elements) = params.split_at(fixed);
             let (captured, carried) = own.split_at(scan.captured);
-            body.results = steps(&mut body, &scan, captured, carried, elements, unroll)?;
+            body.results = push_unrolled_steps(&mut body, &scan, captured, carried, elements, unroll)?;
             let outer = Scan { body, length: blocks, ..scan };
-            let mut made = self.push_all(outer, &[&args[..fixed], &arrays].concat())?;
+            let mut made = self.push_multi_result(outer, &[&args[..fixed], &arrays].concat())?;
             for v in &mut made[scan.carried..] {
                 let element = self.ty(*v).shape[2..].to_vec();
                 *v = reshaped(self, *v, &[&[long], &element[..]].concat())?;
@@ -57,7 +57,7 @@ impl Graph {
         if rest > 0 {
             let arrays = part(self, after, rest)?;
             let stacks = made.split_off(scan.carried);
-            made = steps(self, &scan, &args[..scan.captured], &made, &arrays, rest)?;
+            made = push_unrolled_steps(self, &scan, &args[..scan.captured], &made, &arrays, rest)?;
             for (v, before) in made[scan.carried..].iter_mut().zip(stacks) {
                 let both = if scan.reverse { [*v, before] } else { [before, *v] };
                 *v = self.push(StructuralOp::from(Concat { axis: 0 }), &both)?;
@@ -69,7 +69,7 @@ impl Graph {
 
 /// Appends the first `n` steps of a scan as plain equations; `arrays` have `n` elements along their first axis. Returns
 /// the carried values and the stacks.
-fn steps(
+fn push_unrolled_steps(
     graph: &mut Graph,
     scan: &Scan,
     captured: &[Var],

@@ -1,20 +1,20 @@
 //! The partitioner's part for `shard_map`: puts its body, which works on blocks already, in place of the call.
 use super::ShardMap;
 use crate::graph::Var;
-use crate::manual::without_casts;
+use crate::manual::without_pcasts;
 use crate::mesh::Sharding;
-use crate::refused::Refused;
-use crate::shard::divide;
-use crate::shard::partition::Partition;
+use crate::refusal::TransformError;
+use crate::shard::partition::Partitioner;
+use crate::shard::propagate_and_partition;
+use crate::shard::propagation_program::Node;
 use crate::shard::submesh::Submesh;
-use crate::shard::view::Node;
 use crate::simplify::inlined;
 use pallas_ir::Literal;
 
 /// Appends the body of a `shard_map` in place of the call, with operands and results resharded to its shardings.
-pub(super) fn localized(map: &ShardMap, to: &mut Partition<'_>, node: &Node) {
-    if map.is_partial() {
-        if let Err(refused) = partial(map, to, node) {
+pub(super) fn inline_body(map: &ShardMap, to: &mut Partitioner<'_>, node: &Node) {
+    if map.has_automatic_axes() {
+        if let Err(refused) = inline_partial_body(map, to, node) {
             to.refuse(refused);
             // After an error, later nodes still need values, which never run.
             for (&v, manual) in node.results.iter().zip(&map.gives) {
@@ -27,40 +27,42 @@ pub(super) fn localized(map: &ShardMap, to: &mut Partition<'_>, node: &Node) {
         return;
     }
     let takes = node.operands.iter().zip(&map.takes);
-    let args: Vec<Var> = takes.map(|(&v, sharding)| to.sharded(v, &sharding.normal(to.mesh))).collect();
-    let made = to.graph().inline(&inlined(&without_casts(&map.body)), &args);
+    let args: Vec<Var> = takes.map(|(&v, sharding)| to.reshard_value(v, &sharding.normal(to.mesh))).collect();
+    let made = to.graph().inline(&inlined(&without_pcasts(&map.body)), &args);
     for ((&v, var), gives) in node.results.iter().zip(made).zip(&map.gives) {
         to.define(v, var, gives.normal(to.mesh));
-        let wanted = to.wanted(v);
-        let var = to.sharded(v, &wanted);
+        let wanted = to.propagated_sharding(v);
+        let var = to.reshard_value(v, &wanted);
         to.define(v, var, wanted);
     }
 }
 
 /// Partitions a body with automatic axes for the mesh of these axes, from what is known about operands and results
 /// outside of it, and appends it.
-fn partial(map: &ShardMap, to: &mut Partition<'_>, node: &Node) -> Result<(), Refused> {
-    let auto = Submesh::of(to.mesh, &map.manual);
-    let body = auto.inner_graph(&inlined(&without_casts(&map.body)))?;
-    let (takes, gives) = (body.takes(), body.gives());
+fn inline_partial_body(map: &ShardMap, to: &mut Partitioner<'_>, node: &Node) -> Result<(), TransformError> {
+    let auto = Submesh::new(to.mesh, &map.manual);
+    let body = auto.to_submesh_graph(&inlined(&without_pcasts(&map.body)))?;
+    let (takes, gives) = (body.param_types(), body.result_types());
     let own: Vec<Sharding> = (node.operands.iter().zip(&map.takes).zip(&takes))
-        .map(|((&v, manual), ty)| auto.within(manual, &to.known(v), &ty.shape))
+        .map(|((&v, manual), ty)| auto.strip_manual_axes(manual, &to.assumed_sharding(v), &ty.shape))
         .collect();
     let wanted: Vec<Sharding> = (node.results.iter().zip(&map.gives).zip(&gives))
-        .map(|((&v, manual), ty)| auto.within(manual, &to.wanted(v), &ty.shape))
+        .map(|((&v, manual), ty)| auto.strip_manual_axes(manual, &to.propagated_sharding(v), &ty.shape))
         .collect();
     let some = |all: Vec<Sharding>| all.into_iter().map(Some).collect::<Vec<_>>();
     // Shardings found outside are not declared, so if a kernel cannot follow them, the body is partitioned without
     // them.
-    let (_, made) = divide(&body, &auto.mesh, &some(own), &some(wanted), &mut ())
-        .or_else(|_| divide(&body, &auto.mesh, &vec![None; takes.len()], &vec![None; gives.len()], &mut ()))?;
+    let (_, made) = propagate_and_partition(&body, &auto.mesh, &some(own), &some(wanted), &mut ()).or_else(|_| {
+        propagate_and_partition(&body, &auto.mesh, &vec![None; takes.len()], &vec![None; gives.len()], &mut ())
+    })?;
     let operands = node.operands.iter().zip(&map.takes).zip(&made.params);
-    let args: Vec<Var> = operands.map(|((&v, manual), own)| to.sharded(v, &auto.around(manual, own))).collect();
-    let vars = to.graph().inline(&auto.outer_graph(&made.graph), &args);
+    let args: Vec<Var> =
+        operands.map(|((&v, manual), own)| to.reshard_value(v, &auto.prepend_manual_axes(manual, own))).collect();
+    let vars = to.graph().inline(&auto.to_whole_graph(&made.graph), &args);
     let shardings: Vec<Sharding> =
-        map.gives.iter().zip(&made.results).map(|(manual, own)| auto.around(manual, own)).collect();
+        map.gives.iter().zip(&made.results).map(|(manual, own)| auto.prepend_manual_axes(manual, own)).collect();
     for ((&v, var), sharding) in node.results.iter().zip(vars).zip(&shardings) {
-        to.define_as_found(v, var, sharding.clone());
+        to.define_pending_reshard(v, var, sharding.clone());
     }
     to.results_of_maps.insert(node.label, shardings);
     Ok(())

@@ -10,40 +10,54 @@
 //! ```
 use super::ShardMap;
 use crate::graph::{Graph, Var};
-use crate::manual::{finished, states_of, typed};
-use crate::mesh::{Axis, Collective, DimSharding, Pcast, Sharding, State, States};
-use crate::refused::Refused;
-use crate::transform::{Backward, BatchAxis, batched_at_least, is_float, or_zeros, split, vjp_of};
+use crate::manual::{cast_graph_results, insert_casts, states_of};
+use crate::mesh::{Axis, AxisStates, Collective, DimSharding, ManualAxisState, Pcast, Sharding};
+use crate::refusal::TransformError;
+use crate::transform::{BatchAxis, VjpCall, batched_with_forced_results, is_float, or_zeros, split, vjp_of};
 use pallas_ir::{At, Diag, Loc, Type};
 
 /// Returns a `shard_map` like `map` with another body and other shardings, and makes the body's casts explicit.
-fn call(map: &ShardMap, body: &Graph, takes: Vec<Sharding>, gives: Vec<Sharding>) -> Result<ShardMap, Refused> {
+fn with_body(
+    map: &ShardMap,
+    body: &Graph,
+    takes: Vec<Sharding>,
+    gives: Vec<Sharding>,
+) -> Result<ShardMap, TransformError> {
     let of = |all: &[Sharding]| all.iter().map(|sharding| states_of(sharding, &map.mesh)).collect::<Vec<_>>();
-    let (mut body, found) = typed(body, &map.mesh, &map.manual, &of(&takes))?;
-    finished(&mut body, &map.mesh, &found, &of(&gives)).map_err(|(i, axis)| {
+    let (mut body, found) = insert_casts(body, &map.mesh, &map.manual, &of(&takes))?;
+    cast_graph_results(&mut body, &map.mesh, &found, &of(&gives)).map_err(|(i, axis)| {
         let found = found[i][axis].name();
         let message = format!("a derivative in `shard_map` is {found} over axis `{}`", map.mesh.name(axis));
         let help =
             "derivatives that `custom_vjp` and `custom_jvp` state have the states of what they are derivatives of";
-        Refused { at: Loc::NONE, diag: Diag::new("shard_map", At::Op, message, help) }
+        TransformError { at: Loc::NONE, diag: Diag::new("shard_map", At::Op, message, help) }
     })?;
     Ok(ShardMap { mesh: map.mesh.clone(), manual: map.manual.clone(), takes, gives, body })
 }
 
 /// Returns the call with a body that also computes tangents. `on` says which operands have a tangent, `of` which
 /// results; tangents follow all operands, and all results, with the same shardings.
-pub(super) fn with_tangents(map: &ShardMap, body: &Graph, on: &[bool], of: &[bool]) -> Result<ShardMap, Refused> {
+pub(super) fn with_tangents(
+    map: &ShardMap,
+    body: &Graph,
+    on: &[bool],
+    of: &[bool],
+) -> Result<ShardMap, TransformError> {
     let more = |all: &[Sharding], which: &[bool]| {
         let tangents = all.iter().zip(which).filter(|(_, on)| **on).map(|(sharding, _)| sharding.clone());
         all.iter().cloned().chain(tangents).collect()
     };
-    call(map, body, more(&map.takes, on), more(&map.gives, of))
+    with_body(map, body, more(&map.takes, on), more(&map.gives, of))
 }
 
 /// Returns the call for a whole batch, and for each result true if it has the batch axis, which is in front and not
 /// sharded.
-pub(super) fn batched(map: &ShardMap, has: &[bool], axis: BatchAxis<'_>) -> Result<(ShardMap, Vec<bool>), Refused> {
-    let (body, flags) = batched_at_least(&map.body, has, axis, &vec![false; map.gives.len()])?;
+pub(super) fn batched(
+    map: &ShardMap,
+    has: &[bool],
+    axis: BatchAxis<'_>,
+) -> Result<(ShardMap, Vec<bool>), TransformError> {
+    let (body, flags) = batched_with_forced_results(&map.body, has, axis, &vec![false; map.gives.len()])?;
     let wider = |all: &[Sharding], has: &[bool]| {
         let one = |(sharding, has): (&Sharding, &bool)| match has {
             true => Sharding { dims: [&[DimSharding::default()], &sharding.dims[..]].concat(), ..sharding.clone() },
@@ -51,13 +65,13 @@ pub(super) fn batched(map: &ShardMap, has: &[bool], axis: BatchAxis<'_>) -> Resu
         };
         all.iter().zip(has).map(one).collect::<Vec<_>>()
     };
-    Ok((call(map, &body, wider(&map.takes, has), wider(&map.gives, &flags))?, flags))
+    Ok((with_body(map, &body, wider(&map.takes, has), wider(&map.gives, &flags))?, flags))
 }
 
 /// Appends the derivative of the call; returns the cotangents of its operands. The forward call is replaced by one that
 /// also gives the residuals.
-pub(super) fn vjp(map: &ShardMap, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
-    let Backward { e, on, cotangents, .. } = back;
+pub(super) fn vjp(map: &ShardMap, mut back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
+    let VjpCall { e, on, cotangents, .. } = back;
     let of: Vec<bool> =
         e.results.iter().zip(cotangents).map(|(&r, found)| found.is_some() && is_float(back.to.ty(r))).collect();
     let both = vjp_of(&map.body, on, &of)?;
@@ -68,21 +82,23 @@ pub(super) fn vjp(map: &ShardMap, mut back: Backward<'_>) -> Result<Vec<Option<V
     debug_assert_eq!(stored.len(), kept);
 
     // Finds the states of the residuals, which leave the first body.
-    let of_params: Vec<States> = map.takes.iter().map(|sharding| states_of(sharding, &map.mesh)).collect();
+    let of_params: Vec<AxisStates> = map.takes.iter().map(|sharding| states_of(sharding, &map.mesh)).collect();
     let given: Vec<Option<usize>> = stored.iter().map(|v| first.params.iter().position(|p| p == v)).collect();
     let residuals: Vec<Var> = stored.iter().zip(&given).filter(|(_, given)| given.is_none()).map(|(v, _)| *v).collect();
-    let (_, found) = typed(&Graph { results: residuals.clone(), ..first.clone() }, &map.mesh, &map.manual, &of_params)?;
-    let shardings: Vec<Sharding> = residuals.iter().zip(&found).map(|(&v, s)| boxed(first.ty(v), s, map)).collect();
+    let (_, found) =
+        insert_casts(&Graph { results: residuals.clone(), ..first.clone() }, &map.mesh, &map.manual, &of_params)?;
+    let shardings: Vec<Sharding> =
+        residuals.iter().zip(&found).map(|(&v, s)| residual_sharding(first.ty(v), s, map)).collect();
     for (&v, states) in residuals.iter().zip(&found) {
-        let plain = recast(&mut first, v, states, map, |state| (state, outside(state)));
+        let plain = cast_reduction_states(&mut first, v, states, map, |state| (state, state_outside_body(state)));
         let shape = [&[1], &first.ty(v).shape[..]].concat();
         let boxed = first.reshape(plain, &shape);
         first.results.push(boxed);
     }
-    let changed = call(map, &first, map.takes.clone(), [&map.gives[..], &shardings].concat())?;
-    let types = shardings.iter().zip(changed.body.gives().split_off(n));
-    let types = types.map(|(sharding, block)| ShardMap::whole(&block, sharding)).collect();
-    let outside = back.gives_more(changed, types);
+    let changed = with_body(map, &first, map.takes.clone(), [&map.gives[..], &shardings].concat())?;
+    let types = shardings.iter().zip(changed.body.result_types().split_off(n));
+    let types = types.map(|(sharding, block)| ShardMap::whole_array_type(&block, sharding)).collect();
+    let outside = back.add_forward_results(changed, types);
     let to = back.to;
 
     // The second body takes operands of the call as they are, and drops the added first axis of residuals.
@@ -102,7 +118,7 @@ pub(super) fn vjp(map: &ShardMap, mut back: Backward<'_>) -> Result<Vec<Option<V
                 let block = second.ty(p).clone();
                 let outer = front.var(Type::new(block.dtype, [&[1], &block.shape[..]].concat()));
                 params.push(outer);
-                unboxed(&mut front, outer, p, &found[i], map);
+                define_residual(&mut front, outer, p, &found[i], map);
                 args.push(outside[i]);
                 takes.push(shardings[i].clone());
             }
@@ -121,14 +137,14 @@ pub(super) fn vjp(map: &ShardMap, mut back: Backward<'_>) -> Result<Vec<Option<V
         }
     }
     let gives = map.takes.iter().zip(on).filter(|(_, on)| **on).map(|(sharding, _)| sharding.clone()).collect();
-    let mut made = to.fitting_all(call(map, &second, takes, gives)?, &args).into_iter();
+    let mut made = to.push_valid_multi_result(with_body(map, &second, takes, gives)?, &args).into_iter();
     Ok(on.iter().map(|&on| if on { made.next() } else { None }).collect())
 }
 
 /// Returns the sharding of a residual with an added first axis, which is sharded by the mesh axes along which devices
 /// differ.
-fn boxed(block: &Type, states: &[State], map: &ShardMap) -> Sharding {
-    let differs = |state: State| matches!(state, State::Varying | State::Unreduced);
+fn residual_sharding(block: &Type, states: &[ManualAxisState], map: &ShardMap) -> Sharding {
+    let differs = |state: ManualAxisState| matches!(state, ManualAxisState::Varying | ManualAxisState::Unreduced);
     let axes: Vec<Axis> = (0..states.len()).filter(|&i| differs(states[i])).map(|i| map.mesh.axis(i)).collect();
     let mut sharding = Sharding::replicated(block.shape.len() + 1);
     sharding.dims[0].axes = axes;
@@ -136,32 +152,38 @@ fn boxed(block: &Type, states: &[State], map: &ShardMap) -> Sharding {
 }
 
 /// Defines `v` as residual `x` without its added first axis, cast to the states that it had inside of the body.
-fn unboxed(to: &mut Graph, x: Var, v: Var, states: &[State], map: &ShardMap) {
+fn define_residual(to: &mut Graph, x: Var, v: Var, states: &[ManualAxisState], map: &ShardMap) {
     let shape = to.ty(x).shape[1..].to_vec();
     let x = to.reshape(x, &shape);
-    recast(to, x, states, map, |state| (outside(state), state));
+    cast_reduction_states(to, x, states, map, |state| (state_outside_body(state), state));
     to.equations.last_mut().expect("it was just appended").results = vec![v];
 }
 
 /// Returns the state that a residual has outside of a body for its state inside.
-fn outside(state: State) -> State {
+fn state_outside_body(state: ManualAxisState) -> ManualAxisState {
     match state {
-        State::Unreduced => State::Varying,
-        State::Reduced => State::Invariant,
+        ManualAxisState::Unreduced => ManualAxisState::Varying,
+        ManualAxisState::Reduced => ManualAxisState::Invariant,
         state => state,
     }
 }
 
 /// Casts `v` along the axes where it is unreduced or reduced; `of` gives the states before and after the cast for such
 /// a state.
-fn recast(to: &mut Graph, v: Var, states: &[State], map: &ShardMap, of: impl Fn(State) -> (State, State)) -> Var {
+fn cast_reduction_states(
+    to: &mut Graph,
+    v: Var,
+    states: &[ManualAxisState],
+    map: &ShardMap,
+    of: impl Fn(ManualAxisState) -> (ManualAxisState, ManualAxisState),
+) -> Var {
     let mut v = v;
-    for state in [State::Unreduced, State::Reduced] {
+    for state in [ManualAxisState::Unreduced, ManualAxisState::Reduced] {
         let axes: Vec<Axis> = (0..states.len()).filter(|&i| states[i] == state).map(|i| map.mesh.axis(i)).collect();
         if !axes.is_empty() {
             let (from, to_state) = of(state);
             let kind = Pcast { from, to: to_state }.into();
-            v = to.fitting(Collective { kind, mesh: map.mesh.clone(), axes }, &[v]);
+            v = to.push_valid(Collective { kind, mesh: map.mesh.clone(), axes }, &[v]);
         }
     }
     v

@@ -2,40 +2,45 @@
 use super::While;
 use crate::graph::{Graph, Var};
 use crate::ops::prelude::*;
-use crate::transform::{agrees, choose, fixpoint, inlined, widened};
+use crate::transform::{add_missing_batch_axes, choose, fixpoint, inline_or_call, refuse_batch_collectives};
 use pallas_ir::structural::Reduce;
 use pallas_ir::{ScalarOp, StructuralOp};
 
 /// Appends the loop for a batch: with one condition if it is the same for all elements, otherwise with a condition for
 /// each.
-pub(super) fn batched(call: &While, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
-    let carried = carried(call, batch.has, batch.axis);
-    match varies(call, batch.has, &carried, batch.axis) {
-        true => any(call, batch),
-        false => all(call, batch, &carried),
+pub(super) fn batched(call: &While, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
+    let carried = batched_carried(call, batch.has, batch.axis);
+    match is_condition_batched(call, batch.has, &carried, batch.axis) {
+        true => batch_with_varying_condition(call, batch),
+        false => batch_with_one_condition(call, batch, &carried),
     }
 }
 
 /// Returns which carried values have the batch axis, as long as the condition does not have it.
-pub(super) fn carried(call: &While, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+pub(super) fn batched_carried(call: &While, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
     let (first, n) = (call.body_captured, call.body.results.len());
-    fixpoint(&has[call.condition_captured..], first, n, |on| differing(&call.body, on, axis))[first..].to_vec()
+    fixpoint(&has[call.condition_captured..], first, n, |on| batch_dependent_results(&call.body, on, axis))[first..]
+        .to_vec()
 }
 
 /// Returns true if the condition differs between the elements of the batch, if the carried values in `carried` do.
-pub(super) fn varies(call: &While, has: &[bool], carried: &[bool], axis: BatchAxis<'_>) -> bool {
-    differing(&call.condition, &[&has[..call.condition_captured], carried].concat(), axis)[0]
+pub(super) fn is_condition_batched(call: &While, has: &[bool], carried: &[bool], axis: BatchAxis<'_>) -> bool {
+    batch_dependent_results(&call.condition, &[&has[..call.condition_captured], carried].concat(), axis)[0]
 }
 
 /// Appends a `while` whose condition is the same for all elements of the batch.
-fn all(call: &While, batch: Batch<'_>, carried: &[bool]) -> Result<Vec<(Var, bool)>, Refused> {
-    let Batch { to, args, has, axis, .. } = batch;
+fn batch_with_one_condition(
+    call: &While,
+    batch: BatchedCall<'_>,
+    carried: &[bool],
+) -> Result<Vec<(Var, bool)>, TransformError> {
+    let BatchedCall { to, args, has, axis, .. } = batch;
     let (before, fixed) = has.split_at(call.condition_captured);
     let fixed = &fixed[..call.body_captured];
-    let (condition, _) = batched_at_least(&call.condition, &[before, carried].concat(), axis, &[false])?;
-    let (body, _) = batched_at_least(&call.body, &[fixed, carried].concat(), axis, carried)?;
-    let args = widened(to, args, has, &[before, fixed, carried].concat(), axis.size);
-    let made = to.fitting_all(While { condition, body, ..*call }, &args);
+    let (condition, _) = batched_with_forced_results(&call.condition, &[before, carried].concat(), axis, &[false])?;
+    let (body, _) = batched_with_forced_results(&call.body, &[fixed, carried].concat(), axis, carried)?;
+    let args = add_missing_batch_axes(to, args, has, &[before, fixed, carried].concat(), axis.size);
+    let made = to.push_valid_multi_result(While { condition, body, ..*call }, &args);
     Ok(made.into_iter().zip(carried.iter().copied()).collect())
 }
 
@@ -46,16 +51,16 @@ fn all(call: &While, batch: Batch<'_>, carried: &[bool]) -> Result<Vec<(Var, boo
 /// condition    (values.., goes on) -> any(goes on)
 /// body         (captured.., values.., goes on) -> (new = select(goes on, body(values), values).., condition(new))
 /// ```
-fn any(call: &While, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
-    let Batch { to, args, has, axis, .. } = batch;
-    agrees("a loop", [&call.condition, &call.body], axis, to.at)?;
+fn batch_with_varying_condition(call: &While, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
+    let BatchedCall { to, args, has, axis, .. } = batch;
+    refuse_batch_collectives("a loop", [&call.condition, &call.body], axis, to.at)?;
     let (c, fixed) = (call.condition_captured, call.condition_captured + call.body_captured);
     let all = vec![true; call.body.results.len()];
-    let (test, _) = batched_at_least(&call.condition, &[&has[..c], &all].concat(), axis, &[true])?;
-    let (step, _) = batched_at_least(&call.body, &[&has[c..fixed], &all].concat(), axis, &all)?;
+    let (test, _) = batched_with_forced_results(&call.condition, &[&has[..c], &all].concat(), axis, &[true])?;
+    let (step, _) = batched_with_forced_results(&call.body, &[&has[c..fixed], &all].concat(), axis, &all)?;
 
-    let mut args = widened(to, args, has, &[&has[..fixed], &all].concat(), axis.size);
-    let goes_on = inlined(to, &test, &[&args[..c], &args[fixed..]].concat())[0];
+    let mut args = add_missing_batch_axes(to, args, has, &[&has[..fixed], &all].concat(), axis.size);
+    let goes_on = inline_or_call(to, &test, &[&args[..c], &args[fixed..]].concat())[0];
     args.push(goes_on);
     let types: Vec<Type> = args.iter().map(|&v| to.ty(v).clone()).collect();
 
@@ -63,7 +68,7 @@ fn any(call: &While, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
     let params: Vec<Var> = types[fixed..].iter().map(|ty| condition.param(ty.clone())).collect();
     let last = params[all.len()];
     let any = Reduce::dropping(ScalarOp::BitOr, vec![0]);
-    condition.results = vec![condition.fitting(StructuralOp::from(any), &[last])];
+    condition.results = vec![condition.push_valid(StructuralOp::from(any), &[last])];
 
     let mut body = Graph { at: to.at, ..Graph::default() };
     let params: Vec<Var> = types.iter().map(|ty| body.param(ty.clone())).collect();
@@ -73,7 +78,8 @@ fn any(call: &While, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
     let goes_on = body.inline(&test, &[&params[..c], &made[..]].concat());
     body.results = [made, goes_on].concat();
 
-    let mut made = to.fitting_all(While { condition, body, condition_captured: 0, body_captured: fixed }, &args);
+    let mut made =
+        to.push_valid_multi_result(While { condition, body, condition_captured: 0, body_captured: fixed }, &args);
     made.truncate(all.len());
     Ok(made.into_iter().map(|v| (v, true)).collect())
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 /// The elements of an operand that rows of a result are, along a sharded dimension: row `j` of the device with
 /// coordinate `t` is the element `offset + step * t + stride * j`, if that is in `within`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Read {
+pub(super) struct AffineRead {
     /// The element that is the first row of the first device.
     pub offset: i64,
     /// Distance between the first rows of neighbouring devices.
@@ -25,7 +25,7 @@ pub(super) struct Read {
 
 /// A permute: each device sends rows to at most one device, and receives rows of at most one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Round {
+pub(super) struct PermuteRound {
     /// By device, the device whose rows it receives.
     pub sources: Vec<Option<usize>>,
     /// Number of rows that each device sends, the same for all.
@@ -39,7 +39,7 @@ pub(super) struct Round {
 
 /// The communication by which devices get the rows that they need.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Plan {
+pub(super) enum HaloPlan {
     /// An all-gather: each device gets all blocks, which are no more rows than the rounds would bring.
     Gather,
     /// Rounds of permutes, in addition to the rows of the device's own block.
@@ -47,13 +47,13 @@ pub(super) enum Plan {
         /// True if any device reads rows of its own block.
         keeps_own: bool,
         /// The permutes, in order.
-        rounds: Vec<Round>,
+        rounds: Vec<PermuteRound>,
     },
 }
 
 /// The range of rows that a device needs of one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Need {
+struct NeededRows {
     /// The device that needs the rows.
     device: usize,
     /// The device that has the block.
@@ -66,35 +66,42 @@ struct Need {
 
 /// Plans the communication that brings `rows` rows to each of `devices` devices, of an operand with this extent in
 /// blocks of `block` elements.
-pub(super) fn plan(reads: &[Read], rows: usize, extent: usize, block: usize, devices: usize) -> Plan {
-    let (own, mut needs): (Vec<Need>, Vec<Need>) =
-        (0..devices).flat_map(|device| needs(reads, device, rows, block)).partition(|need| need.device == need.block);
+pub(super) fn plan_halo_exchange(
+    reads: &[AffineRead],
+    rows: usize,
+    extent: usize,
+    block: usize,
+    devices: usize,
+) -> HaloPlan {
+    let (own, mut needs): (Vec<NeededRows>, Vec<NeededRows>) = (0..devices)
+        .flat_map(|device| find_needed_rows(reads, device, rows, block))
+        .partition(|need| need.device == need.block);
     // Devices at an equal distance to their senders are sorted together, so that one round serves them.
     needs.sort_by_key(|need| (need.block as i64 - need.device as i64, need.device));
     let pairs: Vec<(usize, usize)> = needs.iter().map(|need| (need.block, need.device)).collect();
-    let numbers = matchings(&pairs, devices);
+    let numbers = assign_rounds(&pairs, devices);
     let count = numbers.iter().max().map_or(0, |most| most + 1);
-    let rounds: Vec<Round> = (0..count)
+    let rounds: Vec<PermuteRound> = (0..count)
         .map(|round| {
-            let own: Vec<Need> =
+            let own: Vec<NeededRows> =
                 needs.iter().zip(&numbers).filter(|(_, n)| **n == round).map(|(need, _)| *need).collect();
-            self::round(&own, extent, block, devices)
+            self::build_round(&own, extent, block, devices)
         })
         .collect();
     let moved: usize = rounds.iter().map(|round| round.rows).sum();
     // The price of a round, however few its rows are, counts as one row.
     match count > 1 && moved + count > (devices - 1) * block {
-        true => Plan::Gather,
-        false => Plan::Rounds { keeps_own: !own.is_empty(), rounds },
+        true => HaloPlan::Gather,
+        false => HaloPlan::Rounds { keeps_own: !own.is_empty(), rounds },
     }
 }
 
 /// Returns the blocks that a device reads, each with the range of rows that it needs of it.
-fn needs(reads: &[Read], device: usize, rows: usize, block: usize) -> Vec<Need> {
-    let (block, mut found): (i64, Vec<Need>) = (block as i64, vec![]);
+fn find_needed_rows(reads: &[AffineRead], device: usize, rows: usize, block: usize) -> Vec<NeededRows> {
+    let (block, mut found): (i64, Vec<NeededRows>) = (block as i64, vec![]);
     for read in reads {
         let at = read.offset + read.step * device as i64;
-        let Some((first, last)) = ends(at, read.stride, rows, &read.within) else { continue };
+        let Some((first, last)) = strided_bounds(at, read.stride, rows, &read.within) else { continue };
         let apart = read.stride.abs();
         for number in first / block..=last / block {
             // The nearest elements of the read that are in this block.
@@ -106,7 +113,7 @@ fn needs(reads: &[Read], device: usize, rows: usize, block: usize) -> Vec<Need> 
             let number = number as usize;
             match found.iter_mut().find(|need| need.block == number) {
                 Some(need) => (need.first, need.last) = (need.first.min(low), need.last.max(high)),
-                None => found.push(Need { device, block: number, first: low, last: high }),
+                None => found.push(NeededRows { device, block: number, first: low, last: high }),
             }
         }
     }
@@ -115,7 +122,7 @@ fn needs(reads: &[Read], device: usize, rows: usize, block: usize) -> Vec<Need> 
 
 /// Returns the smallest and the largest of the elements `at + stride * j` for rows `j` that are in `within`; `None` if
 /// none is.
-fn ends(at: i64, stride: i64, rows: usize, within: &Range<i64>) -> Option<(i64, i64)> {
+fn strided_bounds(at: i64, stride: i64, rows: usize, within: &Range<i64>) -> Option<(i64, i64)> {
     let (apart, most) = (stride.abs(), rows as i64 - 1);
     let (low, high) = if stride < 0 { (at + stride * most, at) } else { (at, at + stride * most) };
     let first = low.max(within.start);
@@ -126,10 +133,10 @@ fn ends(at: i64, stride: i64, rows: usize, within: &Range<i64>) -> Option<(i64, 
 }
 
 /// Returns the permute that meets these needs, of which each device has at most one as sender and one as receiver.
-fn round(needs: &[Need], extent: usize, block: usize, devices: usize) -> Round {
+fn build_round(needs: &[NeededRows], extent: usize, block: usize, devices: usize) -> PermuteRound {
     let rows = needs.iter().map(|need| (need.last - need.first) as usize + 1).max().unwrap_or(0);
     let mut round =
-        Round { sources: vec![None; devices], rows, sent: vec![0; devices], received: vec![extent; devices] };
+        PermuteRound { sources: vec![None; devices], rows, sent: vec![0; devices], received: vec![extent; devices] };
     for need in needs {
         let begin = need.block * block;
         // All devices send the same number of rows, so some begin before the rows that are needed.
@@ -144,12 +151,12 @@ fn round(needs: &[Need], extent: usize, block: usize, devices: usize) -> Round {
 /// Assigns each pair of a sender and a receiver to a round, such that no device sends or receives twice in a round: the
 /// colouring of the edges of a bipartite graph with as many colours as its largest degree (Kőnig). A pair gets the
 /// first round that is free for both devices, if there is one.
-fn matchings(pairs: &[(usize, usize)], devices: usize) -> Vec<usize> {
+fn assign_rounds(pairs: &[(usize, usize)], devices: usize) -> Vec<usize> {
     let ends = |pair: usize| [pairs[pair].0, pairs[pair].1];
     let mut degree = [vec![0; devices], vec![0; devices]];
     (0..pairs.len()).for_each(|pair| (0..2).for_each(|side| degree[side][ends(pair)[side]] += 1));
     let most = degree.iter().flatten().copied().max().unwrap_or(0);
-    let mut taken: Taken = [vec![vec![None; most]; devices], vec![vec![None; most]; devices]];
+    let mut taken: RoundAssignments = [vec![vec![None; most]; devices], vec![vec![None; most]; devices]];
     let mut numbers = vec![0; pairs.len()];
     for pair in 0..pairs.len() {
         let own = ends(pair);
@@ -162,7 +169,7 @@ fn matchings(pairs: &[(usize, usize)], devices: usize) -> Vec<usize> {
             Some(number) => number,
             None => {
                 let [number, other] = [0, 1].map(|side| free(side).next().expect("it is in fewer pairs"));
-                exchange(&mut taken, &mut numbers, &ends, own[1], [number, other]);
+                swap_alternating_path(&mut taken, &mut numbers, &ends, own[1], [number, other]);
                 number
             }
         };
@@ -173,12 +180,12 @@ fn matchings(pairs: &[(usize, usize)], devices: usize) -> Vec<usize> {
 }
 
 /// By side (senders, receivers), device and round, the pair that is assigned to the round.
-type Taken = [Vec<Vec<Option<usize>>>; 2];
+type RoundAssignments = [Vec<Vec<Option<usize>>>; 2];
 
 /// Swaps the two rounds `two` along the path of pairs from a receiver that are assigned to them alternately, so that
 /// the first of both becomes free for the receiver.
-fn exchange(
-    taken: &mut Taken,
+fn swap_alternating_path(
+    taken: &mut RoundAssignments,
     all: &mut [usize],
     ends: &impl Fn(usize) -> [usize; 2],
     receiver: usize,

@@ -1,7 +1,7 @@
 //! Operations on values that are there.
 use super::{Drawing, dims_of, sharding};
 use pallas_graph::call::{Call, Case, Scan, While};
-use pallas_graph::mesh::{Constraint, Placed};
+use pallas_graph::mesh::{MeshSharding, ShardingConstraint};
 use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Op, Var};
 use pallas_ir::structural::{Concat, Conv, Dot, Gather, Pad, ReduceWindow, Reshape, Slice, Transpose, WindowDim};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
@@ -155,7 +155,7 @@ impl Drawing<'_> {
         if self.dice.chance(40) {
             let mesh = self.drawn.mesh.clone();
             let sharding = sharding(self.dice, &mesh, shape, self.config);
-            sum = push(Constraint(Placed { mesh, sharding }).into(), &[sum]);
+            sum = push(ShardingConstraint(MeshSharding { mesh, sharding }).into(), &[sum]);
         }
         if self.dice.chance(50) {
             sum = push(ScalarOp::Tanh.into(), &[sum]);
@@ -190,7 +190,7 @@ impl Drawing<'_> {
         body.results = vec![next, a, b];
         let zero = self.drawn.graph.literal(Literal::int(DType::I32, 0));
         let call = Call::While(While { condition, body, condition_captured: 0, body_captured: 0 });
-        let made = self.drawn.graph.push_all(call, &[zero, x, y]).expect("it fits");
+        let made = self.drawn.graph.push_multi_result(call, &[zero, x, y]).expect("it fits");
         self.live.push(made[2]);
         made[1]
     }
@@ -205,7 +205,7 @@ impl Drawing<'_> {
         let [next, out] = self.body(&mut body, scaled, e, &shape[1..]);
         body.results = vec![next, out];
         let scan = Scan { body, captured: 1, carried: 1, length: shape[0], reverse: self.dice.chance(50) };
-        let made = self.drawn.graph.push_all(scan, &[captured, carried, x]).expect("it fits");
+        let made = self.drawn.graph.push_multi_result(scan, &[captured, carried, x]).expect("it fits");
         self.live.push(made[0]);
         made[1]
     }
@@ -220,7 +220,7 @@ impl Drawing<'_> {
         });
         let call = Call::Case(Case { branches: branches.collect() });
         let index = self.param(Type::scalar(DType::I32), 0);
-        let made = self.drawn.graph.push_all(call, &[index, x, y]).expect("it fits");
+        let made = self.drawn.graph.push_multi_result(call, &[index, x, y]).expect("it fits");
         self.live.push(made[1]);
         made[0]
     }
@@ -250,7 +250,7 @@ impl Drawing<'_> {
         let index = self.param(Type::new(DType::I32, [n]), 40);
         let updates = self.param(Type::new(DType::F32, updates), 40);
         let op = self.dice.pick(&[Some(ScalarOp::Add), None]);
-        Some(self.structural(rows(shape.len(), 1, shape).reversed(*op), &[x, index, updates]))
+        Some(self.structural(rows(shape.len(), 1, shape).matching_scatter(*op), &[x, index, updates]))
     }
 
     pub(super) fn reduce_window(&mut self, x: Var, shape: &[usize]) -> Option<Var> {

@@ -1,6 +1,6 @@
 //! An eager builder over arrays of `f64`: each structural operation is computed from its access form.
 use pallas_ir::emit::{Id, Term};
-use pallas_ir::structural::{Arg, Nest, Order, WindowAxis, Windows};
+use pallas_ir::structural::{Arg, Nest, SortOrder, WindowAxis, Windows};
 use pallas_ir::{Access, DType, Dim, E, Emit, Facts, ScalarOp, StructuralOp};
 use std::cell::RefCell;
 
@@ -142,8 +142,9 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 let extents: Vec<usize> = nest.axes.iter().map(|axis| axis.extent as usize).collect();
                 let term = |at: Vec<usize>| {
                     let at: Vec<i64> = at.iter().map(|&i| i as i64).collect();
-                    let to = Nest::flat(&nest.result, &at, &sizes)?;
-                    let read = |(i, place): (usize, &Vec<_>)| Some(args[i].data[Nest::flat(place, &at, &own[i])?]);
+                    let to = Nest::flat_index(&nest.result, &at, &sizes)?;
+                    let read =
+                        |(i, place): (usize, &Vec<_>)| Some(args[i].data[Nest::flat_index(place, &at, &own[i])?]);
                     (to == flat(&sizes, c))
                         .then(|| nest.operands.iter().enumerate().map(read).product::<Option<f64>>())?
                 };
@@ -172,8 +173,8 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 let all = line(c, *axis, own[0][*axis]);
                 let mut sorted: Vec<usize> = (0..all.len()).collect();
                 sorted.sort_by(|&a, &b| match order {
-                    Order::Ascending => all[a].partial_cmp(&all[b]).expect("no NaN"),
-                    Order::Descending | Order::Largest => all[b].partial_cmp(&all[a]).expect("no NaN"),
+                    SortOrder::Ascending => all[a].partial_cmp(&all[b]).expect("no NaN"),
+                    SortOrder::Descending | SortOrder::Largest => all[b].partial_cmp(&all[a]).expect("no NaN"),
                 });
                 let k = sorted[c[*axis]];
                 if *positions { k as f64 } else { all[k] }
@@ -201,7 +202,7 @@ fn starts(windows: &Windows, index: &[usize], data: &[f64], at: &[usize]) -> Vec
         let position = |axis| if Some(axis) == windows.vector { k } else { own.next().expect("one per axis") };
         data[flat(index, &(0..index.len()).map(position).collect::<Vec<_>>())] as i64
     };
-    (0..windows.starts()).map(start).collect()
+    (0..windows.start_count()).map(start).collect()
 }
 
 /// A scatter: position after position, each with all elements of its window.

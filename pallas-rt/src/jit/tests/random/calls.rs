@@ -1,7 +1,9 @@
 //! Calls of random graphs: loops, branches and functions, whose graphs are drawn likewise.
 use super::draw::{Dice, Pool};
 use crate::prelude::*;
-use pallas_graph::call::{Call, Case, Checkpoint, Closed, CustomJvp, CustomVjp, Named, Policy, Scan, While};
+use pallas_graph::call::{
+    Call, Case, Checkpoint, CheckpointName, CheckpointPolicy, ClosedCall, CustomJvp, CustomVjp, Scan, While,
+};
 use pallas_graph::transform::{jvp, vjp};
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::{Literal, ScalarOp, Type};
@@ -33,7 +35,7 @@ impl Pool {
         let Some((call, args)) = drawn else { return };
         let exact = args.iter().all(|(_, exact)| *exact);
         let vars: Vec<Var> = args.iter().map(|(v, _)| *v).collect();
-        let made = self.graph.push_all(Op::from(call), &vars).expect("it fits");
+        let made = self.graph.push_multi_result(Op::from(call), &vars).expect("it fits");
         for v in made {
             // Floats of a body are small; whether they are bit-equal is not known.
             let is_float = self.graph.ty(v).dtype.is_float();
@@ -113,12 +115,13 @@ impl Pool {
     fn function(&mut self, some: Vec<(Var, bool)>) -> Option<Drawn> {
         let takes = self.types(&some);
         let call = match self.dice.below(3) {
-            0 => Closed(self.body(&takes, &takes[..1], 1)).into(),
+            0 => ClosedCall(self.body(&takes, &takes[..1], 1)).into(),
             1 => {
-                let policy = self.dice.pick(&[Policy::Nothing, Policy::Everything, Policy::Dots]);
+                let policy =
+                    self.dice.pick(&[CheckpointPolicy::Nothing, CheckpointPolicy::Everything, CheckpointPolicy::Dots]);
                 Checkpoint { graph: self.body(&takes, &takes[..1], 1), policy }.into()
             }
-            _ => return Some((Named::new("drawn", takes[0].clone()).into(), vec![some[0]])),
+            _ => return Some((CheckpointName::new("drawn", takes[0].clone()).into(), vec![some[0]])),
         };
         Some((call, some))
     }

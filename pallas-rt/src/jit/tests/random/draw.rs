@@ -1,6 +1,8 @@
 //! Random graphs: values that fit operations of the registry, and what keeps floats small.
 use crate::prelude::*;
-use pallas_graph::mesh::{Constraint, Flow, Mesh, Placed, PropagationBarrier, Sharding, ShardingGroup};
+use pallas_graph::mesh::{
+    Mesh, MeshSharding, PropagationBarrier, PropagationDirection, Sharding, ShardingConstraint, ShardingGroup,
+};
 use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Op, OptimizationBarrier, StopGradient, Var, verify};
 use pallas_ir::scalar::Ty;
 use pallas_ir::structural::{Broadcast, Cast, Cumulative, Draw, Reduce, Reshape, Slice};
@@ -48,7 +50,7 @@ struct Offer<'a> {
 }
 
 impl Draw for Offer<'_> {
-    fn below(&mut self, n: usize) -> usize {
+    fn draw_below(&mut self, n: usize) -> usize {
         self.pool.dice.below(n)
     }
     fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
@@ -60,7 +62,7 @@ impl Draw for Offer<'_> {
         let v = self.pool.graph.literal(x);
         self.args.push((v, true));
     }
-    fn within(&mut self, end: usize) {
+    fn clamp_operand(&mut self, end: usize) {
         let Some((last, exact)) = self.args.pop() else { return };
         let ty = self.pool.graph.ty(last).clone();
         let bound = |graph: &mut Graph, n: i64| graph.splat(Literal::int(ty.dtype, n), &ty.shape);
@@ -297,14 +299,14 @@ impl Pool {
 fn annotation(rank: usize, kind: usize) -> Op {
     match kind {
         0 => ShardingGroup(0).into(),
-        1 => PropagationBarrier(Flow::Forward).into(),
+        1 => PropagationBarrier(PropagationDirection::Forward).into(),
         _ => {
             let mesh = Arc::new(Mesh::new(&[("x", 2)]).expect("a mesh"));
             let mut sharding = Sharding::open(rank);
             if let Some(dim) = sharding.dims.first_mut() {
                 dim.axes.push(mesh.axis(0));
             }
-            Constraint(Placed { mesh, sharding }).into()
+            ShardingConstraint(MeshSharding { mesh, sharding }).into()
         }
     }
 }

@@ -5,7 +5,7 @@ use super::super::sharded::Dice;
 use super::{close, counting, mesh, message};
 use crate::prelude::*;
 use crate::sharding::P;
-use crate::spmd::{self, State, psum};
+use crate::spmd::{self, ManualAxisState, psum};
 use crate::{cond, custom_vjp, grad, jit, pmap, scan, shard_map, vmap, while_loop};
 
 #[test]
@@ -18,7 +18,7 @@ fn mistakes_are_named() {
     assert!(unnamed.contains("which nothing binds"), "{unnamed}");
     let states = of(|x| spmd::pvary(x, "i"));
     assert!(states.contains("examples of a batch have none"), "{states}");
-    let state = of(|x| spmd::pcast(x, "i", State::Unreduced));
+    let state = of(|x| spmd::pcast(x, "i", ManualAxisState::Unreduced));
     assert!(state.contains("axis `i` of a batch"), "{state}");
     let long = of(|x| spmd::psum_scatter(x, "i", 0));
     assert!(long.contains("dimension 0 of f32[4] among 3"), "{long}");

@@ -3,7 +3,7 @@ use super::super::numbers;
 use super::super::sharded::Dice;
 use super::mesh;
 use crate::sharding::{Mesh, P};
-use crate::spmd::{self, State};
+use crate::spmd::{self, ManualAxisState};
 use crate::{cond, custom_jvp, grad, jit, jvp, ops, scan, shard_map, vjp, vmap};
 use pallas_rt::prelude::*;
 use std::sync::Arc;
@@ -22,10 +22,11 @@ fn some_axes(dice: &mut Dice, all: &[&'static str]) -> Vec<&'static str> {
 }
 
 /// The state of a value along axes, if it is the same along all of them.
-fn state(x: &Array, axes: &[&str]) -> Option<State> {
+fn state(x: &Array, axes: &[&str]) -> Option<ManualAxisState> {
     let all = crate::jit::states(x)?;
-    let (mesh, _) = crate::jit::axes::manual()?;
-    let own: Vec<State> = axes.iter().map(|axis| all[usize::from(mesh.find(axis).expect("an axis").id)]).collect();
+    let (mesh, _) = crate::jit::axis_names::manual_axes()?;
+    let own: Vec<ManualAxisState> =
+        axes.iter().map(|axis| all[usize::from(mesh.find(axis).expect("an axis").id)]).collect();
     own.iter().all(|&state| state == own[0]).then(|| own[0])
 }
 
@@ -80,9 +81,9 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
                 let pairs: Vec<_> = (0..n).filter(|&i| i != from).map(|i| (i, (i + 1) % n)).collect();
                 spmd::ppermute(&a, axes, &pairs) + b
             }
-            10 if state(&a, axes) == Some(State::Invariant) => spmd::pvary(&a, axes) * 0.5,
-            11 if state(&a, axes) == Some(State::Varying) => {
-                let parts = spmd::pcast(&(a * scale), axes, State::Unreduced);
+            10 if state(&a, axes) == Some(ManualAxisState::Invariant) => spmd::pvary(&a, axes) * 0.5,
+            11 if state(&a, axes) == Some(ManualAxisState::Varying) => {
+                let parts = spmd::pcast(&(a * scale), axes, ManualAxisState::Unreduced);
                 spmd::psum(&(&parts + &parts), axes)
             }
             12 => {
@@ -113,8 +114,8 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
                 // Devices of one number along an axis exchange along the other one, those of another number do not.
                 let (own, other) = if dice.chance(50) { (of[0], of[1]) } else { (of[1], of[0]) };
                 let a = match state(&a, &[other]) {
-                    Some(State::Invariant) => spmd::pvary(&a, other),
-                    Some(State::Varying) => a,
+                    Some(ManualAxisState::Invariant) => spmd::pvary(&a, other),
+                    Some(ManualAxisState::Varying) => a,
                     _ => continue,
                 };
                 let together = move |a: &Array| spmd::pvary(&(spmd::psum(a, other) * 0.3), other);
@@ -124,8 +125,8 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
                 // Each row of devices takes its own number of steps, in which it exchanges.
                 let (own, other) = if dice.chance(50) { (of[0], of[1]) } else { (of[1], of[0]) };
                 let a = match state(&a, &["x", "y"]) {
-                    Some(State::Invariant) => spmd::pvary(&a, ["x", "y"]),
-                    Some(State::Varying) => a,
+                    Some(ManualAxisState::Invariant) => spmd::pvary(&a, ["x", "y"]),
+                    Some(ManualAxisState::Varying) => a,
                     _ => continue,
                 };
                 let number = spmd::axis_index(own) + 1;
@@ -146,7 +147,7 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
     // Whatever varies is combined.
     let mut last = all.swap_remove(all.len() - 1) + x.sum(..) * 0.1;
     for &axis in of {
-        if state(&last, &[axis]) == Some(State::Varying) {
+        if state(&last, &[axis]) == Some(ManualAxisState::Varying) {
             last = spmd::psum(&last, axis);
         }
     }

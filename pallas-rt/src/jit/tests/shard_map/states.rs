@@ -3,7 +3,7 @@ use super::mesh;
 use crate::jit::states;
 use crate::prelude::*;
 use crate::sharding::{P, PartitionSpec};
-use crate::spmd::{self, State, pcast};
+use crate::spmd::{self, ManualAxisState, pcast};
 use crate::{cond, scan, shard_map};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -15,19 +15,19 @@ const DIFFERENT: &[&str] =
 
 fn put(x: &Array, wanted: &str) -> Array {
     ["x", "y"].into_iter().zip(wanted.chars()).fold(x.clone(), |x, (axis, state)| match state {
-        'V' => pcast(&x, axis, State::Varying),
-        'U' => pcast(&pcast(&x, axis, State::Varying), axis, State::Unreduced),
-        'R' => pcast(&x, axis, State::Reduced),
+        'V' => pcast(&x, axis, ManualAxisState::Varying),
+        'U' => pcast(&pcast(&x, axis, ManualAxisState::Varying), axis, ManualAxisState::Unreduced),
+        'R' => pcast(&x, axis, ManualAxisState::Reduced),
         _ => x,
     })
 }
 
 fn letters(x: &Array) -> String {
-    let of = |state: State| match state {
-        State::Invariant => 'I',
-        State::Varying => 'V',
-        State::Unreduced => 'U',
-        State::Reduced => 'R',
+    let of = |state: ManualAxisState| match state {
+        ManualAxisState::Invariant => 'I',
+        ManualAxisState::Varying => 'V',
+        ManualAxisState::Unreduced => 'U',
+        ManualAxisState::Reduced => 'R',
     };
     match x.check() {
         Ok(_) => states(x).map_or("II".into(), |all| all.into_iter().map(of).collect()),
@@ -63,9 +63,9 @@ fn collective(name: &str, v: &Array, both: bool) -> Array {
         "psum_scatter" => spmd::psum_scatter_tiled(v, axes, 0),
         "all_to_all" => spmd::all_to_all_tiled(v, axes, 0, 0),
         "ppermute" => spmd::ppermute(v, axes, &ring),
-        "varying" => pcast(v, axes, State::Varying),
-        "unreduced" => pcast(v, axes, State::Unreduced),
-        "reduced" => pcast(v, axes, State::Reduced),
+        "varying" => pcast(v, axes, ManualAxisState::Varying),
+        "unreduced" => pcast(v, axes, ManualAxisState::Unreduced),
+        "reduced" => pcast(v, axes, ManualAxisState::Reduced),
         "axis_index" => spmd::axis_index(axes),
         "axis_size" => crate::ops::zeros(&[4], DType::F32) + spmd::axis_size(axes).expect("it is bound") as f32,
         name => panic!("{name} in states.py"),

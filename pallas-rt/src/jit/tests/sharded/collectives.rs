@@ -137,7 +137,7 @@ fn initial_weights_are_made_sharded() {
         let declared = in_out_shardings(make, &mesh, P(()), spec());
         let found = jit(declared)(&random::key(3)).expect("it runs");
         let parts: &[usize] = if i == 5 { &[4, 1, 1] } else { &[2, 4] };
-        assert_eq!(found.sharding().expect("it is sharded").parts(), parts);
+        assert_eq!(found.sharding().expect("it is sharded").blocks_per_dim(), parts);
         assert_eq!(numbers(&found), numbers(&make(&random::key(3))), "{i}");
     }
 }

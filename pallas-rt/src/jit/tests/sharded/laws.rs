@@ -5,8 +5,8 @@ use crate::jit::program::Program;
 use crate::jit::tests::numbers;
 use crate::prelude::*;
 use crate::sharding::Mesh;
-use pallas_graph::call::Sample;
-use pallas_graph::mesh::{Constraint, Placed};
+use pallas_graph::call::OpSample;
+use pallas_graph::mesh::{MeshSharding, ShardingConstraint};
 use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Op, Var};
 use pallas_ir::structural::{
     ArgReduce, ArgTopK, Cast, Concat, Conv, Gather, Pad, Reduce, ReduceWindow, Reshape, Reverse, Roll, Slice,
@@ -29,7 +29,7 @@ fn check(case: &Case, mesh: &Arc<Mesh>, dice: &mut Dice) -> Result<usize, String
     let params: Vec<Var> = case.types.iter().map(|ty| graph.param(ty.clone())).collect();
     let constrained = |graph: &mut Graph, dice: &mut Dice, v: Var| {
         let sharding = sharding(dice, mesh, &graph.ty(v).shape.clone(), &config);
-        graph.push(Constraint(Placed { mesh: mesh.clone(), sharding }), &[v]).expect("the identity")
+        graph.push(ShardingConstraint(MeshSharding { mesh: mesh.clone(), sharding }), &[v]).expect("the identity")
     };
     let mut args: Vec<Var> = params.iter().map(|&v| constrained(&mut graph, dice, v)).collect();
     if let Op::Structural(StructuralOp::TakeAlong(take)) = &case.op {
@@ -38,7 +38,7 @@ fn check(case: &Case, mesh: &Arc<Mesh>, dice: &mut Dice) -> Result<usize, String
         let bounds = [0, n as i64 - 1].map(|n| graph.splat(Literal::int(DType::I32, n), &shape));
         args[1] = graph.push(ScalarOp::Clamp, &[args[1], bounds[0], bounds[1]]).expect("i32");
     }
-    let Ok(made) = graph.push_all(case.op.clone(), &args) else { return Ok(0) };
+    let Ok(made) = graph.push_multi_result(case.op.clone(), &args) else { return Ok(0) };
     for y in made {
         let y = if dice.chance(70) { constrained(&mut graph, dice, y) } else { y };
         let y = graph.push(StructuralOp::from(Cast { to: DType::F32 }), &[y]).expect("a number");
@@ -104,7 +104,7 @@ fn operations_on_blocks_are_those_on_arrays() {
 #[test]
 fn calls_on_blocks_are_those_on_arrays() {
     let (mut dice, mut ran, mut wrong) = (Dice(72), 0, vec![]);
-    for sample in Sample::all(DType::F32) {
+    for sample in OpSample::all(DType::F32) {
         let case = Case { op: sample.op.clone(), types: sample.takes.clone() };
         for mesh in meshes() {
             for _ in 0..1 + count() / 20 {
@@ -116,7 +116,7 @@ fn calls_on_blocks_are_those_on_arrays() {
         }
     }
     assert!(wrong.is_empty(), "{} differ: {}", wrong.len(), wrong[..wrong.len().min(3)].join("\n"));
-    assert!(ran >= Sample::all(DType::F32).len() * meshes().len(), "{ran}");
+    assert!(ran >= OpSample::all(DType::F32).len() * meshes().len(), "{ran}");
 }
 
 fn dims(shape: &[usize]) -> Vec<Dim> {
@@ -243,7 +243,7 @@ fn drawn(dice: &mut Dice) -> Case {
             }
             let op = *dice.pick(&[Some(ScalarOp::Add), Some(ScalarOp::Mul), Some(ScalarOp::Maximum), None]);
             let types = vec![f32(&shape), i32(&index), f32(&updates)];
-            Case { op: StructuralOp::from(gather.reversed(op)).into(), types }
+            Case { op: StructuralOp::from(gather.matching_scatter(op)).into(), types }
         }
     }
 }

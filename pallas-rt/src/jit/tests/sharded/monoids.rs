@@ -1,7 +1,7 @@
 //! Reductions of every element type by every monoid along sharded dimensions, on every engine, against one device.
 use super::{gpu, mesh};
 use crate::jit::program::Program;
-use crate::ops::Between;
+use crate::ops::QuantileMethod;
 use crate::prelude::*;
 use crate::sharding::{DimSharding, NamedSharding, P, Sharding};
 use crate::{jit, with_sharding_constraint};
@@ -70,9 +70,9 @@ fn functions_of_truths_along_sharded_dimensions() {
         ("min of bools", |x| x.gt(0.5).min(..)),
         ("sum of bools", |x| x.gt(0.5).sum(0)),
         ("median", |x| x.median(0)),
-        ("quantile", |x| x.quantile(0.3, 0, Between::Linear)),
+        ("quantile", |x| x.quantile(0.3, 0, QuantileMethod::Linear)),
         ("nanmedian", |x| x.nanmedian(0)),
-        ("nanquantile", |x| x.nanquantile(0.3, 0, Between::Nearest)),
+        ("nanquantile", |x| x.nanquantile(0.3, 0, QuantileMethod::Nearest)),
         ("nanmean", |x| x.nanmean(0)),
         ("nanstd", |x| x.nanstd(0)),
         ("nanmax", |x| x.nanmax(0)),

@@ -61,7 +61,7 @@ fn replaced_weights_keep_the_declaration() {
     let (mut w, x) = (put(0.5), put(1.0));
     for _ in 0..50 {
         w = step(&w, &x).expect("it runs");
-        assert_eq!(w.sharding().expect("it is on the mesh").parts(), [4, 1]);
+        assert_eq!(w.sharding().expect("it is on the mesh").blocks_per_dim(), [4, 1]);
     }
     assert_eq!(traces.load(Relaxed), 1);
     step(&clear_sharding(&w).expect("it is cleared"), &x).expect("it runs");
@@ -130,7 +130,7 @@ fn operations_at_once_follow_their_operands() {
     let w = Client::cpu().full(&[8, 8], 0.25f32).expect("it fits");
     let w = device_put(&w, &NamedSharding::new(&mesh, P("data"))).expect("it is placed");
     let b = Client::cpu().full(&[8], 2.0f32).expect("it fits");
-    let parts = |x: &Array| x.sharding().expect("it is on the mesh").parts().to_vec();
+    let parts = |x: &Array| x.sharding().expect("it is on the mesh").blocks_per_dim().to_vec();
     for (like, value) in [(w.zeros_like(), 0.0), (w.ones_like(), 1.0), (w.full_like(3.0), 3.0)] {
         assert_eq!((parts(&like), like.to_vec::<f32>().expect("it is read")), (vec![4, 1], vec![value; 64]));
     }

@@ -6,7 +6,7 @@ use crate::jit::tests::programs::sharded;
 use crate::jit::tests::shard_map::laws;
 use crate::jit::tests::stablehlo::{Numbers, check, divides_integers, write_numbers};
 use crate::prelude::*;
-use crate::sharding::{Mesh, NamedSharding, P, Placement, device_put, placed_like};
+use crate::sharding::{Mesh, NamedSharding, P, Placement, device_put, place_like};
 use crate::{jit, partitioned, shard_map, spmd};
 use pallas_device::startup::Engine;
 use pallas_graph::shard::inlined;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// The blocks of an array, by device, as one array with a first axis.
 fn blocks(x: &Array, mesh: &Mesh) -> Numbers {
     let mut shards = x.addressable_shards().expect("it is in blocks");
-    assert_eq!(shards.len(), mesh.devices());
+    assert_eq!(shards.len(), mesh.device_count());
     shards.sort_by_key(|shard| shard.device);
     let shape = [&[shards.len()], shards[0].data.shape()].concat();
     let bytes = shards.iter().flat_map(|shard| shard.data.to_bytes().expect("it ran")).collect();
@@ -56,8 +56,8 @@ fn xla_runs_random_programs_on_meshes() {
         let mut dice = Dice(1300 + i as u64);
         for k in 0..count().div_ceil(4) {
             let drawn = draw::draw(&mut dice, &config);
-            let args: Vec<Array> = drawn.graph.takes().iter().map(|ty| operand(&mut dice, ty)).collect();
-            if drawn.mesh.devices() > 16 || divides_integers(&drawn.graph) {
+            let args: Vec<Array> = drawn.graph.param_types().iter().map(|ty| operand(&mut dice, ty)).collect();
+            if drawn.mesh.device_count() > 16 || divides_integers(&drawn.graph) {
                 continue;
             }
             let graph = inlined(&drawn.graph);
@@ -74,14 +74,14 @@ fn xla_runs_random_programs_on_meshes() {
                         is_cleared: false,
                         receipts: [].into(),
                     };
-                    placed_like(x, &like).expect("it is sharded")
+                    place_like(x, &like).expect("it is sharded")
                 })
                 .collect();
             let args: Vec<&Array> = args.iter().collect();
             let program =
                 Program::on_engine(Engine::Lockstep, &drawn.graph, &drawn.mesh, &drawn.params, &Client::cpu());
             let results = program.expect("it compiles").run(&args).expect("it runs");
-            let devices = drawn.mesh.devices();
+            let devices = drawn.mesh.device_count();
             let takes: Vec<Numbers> = args.iter().map(|x| blocks(x, &drawn.mesh)).collect();
             let gives: Vec<Numbers> = results.iter().map(|x| blocks(x, &drawn.mesh)).collect();
             let name = format!("{kind}-{k}-blocks");

@@ -64,7 +64,7 @@ fn steps_on_views_are_compiled_once() {
     let mut w = device_put(&array(&[0.25; 32], &[4, 8]), &NamedSharding::new(&flat, P((None, "x")))).expect("it fits");
     for _ in 0..3 {
         w = step(&x, &w).expect("it runs");
-        assert_eq!(w.sharding().expect("it is sharded").parts(), [1, 8]);
+        assert_eq!(w.sharding().expect("it is sharded").blocks_per_dim(), [1, 8]);
     }
     assert_eq!(traces.load(Relaxed), 1);
 }

@@ -45,8 +45,9 @@ pub(crate) fn is_small(kernel: &Kernel) -> bool {
 pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let lowered = if verify_lowered(kernel).is_ok() { kernel.clone() } else { pallas_codegen::passes::run(kernel) };
     verify_lowered(&lowered).unwrap_or_else(|e| panic!("lowering: {e}"));
-    let executable = cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(lowered.clone()), &cpu::Sizes::SMALL);
-    let _ = executable.without_code();
+    let executable =
+        cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(lowered.clone()), &cpu::Thresholds::SMALL);
+    let _ = executable.describe_uncompiled_chains();
     let _ = pallas_codegen::wgsl::emit(&lowered, 1, &pallas_codegen::target::Target::webgpu(), 0);
     let sizes: Vec<i64> = kernel.dims.iter().map(|d| d.size.unwrap_or(1 + dice.below(7) as i64)).collect();
     let Some(shapes) = shapes(kernel, &sizes) else { return Ran::Large };
@@ -66,7 +67,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
         OperandKind::Input | OperandKind::Prefetch => {
             Argument::Array(shapes[i].clone(), Data::from_bytes(kernel.operands[i].dtype, &contents[i]))
         }
-        OperandKind::Output { .. } | OperandKind::Scratch => Argument::Fresh(shapes[i].clone()),
+        OperandKind::Output { .. } | OperandKind::Scratch => Argument::Uninitialized(shapes[i].clone()),
     };
     let arguments = (0..kernel.operands.len()).map(argument).collect();
     let mut machine = Machine::new(Arc::new(interpreted), sizes.clone(), grid, arguments);
@@ -75,13 +76,13 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let guarded: Vec<Guarded> = contents.iter().map(|bytes| Guarded::new(bytes)).collect();
     let start = |i: usize| guarded[lowered.memory_of(pallas_ir::OperandId(i as u32)).index()].start;
     // SAFETY: every operand has memory of its shape, for this launch alone.
-    let memory = shapes.iter().enumerate().map(|(i, shape)| unsafe { cpu::Memory::new(start(i), shape) });
-    let memory: Vec<cpu::Memory<'_>> = memory.collect();
+    let memory = shapes.iter().enumerate().map(|(i, shape)| unsafe { cpu::LaunchMemory::new(start(i), shape) });
+    let memory: Vec<cpu::LaunchMemory<'_>> = memory.collect();
     let launch = cpu::Launch { sizes: &sizes, grid: &parallel, steps: &steps, memory: &memory, params: &params };
     let executable =
-        cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(bounded(&lowered)), &cpu::Sizes::SMALL);
+        cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(bounded(&lowered)), &cpu::Thresholds::SMALL);
     // SAFETY: every operand has memory of its shape, for this launch alone; bools are 0 or 1.
-    let _ = unsafe { executable.run(&launch, &pallas_codegen::cpu::team::Pool) };
+    let _ = unsafe { executable.run(&launch, &pallas_codegen::cpu::thread_team::RayonPool) };
     if whole { Ran::Whole } else { Ran::Fault }
 }
 

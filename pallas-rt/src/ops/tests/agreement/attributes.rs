@@ -1,5 +1,5 @@
 //! Attributes of the steps of random programs.
-use crate::ops::{Between, Mode, Padding};
+use crate::ops::{IndexMode, Padding, QuantileMethod};
 use crate::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
@@ -52,20 +52,20 @@ impl Attributes {
             None => Padding::Explicit(self.pairs(i)),
         }
     }
-    pub(super) fn mode(&self, i: usize) -> Mode {
+    pub(super) fn mode(&self, i: usize) -> IndexMode {
         match self.text(i) {
-            "clip" => Mode::Clip,
-            "wrap" => Mode::Wrap,
-            _ => Mode::Fill,
+            "clip" => IndexMode::Clip,
+            "wrap" => IndexMode::Wrap,
+            _ => IndexMode::Fill,
         }
     }
-    pub(super) fn between(&self, i: usize) -> Between {
+    pub(super) fn between(&self, i: usize) -> QuantileMethod {
         match self.text(i) {
-            "linear" => Between::Linear,
-            "lower" => Between::Lower,
-            "higher" => Between::Higher,
-            "midpoint" => Between::Midpoint,
-            _ => Between::Nearest,
+            "linear" => QuantileMethod::Linear,
+            "lower" => QuantileMethod::Lower,
+            "higher" => QuantileMethod::Higher,
+            "midpoint" => QuantileMethod::Midpoint,
+            _ => QuantileMethod::Nearest,
         }
     }
 }

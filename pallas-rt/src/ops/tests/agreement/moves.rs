@@ -1,7 +1,7 @@
 //! The operations of random programs that move elements: shapes, positions, order, windows.
 use super::attributes::Attributes;
 use super::steps::meshgrid;
-use crate::ops::{self, Convolution, Item, Mode, Overlap, ScalarOp, Side, Windows, between, by};
+use crate::ops::{self, Convolution, ConvolveMode, IndexMode, Item, ScalarOp, Side, Windows, between, by};
 use crate::prelude::*;
 use serde_json::Value;
 
@@ -108,7 +108,7 @@ fn several(name: &str, x: &[Array], a: &Attributes) -> Option<Vec<Array>> {
 fn placed(name: &str, x: &[Array], a: &Attributes) -> Option<Array> {
     if let Some(update) = name.strip_prefix("x.at[i].") {
         if update == "get" {
-            return Some(x[0].at(&x[1]).mode(Mode::Fill).get());
+            return Some(x[0].at(&x[1]).mode(IndexMode::Fill).get());
         }
         let (at, y) = match a.text(0) {
             "i" => (x[0].at(&x[1]), x[2].clone()),
@@ -171,11 +171,11 @@ fn finite(x: &Array) -> Array {
     ops::select(&x.is_pos_inf(), 9.0, ops::select(&x.is_neg_inf(), -9.0, x))
 }
 
-fn overlap(text: &str) -> Overlap {
+fn overlap(text: &str) -> ConvolveMode {
     match text {
-        "full" => Overlap::Full,
-        "same" => Overlap::Same,
-        _ => Overlap::Valid,
+        "full" => ConvolveMode::Full,
+        "same" => ConvolveMode::Same,
+        _ => ConvolveMode::Valid,
     }
 }
 

@@ -2,17 +2,20 @@
 //!
 //! For a single chain, the address of each operand's row stays in a register, to which the distance of rows is added:
 //! computing the address again would take longer than computing a short row.
-use super::super::super::plan::step::{Chain, SinkAlong, Source};
-use super::super::form::{Form, Place, bit};
-use super::asm::{Gpr, Mem, Operand, Reg};
-use super::frame::{END, KEPT_END, KEPT_ROW, LIMIT, POINTERS, ROW, SPARE, entry, kept};
-use super::rotations::{Rotation, rotations};
-use super::types::{in_fewer_bytes, in_four_bytes};
-use super::vector::Writer;
+use super::super::super::plan::step::{ElementwiseChain, FoldDirection, LinkOperand};
+use super::super::operand_layouts::{CodeSpecialization, OperandAddress, is_bit_set};
+use super::assembler::{Gpr, Mem, Operand, Reg};
+use super::frame::{
+    END_ROW_REGISTER, END_ROW_SLOT, LIMIT_REGISTER, POINTER_REGISTERS, ROW_REGISTER, ROW_SLOT, SPARE_REGISTER,
+    address_field, stack_slot,
+};
+use super::rotations::{Rotation, find_rotations};
+use super::types::{is_four_byte_type, is_narrow_type};
+use super::vector::VectorWriter;
 use pallas_ir::{DType, ScalarOp};
 
 /// A fold of rows whose running results are in registers.
-pub(super) struct Folded {
+pub(super) struct FoldRegisters {
     pub(super) op: ScalarOp,
     pub(super) start: Operand,
     /// The running results, of each vector that is processed at a time; negated if the fold is a maximum.
@@ -20,24 +23,25 @@ pub(super) struct Folded {
 }
 
 /// Number of vectors on the stack that a chain's code needs: one for each input with one element for each row.
-pub(super) fn slots(chain: &Chain, form: Form) -> usize {
-    chain.values().filter(|(i, _)| bit(form.single, *i)).count()
+pub(super) fn stack_vector_count(chain: &ElementwiseChain, form: CodeSpecialization) -> usize {
+    chain.input_values().filter(|(i, _)| is_bit_set(form.single, *i)).count()
 }
 
 /// Registers for row addresses that are stepped from row to row. Two of them are arguments of the function, which are
 /// on the stack too.
-const STEPPED: [Gpr; 9] = [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END, ROW];
+const STEPPED_ROW_REGISTERS: [Gpr; 9] =
+    [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END_ROW_REGISTER, ROW_REGISTER];
 
 /// Returns true if there are enough registers for the addresses of all of the chain's operands.
-pub(super) fn steps(chain: &Chain) -> bool {
-    chain.places() - 1 <= STEPPED.len()
+pub(super) fn can_step_addresses(chain: &ElementwiseChain) -> bool {
+    chain.address_count() - 1 <= STEPPED_ROW_REGISTERS.len()
 }
 
 /// Compiler that writes the code for a row of one chain.
-pub(super) struct Compiler<'c> {
-    pub(super) chain: &'c Chain,
-    pub(super) form: Form,
-    pub(super) w: Writer,
+pub(super) struct ChainCompiler<'c> {
+    pub(super) chain: &'c ElementwiseChain,
+    pub(super) form: CodeSpecialization,
+    pub(super) w: VectorWriter,
     /// Index in `places` of the entry with the row's length; after it come the inputs.
     pub(super) length: usize,
     /// Number of rows and of columns, if the code is for exactly that many.
@@ -54,7 +58,7 @@ pub(super) struct Compiler<'c> {
     /// Stack offset of each input that has one element for each row.
     pub(super) slots: Vec<Option<i32>>,
     /// Running results of each sink that folds rows.
-    pub(super) folded: Vec<Option<Folded>>,
+    pub(super) folded: Vec<Option<FoldRegisters>>,
     /// Number of uses of each input and of each link.
     pub(super) uses: [Vec<usize>; 2],
     /// For each link the rotation of bits that it computes, if any; `rotated` is true for links that are parts of one.
@@ -64,29 +68,34 @@ pub(super) struct Compiler<'c> {
     pub(super) types: Vec<Option<DType>>,
 }
 
-impl<'c> Compiler<'c> {
+impl<'c> ChainCompiler<'c> {
     /// Creates the compiler of a chain whose row length is at index `length` of the places; `None` if its types or the
     /// number of its operands are not supported.
-    pub(super) fn new(chain: &'c Chain, form: Form, w: Writer, length: usize) -> Option<Self> {
+    pub(super) fn new(
+        chain: &'c ElementwiseChain,
+        form: CodeSpecialization,
+        w: VectorWriter,
+        length: usize,
+    ) -> Option<Self> {
         let mut uses = [vec![0; chain.inputs.len()], vec![0; chain.links.len()]];
         let sources = chain.links.iter().flat_map(|l| &l.args).copied();
         let sources = sources.chain(chain.sinks.iter().map(|s| (s.of, s.dtype)));
         let mut types = vec![None; chain.inputs.len()];
         for (source, dtype) in sources {
             match source {
-                Source::Input(i) => {
+                LinkOperand::Input(i) => {
                     uses[0][i] += 1;
                     types[i] = Some(dtype);
                 }
-                Source::Link(l) => uses[1][l] += 1,
+                LinkOperand::Link(l) => uses[1][l] += 1,
             }
         }
-        let rotations = rotations(chain, &uses[1]);
+        let rotations = find_rotations(chain, &uses[1]);
         let mut rotated = vec![false; chain.links.len()];
         rotations.iter().flatten().flat_map(|r| r.parts).for_each(|link| rotated[link] = true);
-        let results = length + 1 + chain.values().count();
+        let results = length + 1 + chain.input_values().count();
         let folds = results + chain.outputs().count();
-        let mut compiler = Compiler {
+        let mut compiler = ChainCompiler {
             chain,
             form,
             w,
@@ -104,14 +113,14 @@ impl<'c> Compiler<'c> {
             types,
             uses,
         };
-        let mut free = POINTERS.into_iter();
-        let is_held = |dtype| in_four_bytes(dtype) || in_fewer_bytes(dtype);
+        let mut free = POINTER_REGISTERS.into_iter();
+        let is_held = |dtype| is_four_byte_type(dtype) || is_narrow_type(dtype);
         let mut slot = 0;
-        for (place, (input, _)) in chain.values().enumerate() {
+        for (place, (input, _)) in chain.input_values().enumerate() {
             is_held(compiler.types[input]?).then_some(())?;
-            if bit(form.single, input) {
+            if is_bit_set(form.single, input) {
                 compiler.slots[input] = Some(slot);
-                slot += compiler.w.bytes();
+                slot += compiler.w.vector_bytes();
             } else {
                 compiler.pointers[place] = Some(free.next()?);
             }
@@ -120,7 +129,7 @@ impl<'c> Compiler<'c> {
             is_held(link.dtype).then_some(())?;
             compiler.pointers[results - length - 1 + k] = Some(free.next()?);
         }
-        for (k, sink) in chain.sinks.iter().enumerate().filter(|(_, s)| s.along == SinkAlong::Columns) {
+        for (k, sink) in chain.sinks.iter().enumerate().filter(|(_, s)| s.along == FoldDirection::Columns) {
             is_held(sink.dtype).then_some(())?;
             compiler.pointers[folds - length - 1 + k] = Some(free.next()?);
         }
@@ -128,27 +137,27 @@ impl<'c> Compiler<'c> {
     }
 
     /// Returns the number of places of this chain and those before it.
-    pub(super) fn end(&self) -> usize {
+    pub(super) fn end_address_index(&self) -> usize {
         self.folds + self.chain.sinks.len()
     }
 
     /// Sets `to` to the address of the current row of an operand.
-    pub(super) fn point(&mut self, place: usize, to: Gpr) {
-        let at = |field: usize| entry(place, field);
+    pub(super) fn load_row_address(&mut self, place: usize, to: Gpr) {
+        let at = |field: usize| address_field(place, field);
         if let Some([1, _]) = self.extents {
-            return self.w.asm.mov_load(to, at(std::mem::offset_of!(Place, start)));
+            return self.w.asm.mov_load(to, at(std::mem::offset_of!(OperandAddress, start)));
         }
-        self.w.asm.mov_load(SPARE, kept(KEPT_ROW));
-        self.w.asm.mul_load(SPARE, at(std::mem::offset_of!(Place, row)));
-        self.w.asm.add_load(SPARE, at(std::mem::offset_of!(Place, start)));
-        self.w.asm.mov(to, SPARE);
+        self.w.asm.mov_load(SPARE_REGISTER, stack_slot(ROW_SLOT));
+        self.w.asm.mul_load(SPARE_REGISTER, at(std::mem::offset_of!(OperandAddress, row)));
+        self.w.asm.add_load(SPARE_REGISTER, at(std::mem::offset_of!(OperandAddress, start)));
+        self.w.asm.mov(to, SPARE_REGISTER);
     }
 
     /// Lets the addresses of operands be stepped from row to row, and sets them to the first row.
-    pub(super) fn start_steps(&mut self) {
-        let stepped = &STEPPED[..self.end() - self.length - 1];
+    pub(super) fn start_stepping_addresses(&mut self) {
+        let stepped = &STEPPED_ROW_REGISTERS[..self.end_address_index() - self.length - 1];
         for (place, &to) in stepped.iter().enumerate() {
-            self.point(self.length + 1 + place, to);
+            self.load_row_address(self.length + 1 + place, to);
         }
         for (pointer, &to) in self.pointers.iter_mut().zip(stepped).filter(|(pointer, _)| pointer.is_some()) {
             *pointer = Some(to);
@@ -157,23 +166,25 @@ impl<'c> Compiler<'c> {
     }
 
     /// Advances to the next row, and compares its number with the last one, for a conditional jump.
-    pub(super) fn step(&mut self) {
+    pub(super) fn advance_to_next_row(&mut self) {
         for (place, &pointer) in self.stepped.iter().enumerate() {
-            self.w.asm.add_load(pointer, entry(self.length + 1 + place, std::mem::offset_of!(Place, row)));
+            self.w
+                .asm
+                .add_load(pointer, address_field(self.length + 1 + place, std::mem::offset_of!(OperandAddress, row)));
         }
-        self.w.asm.mov_load(SPARE, kept(KEPT_ROW));
-        self.w.asm.lea(SPARE, Mem { base: SPARE, index: None, offset: 1 });
-        self.w.asm.mov_store(kept(KEPT_ROW), SPARE);
-        self.w.asm.mov_load(LIMIT, kept(KEPT_END));
-        self.w.asm.compare_numbers(SPARE, LIMIT);
+        self.w.asm.mov_load(SPARE_REGISTER, stack_slot(ROW_SLOT));
+        self.w.asm.lea(SPARE_REGISTER, Mem { base: SPARE_REGISTER, index: None, offset: 1 });
+        self.w.asm.mov_store(stack_slot(ROW_SLOT), SPARE_REGISTER);
+        self.w.asm.mov_load(LIMIT_REGISTER, stack_slot(END_ROW_SLOT));
+        self.w.asm.compare_registers(SPARE_REGISTER, LIMIT_REGISTER);
     }
 
     /// Returns the start of the current row of an operand, from its own register or computed in a spare one.
-    pub(super) fn start(&mut self, place: usize) -> Mem {
+    pub(super) fn current_row_start(&mut self, place: usize) -> Mem {
         let stepped = self.stepped.get(place - self.length - 1);
         let base = stepped.copied().unwrap_or_else(|| {
-            self.point(place, LIMIT);
-            LIMIT
+            self.load_row_address(place, LIMIT_REGISTER);
+            LIMIT_REGISTER
         });
         Mem { base, index: None, offset: 0 }
     }

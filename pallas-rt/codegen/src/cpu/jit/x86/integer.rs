@@ -1,22 +1,22 @@
 //! Writes operations on signed and unsigned 32-bit integers.
-use super::asm::{Binary, Operand, Reg, Shift, Unary};
-use super::vector::Writer;
+use super::assembler::{Binary, Operand, Reg, Shift, Unary};
+use super::vector::VectorWriter;
 use pallas_ir::{DType, ScalarOp};
 
 /// Bits of an element.
-const WIDTH: u32 = 32;
+const ELEMENT_BITS: u32 = 32;
 
-impl Writer {
+impl VectorWriter {
     /// Writes a scalar operation on one operand.
     pub(super) fn integer_unary(&mut self, op: ScalarOp, x: Operand) -> Option<Reg> {
         match op {
             ScalarOp::Neg => {
-                let zero = self.word(0);
+                let zero = self.word_constant(0);
                 self.binary(Binary::SubInt, zero, x)
             }
             ScalarOp::Abs => self.unary(Unary::AbsInt, x),
             ScalarOp::Not => {
-                let ones = self.word(!0);
+                let ones = self.word_constant(!0);
                 self.binary(Binary::Xor, x, ones)
             }
             _ => None,
@@ -28,7 +28,8 @@ impl Writer {
         use ScalarOp::{Add, BitAnd, BitOr, BitXor, Eq, Ge, Gt, Le, Lt, Maximum, Minimum, Mul, Ne, Shl, Shr, Sub};
         let signed = dtype == DType::I32;
         let of_sign = |with, without| if signed { with } else { without };
-        let (least, most) = (of_sign(Binary::MinInt, Binary::Least), of_sign(Binary::MaxInt, Binary::Most));
+        let (least, most) =
+            (of_sign(Binary::MinInt, Binary::MinUnsigned), of_sign(Binary::MaxInt, Binary::MaxUnsigned));
         let simple = match op {
             Add => Binary::AddInt,
             Sub => Binary::SubInt,
@@ -39,38 +40,38 @@ impl Writer {
             Minimum => least,
             Maximum => most,
             Eq => Binary::EqualInt,
-            Ne => return self.not_so(Binary::EqualInt, a, b),
+            Ne => return self.compare_negated(Binary::EqualInt, a, b),
             Gt if signed => Binary::GreaterInt,
             Lt if signed => return self.binary(Binary::GreaterInt, b, a),
-            Le if signed => return self.not_so(Binary::GreaterInt, a, b),
-            Ge if signed => return self.not_so(Binary::GreaterInt, b, a),
+            Le if signed => return self.compare_negated(Binary::GreaterInt, a, b),
+            Ge if signed => return self.compare_negated(Binary::GreaterInt, b, a),
             // There are comparisons for signed elements only: `a >= b` if `a` is the maximum of both.
-            Ge => return self.is_extreme(most, a, b),
-            Le => return self.is_extreme(least, a, b),
-            Lt => return self.is_extreme(most, a, b).map(|mask| self.inverted(mask)),
-            Gt => return self.is_extreme(least, a, b).map(|mask| self.inverted(mask)),
+            Ge => return self.extreme_mask(most, a, b),
+            Le => return self.extreme_mask(least, a, b),
+            Lt => return self.extreme_mask(most, a, b).map(|mask| self.invert_mask(mask)),
+            Gt => return self.extreme_mask(least, a, b).map(|mask| self.invert_mask(mask)),
             // These instructions take shift counts as unsigned numbers; counts beyond the width shift every bit out.
             Shl => Binary::ShiftLeft,
-            Shr => of_sign(Binary::ShiftSign, Binary::ShiftRight),
+            Shr => of_sign(Binary::ShiftRightArithmetic, Binary::ShiftRight),
             _ => return None,
         };
         self.binary(simple, a, b)
     }
 
     /// Writes the negation of the comparison `a op b`.
-    fn not_so(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
+    fn compare_negated(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
         let mask = self.binary(op, a, b)?;
-        Some(self.inverted(mask))
+        Some(self.invert_mask(mask))
     }
-    fn inverted(&mut self, mask: Reg) -> Reg {
-        let ones = self.word(!0);
-        self.update(Binary::Xor, mask, ones);
+    fn invert_mask(&mut self, mask: Reg) -> Reg {
+        let ones = self.word_constant(!0);
+        self.binary_in_place(Binary::Xor, mask, ones);
         mask
     }
     /// Returns a mask of the elements for which `a` is the minimum, or maximum, of both operands.
-    fn is_extreme(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
+    fn extreme_mask(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
         let extreme = self.binary(op, a, b)?;
-        self.update(Binary::EqualInt, extreme, a);
+        self.binary_in_place(Binary::EqualInt, extreme, a);
         Some(extreme)
     }
 
@@ -78,14 +79,14 @@ impl Writer {
     pub(super) fn shift(&mut self, op: ScalarOp, dtype: DType, x: Operand, by: u32) -> Option<Reg> {
         let how = match (op, dtype) {
             (ScalarOp::Shl, DType::I32 | DType::U32) => Shift::Left,
-            (ScalarOp::Shr, DType::I32 | DType::I8) => Shift::Sign,
+            (ScalarOp::Shr, DType::I32 | DType::I8) => Shift::RightArithmetic,
             (ScalarOp::Shr, DType::U32 | DType::U8) => Shift::Right,
             _ => return None,
         };
-        let (x, loaded) = self.in_register(x)?;
-        let y = self.take()?;
-        self.asm.shift(how, y, x, by.min(WIDTH) as u8);
-        self.release(x, loaded);
+        let (x, loaded) = self.ensure_register(x)?;
+        let y = self.allocate_register()?;
+        self.asm.shift(how, y, x, by.min(ELEMENT_BITS) as u8);
+        self.free_if_loaded(x, loaded);
         Some(y)
     }
     /// Writes a rotation of each element to the left by a constant number of bits.
@@ -97,21 +98,21 @@ impl Writer {
                 let (chunks, _) = from.as_chunks::<4>();
                 u32::from_le_bytes(chunks[i % 4])
             });
-            let order = self.constants.vector(words);
+            let order = self.constants.add_vector(words);
             return self.binary(Binary::ShuffleBytes, x, Operand::Mem(order));
         }
-        let (x, loaded) = self.in_register(x)?;
-        let y = self.take()?;
+        let (x, loaded) = self.ensure_register(x)?;
+        let y = self.allocate_register()?;
         if self.beyond.rotates {
             self.asm.rotate(y, x, by as u8);
         } else {
-            let low = self.take()?;
+            let low = self.allocate_register()?;
             self.asm.shift(Shift::Left, y, x, by as u8);
-            self.asm.shift(Shift::Right, low, x, (WIDTH - by) as u8);
-            self.update(Binary::Or, y, Operand::Reg(low));
-            self.free(low);
+            self.asm.shift(Shift::Right, low, x, (ELEMENT_BITS - by) as u8);
+            self.binary_in_place(Binary::Or, y, Operand::Reg(low));
+            self.free_register(low);
         }
-        self.release(x, loaded);
+        self.free_if_loaded(x, loaded);
         Some(y)
     }
 }

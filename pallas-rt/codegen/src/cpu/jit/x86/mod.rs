@@ -4,48 +4,51 @@
 //! instructions. [`links`] writes the links of a chain, [`rotations`] finds rotations among them, [`code`] writes the
 //! loops around them with the state in [`compiler`] and the registers and stack of [`frame`]. [`product`] writes small
 //! products, [`turns`] loops whose iterations are chains and products; [`memory`] holds the code.
-mod asm;
-mod code;
+mod assembler;
+mod chain_links;
 mod compiler;
+#[allow(unsafe_code, reason = "runs machine code")]
+mod executable_memory;
 mod frame;
 mod integer;
-mod links;
+mod loop_code;
 mod math;
-#[allow(unsafe_code, reason = "runs machine code")]
-mod memory;
 mod product;
 mod rotations;
+mod row_loops;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "runs machine code")]
 mod tests;
-mod turns;
 mod types;
 mod vector;
 
-pub(in super::super) use memory::Code;
+pub(in super::super) use executable_memory::MachineCode;
 
-use super::super::plan::step::Chain;
+use super::super::plan::step::ElementwiseChain;
 use super::super::strips::has_avx2;
-use super::form::{Form, Piece};
-use vector::Beyond;
+use super::operand_layouts::{CodeSpecialization, LoopPart};
+use vector::CpuFeatures;
 
 /// Returns true if this processor runs the code that is written here, and `PALLAS_CPU_NATIVE=0` is not set.
-fn has_code() -> bool {
+fn can_run_code() -> bool {
     // Tests compare with it, and it avoids the code where a mistake in it is suspected.
     let off = std::env::var_os("PALLAS_CPU_NATIVE").is_some_and(|v| v == "0");
     !off && has_avx2() && is_x86_feature_detected!("f16c")
 }
 
 /// Compiles the code for these chains, with wide vectors if a row has enough elements for them.
-pub(super) fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
-    let here = Beyond::here();
+pub(super) fn compile_chains(chains: &[ElementwiseChain], forms: &[CodeSpecialization]) -> Option<MachineCode> {
+    let here = CpuFeatures::detect();
     // A few elements take one vector, whatever its width.
-    let wide =
-        here.wide && forms.iter().any(|form| form.wide) && forms.iter().all(|form| form.wide || form.few.is_some());
-    has_code().then(|| code::compile(chains, forms, Beyond { wide, ..here })).flatten()
+    let wide = here.wide
+        && forms.iter().any(|form| form.wide)
+        && forms.iter().all(|form| form.wide || form.unrolled_columns.is_some());
+    can_run_code().then(|| row_loops::compile(chains, forms, CpuFeatures { wide, ..here })).flatten()
 }
 
 /// Compiles the code for iterations of a loop, without wide vectors.
-pub(super) fn compile_turns(chains: &[&Chain], pieces: &[Piece]) -> Option<Code> {
-    has_code().then(|| turns::compile(chains, pieces, Beyond { wide: false, ..Beyond::here() })).flatten()
+pub(super) fn compile_loop(chains: &[&ElementwiseChain], pieces: &[LoopPart]) -> Option<MachineCode> {
+    can_run_code()
+        .then(|| loop_code::compile(chains, pieces, CpuFeatures { wide: false, ..CpuFeatures::detect() }))
+        .flatten()
 }

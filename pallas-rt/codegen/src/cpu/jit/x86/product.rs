@@ -5,127 +5,128 @@
 //!     for each term: b = B[term, columns]; for each row: sums[row] += A[row, term] * b
 //!     C[rows, columns] = sums + D[rows, columns]
 //! ```
-use super::super::form::{Place, Product};
-use super::asm::{Binary, Fma, Gpr, Mem, Operand, Reg};
-use super::frame::{LEFT, POINTERS, entry, first_lanes};
-use super::types::{Part, in_fewer_bytes};
-use super::vector::Writer;
+use super::super::operand_layouts::{OperandAddress, SmallProduct};
+use super::assembler::{Binary, Fma, Gpr, Mem, Operand, Reg};
+use super::frame::{POINTER_REGISTERS, REMAINING_REGISTER, address_field, first_lanes_mask};
+use super::types::{PartialVector, is_narrow_type};
+use super::vector::VectorWriter;
 use pallas_ir::DType;
 
 /// Elements of a vector; such products are too small for wide vectors.
 const LANES: usize = 8;
 /// Maximum rows whose sums are in registers at once.
-const ROWS: usize = 6;
+const MAX_ROWS_IN_REGISTERS: usize = 6;
 /// Number of independent sums that are needed so that no addition waits for another.
-const SUMS: usize = 4;
+const MIN_INDEPENDENT_SUMS: usize = 4;
 /// Minimum terms of a sum that is split into several.
-const TERMS: usize = 8;
+const MIN_SPLIT_TERMS: usize = 8;
 
 /// Registers with the addresses of the operands.
-const A: Gpr = POINTERS[0];
-const B: Gpr = POINTERS[1];
-const C: Gpr = POINTERS[2];
-const D: Gpr = POINTERS[3];
+const A: Gpr = POINTER_REGISTERS[0];
+const B: Gpr = POINTER_REGISTERS[1];
+const C: Gpr = POINTER_REGISTERS[2];
+const D: Gpr = POINTER_REGISTERS[3];
 
-impl Product {
+impl SmallProduct {
     /// Number of vector multiplications of the product.
-    pub(super) fn vectors(&self) -> usize {
+    pub(super) fn vector_multiplications(&self) -> usize {
         self.rows * self.terms * self.columns.div_ceil(LANES)
     }
 }
 
 /// Writes a product whose places begin at index `first`. Returns `None` if a distance is too long for an instruction,
 /// or if there are too few registers.
-pub(super) fn product(w: &mut Writer, product: &Product, first: usize) -> Option<()> {
-    let pointers = [A, B, C, D].into_iter().take(product.places()).enumerate();
-    pointers.for_each(|(i, to)| w.asm.mov_load(to, entry(first + i, std::mem::offset_of!(Place, start))));
+pub(super) fn emit_product(w: &mut VectorWriter, product: &SmallProduct, first: usize) -> Option<()> {
+    let pointers = [A, B, C, D].into_iter().take(product.operand_count()).enumerate();
+    pointers
+        .for_each(|(i, to)| w.asm.mov_load(to, address_field(first + i, std::mem::offset_of!(OperandAddress, start))));
     for from in (0..product.columns).step_by(LANES) {
         let count = (product.columns - from).min(LANES);
-        let mut columns = Columns { w, product, from, part: None };
+        let mut columns = ProductColumns { w, product, from, part: None };
         if count < LANES {
-            let mask = first_lanes(columns.w, count);
+            let mask = first_lanes_mask(columns.w, count);
             let mask = columns.w.load(Operand::Mem(mask))?;
-            columns.part = Some(Part { mask, count: LEFT, exact: Some(count) });
+            columns.part = Some(PartialVector { mask, count: REMAINING_REGISTER, exact: Some(count) });
         }
-        for row in (0..product.rows).step_by(ROWS) {
-            columns.rows(row, ROWS.min(product.rows - row))?;
+        for row in (0..product.rows).step_by(MAX_ROWS_IN_REGISTERS) {
+            columns.emit_rows(row, MAX_ROWS_IN_REGISTERS.min(product.rows - row))?;
         }
         let part = columns.part;
-        part.into_iter().for_each(|part| w.free(part.mask));
+        part.into_iter().for_each(|part| w.free_register(part.mask));
     }
     Some(())
 }
 
 /// The columns of a product from `from` on that fill one vector, or the part of it that exists.
-struct Columns<'w> {
-    w: &'w mut Writer,
-    product: &'w Product,
+struct ProductColumns<'w> {
+    w: &'w mut VectorWriter,
+    product: &'w SmallProduct,
     from: usize,
-    part: Option<Part>,
+    part: Option<PartialVector>,
 }
 
 /// Returns the memory at `base` plus a sum of counts times distances in bytes; `None` if that is too far.
-fn at(base: Gpr, distances: &[(usize, isize)]) -> Option<Mem> {
+fn memory_operand(base: Gpr, distances: &[(usize, isize)]) -> Option<Mem> {
     let offset =
         distances.iter().try_fold(0, |sum: isize, (count, by)| sum.checked_add(by.checked_mul(*count as isize)?))?;
     Some(Mem { base, index: None, offset: i32::try_from(offset).ok()? })
 }
 
-impl Columns<'_> {
+impl ProductColumns<'_> {
     /// Writes `count` rows of these columns of the result.
-    fn rows(&mut self, first: usize, count: usize) -> Option<()> {
-        let &Product { terms, a, b, c, d, types, .. } = self.product;
+    fn emit_rows(&mut self, first: usize, count: usize) -> Option<()> {
+        let &SmallProduct { terms, a, b, c, d, types, .. } = self.product;
         let [left, right, to, added] = types;
-        let parts = if terms < TERMS { 1 } else { (SUMS / count).max(1) };
+        let parts = if terms < MIN_SPLIT_TERMS { 1 } else { (MIN_INDEPENDENT_SUMS / count).max(1) };
         let mut sums = vec![];
         for _ in 0..count * parts {
-            let sum = self.w.take()?;
-            self.w.update(Binary::Xor, sum, Operand::Reg(sum));
+            let sum = self.w.allocate_register()?;
+            self.w.binary_in_place(Binary::Xor, sum, Operand::Reg(sum));
             sums.push(sum);
         }
         for term in 0..terms {
-            let row = self.columns(B, &[(term, b)], right, self.product.padded)?;
+            let row = self.load_columns(B, &[(term, b)], right, self.product.padded)?;
             for i in 0..count {
-                let from = at(A, &[(first + i, a[0]), (term, a[1])])?;
+                let from = memory_operand(A, &[(first + i, a[0]), (term, a[1])])?;
                 let x =
-                    if in_fewer_bytes(left) { self.w.broadcast_narrow(left, from)? } else { self.w.broadcast(from)? };
+                    if is_narrow_type(left) { self.w.broadcast_narrow(left, from)? } else { self.w.broadcast(from)? };
                 self.w.asm.fma(Fma::F231, sums[i * parts + term % parts], x, Operand::Reg(row));
-                self.w.free(x);
+                self.w.free_register(x);
             }
-            self.w.free(row);
+            self.w.free_register(row);
         }
         for (i, sums) in sums.chunks(parts).enumerate() {
             let (&sum, others) = sums.split_first()?;
             for &other in others {
-                self.w.update(Binary::Add, sum, Operand::Reg(other));
-                self.w.free(other);
+                self.w.binary_in_place(Binary::Add, sum, Operand::Reg(other));
+                self.w.free_register(other);
             }
             if let Some(d) = d {
-                let row = self.columns(D, &[(first + i, d)], added, false)?;
-                self.w.update(Binary::Add, sum, Operand::Reg(row));
-                self.w.free(row);
+                let row = self.load_columns(D, &[(first + i, d)], added, false)?;
+                self.w.binary_in_place(Binary::Add, sum, Operand::Reg(row));
+                self.w.free_register(row);
             }
-            self.store(at(C, &[(first + i, c), (self.from, to.bytes() as isize)])?, to, sum)?;
-            self.w.free(sum);
+            self.store_rounded(memory_operand(C, &[(first + i, c), (self.from, to.bytes() as isize)])?, to, sum)?;
+            self.w.free_register(sum);
         }
         Some(())
     }
 
     /// Loads these columns of a row of B or D.
-    fn columns(&mut self, base: Gpr, row: &[(usize, isize)], dtype: DType, padded: bool) -> Option<Reg> {
-        let from = at(base, &[row, &[(self.from, dtype.bytes() as isize)]].concat())?;
+    fn load_columns(&mut self, base: Gpr, row: &[(usize, isize)], dtype: DType, padded: bool) -> Option<Reg> {
+        let from = memory_operand(base, &[row, &[(self.from, dtype.bytes() as isize)]].concat())?;
         self.w.load_vector(dtype, from, self.part.filter(|_| !padded))
     }
 
     /// Stores sums of these columns, rounded to the element type.
-    fn store(&mut self, to: Mem, dtype: DType, x: Reg) -> Option<()> {
+    fn store_rounded(&mut self, to: Mem, dtype: DType, x: Reg) -> Option<()> {
         let part = self.part;
-        if !in_fewer_bytes(dtype) {
+        if !is_narrow_type(dtype) {
             return self.w.store_vector(dtype, to, part, x, false);
         }
-        let rounded = self.w.rounded(dtype, Operand::Reg(x))?;
+        let rounded = self.w.round_to_16_bits(dtype, Operand::Reg(x))?;
         self.w.store_vector(dtype, to, part, rounded, false)?;
-        self.w.free(rounded);
+        self.w.free_register(rounded);
         Some(())
     }
 }

@@ -2,11 +2,11 @@
 mod forms;
 
 use super::super::super::convert;
-use super::super::super::plan::step::{Chain, Input, Link, Operation, Source};
-use super::super::super::strips::{Strip, slice, slice_mut, strip};
-use super::super::{Code, Codes, Form, Place, Rows};
-use super::code::compile;
-use super::vector::Beyond;
+use super::super::super::plan::step::{ChainInput, ChainLink, ElementwiseChain, ElementwiseOp, LinkOperand};
+use super::super::super::strips::{StripFn, scalar_strip_function, slice, slice_mut};
+use super::super::{CodeCache, CodeCall, CodeSpecialization, MachineCode, OperandAddress};
+use super::row_loops::compile;
+use super::vector::CpuFeatures;
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Literal, ScalarOp, Value};
 
@@ -103,41 +103,47 @@ fn operand(dtype: DType, seed: usize) -> Vec<u32> {
 }
 
 /// A link without an output, or with the chain's only one.
-fn link_of(op: Operation, strip: Strip, args: Vec<(Source, DType)>, dtype: DType, leaves: bool) -> Link {
+fn link_of(
+    op: ElementwiseOp,
+    strip: StripFn,
+    args: Vec<(LinkOperand, DType)>,
+    dtype: DType,
+    leaves: bool,
+) -> ChainLink {
     let output = leaves.then_some(Value(90));
-    Link { op, strip, args, dtype, buffer: 0, output, aside: false, passing: false }
+    ChainLink { op, strip, args, dtype, buffer: 0, output, aside: false, passing: false }
 }
-fn link(op: ScalarOp, args: Vec<(Source, DType)>, dtype: DType, leaves: bool) -> Link {
+fn link(op: ScalarOp, args: Vec<(LinkOperand, DType)>, dtype: DType, leaves: bool) -> ChainLink {
     let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
-    let strip = strip(op, args[open].1);
-    link_of(Operation::Scalar(op), strip, args, dtype, leaves)
+    let strip = scalar_strip_function(op, args[open].1);
+    link_of(ElementwiseOp::Scalar(op), strip, args, dtype, leaves)
 }
-fn chain_of(inputs: Vec<Input>, links: Vec<Link>) -> Chain {
-    Chain { shape: vec![ROWS, COLUMNS], inputs, links, buffers: 2, widest: 4, ..Chain::default() }
+fn chain_of(inputs: Vec<ChainInput>, links: Vec<ChainLink>) -> ElementwiseChain {
+    ElementwiseChain { shape: vec![ROWS, COLUMNS], inputs, links, buffers: 2, widest: 4, ..ElementwiseChain::default() }
 }
-fn values(n: usize) -> Vec<Input> {
-    (0..n as u32).map(|i| Input::Value(Value(i))).collect()
+fn values(n: usize) -> Vec<ChainInput> {
+    (0..n as u32).map(|i| ChainInput::Value(Value(i))).collect()
 }
 
 /// An operation on operands of a type; where 32 bits become bools `select(y, x0, x1)`, which leaves in parts of vectors, too.
-fn chain(op: ScalarOp, dtype: DType, arity: usize) -> Option<Chain> {
+fn chain(op: ScalarOp, dtype: DType, arity: usize) -> Option<ElementwiseChain> {
     let result = op.infer(&vec![dtype; arity]).ok()?;
-    let args: Vec<_> = (0..arity).map(|i| (Source::Input(i), dtype)).collect();
-    let (x0, x1) = ((Source::Input(0), dtype), (Source::Input(arity - 1), dtype));
+    let args: Vec<_> = (0..arity).map(|i| (LinkOperand::Input(i), dtype)).collect();
+    let (x0, x1) = ((LinkOperand::Input(0), dtype), (LinkOperand::Input(arity - 1), dtype));
     let chosen = result == DType::Bool && dtype.bytes() == 4;
     let mut links = vec![link(op, args, result, !chosen)];
     if chosen {
-        links.push(link(ScalarOp::Select, vec![(Source::Link(0), DType::Bool), x0, x1], dtype, true));
+        links.push(link(ScalarOp::Select, vec![(LinkOperand::Link(0), DType::Bool), x0, x1], dtype, true));
     }
     Some(chain_of(values(arity), links))
 }
 
 /// What strips make of the chain's rows.
-fn expected(chain: &Chain, inputs: &[Vec<u32>], single: u64, columns: usize) -> Vec<u32> {
+fn expected(chain: &ElementwiseChain, inputs: &[Vec<u32>], single: u64, columns: usize) -> Vec<u32> {
     let types: Vec<DType> = (0..chain.inputs.len())
         .map(|i| {
             let mut args = chain.links.iter().flat_map(|l| &l.args);
-            args.find(|(s, _)| *s == Source::Input(i)).expect("every input is read").1
+            args.find(|(s, _)| *s == LinkOperand::Input(i)).expect("every input is read").1
         })
         .collect();
     let mut out = vec![0u32; ROWS * PITCH];
@@ -147,8 +153,8 @@ fn expected(chain: &Chain, inputs: &[Vec<u32>], single: u64, columns: usize) -> 
             let bytes = types[i].bytes();
             let repeated = |word: &[u8]| word[..bytes].repeat(columns);
             match chain.inputs[i] {
-                Input::Constant(x) => repeated(&x.bits.to_le_bytes()),
-                Input::Value(_) => {
+                ChainInput::Constant(x) => repeated(&x.bits.to_le_bytes()),
+                ChainInput::Value(_) => {
                     let words = &values.next().expect("one for each value")[row * PITCH..][..PITCH];
                     let row: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
                     if single >> i & 1 == 1 { repeated(&row) } else { row }
@@ -161,9 +167,9 @@ fn expected(chain: &Chain, inputs: &[Vec<u32>], single: u64, columns: usize) -> 
         let mut results: Vec<Vec<u32>> = vec![];
         for link in &chain.links {
             let mut y = vec![0u32; columns];
-            let bytes = |s: &Source| match *s {
-                Source::Input(i) => inputs[i].as_ptr().cast::<u8>(),
-                Source::Link(l) => results[l].as_ptr().cast::<u8>(),
+            let bytes = |s: &LinkOperand| match *s {
+                LinkOperand::Input(i) => inputs[i].as_ptr().cast::<u8>(),
+                LinkOperand::Link(l) => results[l].as_ptr().cast::<u8>(),
             };
             // SAFETY: every vector holds `columns` elements of at most four bytes.
             unsafe {
@@ -212,9 +218,9 @@ fn flushed(word: u32, dtype: DType) -> u32 {
 
 /// Runs a chain's code into `out`; false where it has none.
 fn run_with(
-    chain: &Chain,
-    form: Form,
-    beyond: Beyond,
+    chain: &ElementwiseChain,
+    form: CodeSpecialization,
+    beyond: CpuFeatures,
     inputs: &mut [Vec<u32>],
     out: &mut [u32],
     folds: &mut [Vec<f32>],
@@ -224,26 +230,26 @@ fn run_with(
     run_code(&code, inputs, out, folds, columns);
     true
 }
-fn run_code(code: &Code, inputs: &mut [Vec<u32>], out: &mut [u32], folds: &mut [Vec<f32>], columns: usize) {
-    let wide = |start: *mut u8| Place::new(start, 4 * PITCH as isize);
-    let mut places = vec![Place::columns(columns)];
+fn run_code(code: &MachineCode, inputs: &mut [Vec<u32>], out: &mut [u32], folds: &mut [Vec<f32>], columns: usize) {
+    let wide = |start: *mut u8| OperandAddress::new(start, 4 * PITCH as isize);
+    let mut places = vec![OperandAddress::from_column_count(columns)];
     places.extend(inputs.iter_mut().map(|x| wide(x.as_mut_ptr().cast())));
     if !out.is_empty() {
         places.push(wide(out.as_mut_ptr().cast()));
     }
-    places.extend(folds.iter_mut().map(|f| Place::new(f.as_mut_ptr().cast(), 4)));
+    places.extend(folds.iter_mut().map(|f| OperandAddress::new(f.as_mut_ptr().cast(), 4)));
     // SAFETY: every place holds `ROWS` rows of `PITCH` words, folds an element a row.
-    unsafe { code.run(Rows { places: &places, from: 0, to: ROWS }) };
+    unsafe { code.run(CodeCall { places: &places, from: 0, to: ROWS }) };
 }
 
 /// This processor, this one with narrow vectors, and one that has nothing but AVX2.
-fn processors() -> [Beyond; 3] {
-    [Beyond::here(), Beyond { wide: false, ..Beyond::here() }, Beyond::default()]
+fn processors() -> [CpuFeatures; 3] {
+    [CpuFeatures::detect(), CpuFeatures { wide: false, ..CpuFeatures::detect() }, CpuFeatures::default()]
 }
 
 /// Code and strips agree on a chain over operands of these types, for every length, but that code may take subnormal
 /// operands and results for zeros; false where it never has code.
-fn agrees(chain: &Chain, types: &[DType], what: &str) -> bool {
+fn agrees(chain: &ElementwiseChain, types: &[DType], what: &str) -> bool {
     let all: Vec<Vec<u32>> = types.iter().enumerate().map(|(i, dtype)| operand(*dtype, i)).collect();
     let dtype = chain.links.last().expect("a link").dtype;
     let mut compiled = false;
@@ -257,7 +263,8 @@ fn agrees(chain: &Chain, types: &[DType], what: &str) -> bool {
             let ahead = if whole { u64::MAX } else { 0 };
             // Short rows have loops for half of the lengths, wide or not.
             let few = (columns <= 32 && (whole || (columns % 2 == 1) == beyond.wide)).then_some(columns);
-            let form = Form { single, ahead, few, whole, ..Form::default() };
+            let form =
+                CodeSpecialization { single, ahead, unrolled_columns: few, whole, ..CodeSpecialization::default() };
             if !run_with(chain, form, beyond, &mut inputs, &mut out, &mut [], columns) {
                 continue;
             }
@@ -307,7 +314,8 @@ fn choices_agree_with_strips() {
         return;
     }
     for dtype in TYPES {
-        let args = vec![(Source::Input(0), DType::Bool), (Source::Input(1), dtype), (Source::Input(2), dtype)];
+        let args =
+            vec![(LinkOperand::Input(0), DType::Bool), (LinkOperand::Input(1), dtype), (LinkOperand::Input(2), dtype)];
         let chain = chain_of(values(3), vec![link(ScalarOp::Select, args, dtype, true)]);
         assert!(agrees(&chain, &[DType::Bool, dtype, dtype], &format!("select of {dtype}")));
     }
@@ -322,9 +330,9 @@ fn masks_agree_with_strips() {
     use ScalarOp::{BitAnd, BitOr, BitXor, Eq, Gt, Le, Ne, Select};
     for (dtype, first) in [(DType::F32, Le), (DType::F32, Ne), (DType::I32, Gt), (DType::U32, Eq), (DType::Bf16, Gt)] {
         for (combined, order) in [(BitAnd, [0, 1]), (BitOr, [1, 0]), (BitXor, [0, 0]), (Eq, [1, 1])] {
-            let mask = |link: usize| (Source::Link(link), DType::Bool);
-            let x = |input: usize| (Source::Input(input), dtype);
-            let y = |link: usize| (Source::Link(link), dtype);
+            let mask = |link: usize| (LinkOperand::Link(link), DType::Bool);
+            let x = |input: usize| (LinkOperand::Input(input), dtype);
+            let y = |link: usize| (LinkOperand::Link(link), dtype);
             let links = vec![
                 link(first, vec![x(0), x(1)], DType::Bool, false),
                 link(Gt, vec![x(1), x(2)], DType::Bool, false),
@@ -344,14 +352,25 @@ fn casts_agree_with_strips() {
         return;
     }
     for (from, to) in TYPES.into_iter().flat_map(|from| TYPES.map(|to| (from, to))) {
-        let cast = link_of(Operation::Cast, convert::cast(from, to), vec![(Source::Input(0), from)], to, true);
+        let cast = link_of(
+            ElementwiseOp::Cast,
+            convert::cast_strip_fn(from, to),
+            vec![(LinkOperand::Input(0), from)],
+            to,
+            true,
+        );
         let compiled = agrees(&chain_of(values(1), vec![cast]), &[from], &format!("cast of {from} to {to}"));
         // Those are rounded once, from more bits than registers hold.
         let wide = matches!(from, DType::I32 | DType::U32) && matches!(to, DType::F16 | DType::Bf16);
         assert_eq!(compiled, !wide, "{from} to {to}");
         if from.bytes() == 4 && to.bytes() == 4 {
-            let bits =
-                link_of(Operation::Bitcast, convert::bitcast(from, to), vec![(Source::Input(0), from)], to, true);
+            let bits = link_of(
+                ElementwiseOp::Bitcast,
+                convert::bitcast_strip_fn(from, to),
+                vec![(LinkOperand::Input(0), from)],
+                to,
+                true,
+            );
             assert!(agrees(&chain_of(values(1), vec![bits]), &[from], &format!("bits of {from} as {to}")));
         }
     }
@@ -365,8 +384,8 @@ fn shifts_by_constants_agree_with_strips() {
     let wide = [ScalarOp::Shl, ScalarOp::Shr].into_iter().flat_map(|op| [(op, DType::U32), (op, DType::I32)]);
     for (op, dtype) in wide.chain([(ScalarOp::Shr, DType::U8), (ScalarOp::Shr, DType::I8)]) {
         for by in (0..=40).chain([255, -1]) {
-            let inputs = vec![Input::Value(Value(0)), Input::Constant(Literal::int(dtype, by))];
-            let args = vec![(Source::Input(0), dtype), (Source::Input(1), dtype)];
+            let inputs = vec![ChainInput::Value(Value(0)), ChainInput::Constant(Literal::int(dtype, by))];
+            let args = vec![(LinkOperand::Input(0), dtype), (LinkOperand::Input(1), dtype)];
             let chain = chain_of(inputs, vec![link(op, args, dtype, true)]);
             assert!(agrees(&chain, &[dtype], &format!("{op} of {dtype} by {by}")));
         }
@@ -379,23 +398,24 @@ fn rotations_agree_with_strips() {
     if !super::super::super::strips::has_avx2() {
         return;
     }
-    let u32s = |sources: [Source; 2]| sources.map(|s| (s, DType::U32)).to_vec();
+    let u32s = |sources: [LinkOperand; 2]| sources.map(|s| (s, DType::U32)).to_vec();
     for (left, right) in (0..=34).flat_map(|by| [(by, 32 - by), (by, 31)]) {
         for turned in [false, true] {
-            let number = |by: i64| Input::Constant(Literal::int(DType::U32, by));
-            let inputs = vec![Input::Value(Value(0)), number(left), number(right)];
+            let number = |by: i64| ChainInput::Constant(Literal::int(DType::U32, by));
+            let inputs = vec![ChainInput::Value(Value(0)), number(left), number(right)];
             let mut shifts = [(ScalarOp::Shl, 1), (ScalarOp::Shr, 2)];
             if turned {
                 shifts.reverse();
             }
-            let shift = |(op, by)| link(op, u32s([Source::Input(0), Source::Input(by)]), DType::U32, false);
-            let mut links: Vec<Link> = shifts.map(shift).into();
-            links.push(link(ScalarOp::BitOr, u32s([Source::Link(0), Source::Link(1)]), DType::U32, true));
+            let shift = |(op, by)| link(op, u32s([LinkOperand::Input(0), LinkOperand::Input(by)]), DType::U32, false);
+            let mut links: Vec<ChainLink> = shifts.map(shift).into();
+            links.push(link(ScalarOp::BitOr, u32s([LinkOperand::Link(0), LinkOperand::Link(1)]), DType::U32, true));
             let chain = chain_of(inputs, links);
             let x = operand(DType::U32, 0);
             let expected = expected(&chain, std::slice::from_ref(&x), 0, COLUMNS);
             for beyond in processors() {
-                let code = compile(std::slice::from_ref(&chain), &[Form::default()], beyond).expect("has code");
+                let code =
+                    compile(std::slice::from_ref(&chain), &[CodeSpecialization::default()], beyond).expect("has code");
                 let mut out = vec![0; ROWS * PITCH];
                 run_code(&code, &mut [x.clone()], &mut out, &mut [], COLUMNS);
                 assert_eq!(out, expected, "{left} and {right}, {beyond:?}");
@@ -411,13 +431,13 @@ fn long_chains_agree_with_strips() {
         return;
     }
     let (mut inputs, mut links) = (values(2), vec![]);
-    let (mut x, mut y) = (Source::Input(0), Source::Input(1));
+    let (mut x, mut y) = (LinkOperand::Input(0), LinkOperand::Input(1));
     for by in [13, 15, 26, 6, 17, 29, 16, 24] {
-        inputs.extend([by, 32 - by].map(|by| Input::Constant(Literal::int(DType::U32, by))));
-        let (left, right) = (Source::Input(inputs.len() - 2), Source::Input(inputs.len() - 1));
+        inputs.extend([by, 32 - by].map(|by| ChainInput::Constant(Literal::int(DType::U32, by))));
+        let (left, right) = (LinkOperand::Input(inputs.len() - 2), LinkOperand::Input(inputs.len() - 1));
         let mut next = |op, a, b| {
             links.push(link(op, vec![(a, DType::U32), (b, DType::U32)], DType::U32, false));
-            Source::Link(links.len() - 1)
+            LinkOperand::Link(links.len() - 1)
         };
         x = next(ScalarOp::Add, x, y);
         let (upper, lower) = (next(ScalarOp::Shl, y, left), next(ScalarOp::Shr, y, right));

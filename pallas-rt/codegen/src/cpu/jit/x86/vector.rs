@@ -1,5 +1,5 @@
 //! Writes the code for one vector (eight or sixteen elements) of each link of a chain.
-use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Unary};
+use super::assembler::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Unary};
 use pallas_ir::{DType, ScalarOp};
 use std::cmp::Reverse;
 
@@ -7,12 +7,12 @@ use std::cmp::Reverse;
 const SIGN: u32 = 1 << 31;
 
 /// The elements of a constant vector; vectors of eight elements use the first half.
-type Words = [u32; 16];
+type ConstantVector = [u32; 16];
 
 /// Constants that the code reads from memory, each as a whole vector.
 #[derive(Default)]
 pub(super) struct Constants {
-    words: Vec<Words>,
+    words: Vec<ConstantVector>,
     /// Number of instructions that read each constant.
     uses: Vec<usize>,
     /// Number of elements of a vector.
@@ -29,11 +29,11 @@ impl Constants {
         bytes
     }
     /// Returns the memory of a constant that has the same word in all elements, which is added if it is new.
-    pub(super) fn number(&mut self, word: u32) -> Mem {
-        self.vector([word; 16])
+    pub(super) fn add_splat(&mut self, word: u32) -> Mem {
+        self.add_vector([word; 16])
     }
     /// Returns the memory of a constant vector, which is added if it is new.
-    pub(super) fn vector(&mut self, words: Words) -> Mem {
+    pub(super) fn add_vector(&mut self, words: ConstantVector) -> Mem {
         let at = self.words.iter().position(|known| *known == words).unwrap_or_else(|| {
             self.words.push(words);
             self.uses.push(0);
@@ -48,7 +48,7 @@ impl Constants {
 /// taken one, which its caller frees.
 ///
 /// Functions return `None` if no register is free, or if the operation has no instructions here.
-pub(super) struct Writer {
+pub(super) struct VectorWriter {
     pub(super) asm: Asm,
     pub(super) constants: Constants,
     free: Vec<Reg>,
@@ -56,12 +56,12 @@ pub(super) struct Writer {
     spare: usize,
     /// Constants that are kept in registers.
     pinned: Vec<(u32, Reg)>,
-    pub(super) beyond: Beyond,
+    pub(super) beyond: CpuFeatures,
 }
 
 /// Features of the processor, besides AVX2, that the code may use.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Beyond {
+pub(super) struct CpuFeatures {
     /// It rotates the bits of elements.
     pub(super) rotates: bool,
     /// It rounds `f32` to `bf16`.
@@ -70,16 +70,16 @@ pub(super) struct Beyond {
     pub(super) wide: bool,
 }
 
-impl Beyond {
+impl CpuFeatures {
     /// Returns the features of this processor.
-    pub(super) fn here() -> Beyond {
+    pub(super) fn detect() -> CpuFeatures {
         let rotates = is_x86_feature_detected!("avx512vl");
         // Processors with VBMI2 do not slow down while they compute on 512-bit vectors.
         let wide = rotates
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vbmi2");
-        Beyond { rotates, rounds: rotates && is_x86_feature_detected!("avx512bf16"), wide }
+        CpuFeatures { rotates, rounds: rotates && is_x86_feature_detected!("avx512bf16"), wide }
     }
     /// Returns the number of elements of a vector.
     pub(super) fn lanes(self) -> usize {
@@ -87,12 +87,12 @@ impl Beyond {
     }
 }
 
-impl Writer {
+impl VectorWriter {
     /// Creates a writer that keeps the constants `pinned` in registers.
-    pub(super) fn new(pinned: &[u32], beyond: Beyond) -> Writer {
+    pub(super) fn new(pinned: &[u32], beyond: CpuFeatures) -> VectorWriter {
         let registers = if beyond.wide { 32 } else { 16 };
         let (used, free) = (0..registers).map(Reg).partition::<Vec<_>, _>(|r| usize::from(r.0) < pinned.len());
-        Writer {
+        VectorWriter {
             asm: Asm::new(beyond.wide),
             constants: Constants { lanes: beyond.lanes(), ..Constants::default() },
             spare: free.len(),
@@ -102,14 +102,14 @@ impl Writer {
         }
     }
     /// Writes the loads of the constants that are kept in registers.
-    pub(super) fn pin(&mut self) {
+    pub(super) fn load_pinned_constants(&mut self) {
         for (word, to) in self.pinned.clone() {
-            let from = self.constants.number(word);
+            let from = self.constants.add_splat(word);
             self.asm.load(to, Operand::Mem(from));
         }
     }
     /// Returns constants to keep in the registers that were never needed, most used first.
-    pub(super) fn worth_pinning(&self) -> Vec<u32> {
+    pub(super) fn constants_to_pin(&self) -> Vec<u32> {
         let Constants { words, uses, .. } = &self.constants;
         let is_number = |at: &usize| words[*at] == [words[*at][0]; 16];
         let mut places: Vec<usize> = (0..words.len()).filter(is_number).collect();
@@ -121,41 +121,41 @@ impl Writer {
     pub(super) fn lanes(&self) -> i32 {
         self.beyond.lanes() as i32
     }
-    pub(super) fn bytes(&self) -> i32 {
+    pub(super) fn vector_bytes(&self) -> i32 {
         4 * self.lanes()
     }
 
     // ---- registers
 
     /// Takes a free register.
-    pub(super) fn take(&mut self) -> Option<Reg> {
+    pub(super) fn allocate_register(&mut self) -> Option<Reg> {
         let r = self.free.pop();
         self.spare = self.spare.min(self.free.len());
         r
     }
-    pub(super) fn free(&mut self, r: Reg) {
+    pub(super) fn free_register(&mut self, r: Reg) {
         debug_assert!(!self.free.contains(&r), "{r:?} is free already");
-        self.asm.forget(r);
+        self.asm.discard_deferred_mask(r);
         self.free.push(r);
     }
     /// Returns an operand with the same number in all elements.
-    pub(super) fn number(&mut self, x: f32) -> Operand {
-        self.word(x.to_bits())
+    pub(super) fn float_constant(&mut self, x: f32) -> Operand {
+        self.word_constant(x.to_bits())
     }
-    pub(super) fn word(&mut self, bits: u32) -> Operand {
+    pub(super) fn word_constant(&mut self, bits: u32) -> Operand {
         if let Some((_, r)) = self.pinned.iter().find(|(word, _)| *word == bits) {
             return Operand::Reg(*r);
         }
-        Operand::Mem(self.constants.number(bits))
+        Operand::Mem(self.constants.add_splat(bits))
     }
     pub(super) fn load(&mut self, x: Operand) -> Option<Reg> {
-        let to = self.take()?;
+        let to = self.allocate_register()?;
         self.asm.load(to, x);
         Some(to)
     }
 
     pub(super) fn broadcast(&mut self, x: Mem) -> Option<Reg> {
-        let to = self.take()?;
+        let to = self.allocate_register()?;
         self.asm.broadcast(to, x);
         Some(to)
     }
@@ -167,32 +167,32 @@ impl Writer {
         use Binary::{Add, AddInt, And, EqualInt, MaxInt, MinInt, Mul, MulInt, Or, Xor};
         let commutes = matches!(op, Add | Mul | And | Or | Xor | AddInt | MulInt | MinInt | MaxInt | EqualInt);
         let (a, b) = if commutes && matches!(b, Operand::Reg(_)) { (b, a) } else { (a, b) };
-        let to = self.take()?;
-        let a = self.register(a, to);
+        let to = self.allocate_register()?;
+        let a = self.register_or_load(a, to);
         self.asm.binary(op, to, a, b);
         Some(to)
     }
     pub(super) fn unary(&mut self, op: Unary, x: Operand) -> Option<Reg> {
-        let to = self.take()?;
+        let to = self.allocate_register()?;
         self.asm.unary(op, to, x);
         Some(to)
     }
     pub(super) fn compare(&mut self, predicate: Predicate, a: Operand, b: Operand) -> Option<Reg> {
-        let to = self.take()?;
-        let a = self.register(a, to);
+        let to = self.allocate_register()?;
+        let a = self.register_or_load(a, to);
         self.asm.compare(predicate, to, a, b);
         Some(to)
     }
     pub(super) fn blend(&mut self, mask: Operand, yes: Operand, no: Operand) -> Option<Reg> {
-        let to = self.take()?;
-        let (mask, loaded) = self.in_register(mask)?;
-        let no = self.register(no, to);
+        let to = self.allocate_register()?;
+        let (mask, loaded) = self.ensure_register(mask)?;
+        let no = self.register_or_load(no, to);
         self.asm.blend(to, mask, yes, no);
-        self.release(mask, loaded);
+        self.free_if_loaded(mask, loaded);
         Some(to)
     }
     /// Returns the operand's register, or loads it into `to`.
-    fn register(&mut self, x: Operand, to: Reg) -> Reg {
+    fn register_or_load(&mut self, x: Operand, to: Reg) -> Reg {
         match x {
             Operand::Reg(r) => r,
             Operand::Mem(_) => {
@@ -202,56 +202,56 @@ impl Writer {
         }
     }
     /// Returns the operand's register, or a new one that it is loaded into, and true if it is new.
-    pub(super) fn in_register(&mut self, x: Operand) -> Option<(Reg, bool)> {
+    pub(super) fn ensure_register(&mut self, x: Operand) -> Option<(Reg, bool)> {
         match x {
             Operand::Reg(r) => Some((r, false)),
             Operand::Mem(_) => Some((self.load(x)?, true)),
         }
     }
-    pub(super) fn release(&mut self, r: Reg, loaded: bool) {
+    pub(super) fn free_if_loaded(&mut self, r: Reg, loaded: bool) {
         if loaded {
-            self.free(r);
+            self.free_register(r);
         }
     }
     /// Writes `x * y + z`.
     pub(super) fn fma(&mut self, x: Operand, y: Operand, z: Operand) -> Option<Reg> {
         let (x, y) = if matches!(x, Operand::Reg(_)) { (y, x) } else { (x, y) };
         let to = self.load(x)?;
-        let (y, loaded) = self.in_register(y)?;
+        let (y, loaded) = self.ensure_register(y)?;
         self.asm.fma(Fma::F213, to, y, z);
-        self.release(y, loaded);
+        self.free_if_loaded(y, loaded);
         Some(to)
     }
     /// Writes `to = to * x + c`, a step of a polynomial.
-    pub(super) fn step(&mut self, to: Reg, x: Reg, c: f32) {
-        let c = self.number(c);
+    pub(super) fn polynomial_step(&mut self, to: Reg, x: Reg, c: f32) {
+        let c = self.float_constant(c);
         self.asm.fma(Fma::F213, to, x, c);
     }
     /// Writes a polynomial of `x`, whose coefficients begin with that of the highest power.
     pub(super) fn poly(&mut self, x: Reg, c: &[f32]) -> Option<Reg> {
-        let first = self.number(c[0]);
+        let first = self.float_constant(c[0]);
         let y = self.load(first)?;
-        c[1..].iter().for_each(|&c| self.step(y, x, c));
+        c[1..].iter().for_each(|&c| self.polynomial_step(y, x, c));
         Some(y)
     }
     /// Writes `x = x op y`.
-    pub(super) fn update(&mut self, op: Binary, x: Reg, y: Operand) {
+    pub(super) fn binary_in_place(&mut self, op: Binary, x: Reg, y: Operand) {
         self.asm.binary(op, x, x, y);
     }
     /// Clamps `x` to the range from `low` to `high`; NaN stays NaN.
-    pub(super) fn within(&mut self, x: Operand, low: f32, high: f32) -> Option<Reg> {
-        let high = self.number(high);
+    pub(super) fn clamp_to_range(&mut self, x: Operand, low: f32, high: f32) -> Option<Reg> {
+        let high = self.float_constant(high);
         let y = self.load(high)?;
-        self.update(Binary::Min, y, x);
-        let low = self.number(low);
+        self.binary_in_place(Binary::Min, y, x);
+        let low = self.float_constant(low);
         let z = self.load(low)?;
-        self.update(Binary::Max, z, Operand::Reg(y));
-        self.free(y);
+        self.binary_in_place(Binary::Max, z, Operand::Reg(y));
+        self.free_register(y);
         Some(z)
     }
 
     fn round(&mut self, how: Rounding, x: Operand) -> Option<Reg> {
-        let to = self.take()?;
+        let to = self.allocate_register()?;
         self.asm.round(how, to, x);
         Some(to)
     }
@@ -261,71 +261,71 @@ impl Writer {
     /// Folds `x` into an accumulator; the accumulator of a maximum holds negated values.
     pub(super) fn accumulate(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
         match op {
-            ScalarOp::Add | ScalarOp::Mul | ScalarOp::Minimum => self.merge(op, to, x),
+            ScalarOp::Add | ScalarOp::Mul | ScalarOp::Minimum => self.merge_accumulator(op, to, x),
             ScalarOp::Maximum => {
-                let x = self.minus(x)?;
-                self.merge(op, to, Operand::Reg(x))?;
-                self.free(x);
+                let x = self.negated_copy(x)?;
+                self.merge_accumulator(op, to, Operand::Reg(x))?;
+                self.free_register(x);
                 Some(())
             }
             _ => None,
         }
     }
     /// Folds the accumulator `x` into the accumulator `to`.
-    pub(super) fn merge(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
+    pub(super) fn merge_accumulator(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
         match op {
-            ScalarOp::Add => self.update(Binary::Add, to, x),
-            ScalarOp::Mul => self.update(Binary::Mul, to, x),
+            ScalarOp::Add => self.binary_in_place(Binary::Add, to, x),
+            ScalarOp::Mul => self.binary_in_place(Binary::Mul, to, x),
             // The minimum is taken in both orders of operands: where they differ, one is NaN or -0, and the bits of
             // both are combined.
             _ => {
-                let (x, loaded) = self.in_register(x)?;
+                let (x, loaded) = self.ensure_register(x)?;
                 let least = self.binary(Binary::Min, Operand::Reg(to), Operand::Reg(x))?;
                 self.asm.binary(Binary::Min, to, x, Operand::Reg(to));
-                self.update(Binary::Or, to, Operand::Reg(least));
-                self.free(least);
-                self.release(x, loaded);
+                self.binary_in_place(Binary::Or, to, Operand::Reg(least));
+                self.free_register(least);
+                self.free_if_loaded(x, loaded);
             }
         }
         Some(())
     }
     /// Folds the elements of a register together, and leaves the result in each of them; `op` is as in
-    /// [`Writer::merge`].
-    pub(super) fn across(&mut self, op: ScalarOp, x: Reg) -> Option<()> {
-        let t = self.take()?;
-        self.asm.upper(t, x);
-        self.merge(op, x, Operand::Reg(t))?;
+    /// [`VectorWriter::merge_accumulator`].
+    pub(super) fn fold_across_lanes(&mut self, op: ScalarOp, x: Reg) -> Option<()> {
+        let t = self.allocate_register()?;
+        self.asm.extract_upper_half(t, x);
+        self.merge_accumulator(op, x, Operand::Reg(t))?;
         if self.beyond.wide {
-            self.asm.second_quarter(t, x);
-            self.merge(op, x, Operand::Reg(t))?;
+            self.asm.extract_second_quarter(t, x);
+            self.merge_accumulator(op, x, Operand::Reg(t))?;
         }
         for order in [0x4e, 0xb1] {
             self.asm.shuffle(t, x, order);
-            self.merge(op, x, Operand::Reg(t))?;
+            self.merge_accumulator(op, x, Operand::Reg(t))?;
         }
-        self.free(t);
+        self.free_register(t);
         Some(())
     }
     /// Negates each element in place.
-    pub(super) fn negate(&mut self, x: Reg) {
-        let sign = self.word(SIGN);
-        self.update(Binary::Xor, x, sign);
+    pub(super) fn negate_in_place(&mut self, x: Reg) {
+        let sign = self.word_constant(SIGN);
+        self.binary_in_place(Binary::Xor, x, sign);
     }
     /// Writes `-x`.
-    pub(super) fn minus(&mut self, x: Operand) -> Option<Reg> {
-        let sign = self.word(SIGN);
+    pub(super) fn negated_copy(&mut self, x: Operand) -> Option<Reg> {
+        let sign = self.word_constant(SIGN);
         self.binary(Binary::Xor, x, sign)
     }
     /// Writes `|x|`.
-    pub(super) fn size(&mut self, x: Operand) -> Option<Reg> {
-        let rest = self.word(!SIGN);
+    pub(super) fn absolute_value(&mut self, x: Operand) -> Option<Reg> {
+        let rest = self.word_constant(!SIGN);
         self.binary(Binary::And, x, rest)
     }
 
     // ---- operations of the language
 
     /// Writes a scalar operation on operands of type `dtype`.
-    pub(super) fn scalar(&mut self, op: ScalarOp, dtype: DType, args: &[Operand]) -> Option<Reg> {
+    pub(super) fn scalar_operation(&mut self, op: ScalarOp, dtype: DType, args: &[Operand]) -> Option<Reg> {
         match (dtype, args) {
             (DType::F32, &[x]) => self.float_unary(op, x),
             (DType::F32, &[a, b]) => self.float_binary(op, a, b),
@@ -349,34 +349,34 @@ impl Writer {
             (_, &[mask, yes, no]) if op == ScalarOp::Select => self.blend(mask, yes, no),
             (DType::F32, &[x, y, z]) if op == ScalarOp::Fma => self.fma(x, y, z),
             (_, &[x, low, high]) if op == ScalarOp::Clamp => self.clamp(dtype, x, low, high),
-            (DType::F16 | DType::Bf16, _) => self.half(op, dtype, args),
+            (DType::F16 | DType::Bf16, _) => self.half_operation(op, dtype, args),
             _ => None,
         }
     }
 
     /// Writes an operation on 16-bit floats: computed in `f32`, and rounded where the result may need more bits.
-    fn half(&mut self, op: ScalarOp, dtype: DType, args: &[Operand]) -> Option<Reg> {
+    fn half_operation(&mut self, op: ScalarOp, dtype: DType, args: &[Operand]) -> Option<Reg> {
         use ScalarOp::{Abs, Ceil, Floor, Maximum, Minimum, Neg, Round, Trunc};
-        let y = self.scalar(op, DType::F32, args)?;
+        let y = self.scalar_operation(op, DType::F32, args)?;
         let is_exact = [Neg, Abs, Minimum, Maximum, Floor, Ceil, Trunc, Round].contains(&op);
         if is_exact || op.infer(&vec![dtype; args.len()]) != Ok(dtype) {
             return Some(y);
         }
-        let rounded = self.rounded(dtype, Operand::Reg(y))?;
-        self.free(y);
+        let rounded = self.round_to_16_bits(dtype, Operand::Reg(y))?;
+        self.free_register(y);
         Some(rounded)
     }
 
     /// Writes a clamp: `high` where `x` is greater than it, `low` where `x` is less.
     fn clamp(&mut self, dtype: DType, x: Operand, low: Operand, high: Operand) -> Option<Reg> {
-        let (x, loaded) = self.in_register(x)?;
-        let greater = self.scalar(ScalarOp::Gt, dtype, &[Operand::Reg(x), high])?;
+        let (x, loaded) = self.ensure_register(x)?;
+        let greater = self.scalar_operation(ScalarOp::Gt, dtype, &[Operand::Reg(x), high])?;
         let y = self.blend(Operand::Reg(greater), high, Operand::Reg(x))?;
-        self.free(greater);
-        let less = self.scalar(ScalarOp::Lt, dtype, &[Operand::Reg(x), low])?;
+        self.free_register(greater);
+        let less = self.scalar_operation(ScalarOp::Lt, dtype, &[Operand::Reg(x), low])?;
         let z = self.blend(Operand::Reg(less), low, Operand::Reg(y))?;
-        [less, y].into_iter().for_each(|r| self.free(r));
-        self.release(x, loaded);
+        [less, y].into_iter().for_each(|r| self.free_register(r));
+        self.free_if_loaded(x, loaded);
         Some(z)
     }
 
@@ -387,8 +387,8 @@ impl Writer {
             ScalarOp::Sub => return self.binary(Binary::Sub, a, b),
             ScalarOp::Mul => return self.binary(Binary::Mul, a, b),
             ScalarOp::Div => return self.binary(Binary::Div, a, b),
-            ScalarOp::Minimum => return self.extreme(Binary::Min, a, b),
-            ScalarOp::Maximum => return self.extreme(Binary::Max, a, b),
+            ScalarOp::Minimum => return self.float_min_max(Binary::Min, a, b),
+            ScalarOp::Maximum => return self.float_min_max(Binary::Max, a, b),
             ScalarOp::Lt => Predicate::Less,
             ScalarOp::Le => Predicate::LessEqual,
             ScalarOp::Gt => Predicate::Greater,
@@ -403,48 +403,48 @@ impl Writer {
     /// Writes a minimum or maximum. The instruction returns its second operand if one is NaN or both are zero, so the
     /// results of both orders are combined: of two zeros the one with the sign bit (minimum) or without (maximum); if
     /// one is NaN, all bits are set, or the bits of both.
-    fn extreme(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
-        let ((a, a_loaded), (b, b_loaded)) = (self.in_register(a)?, self.in_register(b)?);
+    fn float_min_max(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
+        let ((a, a_loaded), (b, b_loaded)) = (self.ensure_register(a)?, self.ensure_register(b)?);
         let y = self.binary(op, Operand::Reg(a), Operand::Reg(b))?;
         let z = self.binary(op, Operand::Reg(b), Operand::Reg(a))?;
-        self.update(if op == Binary::Min { Binary::Or } else { Binary::And }, y, Operand::Reg(z));
-        self.free(z);
+        self.binary_in_place(if op == Binary::Min { Binary::Or } else { Binary::And }, y, Operand::Reg(z));
+        self.free_register(z);
         if op == Binary::Max {
             let unordered = self.compare(Predicate::Unordered, Operand::Reg(a), Operand::Reg(b))?;
-            self.update(Binary::Or, y, Operand::Reg(unordered));
-            self.free(unordered);
+            self.binary_in_place(Binary::Or, y, Operand::Reg(unordered));
+            self.free_register(unordered);
         }
-        self.release(a, a_loaded);
-        self.release(b, b_loaded);
+        self.free_if_loaded(a, a_loaded);
+        self.free_if_loaded(b, b_loaded);
         Some(y)
     }
 
     /// Writes a scalar operation on one f32 operand.
     fn float_unary(&mut self, op: ScalarOp, x: Operand) -> Option<Reg> {
         match op {
-            ScalarOp::Neg => self.minus(x),
-            ScalarOp::Abs => self.size(x),
+            ScalarOp::Neg => self.negated_copy(x),
+            ScalarOp::Abs => self.absolute_value(x),
             ScalarOp::Sqrt => self.unary(Unary::Sqrt, x),
             ScalarOp::Recip => {
-                let one = self.number(1.0);
+                let one = self.float_constant(1.0);
                 self.binary(Binary::Div, one, x)
             }
             ScalarOp::Rsqrt => {
                 let root = self.unary(Unary::Sqrt, x)?;
-                let one = self.number(1.0);
+                let one = self.float_constant(1.0);
                 let y = self.binary(Binary::Div, one, Operand::Reg(root))?;
-                self.free(root);
+                self.free_register(root);
                 Some(y)
             }
             ScalarOp::Exp => self.exp(x),
             ScalarOp::Logistic | ScalarOp::Silu => {
-                let minus = self.minus(x)?;
-                let one = self.number(1.0);
+                let minus = self.negated_copy(x)?;
+                let one = self.float_constant(1.0);
                 let y = self.exp(Operand::Reg(minus))?;
-                self.free(minus);
-                self.update(Binary::Add, y, one);
+                self.free_register(minus);
+                self.binary_in_place(Binary::Add, y, one);
                 let z = self.binary(Binary::Div, if op == ScalarOp::Silu { x } else { one }, Operand::Reg(y))?;
-                self.free(y);
+                self.free_register(y);
                 Some(z)
             }
             ScalarOp::Log => self.log(x),
@@ -460,15 +460,15 @@ impl Writer {
             ScalarOp::Round => self.round(Rounding::Even, x),
             ScalarOp::ToBits => self.load(x),
             ScalarOp::IsFinite => {
-                let size = self.size(x)?;
-                let infinity = self.number(f32::INFINITY);
+                let size = self.absolute_value(x)?;
+                let infinity = self.float_constant(f32::INFINITY);
                 self.asm.compare(Predicate::Less, size, size, infinity);
                 Some(size)
             }
             ScalarOp::IsNan => {
-                let (x, loaded) = self.in_register(x)?;
+                let (x, loaded) = self.ensure_register(x)?;
                 let y = self.compare(Predicate::Unordered, Operand::Reg(x), Operand::Reg(x))?;
-                self.release(x, loaded);
+                self.free_if_loaded(x, loaded);
                 Some(y)
             }
             _ => None,

@@ -1,70 +1,76 @@
 //! Translates elementwise instructions, and folds of their rows or columns, to chains.
 use super::super::super::{convert, fold, strips};
-use super::super::step::{Chain, Input, Link, Operation, Sink, SinkAlong, Source, Step};
-use super::Build;
+use super::super::step::{
+    ChainFold, ChainInput, ChainLink, ElementwiseChain, ElementwiseOp, FoldDirection, LinkOperand, Step,
+};
+use super::StepBuilder;
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Inst, Literal, ScalarOp, Value};
 use std::collections::HashMap;
 
 /// A chain to which instructions may still be added.
-pub(super) struct Growing {
-    chain: Chain,
+pub(super) struct ChainBuilder {
+    chain: ElementwiseChain,
     /// For each link the value that it computes, if the kernel names it.
     values: Vec<Option<Value>>,
     /// For each link the number of links and sinks of the chain that use its result.
     inside: Vec<usize>,
     /// Position of each input in the chain's list.
-    inputs: HashMap<Input, usize>,
+    inputs: HashMap<ChainInput, usize>,
     /// Values that the chain defines: each with its link, or `None` for a fold.
     made: HashMap<Value, Option<usize>>,
 }
 
-impl Growing {
-    fn of(shape: &[usize]) -> Growing {
-        let chain = Chain { shape: shape.to_vec(), ..Chain::default() };
-        Growing { chain, values: vec![], inside: vec![], inputs: HashMap::new(), made: HashMap::new() }
+impl ChainBuilder {
+    fn new(shape: &[usize]) -> ChainBuilder {
+        let chain = ElementwiseChain { shape: shape.to_vec(), ..ElementwiseChain::default() };
+        ChainBuilder { chain, values: vec![], inside: vec![], inputs: HashMap::new(), made: HashMap::new() }
     }
     /// Returns true if the chain computes the value.
     pub(super) fn makes(&self, v: Value) -> bool {
         self.made.contains_key(&v)
     }
     /// Returns true if the value is a fold of the chain, which is available only after the chain has run.
-    fn folds(&self, v: Value) -> bool {
+    fn is_fold(&self, v: Value) -> bool {
         self.made.get(&v) == Some(&None)
     }
     /// Number of the chain's inputs that are no constants, and of its folds.
-    fn places(&self) -> usize {
-        self.chain.values().count() + self.chain.sinks.len()
+    fn address_count(&self) -> usize {
+        self.chain.input_values().count() + self.chain.sinks.len()
     }
     /// Returns the link that computes the value, if one does.
-    pub(super) fn link(&self, v: Value) -> Option<usize> {
+    pub(super) fn find_link(&self, v: Value) -> Option<usize> {
         self.made.get(&v).copied().flatten()
     }
 }
 
 /// Maximum number of inputs, results and folds of a chain that goes on after a store of its results; with more of
 /// them, their addresses no longer fit the registers.
-const MOST_PLACES: usize = 8;
+const MAX_CHAIN_ADDRESSES: usize = 8;
 
 /// Minimum number of columns for which they are folded as part of a chain, with vectors, row by row.
-const LEAST_COLUMNS: usize = 8;
+const MIN_FOLDED_COLUMNS: usize = 8;
 
-impl Build<'_> {
+impl StepBuilder<'_> {
     /// Translates a scalar operation on tiles or scalars.
     pub(super) fn scalar(&mut self, op: ScalarOp, inst: &Inst) {
         let to = inst.results[0];
-        if op == ScalarOp::Add && self.accumulate(inst) {
+        if op == ScalarOp::Add && self.translate_accumulation(inst) {
             return;
         }
-        self.elementwise(Operation::Scalar(op), &inst.args, to);
+        self.elementwise(ElementwiseOp::Scalar(op), &inst.args, to);
     }
 
     /// Adds an elementwise operation to the open chain; on scalars it becomes a step of its own.
-    pub(super) fn elementwise(&mut self, op: Operation, args: &[Value], to: Value) {
+    pub(super) fn elementwise(&mut self, op: ElementwiseOp, args: &[Value], to: Value) {
         if self.kernel.ty(to).is_scalar() {
-            self.ready(args);
+            self.emit_pending(args);
             let dtypes: Vec<DType> = args.iter().map(|&v| self.dtype(v)).collect();
-            return self.push(Step::Scalar { strip: strip(op, &dtypes, self.dtype(to)), args: args.to_vec(), to });
+            return self.push(Step::Scalar {
+                strip: strip_function(op, &dtypes, self.dtype(to)),
+                args: args.to_vec(),
+                to,
+            });
         }
         self.join_chain(args, to);
         let args: Vec<_> = args.iter().map(|&v| (self.source(v), self.dtype(v))).collect();
@@ -75,82 +81,90 @@ impl Build<'_> {
     /// necessary.
     fn join_chain(&mut self, args: &[Value], to: Value) {
         let shape = self.shape(to);
-        let late = self.here().late.len();
-        let leave = |g: &Growing| g.chain.shape != shape || late > 0 && g.places() + late + args.len() > MOST_PLACES;
-        if self.here().chain.as_ref().is_some_and(leave) {
+        let late = self.innermost_region().late.len();
+        let leave = |g: &ChainBuilder| {
+            g.chain.shape != shape || late > 0 && g.address_count() + late + args.len() > MAX_CHAIN_ADDRESSES
+        };
+        if self.innermost_region().chain.as_ref().is_some_and(leave) {
             self.flush_chain();
         }
         // An operand of the chain that is stretched, or folded, can't be read strip by strip while it is being made.
         let growing = self.open.last().and_then(|o| o.chain.as_ref());
-        let folded = |v: Value| growing.is_some_and(|g| g.folds(v));
+        let folded = |v: Value| growing.is_some_and(|g| g.is_fold(v));
         let later = |v: &&Value| self.kernel.ty(**v).shape != shape || folded(**v);
         let outside: Vec<Value> = args.iter().filter(later).copied().collect();
-        self.ready(&outside);
-        let waiting: Vec<Value> = args.iter().filter(|v| self.waits(**v)).copied().collect();
-        self.ready(&waiting);
-        self.here().chain.get_or_insert_with(|| Growing::of(shape));
+        self.emit_pending(&outside);
+        let waiting: Vec<Value> = args.iter().filter(|v| self.is_pending_product(**v)).copied().collect();
+        self.emit_pending(&waiting);
+        self.innermost_region().chain.get_or_insert_with(|| ChainBuilder::new(shape));
     }
 
     /// Returns the source of a value for the open chain: one of its links, or an input, which is added if it is new.
-    fn source(&mut self, v: Value) -> Source {
-        let growing = self.here().chain.as_mut().expect("joined before");
-        if let Some(at) = growing.link(v) {
+    fn source(&mut self, v: Value) -> LinkOperand {
+        let growing = self.innermost_region().chain.as_mut().expect("joined before");
+        if let Some(at) = growing.find_link(v) {
             growing.inside[at] += 1;
-            return Source::Link(at);
+            return LinkOperand::Link(at);
         }
         let constant = self.constants[v.index()];
-        self.input(constant.map_or(Input::Value(v), Input::Constant))
+        self.input(constant.map_or(ChainInput::Value(v), ChainInput::Constant))
     }
-    fn input(&mut self, input: Input) -> Source {
-        let Growing { chain, inputs, .. } = self.here().chain.as_mut().expect("joined before");
+    fn input(&mut self, input: ChainInput) -> LinkOperand {
+        let ChainBuilder { chain, inputs, .. } = self.innermost_region().chain.as_mut().expect("joined before");
         let at = *inputs.entry(input).or_insert_with(|| {
             chain.inputs.push(input);
             chain.inputs.len() - 1
         });
-        Source::Input(at)
+        LinkOperand::Input(at)
     }
     /// Appends an operation to the open chain, and returns its link as a source.
-    fn link(&mut self, op: Operation, args: Vec<(Source, DType)>, dtype: DType, value: Option<Value>) -> Source {
-        let growing = self.here().chain.as_mut().expect("joined before");
+    fn link(
+        &mut self,
+        op: ElementwiseOp,
+        args: Vec<(LinkOperand, DType)>,
+        dtype: DType,
+        value: Option<Value>,
+    ) -> LinkOperand {
+        let growing = self.innermost_region().chain.as_mut().expect("joined before");
         let dtypes: Vec<DType> = args.iter().map(|a| a.1).collect();
-        let strip = strip(op, &dtypes, dtype);
-        let link = Link { op, strip, args, dtype, buffer: 0, output: None, aside: false, passing: false };
+        let strip = strip_function(op, &dtypes, dtype);
+        let link = ChainLink { op, strip, args, dtype, buffer: 0, output: None, aside: false, passing: false };
         growing.chain.links.push(link);
         growing.made.extend(value.map(|v| (v, Some(growing.values.len()))));
         growing.values.push(value);
         growing.inside.push(0);
-        Source::Link(growing.values.len() - 1)
+        LinkOperand::Link(growing.values.len() - 1)
     }
 
     /// Adds a fold of rows or columns to the chain that computes its operand, or to a new chain. Returns false for
     /// folds of other axes.
-    pub(super) fn sink(&mut self, op: ScalarOp, axes: &[usize], inst: &Inst) -> bool {
+    pub(super) fn add_fold(&mut self, op: ScalarOp, axes: &[usize], inst: &Inst) -> bool {
         let (from, to) = (inst.args[0], inst.results[0]);
         let (shape, dtype) = (self.shape(from), self.dtype(from));
         let Some((&columns, outer)) = shape.split_last().filter(|_| !shape.contains(&0)) else { return false };
         let along = if *axes == [outer.len()] {
-            SinkAlong::Rows
-        } else if !outer.is_empty() && axes.iter().copied().eq(0..outer.len()) && columns >= LEAST_COLUMNS {
-            SinkAlong::Columns
+            FoldDirection::Rows
+        } else if !outer.is_empty() && axes.iter().copied().eq(0..outer.len()) && columns >= MIN_FOLDED_COLUMNS {
+            FoldDirection::Columns
         } else {
             return false;
         };
-        let reads = |g: &Growing| g.link(from).is_some() || g.inputs.contains_key(&Input::Value(from));
-        if !self.here().chain.as_ref().is_some_and(reads) {
+        let reads = |g: &ChainBuilder| g.find_link(from).is_some() || g.inputs.contains_key(&ChainInput::Value(from));
+        if !self.innermost_region().chain.as_ref().is_some_and(reads) {
             self.flush_chain();
         }
         self.join_chain(&[from], from);
         let of = self.source(from);
-        let sink = Sink {
+        let sink = ChainFold {
             along,
             op,
-            fold: fold::fold(op, dtype),
+            fold: fold::fold_functions(op, dtype),
             start: op.neutral(dtype).expect("the shape rule admits monoids only"),
             of,
             dtype,
             to,
         };
-        let growing = self.here().chain.as_mut().expect("joined before");
+        let growing = self.innermost_region().chain.as_mut().expect("joined before");
         growing.made.insert(to, None);
         growing.chain.sinks.push(sink);
         true
@@ -162,11 +176,11 @@ impl Build<'_> {
         let dtype = self.dtype(x);
         if self.kernel.ty(to).is_scalar() {
             // A chain over a single element.
-            self.ready(&[x]);
+            self.emit_pending(&[x]);
         }
         self.join_chain(&[x], to);
-        let (mul, div) = (Operation::Scalar(ScalarOp::Mul), Operation::Scalar(ScalarOp::Div));
-        let one = self.input(Input::Constant(Literal::new(dtype, 1.0)));
+        let (mul, div) = (ElementwiseOp::Scalar(ScalarOp::Mul), ElementwiseOp::Scalar(ScalarOp::Div));
+        let one = self.input(ChainInput::Constant(Literal::new(dtype, 1.0)));
         let mut square = self.source(x);
         let (mut y, mut left) = (one, exponent.unsigned_abs());
         while left > 0 {
@@ -189,8 +203,8 @@ impl Build<'_> {
 
     /// Ends the open chain and emits it, followed by the stores of its results.
     pub(super) fn flush_chain(&mut self) {
-        let Some(Growing { mut chain, values, inside, .. }) = self.here().chain.take() else { return };
-        let region = self.here().region;
+        let Some(ChainBuilder { mut chain, values, inside, .. }) = self.innermost_region().chain.take() else { return };
+        let region = self.innermost_region().region;
         for (i, value) in values.iter().enumerate() {
             let Some(v) = *value else { continue };
             if self.uses[v.index()] > inside[i] {
@@ -203,29 +217,29 @@ impl Build<'_> {
         chain.widest = bytes.max().unwrap_or(8);
         assign_buffers(&mut chain);
         self.push(Step::Chain(chain));
-        let late = std::mem::take(&mut self.here().late);
-        self.here().steps.extend(late);
+        let late = std::mem::take(&mut self.innermost_region().late);
+        self.innermost_region().steps.extend(late);
     }
 }
 
 /// Returns the loop that applies an operation to operands and a result of these types.
-fn strip(op: Operation, args: &[DType], to: DType) -> strips::Strip {
+fn strip_function(op: ElementwiseOp, args: &[DType], to: DType) -> strips::StripFn {
     match op {
-        Operation::Scalar(op) => {
+        ElementwiseOp::Scalar(op) => {
             let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
-            strips::strip(op, args[open])
+            strips::scalar_strip_function(op, args[open])
         }
-        Operation::Cast => convert::cast(args[0], to),
-        Operation::Bitcast => convert::bitcast(args[0], to),
+        ElementwiseOp::Cast => convert::cast_strip_fn(args[0], to),
+        ElementwiseOp::Bitcast => convert::bitcast_strip_fn(args[0], to),
     }
 }
 
 /// Assigns each link a strip buffer; a buffer is used again after the last use of what it holds.
-fn assign_buffers(chain: &mut Chain) {
+fn assign_buffers(chain: &mut ElementwiseChain) {
     let mut last: Vec<usize> = (0..chain.links.len()).collect();
     for (i, link) in chain.links.iter().enumerate() {
         for (source, _) in &link.args {
-            if let Source::Link(k) = source {
+            if let LinkOperand::Link(k) = source {
                 last[*k] = last[*k].max(i);
             }
         }
@@ -235,7 +249,7 @@ fn assign_buffers(chain: &mut Chain) {
         }
     }
     for sink in &chain.sinks {
-        if let Source::Link(k) = sink.of {
+        if let LinkOperand::Link(k) = sink.of {
             last[k] = usize::MAX;
         }
     }
@@ -247,8 +261,8 @@ fn assign_buffers(chain: &mut Chain) {
         });
         // Values last read here: the link itself, if nothing reads it, and operands of the link.
         let operands = chain.links[i].args.iter().filter_map(|(source, _)| match source {
-            Source::Link(k) => Some(*k),
-            Source::Input(_) => None,
+            LinkOperand::Link(k) => Some(*k),
+            LinkOperand::Input(_) => None,
         });
         let mut ended: Vec<usize> = operands.chain([i]).filter(|&k| last[k] == i).collect();
         ended.sort_unstable();

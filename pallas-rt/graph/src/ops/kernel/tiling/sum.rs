@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 /// A sum over a grid axis, with the instructions of the kernel that compute it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::ops::kernel) struct Sum {
+pub(in crate::ops::kernel) struct GridSum {
     /// The operation that combines terms: `add`, `maximum` or `minimum`.
     pub op: ScalarOp,
     /// The comparison that is true in the first step.
@@ -30,16 +30,16 @@ pub(in crate::ops::kernel) struct Sum {
 }
 
 /// Returns the sum over a sequential grid axis, if the kernel is proven to compute nothing else; `None` otherwise.
-pub(super) fn plain_sum(kernel: &Kernel, axis: usize) -> Option<Sum> {
+pub(super) fn find_plain_sum(kernel: &Kernel, axis: usize) -> Option<GridSum> {
     let is_sequential = |axis: &pallas_ir::Axis| axis.semantics == Semantics::Arbitrary;
     if kernel.grid.iter().filter(|axis| is_sequential(axis)).count() != 1 {
         return None;
     }
-    Proof::new(kernel, axis).all()
+    SumMatcher::new(kernel, axis).match_sum()
 }
 
 /// The search for a sum over `axis` in a kernel's body.
-struct Proof<'k> {
+struct SumMatcher<'k> {
     kernel: &'k Kernel,
     axis: usize,
     /// For each value, the instruction that defines it.
@@ -48,26 +48,26 @@ struct Proof<'k> {
     uses: HashMap<Value, usize>,
 }
 
-impl<'k> Proof<'k> {
+impl<'k> SumMatcher<'k> {
     /// Collects the definitions and uses of all values in the kernel's body.
-    fn new(kernel: &'k Kernel, axis: usize) -> Proof<'k> {
+    fn new(kernel: &'k Kernel, axis: usize) -> SumMatcher<'k> {
         let (mut made_by, mut uses) = (HashMap::new(), HashMap::new());
         kernel.walk(kernel.body, &mut |id, inst| {
             made_by.extend(inst.results.iter().map(|&v| (v, id)));
             let yields = inst.regions.iter().flat_map(|&region| &kernel.region(region).yields);
             inst.args.iter().chain(yields).for_each(|&v| *uses.entry(v).or_insert(0) += 1);
         });
-        Proof { kernel, axis, made_by, uses }
+        SumMatcher { kernel, axis, made_by, uses }
     }
 
     /// Returns the instruction that defines a value; `None` for a parameter of a region.
-    fn maker(&self, v: Value) -> Option<(InstId, &'k Inst)> {
+    fn definition(&self, v: Value) -> Option<(InstId, &'k Inst)> {
         self.made_by.get(&v).map(|&id| (id, self.kernel.inst(id)))
     }
 
     /// Finds the sum: the first step's stores of neutral elements, the additions of all steps, and the last step's
     /// stores of the result; `None` if the body does anything else.
-    fn all(&self) -> Option<Sum> {
+    fn match_sum(&self) -> Option<GridSum> {
         let kernel = self.kernel;
         let (mut first, mut last) = (None, None);
         let (mut before, mut behind, mut steps) = (vec![], vec![], vec![]);
@@ -79,7 +79,7 @@ impl<'k> Proof<'k> {
             let inst = kernel.inst(id);
             match inst.op {
                 Op::If if self.stores(inst) > 0 => {
-                    let (test, is_first) = self.test(inst.args[0])?;
+                    let (test, is_first) = self.first_or_last_step_test(inst.args[0])?;
                     let (place, stores) = if is_first { (&mut first, &mut before) } else { (&mut last, &mut behind) };
                     let region = &kernel.region(inst.regions[0]).insts[..];
                     match is_first {
@@ -97,7 +97,7 @@ impl<'k> Proof<'k> {
                 // Additions stand after the first test and before the last one.
                 Op::Store { .. } if last.is_none() && first.is_some() => steps.push((inst, None)),
                 Op::For { .. } if self.stores(inst) > 0 && last.is_none() && first.is_some() => {
-                    self.looped(inst, &mut steps)?;
+                    self.collect_loop_stores(inst, &mut steps)?;
                 }
                 Op::Store { .. } => return None,
                 _ if self.stores(inst) > 0 => return None,
@@ -107,12 +107,12 @@ impl<'k> Proof<'k> {
         let mut sums: Vec<(OperandId, ScalarOp, Value)> = vec![];
         let mut terms = vec![];
         for (inst, turn) in steps {
-            let (window, value) = stored(inst)?;
+            let (window, value) = stored_window(inst)?;
             let to = window.0;
-            let (add, made) = self.maker(value)?;
+            let (add, made) = self.definition(value)?;
             let Op::Scalar(op @ (ScalarOp::Add | ScalarOp::Maximum | ScalarOp::Minimum)) = made.op else { return None };
             let among = turn.unwrap_or(of_steps);
-            let is_own = |v: Value| self.window(v, among) == Some(window) && self.uses[&v] == 1;
+            let is_own = |v: Value| self.loaded_window(v, among) == Some(window) && self.uses[&v] == 1;
             let own = made.args.iter().position(|&v| is_own(v)).filter(|_| self.uses[&value] == 1)?;
             if sums.iter().any(|sum| sum.0 == to || sum.1 != op) || kernel.ty(made.args[1 - own]) != kernel.ty(value) {
                 return None;
@@ -124,7 +124,7 @@ impl<'k> Proof<'k> {
         let begins = |of: OperandId| {
             let mut own = before.iter().filter_map(|inst| whole_store(kernel, inst)).filter(|(to, _)| *to == of);
             let neutral = op.neutral(kernel.operand(of).dtype);
-            own.next().is_some_and(|(_, value)| self.number(value) == neutral) && own.next().is_none()
+            own.next().is_some_and(|(_, value)| self.constant_value(value) == neutral) && own.next().is_none()
         };
         if before.len() != sums.len() || !sums.iter().all(|sum| begins(sum.0)) {
             return None;
@@ -134,7 +134,7 @@ impl<'k> Proof<'k> {
         for inst in behind {
             let (to, value) = whole_store(kernel, inst)?;
             let value = self.without_casts(value);
-            let from = self.loads(value, of_last)?;
+            let from = self.loaded_operand(value, of_last)?;
             if kernel.operand(from).dtype != kernel.operand(to).dtype || !sums.iter().any(|sum| sum.0 == from) {
                 return None;
             }
@@ -149,18 +149,18 @@ impl<'k> Proof<'k> {
             Op::Load { from, .. } => kernel.operand(from).kind != OperandKind::Input && !read.contains(v),
             _ => false,
         });
-        (is_all && !reads_others && given.iter().all(is_output)).then_some(Sum { op, first: first?, last, terms })
+        (is_all && !reads_others && given.iter().all(is_output)).then_some(GridSum { op, first: first?, last, terms })
     }
 
     /// Collects the stores in a loop over windows of accumulators, each with the instructions of the loop body it is
     /// in.
-    fn looped(&self, inst: &Inst, steps: &mut Vec<(&'k Inst, Option<&'k [InstId]>)>) -> Option<()> {
+    fn collect_loop_stores(&self, inst: &Inst, steps: &mut Vec<(&'k Inst, Option<&'k [InstId]>)>) -> Option<()> {
         let kernel = self.kernel;
         let turn = &kernel.region(inst.regions[0]).insts[..];
         for inst in turn.iter().map(|&id| kernel.inst(id)) {
             match inst.op {
                 Op::Store { .. } => steps.push((inst, Some(turn))),
-                Op::For { .. } => self.looped(inst, steps)?,
+                Op::For { .. } => self.collect_loop_stores(inst, steps)?,
                 _ if self.stores(inst) > 0 => return None,
                 _ => {}
             }
@@ -169,8 +169,8 @@ impl<'k> Proof<'k> {
     }
 
     /// Returns the window of an operand that value `v` was loaded from, if one of the instructions `among` loads it.
-    fn window(&self, v: Value, among: &[InstId]) -> Option<Window<'k>> {
-        let (id, inst) = self.maker(v)?;
+    fn loaded_window(&self, v: Value, among: &[InstId]) -> Option<OperandWindow<'k>> {
+        let (id, inst) = self.definition(v)?;
         match &inst.op {
             Op::Load { from, view, masked: false } if among.contains(&id) => Some((*from, view, &inst.args[..])),
             _ => None,
@@ -187,39 +187,39 @@ impl<'k> Proof<'k> {
 
     /// Returns the comparison that a condition consists of, with true if it holds only in the first step, false if only
     /// in the last one; `None` for other conditions.
-    fn test(&self, condition: Value) -> Option<(InstId, bool)> {
-        let (id, inst) = self.maker(condition)?;
+    fn first_or_last_step_test(&self, condition: Value) -> Option<(InstId, bool)> {
+        let (id, inst) = self.definition(condition)?;
         if inst.op != Op::Scalar(ScalarOp::Eq) || self.uses[&condition] != 1 {
             return None;
         }
-        let is_id = |v: Value| self.maker(v).is_some_and(|(_, inst)| inst.op == Op::ProgramId(self.axis));
+        let is_id = |v: Value| self.definition(v).is_some_and(|(_, inst)| inst.op == Op::ProgramId(self.axis));
         let other = *inst.args.iter().find(|&&v| !is_id(v))?;
         if !inst.args.iter().any(|&v| is_id(v)) {
             return None;
         }
-        let is = |v: Value, n: i64| self.number(v).is_some_and(|x| x == Literal::int(x.dtype, n));
+        let is = |v: Value, n: i64| self.constant_value(v).is_some_and(|x| x == Literal::int(x.dtype, n));
         if is(other, 0) {
             return Some((id, true));
         }
-        let (_, last) = self.maker(other)?;
-        let counts = |v: Value| self.maker(v).is_some_and(|(_, inst)| inst.op == Op::NumPrograms(self.axis));
+        let (_, last) = self.definition(other)?;
+        let counts = |v: Value| self.definition(v).is_some_and(|(_, inst)| inst.op == Op::NumPrograms(self.axis));
         (last.op == Op::Scalar(ScalarOp::Sub) && counts(last.args[0]) && is(last.args[1], 1)).then_some((id, false))
     }
 
     /// Returns the constant that all elements of a value are; `None` if it is no constant.
-    fn number(&self, v: Value) -> Option<Literal> {
-        match self.maker(v)?.1 {
+    fn constant_value(&self, v: Value) -> Option<Literal> {
+        match self.definition(v)?.1 {
             Inst { op: Op::Const(x), .. } => Some(*x),
             Inst { op: Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Reshape(_)), args, .. } => {
-                self.number(args[0])
+                self.constant_value(args[0])
             }
             _ => None,
         }
     }
 
     /// Returns the operand whose whole block value `v` is, if one of the instructions `among` loads it.
-    fn loads(&self, v: Value, among: &[InstId]) -> Option<OperandId> {
-        let (id, inst) = self.maker(v)?;
+    fn loaded_operand(&self, v: Value, among: &[InstId]) -> Option<OperandId> {
+        let (id, inst) = self.definition(v)?;
         match &inst.op {
             Op::Load { from, view, masked: false } if is_whole(self.kernel, *from, view) => {
                 among.contains(&id).then_some(*from)
@@ -230,7 +230,7 @@ impl<'k> Proof<'k> {
 
     /// Returns the value before any casts to the type that it already has.
     fn without_casts(&self, v: Value) -> Value {
-        match self.maker(v) {
+        match self.definition(v) {
             Some((_, Inst { op: Op::Structural(StructuralOp::Cast(cast)), args, .. }))
                 if cast.to == self.kernel.ty(args[0]).dtype =>
             {
@@ -242,10 +242,10 @@ impl<'k> Proof<'k> {
 }
 
 /// A window of an operand: the operand, the view of it, and the view's computed starts.
-type Window<'k> = (OperandId, &'k View, &'k [Value]);
+type OperandWindow<'k> = (OperandId, &'k View, &'k [Value]);
 
 /// Returns the window that a store writes, and the stored value; `None` for other instructions and masked stores.
-fn stored(inst: &Inst) -> Option<(Window<'_>, Value)> {
+fn stored_window(inst: &Inst) -> Option<(OperandWindow<'_>, Value)> {
     match (&inst.op, &inst.args[..]) {
         (Op::Store { to, view, masked: false }, [value, starts @ ..]) => Some(((*to, view, starts), *value)),
         _ => None,

@@ -1,0 +1,286 @@
+//! Block sizes of the shipped kernels: one rule for all kernels and devices.
+//!
+//! A kernel lists block sizes in order of preference, each with the resources that a program needs for them ([`BlockResources`]).
+//! The rule ([`choose_block_sizes`]) takes the first that is within the target's [`Budget`](pallas_rt::shader::Budget), else the last. The
+//! list depends on the problem and on limits of the target: where the number of cores is known, it begins with blocks
+//! that fit the caches of a core. Rows of [`tuned`], which were measured on a kind of device, override the rule. No
+//! other file of this crate names a profile.
+//!
+//! Where operations on arrays are faster than a kernel, a shipped function is made of them by one rule, in
+//! `kernels/src/composed_ops.rs`: on the CPU, in traced functions that no mesh divides, for attention of few positions, losses of
+//! few logits, norms of few elements, softmax of long rows and rows of a table; and, where a gradient is asked for, for
+//! attention in which each head has a bias of its own, whose probabilities then stay in memory
+//! (`Differentiable::begin_forward`). The bench `plain` compares both.
+//!
+//! Block sizes of shipped kernels follow from the target by one rule, `choose_block_sizes` in `kernels/src/block_sizes.rs`: a kernel lists block
+//! sizes in order of preference, each with the workgroup memory and the live elements that a program needs for them; the first
+//! that is within the target's budget is taken, else the last. On targets whose number of cores is known (the CPU) the list
+//! begins with blocks for a core's caches. There no block is larger than its axis: an axis is divided into as few equal blocks
+//! as the listed size allows (`equal_block_size`), short rows are taken many at a time (`choose_block_rows`), and attention of at most 128
+//! positions is one block a head (`flash_attention_whole`), since a program computes all of its block, also what is outside of
+//! the array. Axes that meshes divide keep eight blocks, and in a function on a mesh each device has whole ones (`mesh_block_size`).
+//! Rows of `tuned` in that file, which were measured on a kind of device, override the rule. No kernel names a profile.
+use pallas_rt::Target;
+use pallas_rt::launch::launch_parts;
+use pallas_rt::shader::Profile;
+
+/// The parameters of a kernel whose block sizes [`choose_block_sizes`] decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BlockSizeChoice {
+    /// Numbers of queries and keys of a block of flash attention.
+    Attention,
+    /// Rows whose gradients a program accumulates, and rows that it iterates over, in attention's backward pass.
+    AttentionGradients,
+    /// Numbers of queries and keys of a block of a splash mask.
+    SplashMask,
+    /// Number of keys of a block of decode attention.
+    DecodeAttention,
+    /// Number of queries of a work item of paged attention.
+    PagedQueries,
+    /// Number of pages per step of paged attention, and of parts that a page is divided into.
+    PagedKeys,
+    /// Rows, columns and depth of blocks of a matrix product.
+    Matmul,
+    /// Rows, columns and depth of blocks of a product with quantised weights.
+    QuantizedMatmul,
+    /// Rows, classes and depth of blocks of the cross-entropy's forward pass.
+    CrossEntropy,
+    /// Rows, classes and depth of the cross-entropy's gradient by x.
+    CrossEntropyDx,
+    /// Rows, classes and depth of the cross-entropy's gradient by w.
+    CrossEntropyDw,
+    /// Number of elements of a block of a gated linear unit.
+    Gated,
+    /// Number of elements of a table's row that a program of an embedding copies.
+    Embedding,
+    /// Number of rows of a block of an embedding.
+    EmbeddingRows,
+    /// Number of positions of a block of the rotary embedding.
+    Rotary,
+    /// Number of rows of a block of softmax, norms and losses of logits.
+    Rows,
+}
+
+/// Block sizes that were measured on this kind of device; `None`: [`choose_block_sizes`] decides.
+fn tuned(choice: BlockSizeChoice, profile: Profile) -> Option<&'static [usize]> {
+    match (profile, choice) {
+        // On lavapipe. Larger blocks run in half the time and take ten times as long to compile.
+        (Profile::SimtCpu, BlockSizeChoice::Attention) => Some(&[8, 64]),
+        (Profile::SimtCpu, BlockSizeChoice::AttentionGradients) => Some(&[32, 32]),
+        (Profile::SimtCpu, BlockSizeChoice::SplashMask) => Some(&[16, 16]),
+        (Profile::SimtCpu, BlockSizeChoice::DecodeAttention) => Some(&[32]),
+        (Profile::SimtCpu, BlockSizeChoice::Matmul) => Some(&[8, 64, 64]),
+        (Profile::SimtCpu, BlockSizeChoice::QuantizedMatmul) => Some(&[16, 32, 32]),
+        (Profile::SimtCpu, BlockSizeChoice::CrossEntropy) => Some(&[8, 64, 32]),
+        (Profile::SimtCpu, BlockSizeChoice::CrossEntropyDx) => Some(&[16, 32, 32]),
+        (Profile::SimtCpu, BlockSizeChoice::CrossEntropyDw) => Some(&[64, 8, 32]),
+        _ => None,
+    }
+}
+
+/// Resources that a program needs for given block sizes; 0: no need.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct BlockResources {
+    /// Bytes of tiles that threads share; see [`Budget::staged_bytes`](pallas_rt::shader::Budget::staged_bytes).
+    pub(crate) staged_bytes: usize,
+    /// Elements live at the same time; see [`Budget::live_elements`](pallas_rt::shader::Budget::live_elements).
+    pub(crate) live_elements: usize,
+    /// Bytes of scratch; it is in workgroup memory on every kind of device.
+    pub(crate) scratch_bytes: usize,
+}
+
+impl BlockResources {
+    /// No requirements: the block sizes fit every device.
+    pub(crate) const NOTHING: BlockResources = BlockResources { staged_bytes: 0, live_elements: 0, scratch_bytes: 0 };
+
+    /// Need for `words` f32 elements of tiles that threads share in workgroup memory.
+    pub(crate) fn staged_words(words: usize) -> BlockResources {
+        BlockResources { staged_bytes: 4 * words, ..BlockResources::NOTHING }
+    }
+
+    /// Need for this many elements of tiles that are live at the same time in elementwise code.
+    pub(crate) fn live_elements(live_elements: usize) -> BlockResources {
+        BlockResources { live_elements, ..BlockResources::NOTHING }
+    }
+
+    /// Returns true if the need is within the target's budget.
+    fn is_within(self, target: &Target) -> bool {
+        let budget = target.budget();
+        let within = self.staged_bytes as u64 <= budget.staged_bytes && self.live_elements <= budget.live_elements;
+        within && self.can_hold_scratch(target)
+    }
+
+    /// Returns true if the scratch fits the target's workgroup memory.
+    fn can_hold_scratch(self, target: &Target) -> bool {
+        self.scratch_bytes as u64 <= target.workgroup_bytes
+    }
+}
+
+/// Extent of an axis that is not divided, or not known: its blocks are as large as listed.
+pub(crate) const ANY_EXTENT: usize = usize::MAX;
+
+/// Number of elements of a block of rows that a core keeps in its inner caches.
+const CACHED_BLOCK_ELEMENTS: usize = 1 << 16;
+
+/// Chooses block sizes for axes of these extents: the tuned ones unless their scratch is too large, else the first of
+/// `candidates` whose need is within the target's budget, else the last. Where the number of cores is known, no block
+/// is larger than its axis: see [`equal_block_size`].
+pub(crate) fn choose_block_sizes<const N: usize>(
+    choice: BlockSizeChoice,
+    target: &Target,
+    extents: [usize; N],
+    candidates: impl IntoIterator<Item = ([usize; N], BlockResources)>,
+) -> [usize; N] {
+    let mut tuned = tuned(choice, target.profile);
+    let (mut first, mut last) = (None, None);
+    for (blocks, need) in candidates {
+        tuned = tuned.filter(|row| **row != blocks || need.can_hold_scratch(target));
+        first = first.or(need.is_within(target).then_some(blocks));
+        last = Some(blocks);
+    }
+    let mut blocks: [usize; N] = match tuned {
+        Some(row) => row.try_into().expect("a tuned row has an extent for each of the kernel's"),
+        None => first.or(last).expect("a kernel lists block sizes"),
+    };
+    if target.cores.is_some() {
+        blocks.iter_mut().zip(extents).for_each(|(block, extent)| *block = equal_block_size(extent, *block));
+    }
+    blocks
+}
+
+/// Returns the size of the equal blocks that an axis is divided into, as few as possible with at most `most` elements
+/// each: the whole axis, or a multiple of 16 elements, so that lengths that differ by little share a kernel.
+///
+/// A program computes all of its block, also what is outside of the array.
+pub(crate) fn equal_block_size(extent: usize, most: usize) -> usize {
+    match extent.div_ceil(most) {
+        0 | 1 => extent.max(1),
+        parts => extent.div_ceil(parts).next_multiple_of(16).min(most),
+    }
+}
+
+/// Returns a block size of at most `most` such that every device of a mesh that divides the axis has whole blocks.
+/// Otherwise a few devices would compute all blocks, from operands that the others send.
+pub(crate) fn mesh_block_size(extent: usize, most: usize) -> usize {
+    largest_dividing_block(extent, most, launch_parts())
+}
+
+/// Returns the largest block of at most `most` elements that divides each of `parts` equal parts; `most` if that block
+/// would have fewer than 8 elements and not be a whole part.
+fn largest_dividing_block(extent: usize, most: usize, parts: usize) -> usize {
+    // Blocks of a few elements would take longer than the exchange.
+    const MIN_BLOCK_ELEMENTS: usize = 8;
+    if parts == 1 || extent == 0 || !extent.is_multiple_of(parts) {
+        return most;
+    }
+    let own = extent / parts;
+    (MIN_BLOCK_ELEMENTS.min(own)..=most.min(own)).rev().find(|&block| own.is_multiple_of(block)).unwrap_or(most)
+}
+
+/// Minimum number of blocks of a long axis of rows, so that each core and each device of a mesh has some.
+const LEAST_BLOCKS: usize = 8;
+/// Number of elements of a block that take about as long to compute as a program takes to start.
+const SHORT_PROGRAM_ELEMENTS: usize = 1 << 11;
+
+/// Returns the number of rows of `n` elements for a block: a power of two such that they fit the inner caches of a
+/// core, if that leaves enough blocks, or if they have so few elements that programs would be too short; at least
+/// `least`.
+pub(crate) fn choose_block_rows(target: &Target, rows: usize, n: usize, least: usize) -> usize {
+    let enough = target.budget().programs.max(LEAST_BLOCKS);
+    let most = (CACHED_BLOCK_ELEMENTS / n.max(1)).min((rows / enough).max(SHORT_PROGRAM_ELEMENTS / n.max(1))).max(1);
+    (1 << most.ilog2()).max(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_that_fits_is_chosen_unless_a_row_is_tuned() {
+        let gpu = |kib: u64| Target { workgroup_bytes: kib << 10, ..Target::webgpu() };
+        let check = |target: &Target, expected| {
+            let need =
+                |words: usize| BlockResources { live_elements: 100 * words, ..BlockResources::staged_words(words) };
+            let candidates = [[64, 10_000], [32, 5000], [16, 100]].map(|[keys, words]| ([keys], need(words)));
+            assert_eq!(
+                choose_block_sizes(BlockSizeChoice::PagedQueries, target, [100], candidates),
+                [expected],
+                "{target:?}"
+            );
+        };
+        check(&gpu(16), 16);
+        check(&gpu(0), 16);
+        check(pallas_rt::Client::cpu().target(), 64);
+        let staged = |target: &Target| {
+            choose_block_sizes(
+                BlockSizeChoice::DecodeAttention,
+                target,
+                [100],
+                [64, 8].map(|keys| ([keys], BlockResources::staged_words(100 * keys))),
+            )
+        };
+        assert_eq!([staged(&gpu(16)), staged(&gpu(32))], [[8], [64]]);
+        assert_eq!(staged(&Target { profile: Profile::SimtCpu, ..gpu(16) }), [32], "a tuned row");
+        let scratch = |kib: u64| {
+            let need = |keys: usize| BlockResources { scratch_bytes: keys << 10, ..BlockResources::NOTHING };
+            let target = Target { profile: Profile::SimtCpu, ..gpu(kib) };
+            choose_block_sizes(
+                BlockSizeChoice::DecodeAttention,
+                &target,
+                [100],
+                [64, 32, 8].map(|keys| ([keys], need(keys))),
+            )
+        };
+        assert_eq!([scratch(16), scratch(32)], [[8], [32]], "a tuned row, where there is room for its scratch");
+    }
+
+    #[test]
+    fn each_device_of_a_mesh_has_whole_blocks() {
+        for (extent, most, parts, expected) in [
+            (64, 32, 1, 32),
+            (64, 32, 2, 32),
+            (64, 32, 8, 8),
+            (64, 32, 16, 4),
+            (3072, 512, 4, 384),
+            // Too small, or not divided evenly: devices exchange blocks.
+            (8 * 257, 64, 8, 64),
+            (65, 32, 8, 32),
+            (0, 32, 8, 32),
+        ] {
+            assert_eq!(
+                largest_dividing_block(extent, most, parts),
+                expected,
+                "{extent} in {parts} parts, blocks of at most {most}"
+            );
+        }
+    }
+
+    #[test]
+    fn blocks_follow_the_problem_where_the_number_of_cores_is_known() {
+        let cpu = pallas_rt::Client::cpu();
+        for (extent, most, expected) in [
+            (0, 128, 1),
+            (1, 128, 1),
+            (17, 128, 17),
+            (128, 128, 128),
+            (129, 128, 80),
+            (300, 128, 112),
+            (1024, 128, 128),
+            (9, 8, 8),
+        ] {
+            assert_eq!(equal_block_size(extent, most), expected, "{extent} in blocks of at most {most}");
+            let sizes = |target: &Target| {
+                choose_block_sizes(BlockSizeChoice::Rows, target, [extent], [([most], BlockResources::NOTHING)])
+            };
+            assert_eq!([sizes(cpu.target()), sizes(&Target::webgpu())], [[expected], [most]]);
+        }
+        assert_eq!(
+            choose_block_sizes(BlockSizeChoice::Rows, cpu.target(), [ANY_EXTENT], [([128], BlockResources::NOTHING)]),
+            [128]
+        );
+        // Many short rows, but eight blocks of them unless they are few elements; long ones as few as ever.
+        let rows = |rows, n| choose_block_rows(&Target { cores: Some(2), ..*cpu.target() }, rows, n, 32);
+        assert_eq!([rows(4096, 64), rows(512, 64), rows(100, 64), rows(4096, 1024)], [512, 64, 32, 64]);
+        assert_eq!([rows(4096, 1), rows(100, 1)], [2048, 2048]);
+    }
+}

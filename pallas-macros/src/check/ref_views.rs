@@ -1,0 +1,168 @@
+//! Refs and their views: results of loads, arguments of stores, and selections by indices.
+use super::body::ShapeChecker;
+use super::symbolic_value::{AxisSpan, SymbolicValue, View};
+use super::tracked_variables::strip_parentheses;
+use pallas_ir::Dim;
+use pallas_ir::diag::{self, shape};
+use pallas_ir::dim::Verdict;
+use pallas_ir::structural::Broadcast;
+use quote::ToTokens;
+use syn::{Expr, ExprMethodCall};
+
+impl ShapeChecker {
+    /// The value of a method of a ref or a view.
+    pub(super) fn view_method(&mut self, view: View, m: &ExprMethodCall, args: &[SymbolicValue]) -> SymbolicValue {
+        let name = m.method.to_string();
+        let Some(dims) = view.shape.clone() else {
+            return if name == "at" { SymbolicValue::View(view) } else { SymbolicValue::Unknown };
+        };
+        match (name.as_str(), args) {
+            ("load", []) => SymbolicValue::Tile(dims),
+            ("load_masked", [mask, _]) => {
+                self.check_mask_shape(mask, &dims, &m.args[0]);
+                SymbolicValue::Tile(dims)
+            }
+            ("store", [tile]) => {
+                self.check_stored_shape(tile, &view, &dims, &m.args[0]);
+                SymbolicValue::Unit
+            }
+            ("store_masked", [tile, mask]) => {
+                self.check_stored_shape(tile, &view, &dims, &m.args[0]);
+                self.check_mask_shape(mask, &dims, &m.args[1]);
+                SymbolicValue::Unit
+            }
+            ("swap", [tile]) => {
+                self.check_stored_shape(tile, &view, &dims, &m.args[0]);
+                SymbolicValue::Tile(dims)
+            }
+            ("fill", [value]) => {
+                if let SymbolicValue::Tile(x) = value {
+                    self.structural_value(Broadcast::to(dims), &[x], &m.method, &[&m.args[0]]);
+                }
+                SymbolicValue::Unit
+            }
+            ("valid", [axis]) => match axis.as_axis() {
+                Some(axis) if axis < dims.len() => {
+                    let kept = |(i, d): (usize, Dim)| if i == axis { d } else { Dim::from(1i64) };
+                    SymbolicValue::Tile(dims.into_iter().enumerate().map(kept).collect())
+                }
+                Some(axis) => {
+                    self.report(&diag::block_axis(axis, dims.len()), &m.args[0], &[]);
+                    SymbolicValue::Unknown
+                }
+                None => SymbolicValue::Unknown,
+            },
+            ("shape", []) => SymbolicValue::Sequence(dims.into_iter().map(SymbolicValue::Size).collect()),
+            ("clone", []) => SymbolicValue::View(view),
+            ("at", [index]) => {
+                SymbolicValue::View(View { shape: self.indexed_shape(&dims, index, &m.args[0]), ..view })
+            }
+            _ => SymbolicValue::Unknown,
+        }
+    }
+    /// The value of an element of a prefetch operand.
+    pub(super) fn prefetch_method(
+        &mut self,
+        name: &str,
+        rank: usize,
+        m: &ExprMethodCall,
+        args: &[SymbolicValue],
+    ) -> SymbolicValue {
+        let [index] = args else { return SymbolicValue::Unknown };
+        if m.method != "at" {
+            return SymbolicValue::Unknown;
+        }
+        let indices = match index {
+            SymbolicValue::Sequence(items) => items.len(),
+            SymbolicValue::Size(_) | SymbolicValue::Host { .. } | SymbolicValue::Tile(_) => 1,
+            _ => rank,
+        };
+        if indices != rank {
+            self.report(&diag::element_rank(name, rank, indices), &m.args[0], &[]);
+        }
+        SymbolicValue::scalar()
+    }
+    /// Returns true if two shapes differ for some sizes.
+    fn differ(&self, a: &[Dim], b: &[Dim]) -> bool {
+        a.len() != b.len() || a.iter().zip(b).any(|(a, b)| self.facts.same(a, b) == Verdict::No)
+    }
+    /// Reports a store of a tile of another shape.
+    fn check_stored_shape(&mut self, tile: &SymbolicValue, view: &View, dims: &[Dim], at: &Expr) {
+        if let SymbolicValue::Tile(found) = tile
+            && self.differ(found, dims)
+        {
+            self.report(&diag::store_mismatch(shape(found), shape(dims), &view.name), at, &[]);
+        }
+    }
+    /// Reports a mask of another shape.
+    fn check_mask_shape(&mut self, mask: &SymbolicValue, dims: &[Dim], at: &Expr) {
+        if let SymbolicValue::Tile(found) = mask
+            && self.differ(found, dims)
+        {
+            self.report(&diag::mask_mismatch(shape(found), shape(dims)), at, &[]);
+        }
+    }
+
+    /// Shape of the part of a view or a tile that an index selects; `None` if any of it is unknown.
+    pub(super) fn indexed_shape(&mut self, dims: &[Dim], index: &SymbolicValue, at: &Expr) -> Option<Vec<Dim>> {
+        let written: Vec<&Expr> = match strip_parentheses(at) {
+            Expr::Tuple(t) => t.elems.iter().collect(),
+            one => vec![one],
+        };
+        let entries: Vec<&SymbolicValue> = match index {
+            SymbolicValue::Sequence(items) => items.iter().collect(),
+            SymbolicValue::Unknown => return None,
+            one => vec![one],
+        };
+        if entries.len() > dims.len() {
+            self.report(&diag::view_rank(entries.len(), dims.len()), at, &[]);
+            return None;
+        }
+        let mut out = Some(vec![]);
+        for (axis, dim) in dims.iter().enumerate() {
+            let kept = match entries.get(axis) {
+                None => Some(Some(dim.clone())),
+                Some(entry) => {
+                    let at: &dyn ToTokens = if written.len() == entries.len() { &written[axis] } else { &at };
+                    self.indexed_extent(dim, entry, at)
+                }
+            };
+            out = out.zip(kept).map(|(mut dims, dim)| {
+                dims.extend(dim);
+                dims
+            });
+        }
+        out
+    }
+    /// Extent of an axis after indexing by `entry`: `Some(None)` if the axis is dropped, `None` if unknown.
+    fn indexed_extent(&mut self, dim: &Dim, entry: &SymbolicValue, at: &dyn ToTokens) -> Option<Option<Dim>> {
+        let one = Dim::from(1i64);
+        match entry {
+            SymbolicValue::Span(AxisSpan::All) => Some(Some(dim.clone())),
+            SymbolicValue::Span(AxisSpan::Part { start, size, stride }) => {
+                if let Some(start) = start {
+                    let last = start + &(&(size - &one) * stride);
+                    self.check_in_bounds(start, &last, size, dim, at);
+                }
+                Some(Some(size.clone()))
+            }
+            SymbolicValue::Size(at_element) => {
+                self.check_in_bounds(at_element, at_element, &one, dim, at);
+                Some(None)
+            }
+            SymbolicValue::Host { .. } => Some(None),
+            SymbolicValue::Tile(dims) if dims.is_empty() => Some(None),
+            _ => None,
+        }
+    }
+    /// Reports a selection of `size` elements, from `start` to `last`, that is outside of an axis.
+    fn check_in_bounds(&mut self, start: &Dim, last: &Dim, size: &Dim, dim: &Dim, at: &dyn ToTokens) {
+        let one = Dim::from(1i64);
+        let some = self.facts.at_most(&one, size) == Verdict::Yes;
+        let before = self.facts.at_most(&Dim::from(0i64), start) == Verdict::No;
+        let behind = self.facts.at_most(&(last + &one), dim) == Verdict::No;
+        if some && (before || behind) {
+            self.report(&diag::view_bounds(start, last + &one, dim), at, &[]);
+        }
+    }
+}

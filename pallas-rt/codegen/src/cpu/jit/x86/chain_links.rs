@@ -1,0 +1,204 @@
+//! Writes the operations of a chain on one vector or several, with the stores and folds of their results.
+use super::super::super::plan::step::{ChainInput, ElementwiseOp, LinkOperand};
+use super::super::operand_layouts::is_bit_set;
+use super::assembler::{Gpr, Mem, Operand, Reg};
+use super::compiler::{ChainCompiler, FoldRegisters};
+use super::frame::{COLUMN_REGISTER, SPARE_REGISTER};
+use super::rotations::{Rotation, source_constant};
+use super::types::{PartialVector, is_narrow_type, register_bits};
+use pallas_ir::{DType, ScalarOp};
+use std::ops::Range;
+
+/// Bytes of a cache line.
+const CACHE_LINE_BYTES: i32 = 64;
+
+/// A vector of elements that is being processed.
+struct VectorState {
+    /// Offset of the vector from the current column, in vectors.
+    k: usize,
+    /// The elements that exist, if the vector is not whole.
+    part: Option<PartialVector>,
+    /// For each input and for each link, the number of uses that are still to come.
+    left: [Vec<usize>; 2],
+    /// The registers of inputs and of results of links, where they are in one.
+    inputs: Vec<Option<Reg>>,
+    links: Vec<Option<Reg>>,
+}
+
+impl ChainCompiler<'_> {
+    /// Writes the code for the vectors `which`, counted from the current column, all of them link by link; or for the
+    /// elements at the start of one vector.
+    pub(super) fn emit_vectors(&mut self, which: Range<usize>, part: Option<PartialVector>) -> Option<()> {
+        if let (Some(bytes), None) = (self.ahead, part) {
+            let lanes = self.w.lanes();
+            let lines = which.clone().map(|k| k as i32 * lanes * bytes).filter(|offset| offset % CACHE_LINE_BYTES == 0);
+            lines.for_each(|offset| {
+                self.w.asm.prefetch(Mem { base: SPARE_REGISTER, index: Some((COLUMN_REGISTER, bytes as u8)), offset })
+            });
+        }
+        let (inputs, links) = (vec![None; self.chain.inputs.len()], vec![None; self.chain.links.len()]);
+        let lanes = |k| VectorState { k, part, left: self.uses.clone(), inputs: inputs.clone(), links: links.clone() };
+        let mut all: Vec<VectorState> = which.map(lanes).collect();
+        let mut places = self.results - self.length - 1..;
+        let mut late = vec![];
+        for (i, link) in self.chain.links.iter().enumerate() {
+            if self.rotated[i] {
+                continue;
+            }
+            let place = link.output.and_then(|_| places.next());
+            late.extend(place.filter(|_| link.aside).map(|place| (i, place)));
+            for at in &mut all {
+                let result = self.emit_link(i, at)?;
+                at.links[i] = Some(result);
+                match place {
+                    Some(_) if link.aside => at.left[1][i] += 1,
+                    Some(place) => self.store_result(i, place, at, result)?,
+                    None => {}
+                }
+                if at.left[1][i] == 0 {
+                    self.w.free_register(result);
+                }
+            }
+        }
+        for at in &mut all {
+            for sink in 0..self.chain.sinks.len() {
+                self.emit_sink(sink, at)?;
+            }
+            for &(i, place) in &late {
+                self.store_result(i, place, at, at.links[i]?)?;
+                self.release_use(LinkOperand::Link(i), at);
+            }
+        }
+        Some(())
+    }
+
+    /// Writes one link of the chain on a vector, and returns the register of its result.
+    fn emit_link(&mut self, i: usize, at: &mut VectorState) -> Option<Reg> {
+        let link = &self.chain.links[i];
+        if let Some(Rotation { of, by, .. }) = self.rotations[i] {
+            let x = self.load_operand(of, at)?;
+            let result = self.w.rotate(x, by)?;
+            // Both of the shifts that a rotation replaces use its operand.
+            (0..2).for_each(|_| self.release_use(of, at));
+            return Some(result);
+        }
+        let result = match (link.op, &link.args[..]) {
+            (ElementwiseOp::Scalar(op @ (ScalarOp::Shl | ScalarOp::Shr)), &[(x, dtype), (by, _)])
+                if source_constant(self.chain, by).is_some() =>
+            {
+                let by = source_constant(self.chain, by)?.bits as u32;
+                let x = self.load_operand(x, at)?;
+                self.w.shift(op, dtype, x, by)?
+            }
+            (op, sources) => {
+                let mut args = vec![];
+                for (source, _) in sources {
+                    args.push(self.load_operand(*source, at)?);
+                }
+                match op {
+                    // The operation's element type is that of its last operand; the first one of a selection is its
+                    // condition.
+                    ElementwiseOp::Scalar(op) => self.w.scalar_operation(op, sources.last()?.1, &args)?,
+                    ElementwiseOp::Cast => self.w.cast(sources[0].1, link.dtype, args[0])?,
+                    ElementwiseOp::Bitcast => self.w.bitcast(sources[0].1, link.dtype, args[0])?,
+                }
+            }
+        };
+        link.args.iter().for_each(|(source, _)| self.release_use(*source, at));
+        Some(result)
+    }
+
+    /// Folds an operand into the running result of a sink, or into its columns.
+    fn emit_sink(&mut self, sink: usize, at: &mut VectorState) -> Option<()> {
+        let source = self.chain.sinks[sink].of;
+        let x = self.load_operand(source, at)?;
+        if let Some(FoldRegisters { op, start, ref running }) = self.folded[sink] {
+            let to = running[at.k];
+            if let Some(PartialVector { mask, .. }) = at.part {
+                let kept = self.w.blend(Operand::Reg(mask), x, start)?;
+                self.w.accumulate(op, to, Operand::Reg(kept))?;
+                self.w.free_register(kept);
+            } else {
+                self.w.accumulate(op, to, x)?;
+            }
+        } else {
+            self.fold_into_columns(sink, at, x)?;
+        }
+        self.release_use(source, at);
+        Some(())
+    }
+
+    /// Folds a vector into the columns of a sink's result in memory.
+    fn fold_into_columns(&mut self, sink: usize, at: &VectorState, x: Operand) -> Option<()> {
+        let (op, dtype) = (self.chain.sinks[sink].op, self.chain.sinks[sink].dtype);
+        let to = self.element_memory(self.folds - self.length - 1 + sink, dtype, at.k);
+        let old = self.w.load_vector(dtype, to, at.part)?;
+        let new = self.w.scalar_operation(op, dtype, &[Operand::Reg(old), x])?;
+        self.w.store_vector(dtype, to, at.part, new, false)?;
+        [old, new].into_iter().for_each(|r| self.w.free_register(r));
+        Some(())
+    }
+
+    /// Counts a use of an input or link as done, and frees its register after the last use.
+    fn release_use(&mut self, source: LinkOperand, at: &mut VectorState) {
+        let (count, register) = match source {
+            LinkOperand::Input(i) => (&mut at.left[0][i], at.inputs[i]),
+            LinkOperand::Link(l) => (&mut at.left[1][l], at.links[l]),
+        };
+        *count -= 1;
+        if let (0, Some(r)) = (*count, register) {
+            self.w.free_register(r);
+        }
+    }
+
+    fn load_operand(&mut self, source: LinkOperand, at: &mut VectorState) -> Option<Operand> {
+        match source {
+            LinkOperand::Input(input) => self.load_input(input, at),
+            LinkOperand::Link(link) => at.links[link].map(Operand::Reg),
+        }
+    }
+
+    /// Returns an input of a vector: a memory operand if it is used once, a register otherwise.
+    fn load_input(&mut self, input: usize, at: &mut VectorState) -> Option<Operand> {
+        if let Some(r) = at.inputs[input] {
+            return Some(Operand::Reg(r));
+        }
+        if let ChainInput::Constant(x) = self.chain.inputs[input] {
+            return register_bits(x).map(|bits| self.w.word_constant(bits));
+        }
+        if let Some(offset) = self.slots[input] {
+            return Some(Operand::Mem(Mem { base: Gpr::Rsp, index: None, offset }));
+        }
+        let place = self.chain.input_values().position(|(value, _)| value == input)?;
+        let dtype = self.types[input]?;
+        let from = self.element_memory(place, dtype, at.k);
+        let is_vector = !is_narrow_type(dtype) && at.part.is_none();
+        let in_halves = is_vector && self.form.halves && self.w.beyond.wide;
+        if is_vector && !in_halves && at.left[0][input] == 1 {
+            return Some(Operand::Mem(from));
+        }
+        let r = if in_halves { self.w.load_halves(from)? } else { self.w.load_vector(dtype, from, at.part)? };
+        at.inputs[input] = Some(r);
+        Some(Operand::Reg(r))
+    }
+
+    /// Returns the memory of vector `k`, from the current column on, of an operand with elements of type `dtype`.
+    fn element_memory(&self, place: usize, dtype: DType, k: usize) -> Mem {
+        let bytes = dtype.bytes();
+        let base = self.pointers[place].expect("walked along");
+        Mem { base, index: Some((COLUMN_REGISTER, bytes as u8)), offset: k as i32 * self.w.lanes() * bytes as i32 }
+    }
+
+    /// Stores a vector of a link's result to the memory of its value.
+    fn store_result(&mut self, link: usize, place: usize, at: &VectorState, x: Reg) -> Option<()> {
+        let dtype = self.chain.links[link].dtype;
+        let to = self.element_memory(place, dtype, at.k);
+        self.w.store_vector(
+            dtype,
+            to,
+            at.part,
+            x,
+            is_bit_set(self.form.streamed, place + self.length + 1 - self.results),
+        )
+    }
+}

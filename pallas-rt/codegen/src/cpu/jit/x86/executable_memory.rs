@@ -1,0 +1,40 @@
+//! Executable memory that holds machine code.
+use super::super::operand_layouts::{CodeCall, OperandAddress};
+use memmap2::{Mmap, MmapMut};
+
+/// Machine code of a function over rows of chains, or over iterations of a loop.
+#[derive(Debug)]
+pub(crate) struct MachineCode {
+    memory: Mmap,
+}
+
+impl MachineCode {
+    /// Copies code to executable memory; returns `None` if the system gives none.
+    pub(super) fn new(bytes: &[u8]) -> Option<MachineCode> {
+        let mut memory = MmapMut::map_anon(bytes.len()).ok()?;
+        memory.copy_from_slice(bytes);
+        Some(MachineCode { memory: memory.make_exec().ok()? })
+    }
+    /// Runs the code over rows of chains.
+    ///
+    /// # Safety
+    /// The places are those of the chains in the forms that the code was compiled for; operands overlap as the chains
+    /// say.
+    pub(in crate::cpu) unsafe fn run(&self, rows: CodeCall<'_>) {
+        // SAFETY: the memory holds a function of this signature, written by `compile`.
+        let function: extern "sysv64" fn(*const OperandAddress, usize, usize) =
+            unsafe { std::mem::transmute(self.memory.as_ptr()) };
+        function(rows.places.as_ptr(), rows.from, rows.to);
+    }
+    /// Runs `turns` iterations of the code of a loop, which advances the addresses in `places`.
+    ///
+    /// # Safety
+    /// The places are those of the pieces that the code was compiled for, in each iteration; operands overlap as
+    /// chains say.
+    pub(in crate::cpu) unsafe fn run_iterations(&self, places: &mut [OperandAddress], turns: usize) {
+        // SAFETY: the memory holds a function of this signature, written by `compile_loop`.
+        let function: extern "sysv64" fn(*mut OperandAddress, usize, usize) =
+            unsafe { std::mem::transmute(self.memory.as_ptr()) };
+        function(places.as_mut_ptr(), 0, turns);
+    }
+}

@@ -1,0 +1,262 @@
+//! Runs machine code over short rows: several adjacent rows are processed as one long row, so that they fill vectors
+//! ("woven").
+//!
+//! ```text
+//! x: f32[24080, 9] - y: f32[1, 9]     rows of 1008 elements, and 112 copies of y
+//! x: f32[24080, 3] * z: f32[24080, 1] rows of 1008 elements, and each of 336 elements of z three times
+//! x + reverse x: f32[24080, 2]        rows of 1008 elements, and copies of 504 rows from the other end
+//! sum over axis 0 of x: f32[24080, 9] 1008 sums, of which each column adds up its own in the end
+//! ```
+use super::super::jit::{CodeCall, CodeSpecialization, MachineCode, OperandAddress};
+use super::super::plan::step::{ChainFold, ElementwiseChain, FoldDirection};
+use super::super::row_copies::{copy_rows, repeat_each, repeat_prefix};
+use super::super::strips::STRIP_ELEMENTS;
+use super::spacing::{RowStrides, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, columns};
+use pallas_ir::{DType, ScalarOp};
+use std::ops::Range;
+
+/// Maximum elements of a row that is woven, if rows are whole vectors.
+const MAX_WHOLE_VECTOR_ROW_ELEMENTS: usize = 32;
+/// Maximum elements of a row that is woven, if rows are not whole vectors.
+const MAX_RAGGED_ROW_ELEMENTS: usize = 128;
+/// Maximum elements of a row that is woven, if an operand has one element for each row.
+const MAX_REPEATED_ROW_ELEMENTS: usize = 24;
+/// Minimum elements of all rows together.
+const MIN_MERGED_ELEMENTS: usize = 512;
+
+/// The way in which a chain's short rows are processed as one row.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct RowMerging {
+    /// Number of rows that are processed as one.
+    rows: usize,
+    /// Bit mask of the inputs that have one element for all rows and columns.
+    same: u64,
+    /// Start and end of this chain's operands in the sweep's list of operands with strip buffers.
+    bound: [usize; 2],
+    /// Index of the first strip buffer of this chain: one for each of those operands, then one for each fold.
+    buffer: usize,
+}
+
+/// An operand that is copied to a strip buffer before the code runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BufferedOperand {
+    /// Index of the operand's address among the chain's places.
+    place: usize,
+    bytes: usize,
+    what: BufferContents,
+}
+
+/// The contents of an operand's strip buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum BufferContents {
+    /// Copies of one row.
+    RepeatedRow,
+    /// One element of each row, repeated once for each column.
+    RepeatedElements,
+    /// Rows that are not adjacent in memory, such as reversed ones.
+    NonadjacentRows,
+}
+
+impl RowMerging {
+    /// Returns how to weave a chain's `all` rows, of which `group` at a time are equally spaced. Returns `None` if
+    /// rows are long or few, or if the chain's folds need them apart.
+    pub(super) fn from_chain(
+        chain: &ElementwiseChain,
+        group: usize,
+        all: usize,
+        bound: &[BufferedOperand],
+    ) -> Option<RowMerging> {
+        let n = columns(chain);
+        // A fold into 16 bits rounds at every step, so the order of its rows may not change.
+        let folds = chain.sinks.iter().all(|sink| {
+            let is_extreme = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
+            sink.along == FoldDirection::Columns && (is_extreme || !matches!(sink.dtype, DType::F16 | DType::Bf16))
+        });
+        let is_short =
+            n > 0 && (n <= MAX_WHOLE_VECTOR_ROW_ELEMENTS || n < MAX_RAGGED_ROW_ELEMENTS && !n.is_multiple_of(8));
+        let is_one = chain.sinks.is_empty() || group == all;
+        let is_worth = group > 1 && n * group >= MIN_MERGED_ELEMENTS;
+        let (most, from) = (STRIP_ELEMENTS / n.max(1), bound.len());
+        // Rows that fill whole vectors, wide ones if there are enough.
+        let rows = if most >= WIDE_VECTOR_ELEMENTS { most - most % WIDE_VECTOR_ELEMENTS } else { most & !7 };
+        (folds && is_short && is_one && is_worth).then_some(RowMerging {
+            rows,
+            bound: [from; 2],
+            ..RowMerging::default()
+        })
+    }
+
+    /// Adds an input: `lines` are its strides, `bytes` the size of an element, `place` its index among the chain's
+    /// places. Returns `None` if it cannot be woven.
+    pub(super) fn with_input(
+        mut self,
+        (input, place): (usize, usize),
+        lines: RowStrides,
+        columns: usize,
+        bytes: usize,
+        bound: &mut Vec<BufferedOperand>,
+    ) -> Option<RowMerging> {
+        match (lines.row, lines.step) {
+            (row, 1) if row == columns as isize => {}
+            (0, 0) => self.same |= 1u64.checked_shl(input as u32)?,
+            (0, 1) => bound.push(BufferedOperand { place, bytes, what: BufferContents::RepeatedRow }),
+            (_, 0) if columns <= MAX_REPEATED_ROW_ELEMENTS => {
+                bound.push(BufferedOperand { place, bytes, what: BufferContents::RepeatedElements })
+            }
+            (_, 1) if columns < VECTOR_ELEMENTS => {
+                bound.push(BufferedOperand { place, bytes, what: BufferContents::NonadjacentRows })
+            }
+            _ => return None,
+        }
+        self.bound[1] = bound.len();
+        Some(self)
+    }
+
+    /// Assigns strip buffers from `*buffer` on, and advances it. Returns `None` if none is needed: then all rows are
+    /// one long row anyway.
+    pub(super) fn with_buffers(mut self, chain: &ElementwiseChain, buffer: &mut usize) -> Option<RowMerging> {
+        self.buffer = *buffer;
+        *buffer += self.bound[1] - self.bound[0] + chain.sinks.len();
+        (*buffer > self.buffer).then_some(self)
+    }
+
+    /// Returns the machine code for full strips, and that for the rest.
+    pub(super) fn codes(self, chain: &ElementwiseChain) -> Option<[&MachineCode; 2]> {
+        let is_whole = (self.rows * columns(chain)).is_multiple_of(WIDE_VECTOR_ELEMENTS);
+        let form = |whole| CodeSpecialization {
+            single: self.same,
+            wide: true,
+            whole: whole && is_whole,
+            ..CodeSpecialization::default()
+        };
+        let code = |whole| chain.codes.get_chain_code(std::slice::from_ref(chain), &[form(whole)]);
+        Some([code(true)?, code(false)?])
+    }
+}
+
+/// The memory of a sweep's woven rows: strip buffers, and the operands that have one.
+#[derive(Clone, Copy)]
+pub(super) struct MergedRowMemory<'r> {
+    pub(super) start: *mut u8,
+    /// Bytes from one buffer to the next.
+    pub(super) pitch: usize,
+    pub(super) bound: &'r [BufferedOperand],
+}
+
+impl MergedRowMemory<'_> {
+    fn buffered_operands(&self, weave: RowMerging) -> &[BufferedOperand] {
+        &self.bound[weave.bound[0]..weave.bound[1]]
+    }
+    fn buffer(&self, weave: RowMerging, i: usize) -> *mut u8 {
+        self.start.wrapping_add((weave.buffer + i) * self.pitch)
+    }
+    fn fold_buffers<'c>(
+        &self,
+        chain: &'c ElementwiseChain,
+        weave: RowMerging,
+    ) -> impl Iterator<Item = (&'c ChainFold, *mut u8)> {
+        let first = self.buffer(weave, self.buffered_operands(weave).len());
+        let pitch = self.pitch;
+        chain.sinks.iter().enumerate().map(move |(k, sink)| (sink, first.wrapping_add(k * pitch)))
+    }
+
+    /// Fills the buffers of folds with their neutral elements.
+    pub(super) fn fill_fold_buffers(&self, chain: &ElementwiseChain, weave: RowMerging) {
+        for (sink, to) in self.fold_buffers(chain, weave) {
+            let bytes = sink.dtype.bytes();
+            // SAFETY: a buffer has room for a strip of the widest elements, and the literal has so many bytes.
+            unsafe {
+                std::ptr::copy_nonoverlapping((&raw const sink.start.bits).cast(), to, bytes);
+                repeat_prefix(to, bytes, weave.rows * columns(chain) * bytes);
+            }
+        }
+    }
+
+    /// Folds the buffer of each fold, which has one row for each woven row, to its result.
+    pub(super) fn reduce_fold_buffers(&self, chain: &ElementwiseChain, weave: RowMerging, sinks: &[*mut u8]) {
+        for ((sink, from), &to) in self.fold_buffers(chain, weave).zip(sinks) {
+            // SAFETY: the buffer holds so many rows, and the fold has an element a column.
+            unsafe { sink.fold.fold_columns(from, [weave.rows, columns(chain)], sink.dtype.bytes(), to) };
+        }
+    }
+
+    /// Runs a chain over equally spaced rows; `places` are the addresses of its operands, `own` is a list to build
+    /// changed addresses in.
+    pub(super) fn run(
+        &self,
+        (chain, weave, codes): (&ElementwiseChain, RowMerging, [&MachineCode; 2]),
+        places: &[OperandAddress],
+        rows: Range<usize>,
+        own: &mut Vec<OperandAddress>,
+    ) {
+        let n = columns(chain);
+        let sinks = chain.address_count() - chain.sinks.len();
+        own.clear();
+        own.extend(&places[..sinks]);
+        own.extend(self.fold_buffers(chain, weave).map(|(_, to)| OperandAddress::new(to, 0)));
+        for at in &mut own[1..sinks] {
+            at.start = at.start.wrapping_offset(rows.start as isize * at.row);
+            at.row *= weave.rows as isize;
+        }
+        for (k, bound) in self
+            .buffered_operands(weave)
+            .iter()
+            .enumerate()
+            .filter(|(_, bound)| bound.what == BufferContents::RepeatedRow)
+        {
+            let (from, to, row) = (own[bound.place].start, self.buffer(weave, k), n * bound.bytes);
+            // SAFETY: the operand has a row, and a buffer has room for the rows of a strip.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from, to, row);
+                repeat_prefix(to, row, weave.rows.min(rows.len()) * row);
+            }
+            own[bound.place] = OperandAddress::new(to, 0);
+        }
+        let are_brought = self.buffered_operands(weave).iter().any(|bound| bound.what != BufferContents::RepeatedRow);
+        let (times, left) = (rows.len() / weave.rows, rows.len() % weave.rows);
+        // All strips are run at once if no operand has to be copied for each.
+        let together = if are_brought { 1 } else { times.max(1) };
+        for turn in (0..times).step_by(together) {
+            self.run_strips((chain, weave, codes[0]), &places[1..], &rows, turn..turn + together, own, weave.rows);
+        }
+        if left > 0 {
+            self.run_strips((chain, weave, codes[1]), &places[1..], &rows, times..times + 1, own, left);
+        }
+    }
+
+    /// Runs the code over the strips `turns`, each of `height` rows, after copying their operands to strip buffers.
+    fn run_strips(
+        &self,
+        (chain, weave, code): (&ElementwiseChain, RowMerging, &MachineCode),
+        places: &[OperandAddress],
+        rows: &Range<usize>,
+        turns: Range<usize>,
+        own: &mut [OperandAddress],
+        height: usize,
+    ) {
+        let n = columns(chain);
+        for (k, bound) in self
+            .buffered_operands(weave)
+            .iter()
+            .enumerate()
+            .filter(|(_, bound)| bound.what != BufferContents::RepeatedRow)
+        {
+            let (from, to) = (places[bound.place - 1], self.buffer(weave, k));
+            let first = (rows.start + turns.start * weave.rows) as isize;
+            let (stride, start) = (from.row / bound.bytes as isize, from.start.wrapping_offset(first * from.row));
+            // SAFETY: the operand has the rows, or an element for each, and a buffer has room for a strip.
+            unsafe {
+                match bound.what {
+                    BufferContents::NonadjacentRows => {
+                        copy_rows([start, to], [1, 1], [stride, n as isize], [height, n], bound.bytes)
+                    }
+                    _ => repeat_each(start, stride, to, height, n, bound.bytes),
+                }
+            }
+            own[bound.place] = OperandAddress::new(to, 0);
+        }
+        own[0] = OperandAddress::from_column_count(height * n);
+        // SAFETY: the places are those of the chain in this form, each with so many elements side by side.
+        unsafe { code.run(CodeCall { places: own, from: turns.start, to: turns.end }) };
+    }
+}

@@ -1,0 +1,404 @@
+//! Coalescing of accesses: the segments of global memory and the banks of workgroup memory that 32 neighbouring
+//! threads access at once.
+//!
+//! Emission records every access by the text of its coordinates. This module computes the coordinates for each thread
+//! of the first group, with loops in their first iteration and blocks at the start of a segment; what all threads have
+//! in common does not matter. [`bank_conflict_fixes`] pads the rows of buffers, or permutes their columns, until threads do not
+//! wait for each other's banks any more.
+use super::barriers::Memory;
+use super::place::{Buffer, PlacementPlan, RowArrangement, Swizzle, padded_strides, thread_layout::SpreadDirection};
+use pallas_ir::{Kernel, OperandId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+
+/// Threads that a device executes at once.
+pub(super) const SUBGROUP_THREADS: usize = 32;
+/// Bytes of a segment, which global memory transfers at once.
+pub(super) const SEGMENT_BYTES: i64 = 128;
+/// Number of banks of workgroup memory, each one word wide.
+const BANKS: i64 = 32;
+/// Extent that is assumed if it is known at the launch only.
+pub(super) const ASSUMED_EXTENT: usize = 1024;
+/// Maximum words of padding after a row that are tried.
+const MAX_PAD_WORDS: usize = 16;
+
+/// An access to memory, as it was written to the text.
+#[derive(Clone, Debug)]
+pub(super) struct EmittedAccess {
+    pub(super) memory: Memory,
+    /// The line of the user's kernel.
+    pub(super) line: u32,
+    pub(super) write: bool,
+    /// Text of each coordinate, and its stride in elements.
+    pub(super) at: Vec<(String, usize)>,
+    /// Number of elements that a thread accesses.
+    pub(super) width: usize,
+    /// Bytes of an element.
+    pub(super) bytes: usize,
+    /// Number of elements of a block that are adjacent in memory.
+    pub(super) run: usize,
+    /// Number of threads that take part.
+    pub(super) threads: usize,
+    /// Number of times that the access is executed.
+    pub(super) trips: f64,
+    /// True for an operand of a product's inner loop.
+    pub(super) product: bool,
+}
+
+/// The memory that a group of threads accesses at once, in the worst of the accesses of one line of the kernel.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AccessReport {
+    /// Name of the array, or of the tile, as the user knows it.
+    pub name: String,
+    /// The line of the user's kernel.
+    pub line: u32,
+    /// True if the access writes.
+    pub write: bool,
+    /// True for global memory, where segments are counted; false for workgroup memory, where the words of one bank are
+    /// counted.
+    pub global: bool,
+    /// True if a product's inner loop reads it.
+    pub product: bool,
+    /// Number of segments or of words of one bank; `None` if it depends on data.
+    pub reached: Option<usize>,
+    /// The smallest possible number.
+    pub ideal: usize,
+}
+
+impl fmt::Display for AccessReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.write { "written" } else { "read" };
+        let place = if self.product { " by a product" } else { "" };
+        write!(f, "line {}: {} {how}{place}: ", self.line, self.name)?;
+        match (self.global, self.reached) {
+            (_, None) => f.write_str("where, depends on data"),
+            (true, Some(n)) => {
+                let segments = pluralize(n, "segment");
+                write!(f, "{segments} of {SEGMENT_BYTES} bytes for {SUBGROUP_THREADS} threads, {} at best", self.ideal)
+            }
+            (false, Some(1)) => f.write_str("no bank conflict"),
+            (false, Some(n)) => write!(f, "{n} words of one bank"),
+        }
+    }
+}
+
+/// Returns a number with a noun, in the plural unless the number is 1.
+pub(super) fn pluralize<N: fmt::Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
+    format!("{n} {what}{}", if n == N::from(1) { "" } else { "s" })
+}
+
+/// Merges accesses that are written alike into one.
+pub(super) fn merged(accesses: Vec<EmittedAccess>) -> Vec<EmittedAccess> {
+    let mut at = HashMap::new();
+    let mut merged: Vec<EmittedAccess> = vec![];
+    for access in accesses {
+        let EmittedAccess { memory: of, line, write, product, width, .. } = access;
+        let place = at.entry((of, line, write, product, width, access.at.clone())).or_insert(merged.len());
+        match merged.get_mut(*place) {
+            Some(same) => same.trips += access.trips,
+            None => merged.push(access),
+        }
+    }
+    merged
+}
+
+/// Returns what the accesses of every line reach, the worst of each line.
+pub(super) fn analyze_coalescing(k: &Kernel, plan: &PlacementPlan, accesses: &[EmittedAccess]) -> Vec<AccessReport> {
+    let mut found: Vec<AccessReport> = vec![];
+    for access in accesses {
+        let (name, global) = match access.memory {
+            Memory::Array(id) => (k.operand(OperandId(id)).name.clone(), true),
+            Memory::Buffer(b) => (plan.buffers[b].name.clone(), plan.buffers[b].outside),
+        };
+        let lanes = addresses(plan, access);
+        let (reached, ideal) = match (&lanes, global) {
+            (None, _) => (None, 1),
+            (Some(lanes), true) => (Some(segments(lanes, access)), min_segments(lanes, access)),
+            (Some(lanes), false) => (Some(bank_conflict_degree(&word_offsets(lanes, access), access.width)), 1),
+        };
+        let EmittedAccess { line, write, product, .. } = *access;
+        let new = AccessReport { name: format!("`{name}`"), line, write, global, product, reached, ideal };
+        let same = |r: &&mut AccessReport| (&r.name, r.line, r.write, r.product) == (&new.name, line, write, product);
+        match found.iter_mut().find(same) {
+            Some(old) if waste(old) < waste(&new) => *old = new,
+            Some(_) => {}
+            None => found.push(new),
+        }
+    }
+    found
+}
+
+/// Returns how many times more is accessed than necessary.
+fn waste(r: &AccessReport) -> f64 {
+    r.reached.map_or(f64::INFINITY, |n| n as f64 / r.ideal.max(1) as f64)
+}
+
+/// A better arrangement of the rows of a buffer.
+pub(super) struct BankConflictFix {
+    /// The buffer's name.
+    pub(super) buffer: String,
+    /// The best arrangement with words between rows.
+    pub(super) longer: Option<RowArrangement>,
+    /// The best arrangement with permuted columns, which takes no memory.
+    pub(super) swizzled: Option<RowArrangement>,
+    /// The time that the better of the two saves, in accesses that wait.
+    saves: f64,
+}
+
+/// Returns better arrangements of the rows of buffers, the one that saves most first.
+pub(super) fn bank_conflict_fixes(plan: &PlacementPlan, accesses: &[EmittedAccess]) -> Vec<BankConflictFix> {
+    let row = (0..=MAX_PAD_WORDS).map(|row| RowArrangement { row, ..RowArrangement::default() });
+    let group = [2, 4, 8, 16, 32]
+        .into_iter()
+        .flat_map(|rows| [1, 2, 4, 8, 16].map(|group| RowArrangement { group, rows, ..RowArrangement::default() }));
+    let longer: Vec<RowArrangement> = row.chain(group).collect();
+    let mut remedies = vec![];
+    for (b, buffer) in plan.buffers.iter().enumerate() {
+        let Some(now) = buffer.pad.filter(|_| !buffer.outside) else { continue };
+        let own = accesses.iter().filter(|a| a.memory == Memory::Buffer(b));
+        let own: Vec<(&EmittedAccess, Vec<Vec<i64>>)> =
+            own.filter_map(|a| Some((a, lane_coordinates(plan, a)?))).collect();
+        let price = |pad: RowArrangement| -> f64 {
+            own.iter().map(|(a, lanes)| a.trips * bank_wait_count(buffer, pad, a, lanes)).sum()
+        };
+        let before = price(now);
+        let best = |pads: &[RowArrangement]| {
+            let priced = pads.iter().map(|&pad| (price(pad), pad));
+            let cheaper = |a: &(f64, RowArrangement), b: &(f64, RowArrangement)| {
+                a.0.total_cmp(&b.0).then_with(|| padding_words(buffer, a.1).cmp(&padding_words(buffer, b.1)))
+            };
+            priced.min_by(cheaper).filter(|(after, _)| *after < before)
+        };
+        let found = [best(&longer), best(&swizzles(buffer))];
+        let saves = found.iter().flatten().map(|(after, _)| before - after).fold(0.0, f64::max);
+        let [longer, swizzled] = found.map(|found| found.map(|(_, pad)| pad));
+        if saves > 0.0 {
+            remedies.push(BankConflictFix { buffer: buffer.name.clone(), longer, swizzled, saves });
+        }
+    }
+    remedies.sort_by(|a, b| b.saves.total_cmp(&a.saves));
+    remedies
+}
+
+/// Returns the possible permutations of a buffer's columns: of vectors, and of words.
+fn swizzles(buffer: &Buffer) -> Vec<RowArrangement> {
+    let columns = buffer.shape[buffer.shape.len() - 1];
+    let of = |(unit, rows): (usize, usize)| {
+        // As many orders as there are banks, or as a row has units: powers of two.
+        let most = BANKS as usize / unit;
+        let period =
+            if columns.is_multiple_of(unit) { most.min(1 << (columns / unit).trailing_zeros().min(5)) } else { 1 };
+        let swizzle = Some(Swizzle { unit, period, rows });
+        (period > 1).then_some(RowArrangement { swizzle, ..RowArrangement::default() })
+    };
+    [4, 1].into_iter().flat_map(|unit| [1, 2, 4, 8, 16].map(|rows| (unit, rows))).filter_map(of).collect()
+}
+
+/// Returns how often the threads of an access wait for each other with this arrangement of rows.
+fn bank_wait_count(buffer: &Buffer, pad: RowArrangement, access: &EmittedAccess, lanes: &[Vec<i64>]) -> f64 {
+    let strides = padded_strides(&buffer.shape, pad);
+    let mut outer = strides[..strides.len() - 1].iter();
+    let unit = pad.swizzle.map_or(access.width, |s| s.unit);
+    // Vectors start at multiples of their size; in other arrangements their elements are accessed one by one.
+    let whole = [pad.group, unit].iter().chain(&mut outer).all(|n| n.is_multiple_of(access.width));
+    let (width, more) = if whole { (access.width, 0) } else { (1, access.width - 1) };
+    let lanes: Vec<i64> = lanes.iter().filter_map(|at| address(at, &strides, pad)).collect();
+    (bank_conflict_degree(&lanes, width) - 1 + more) as f64
+}
+
+/// Returns the words by which an arrangement makes a matrix longer.
+fn padding_words(buffer: &Buffer, pad: RowArrangement) -> usize {
+    let rows = buffer.shape[buffer.shape.len() - 2];
+    rows * pad.row + rows.checked_div(pad.rows).unwrap_or(0) * pad.group
+}
+
+/// Returns the coordinates of each thread of the group; `None` if they depend on data.
+fn lane_coordinates(plan: &PlacementPlan, access: &EmittedAccess) -> Option<Vec<Vec<i64>>> {
+    let threads = access.threads.min(plan.threads()).min(SUBGROUP_THREADS);
+    let of = |t: usize| access.at.iter().map(|(c, _)| CoordinateEvaluator { plan, t, rest: c }.evaluate()).collect();
+    (0..threads).map(of).collect()
+}
+/// Returns the element at these coordinates with this arrangement of rows; `None` if it is further away than memory
+/// reaches.
+fn address(at: &[i64], strides: &[usize], pad: RowArrangement) -> Option<i64> {
+    let groups = if pad.group > 0 { at[at.len() - 2] / pad.rows as i64 * pad.group as i64 } else { 0 };
+    let moved = match (pad.swizzle, at) {
+        (Some(swizzle), [.., row, column]) => swizzle.column(*row, *column) - column,
+        _ => 0,
+    };
+    let along = |(c, s): (&i64, &usize)| c.checked_mul(i64::try_from(*s).ok()?);
+    let sum = at.iter().zip(strides).try_fold(groups + moved, |sum, axis| sum.checked_add(along(axis)?));
+    sum.filter(|element| element.abs() < 1 << 48)
+}
+/// Returns the first element that each thread of the group accesses; `None` if it depends on data.
+fn addresses(plan: &PlacementPlan, access: &EmittedAccess) -> Option<Vec<i64>> {
+    let strides: Vec<usize> = access.at.iter().map(|(_, s)| *s).collect();
+    let pad = match access.memory {
+        Memory::Buffer(b) => plan.buffers[b].pad.unwrap_or_default(),
+        Memory::Array(_) => RowArrangement::default(),
+    };
+    lane_coordinates(plan, access)?.iter().map(|at| address(at, &strides, pad)).collect()
+}
+/// Returns the words of workgroup memory in which elements are.
+fn word_offsets(lanes: &[i64], access: &EmittedAccess) -> Vec<i64> {
+    lanes.iter().map(|a| a * access.bytes as i64 / 4).collect()
+}
+/// Returns the number of segments that the threads access.
+fn segments(lanes: &[i64], access: &EmittedAccess) -> usize {
+    let bytes = access.bytes as i64;
+    let ends = |a: &i64| [a * bytes / SEGMENT_BYTES, ((a + access.width as i64) * bytes - 1) / SEGMENT_BYTES];
+    lanes.iter().flat_map(ends).collect::<BTreeSet<i64>>().len()
+}
+/// Returns the minimum number of segments that this many elements of a block occupy.
+fn min_segments(lanes: &[i64], access: &EmittedAccess) -> usize {
+    let width = access.width as i64;
+    let all: BTreeSet<i64> = lanes.iter().flat_map(|a| *a..a + width).collect();
+    let of = |elements: usize| (elements * access.bytes).div_ceil(SEGMENT_BYTES as usize);
+    match access.run.max(1) {
+        run if run >= all.len() => of(all.len()),
+        run => all.len() / run * of(run) + of(all.len() % run),
+    }
+}
+/// Returns the maximum number of words of one bank; wide accesses are executed in several turns, each by a part of the
+/// threads.
+fn bank_conflict_degree(lanes: &[i64], width: usize) -> usize {
+    let worst = |turn: &[i64]| {
+        let words: BTreeSet<i64> = turn.iter().flat_map(|a| *a..a + width as i64).collect();
+        let mut banks = BTreeMap::<i64, usize>::new();
+        words.iter().for_each(|w| *banks.entry(w % BANKS).or_default() += 1);
+        banks.into_values().max().unwrap_or(1)
+    };
+    lanes.chunks((SUBGROUP_THREADS / width).max(1)).map(worst).max().unwrap_or(1)
+}
+
+/// Evaluator of a coordinate's text for thread `t`: sums, products, quotients and remainders of positions and numbers.
+struct CoordinateEvaluator<'a> {
+    plan: &'a PlacementPlan,
+    t: usize,
+    rest: &'a str,
+}
+
+impl CoordinateEvaluator<'_> {
+    fn evaluate(mut self) -> Option<i64> {
+        // Positions are i32; larger numbers cannot occur, and would overflow below.
+        let x = self.sum().filter(|x| i32::try_from(*x).is_ok())?;
+        self.rest.is_empty().then_some(x)
+    }
+    /// Reads a sum or difference of factors.
+    fn sum(&mut self) -> Option<i64> {
+        let mut x = self.evaluate_product()?;
+        loop {
+            match self.eat(&[" + ", " - "]) {
+                Some(" + ") => x = x.checked_add(self.evaluate_product()?)?,
+                Some(_) => x = x.checked_sub(self.evaluate_product()?)?,
+                None => return Some(x),
+            }
+        }
+    }
+    /// Reads a product, quotient or remainder of atoms.
+    fn evaluate_product(&mut self) -> Option<i64> {
+        let mut x = self.atom()?;
+        loop {
+            match self.eat(&[" * ", " / ", " % "]) {
+                Some(" * ") => x = x.checked_mul(self.atom()?)?,
+                Some(" / ") => x = x.checked_div(self.atom()?)?,
+                Some(_) => x = x.checked_rem(self.atom()?)?,
+                None => return Some(x),
+            }
+        }
+    }
+    /// Reads an expression in parentheses, a number or a name.
+    fn atom(&mut self) -> Option<i64> {
+        if self.eat(&["(", "u32(", "i32("]).is_some() {
+            let x = self.sum()?;
+            self.eat(&[")"])?;
+            return Some(x);
+        }
+        let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        if let Ok(n) = word.trim_end_matches(['u', 'i']).parse() {
+            return Some(n);
+        }
+        let (letter, number) = word.split_at_checked(1)?;
+        // The name of a value follows its number.
+        let number: Option<usize> = number.split('_').next()?.parse().ok();
+        Some(match (letter, number) {
+            _ if word == "thread" => self.t as i64,
+            ("e", None) => self.t as i64,
+            ("c", Some(c)) => {
+                let class = self.plan.layout.classes[c];
+                let columns = class.grid.1 as usize;
+                let thread = match class.along {
+                    SpreadDirection::Y => self.t / columns,
+                    SpreadDirection::X => self.t % columns,
+                    SpreadDirection::NotSpread => 0,
+                };
+                (thread % class.threads * class.vector) as i64
+            }
+            // Counters of loops, and scalars, which are the same for all threads.
+            ("k" | "t", _) | ("s", Some(_)) => 0,
+            _ => return None,
+        })
+    }
+    fn eat<'t>(&mut self, any: &[&'t str]) -> Option<&'t str> {
+        let found = any.iter().find(|t| self.rest.starts_with(**t))?;
+        self.rest = &self.rest[found.len()..];
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(address: impl Fn(i64) -> i64) -> Vec<i64> {
+        (0..SUBGROUP_THREADS as i64).map(address).collect()
+    }
+    #[test]
+    fn banks_are_counted_by_words_and_turns() {
+        assert_eq!(bank_conflict_degree(&lanes(|t| t), 1), 1);
+        assert_eq!(bank_conflict_degree(&lanes(|_| 7), 1), 1, "one word serves all");
+        assert_eq!(bank_conflict_degree(&lanes(|t| 2 * t), 1), 2);
+        assert_eq!(bank_conflict_degree(&lanes(|t| 32 * t), 1), 32);
+        assert_eq!(bank_conflict_degree(&lanes(|t| 33 * t), 1), 1);
+        assert_eq!(bank_conflict_degree(&lanes(|t| 4 * t), 4), 1, "vectors take four turns");
+        assert_eq!(bank_conflict_degree(&lanes(|t| 64 * t), 4), 8);
+        assert_eq!(bank_conflict_degree(&lanes(|t| 68 * t), 4), 1);
+    }
+    #[test]
+    fn columns_that_change_places_meet_in_no_bank() {
+        let columns_of_vectors = |columns: i64, swizzle: Option<Swizzle>| {
+            let pad = RowArrangement { swizzle, ..RowArrangement::default() };
+            bank_conflict_degree(&lanes(|t| address(&[t, 4], &[columns as usize, 1], pad).expect("near")), 4)
+        };
+        for (columns, period, rows) in [(8, 2, 4), (16, 4, 2), (32, 8, 1), (64, 8, 1), (80, 4, 2)] {
+            assert!(columns_of_vectors(columns, None) > 1);
+            assert_eq!(columns_of_vectors(columns, Some(Swizzle { unit: 4, period, rows })), 1, "{columns} columns");
+        }
+    }
+    #[test]
+    fn segments_are_counted_against_the_fewest() {
+        let access = |width, run| EmittedAccess {
+            memory: Memory::Array(0),
+            line: 1,
+            write: false,
+            at: vec![],
+            width,
+            bytes: 4,
+            run,
+            threads: SUBGROUP_THREADS,
+            trips: 1.0,
+            product: false,
+        };
+        let check = |lanes: &[i64], access: EmittedAccess, expected| {
+            assert_eq!((segments(lanes, &access), min_segments(lanes, &access)), expected);
+        };
+        check(&lanes(|t| t), access(1, 64), (1, 1));
+        check(&lanes(|t| 4 * t), access(4, 64), (4, 4));
+        check(&lanes(|t| t % 8 + 1024 * (t / 8)), access(1, 64), (4, 1));
+        check(&lanes(|t| t % 16 + 1024 * (t / 16)), access(1, 16), (2, 2));
+        check(&lanes(|t| 1024 * t), access(1, 64), (32, 1));
+        check(&lanes(|_| 0), access(1, 64), (1, 1));
+    }
+}

@@ -1,0 +1,146 @@
+//! The fixed configuration of the process, and the use that fixed it.
+use super::{Engine, StartupConfig};
+use crate::disk;
+use crate::error::{Error, Result};
+use std::panic::Location;
+use std::sync::OnceLock;
+
+/// The configuration, and a description of the first use with its line.
+struct FixedConfig {
+    config: StartupConfig,
+    by: String,
+}
+
+/// The fixed configuration; set once.
+static FIXED_CONFIG: OnceLock<FixedConfig> = OnceLock::new();
+
+const CONFIG_DESCRIPTION: &str = "the startup configuration";
+
+/// Error of a use that needs another configuration than the fixed one.
+fn already_fixed_error(fixed: &FixedConfig) -> Error {
+    Error::Settled { what: CONFIG_DESCRIPTION, by: format!("the first use: {}", fixed.by) }
+}
+
+/// Function that chooses the disk cache: `disk::decide` or `disk::agree`.
+type CacheChooser = fn(&disk::DiskCache, &str) -> Result<()>;
+
+/// Fixes the configuration if none is fixed; returns the fixed one.
+fn fix_config(config: StartupConfig, by: String, decide: CacheChooser) -> Result<&'static FixedConfig> {
+    decide(&config.cache, &by)?;
+    Ok(FIXED_CONFIG.get_or_init(|| {
+        tell_misspelled(&config);
+        FixedConfig { config, by }
+    }))
+}
+
+/// Warns of environment variables that are ignored, though their names resemble those of this crate.
+fn tell_misspelled(config: &StartupConfig) {
+    for name in config.flags.keys() {
+        if let Some(meant) = super::misspelled_variables::find_meant_variable(name) {
+            log::warn!("`{name}` is ignored; help: the variable is `{meant}`");
+        }
+    }
+}
+
+/// Fixes this configuration; see [`StartupConfig::apply`].
+pub(super) fn apply(config: StartupConfig, at: &Location<'_>) -> Result<()> {
+    if config.engine == Engine::Mpi && FIXED_CONFIG.get().is_none_or(|fixed| fixed.config.engine != Engine::Mpi) {
+        let what = "MPI job that this call could join".to_string();
+        let help = "call `distributed::initialize`, which chooses the engine";
+        return Err(Error::Unsupported { what, device: "this process".into(), help });
+    }
+    fix_exact_config(config, format!("`StartupConfig::apply` at {at}"))
+}
+
+/// Fixes this configuration, or checks that it is the fixed one.
+///
+/// # Errors
+/// A different configuration is fixed, or the cache's folder cannot be used.
+pub fn fix_exact_config(config: StartupConfig, by: String) -> Result<()> {
+    if let Some(fixed) = FIXED_CONFIG.get() {
+        return if fixed.config == config { Ok(()) } else { Err(already_fixed_error(fixed)) };
+    }
+    let fixed = fix_config(config.clone(), by, disk::choose_cache)?;
+    if fixed.config == config { Ok(()) } else { Err(already_fixed_error(fixed)) }
+}
+
+/// Fixes the environment's configuration, if none is fixed; `what` is the use at source position `at`.
+pub fn fix_on_first_use(what: &str, at: &Location<'_>) -> Result<()> {
+    if FIXED_CONFIG.get().is_none() {
+        fix_config(StartupConfig::from_env()?, format!("{what} at {at}"), disk::choose_cache_unchecked)?;
+    }
+    Ok(())
+}
+
+/// Fixes the environment's configuration, if none is fixed; `by` describes the use.
+pub fn fix_on_described_use(by: impl FnOnce() -> String) -> Result<()> {
+    if FIXED_CONFIG.get().is_none() {
+        fix_config(StartupConfig::from_env()?, by(), disk::choose_cache_unchecked)?;
+    }
+    Ok(())
+}
+
+/// The configuration; this use fixes the environment's if none is fixed.
+///
+/// # Errors
+/// A variable of the environment has an invalid value.
+pub fn get_or_fix_config(what: &str, at: &Location<'_>) -> Result<&'static StartupConfig> {
+    fix_on_first_use(what, at)?;
+    Ok(&FIXED_CONFIG.get().expect("it has been fixed").config)
+}
+
+/// Description of the first use, which fixed the configuration.
+#[cfg(feature = "mpi")]
+pub fn first_use_description() -> Option<&'static str> {
+    FIXED_CONFIG.get().map(|fixed| &fixed.by[..])
+}
+
+/// The engine of the process; before the first use the default.
+pub fn engine() -> Engine {
+    FIXED_CONFIG.get().map_or(Engine::default(), |fixed| fixed.config.engine)
+}
+
+/// The configuration of the process; `None` before the first use.
+pub fn startup_config() -> Option<&'static StartupConfig> {
+    FIXED_CONFIG.get().map(|fixed| &fixed.config)
+}
+
+/// Fixes a configuration with SPMD (arrays may be sharded among devices), if none is fixed.
+///
+/// # Errors
+/// [`Error::Settled`] if SPMD was off at the first use, such as an array made before: it names that and its line.
+#[track_caller]
+pub fn enable_spmd() -> Result<()> {
+    let at = Location::caller();
+    if FIXED_CONFIG.get().is_none() {
+        fix_config(
+            StartupConfig { spmd: true, ..StartupConfig::from_env()? },
+            format!("`enable_spmd` at {at}"),
+            disk::choose_cache_unchecked,
+        )?;
+    }
+    require_spmd(at, usize::MAX)
+}
+
+/// Checks that arrays may be sharded among this number of devices (`usize::MAX`: any number).
+///
+/// # Errors
+/// SPMD is off, or a mesh has more devices than the configuration allows.
+pub fn require_spmd(at: &Location<'_>, devices: usize) -> Result<()> {
+    fix_on_first_use("a mesh", at)?;
+    let fixed = FIXED_CONFIG.get().expect("it has been fixed");
+    if !fixed.config.spmd {
+        let by = format!("the first use, with SPMD off: {}", fixed.by);
+        return Err(Error::Settled { what: "that arrays are not sharded among devices", by });
+    }
+    match fixed.config.devices {
+        Some(limit) if devices != usize::MAX && devices > limit => Err(Error::Limit {
+            what: "devices of a mesh".into(),
+            asked: devices as u64,
+            limit: limit as u64,
+            device: "this process".into(),
+            help: "set `devices` of `StartupConfig`, or `PALLAS_DEVICES`, before the first use",
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,120 @@
+//! Masked forms of operations that depend on where the existing elements of an axis end: slices, pads, `concatenate`,
+//! `reverse`.
+use super::mask::GraphMasker;
+use crate::graph::{Equation, Var};
+use pallas_ir::structural::{Concat, Pad, Reverse};
+use pallas_ir::{Dim, Literal, ScalarOp, StructuralOp, Type};
+
+impl GraphMasker<'_> {
+    /// Appends the masked form of structural equation `i` if it depends on where an axis ends; `None` if it does not.
+    pub(super) fn mask_end_dependent_op(&mut self, op: &StructuralOp, i: usize, args: &[Var]) -> Option<Var> {
+        let e = &self.graphs[0].equations[i];
+        match op {
+            StructuralOp::Slice(slice) => {
+                let starts = self.attribute_indices(i);
+                starts.iter().any(Option::is_some).then(|| {
+                    // Slices the axes with constant starts, then takes a window at the positions that depend on the
+                    // sizes.
+                    let (mut rest, whole) = (slice.clone(), self.to.ty(args[0]).dims());
+                    let mut at = vec![];
+                    for (axis, start) in starts.iter().enumerate() {
+                        if start.is_some() {
+                            (rest.start[axis], rest.size[axis]) = (0, whole[axis].clone());
+                        }
+                        at.push(self.table_param_or(*start, 0));
+                    }
+                    let part = self.to.push_valid(StructuralOp::from(rest), &args[..1]);
+                    let size = self.graphs[0].ty(e.result()).shape.clone();
+                    self.to.push_dynamic_slice(part, &size, &at)
+                })
+            }
+            StructuralOp::Pad(_) => {
+                let lows = self.attribute_indices(i);
+                lows.iter().any(Option::is_some).then(|| {
+                    let mut x = args[0];
+                    for axis in 0..lows.len() {
+                        if let Some(number) = self.extent_index(e.args[0], axis) {
+                            x = self.fill_nonexistent(x, number, axis, args[1]);
+                        }
+                    }
+                    // Pads the axes with constant amounts, then writes the result at the positions that depend on the
+                    // sizes.
+                    let StructuralOp::Pad(mut rest) = op.clone() else { unreachable!("it is a pad") };
+                    let mut at = vec![];
+                    for (axis, low) in lows.iter().enumerate() {
+                        if low.is_some() {
+                            (rest.low[axis], rest.high[axis]) = (Dim::from(0i64), Dim::from(0i64));
+                        }
+                        at.push(self.table_param_or(*low, 0));
+                    }
+                    let part = self.to.push_valid(StructuralOp::from(rest), &[x, args[1]]);
+                    let whole = self.broadcast_scalar(args[1], &self.graphs[0].ty(e.result()).shape);
+                    self.to.push_dynamic_update_slice(whole, part, &at)
+                })
+            }
+            StructuralOp::Concat(Concat { axis }) => {
+                let before = e.args.len().saturating_sub(1);
+                let moves = e.args[..before].iter().any(|&a| self.extent_index(a, *axis).is_some());
+                moves.then(|| self.concat(e, *axis, args))
+            }
+            StructuralOp::Reverse(Reverse { axes }) => {
+                let moves = axes.iter().any(|&axis| self.extent_index(e.args[0], axis).is_some());
+                moves.then(|| {
+                    let mut v = self.to.push_valid(op.clone(), args);
+                    for &axis in axes {
+                        if let Some(number) = self.extent_index(e.args[0], axis) {
+                            v = self.moved_to_front(v, number, axis);
+                        }
+                    }
+                    v
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns for each integer attribute of equation `i` its index in the table; `None` for one that is constant.
+    pub(super) fn attribute_indices(&self, i: usize) -> Vec<Option<usize>> {
+        let all = super::size_attributes(self.graphs, i);
+        all.iter().map(|samples| self.masking.table.extent_index(samples, self.masking.sizes)).collect()
+    }
+
+    /// Returns the parameter for a table index, or the constant if there is no index.
+    fn table_param_or(&mut self, number: Option<usize>, constant: usize) -> Var {
+        match number {
+            Some(number) => self.table_param(number),
+            None => self.to.int(constant as i64),
+        }
+    }
+
+    /// Appends a concatenation along `axis` that writes each operand after the existing elements of those before it.
+    fn concat(&mut self, e: &Equation, axis: usize, args: &[Var]) -> Var {
+        let Type { dtype, shape } = self.graphs[0].ty(e.result()).clone();
+        let mut all = self.to.splat(Literal::new(dtype, 0.0), &shape);
+        let zero = self.to.int(0);
+        let mut first = zero;
+        for (&old, &v) in e.args.iter().zip(args) {
+            let mut at = vec![zero; shape.len()];
+            at[axis] = first;
+            all = self.to.push_dynamic_update_slice(all, v, &at);
+            let n = self.table_param_or(self.extent_index(old, axis), self.graphs[0].ty(old).shape[axis]);
+            first = self.to.push_valid(ScalarOp::Add, &[first, n]);
+        }
+        all
+    }
+
+    /// Returns `v` with its last elements along an axis moved to the start; `number` is the table index of how many
+    /// these are.
+    fn moved_to_front(&mut self, v: Var, number: usize, axis: usize) -> Var {
+        let Type { dtype, shape } = self.to.ty(v).clone();
+        let zero = self.to.literal(Literal::new(dtype, 0.0));
+        let mut high = vec![Dim::from(0i64); shape.len()];
+        high[axis] = Dim::from(shape[axis]);
+        let pad = Pad { low: vec![Dim::from(0i64); shape.len()], high };
+        let wide = self.to.push_valid(StructuralOp::from(pad), &[v, zero]);
+        let mut at = vec![self.to.int(0); shape.len()];
+        let (n, bound) = (self.table_param(number), self.to.int(shape[axis] as i64));
+        at[axis] = self.to.push_valid(ScalarOp::Sub, &[bound, n]);
+        self.to.push_dynamic_slice(wide, &shape, &at)
+    }
+}

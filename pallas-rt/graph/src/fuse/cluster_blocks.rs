@@ -1,0 +1,286 @@
+//! Choice of the sizes of blocks of a cluster's kernel.
+use super::cluster::Cluster;
+use super::convolution_cuts;
+use super::device_limits::{CACHE_ELEMENTS, CACHE_LINE_ELEMENTS, DeviceLimits};
+use super::operand_cuts::{self, AxisTiling, AxisTiling::Grid, unit_block_elements};
+use crate::graph::{Equation, Graph, Op};
+use pallas_ir::{Dim, StructuralOp};
+
+/// Elements of the largest tile of an array that is read once and not used again.
+const MAX_STREAMED_TILE_ELEMENTS: usize = 1 << 19;
+/// Elements of a vector register of a core.
+const VECTOR_ELEMENTS: usize = 8;
+
+/// Returns the size of blocks along each axis of a cluster's grid, whose extents are given.
+pub(super) fn choose_block_sizes(
+    graph: &Graph,
+    cluster: &Cluster,
+    extents: &[usize],
+    sizes: &DeviceLimits,
+) -> Vec<usize> {
+    match cluster.product {
+        Some(product) => choose_product_blocks(graph, cluster, product, extents, sizes),
+        None => choose_blocks_without_product(graph, cluster, extents, sizes),
+    }
+}
+
+/// Returns the sizes of blocks of a cluster without a product: along the last axes as many elements as a tile holds,
+/// and whole cache lines of columns that are folded.
+fn choose_blocks_without_product(
+    graph: &Graph,
+    cluster: &Cluster,
+    extents: &[usize],
+    sizes: &DeviceLimits,
+) -> Vec<usize> {
+    // Shapes and cuts of a program's tiles; the operand of a fold counts too if it is read from memory.
+    let mut tiles: Vec<(&[usize], Vec<AxisTiling>)> =
+        cluster.cuts.iter().map(|(v, cuts)| (&graph.ty(*v).shape[..], cuts.clone())).collect();
+    // The axes of columns that are folded, the last one first.
+    let (mut columns, mut folded): (Vec<usize>, usize) = (vec![], 0);
+    for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
+        if let Op::Structural(StructuralOp::Reduce(_) | StructuralOp::ArgReduce(_)) = &e.op {
+            let cuts = operand_cuts::operand_tilings(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
+            tiles.push((&graph.ty(e.args[0]).shape, cuts[0].clone()));
+            folded = folded.max(graph.ty(e.args[0]).elements());
+            if columns.is_empty() {
+                columns = cuts[0].iter().rev().map_while(|cut| cut.grid_axis()).map(usize::from).collect();
+            }
+        }
+        // A short column of a gather's table, of which a program reads many elements, is like a column that it reads
+        // whole.
+        if let Op::Structural(StructuralOp::Gather(_)) = &e.op {
+            let cuts = operand_cuts::operand_tilings(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
+            let shape = &graph.ty(e.args[0]).shape;
+            let reads_many = graph.ty(e.result()).elements() >= graph.ty(e.args[0]).elements();
+            if reads_many && unit_block_elements(shape, &cuts[0]) <= MAX_SHORT_COLUMN_ELEMENTS {
+                tiles.push((shape, cuts[0].clone()));
+            }
+        }
+    }
+    let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
+    // A fold alone reads everything once and needs no cache, so large tiles are better: few programs have fewer steps.
+    let is_fold = cluster.members.len() == 1 && folded > 0;
+    let mut tile = if columns.is_empty() && !is_fold { sizes.tile } else { sizes.column_fold_limits(folded)[0] };
+    if is_fold && !columns.is_empty() && folded > CACHE_ELEMENTS && sizes.panel.is_none() {
+        // Whole rows are read faster, as long as enough programs are left.
+        tile = tile.max((folded / (8 * sizes.programs)).min(MAX_STREAMED_TILE_ELEMENTS));
+    }
+    if sizes.panel.is_none()
+        && members().any(is_long_row_gather(graph))
+        && members().all(|e| is_pointwise(e) || is_long_row_gather(graph)(e))
+    {
+        // Rows that are gathered are read directly from memory, and need no cache either.
+        let elements = members().map(|e| graph.ty(e.result()).elements()).max().unwrap_or(0);
+        tile = tile.max((elements / (8 * sizes.programs)).min(MAX_STREAMED_TILE_ELEMENTS));
+    }
+    let mut most = (sizes.sorted / cluster.count_sorted_elements(graph).max(1)).max(1);
+    let mut blocks = vec![1; extents.len()];
+    // Axes of columns that are left, and number of adjacent elements so far.
+    let (mut columns, mut adjacent) = (columns.into_iter().peekable(), 1);
+    for (k, &extent) in extents.iter().enumerate().rev() {
+        // Folds of columns read whole cache lines.
+        let is_column = columns.next_if_eq(&k).is_some();
+        let least = if is_column { sizes.columns.div_ceil(adjacent) } else { 1 };
+        // Elements of the largest tile that grows along the axis, with the blocks along later axes.
+        let growing = tiles.iter().filter(|(_, cuts)| cuts.iter().any(|cut| cut.grid_axis() == Some(k as u8)));
+        let elements =
+            growing.map(|(shape, cuts)| count_block_elements(shape, cuts, &blocks)).max().unwrap_or(1).max(1);
+        let mut block = extent.clamp(1, most.min(tile / elements).max(least));
+        if block < extent && block > least {
+            block -= block % least;
+        }
+        let unit =
+            if k + 1 == extents.len() { if is_column { VECTOR_ELEMENTS } else { CACHE_LINE_ELEMENTS } } else { 1 };
+        blocks[k] = sizes.balance_block(extent, block, if is_column { least } else { 1 }, unit);
+        adjacent = if is_column && blocks[k] == extent { adjacent * extent.max(1) } else { sizes.columns };
+        most = (most / blocks[k]).max(1);
+    }
+    blocks
+}
+
+/// Fewest elements of a gathered row that a CPU reads directly from memory.
+const MIN_DIRECT_ROW_ELEMENTS: usize = 144;
+
+/// Returns true for gathers of long rows of an array.
+fn is_long_row_gather(graph: &Graph) -> impl Fn(&Equation) -> bool {
+    |e| match &e.op {
+        Op::Structural(StructuralOp::Gather(gather)) => {
+            let last = graph.ty(e.args[0]).shape.last();
+            let is_row = |n: usize| {
+                n >= MIN_DIRECT_ROW_ELEMENTS && gather.slice_sizes.last().and_then(Dim::as_number) == Some(n as i64)
+            };
+            last.is_some_and(|&n| is_row(n) && graph.ty(e.result()).shape.last() == Some(&n))
+        }
+        _ => false,
+    }
+}
+
+/// Returns true for equations each of whose elements needs at most one element of each operand.
+fn is_pointwise(e: &Equation) -> bool {
+    matches!(
+        &e.op,
+        Op::Literal(_) | Op::Scalar(_) | Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Reshape(_))
+    )
+}
+
+/// Most elements of a short column of a gather's table: programs that have it whole have long pieces of the table's
+/// rows.
+const MAX_SHORT_COLUMN_ELEMENTS: usize = 128;
+
+/// Columns from which on a program needs no columns of another axis: fewer would leave vectors of a core partly empty.
+const MIN_PROGRAM_COLUMNS: usize = 16;
+
+/// Most rows that a thread without panels multiplies at once; of more rows it multiplies some at a time.
+const MAX_ROWS_AT_ONCE: usize = 16;
+
+/// Most columns of a block of a product with few rows: the matrix is read from memory once, the faster the longer the
+/// pieces of its rows are.
+const MAX_WIDE_BLOCK_COLUMNS: usize = 1 << 13;
+
+/// Returns the sizes of blocks of a cluster with a product: columns in a few equal parts; rows so that every program
+/// has about the same amount of work; along all other axes 1, or as many small matrices as make a program worth its
+/// steps ([`enlarge_batch_blocks`]). Columns are the last axes of the right operand, rows those of the left operand.
+fn choose_product_blocks(
+    graph: &Graph,
+    cluster: &Cluster,
+    product: usize,
+    extents: &[usize],
+    sizes: &DeviceLimits,
+) -> Vec<usize> {
+    let e = &graph.equations[product];
+    let (shape, cuts) = (&graph.ty(e.result()).shape, &cluster.cuts[&e.result()]);
+    let dot = match &e.op {
+        Op::Structural(StructuralOp::Dot(dot)) => dot,
+        Op::Structural(StructuralOp::Conv(conv)) => {
+            return convolution_cuts::choose_conv_blocks(graph, e, conv, cuts, extents, sizes);
+        }
+        _ => unreachable!("a product is a dot or a convolution"),
+    };
+    let summed: usize = dot.contract.iter().map(|p| graph.ty(e.args[0]).shape[p.0]).product();
+    // Threads of a GPU share a block in groups of four.
+    let least = if sizes.panel.is_some() { 4 } else { 1 };
+    let part = |extent: usize, most: usize| {
+        let even = extent.div_ceil(extent.div_ceil(most).max(1));
+        // Parts are whole cache lines.
+        let unit = if sizes.panel.is_none() && even >= 4 * CACHE_LINE_ELEMENTS { CACHE_LINE_ELEMENTS } else { least };
+        even.next_multiple_of(unit).min(extent).max(1)
+    };
+    let mut blocks = vec![1; extents.len()];
+    // The axes of columns and of rows, the last one first.
+    let first = dot.batch.len() + dot.free_axes(0, graph.ty(e.args[0]).shape.len()).len();
+    let most_columns = |extent: usize| {
+        let rows: usize = shape[dot.batch.len()..first].iter().product();
+        let right = e.args[1];
+        let is_read_once = rows <= MAX_ROWS_AT_ONCE
+            && graph.ty(right).elements() > CACHE_ELEMENTS
+            && !cluster.members.iter().any(|&i| graph.equations[i].results.contains(&right));
+        if sizes.panel.is_some() || !is_read_once {
+            return sizes.product[1];
+        }
+        (extent / (TARGET_LAUNCH_WAVES * sizes.programs))
+            .clamp(sizes.product[1], sizes.product[1].max(MAX_WIDE_BLOCK_COLUMNS))
+    };
+    let long = |axes: std::ops::Range<usize>| axes.rev().filter(move |&axis| shape[axis] > 1);
+    let (mut columns, mut matrix) = (1, vec![]);
+    for axis in long(first..shape.len()) {
+        let block = match cuts[axis] {
+            Grid(k) => {
+                matrix.push(k as usize);
+                blocks[k as usize] = part(shape[axis], (most_columns(shape[axis]) / columns).max(1));
+                blocks[k as usize]
+            }
+            cut => cut.unit_block_extent(shape[axis]),
+        };
+        columns *= block;
+        if columns >= MIN_PROGRAM_COLUMNS || block < shape[axis] || sizes.panel.is_some() {
+            break;
+        }
+    }
+    // If whole rows are longer than a block, memory is left for fewer of them. Short axes of rows share a block.
+    let most = (sizes.product[0] * sizes.product[1] / columns).clamp(1, sizes.product[0]);
+    let (mut left, mut outermost) = (most, None);
+    let rows = if long(dot.batch.len()..first).next().is_some() { dot.batch.len()..first } else { 0..dot.batch.len() };
+    for axis in long(rows) {
+        let block = match cuts[axis] {
+            Grid(k) => {
+                matrix.push(k as usize);
+                outermost = Some((k as usize, left));
+                blocks[k as usize] = shape[axis].min(left);
+                blocks[k as usize]
+            }
+            cut => cut.unit_block_extent(shape[axis]),
+        };
+        left /= block;
+        if left <= 1 || block < shape[axis] || sizes.panel.is_some() {
+            break;
+        }
+    }
+    let programs =
+        |blocks: &[usize]| extents.iter().zip(blocks).map(|(n, block)| n.div_ceil(*block)).product::<usize>();
+    if let Some((k, left)) = outermost {
+        let extent = extents[k];
+        blocks[k] = extent.max(1);
+        let others = programs(&blocks);
+        let mut parts = extent.div_ceil(left).max(1);
+        let programs = others * parts;
+        // Blocks in panels are as large as threads need; smaller ones would read as many columns for fewer rows.
+        let is_uneven =
+            sizes.panel.is_none() && !programs.is_multiple_of(sizes.programs) && programs < 4 * sizes.programs;
+        if is_uneven && shape.iter().product::<usize>() * summed >= sizes.small {
+            parts = programs.next_multiple_of(sizes.programs).div_ceil(others);
+        }
+        let even = extent.div_ceil(parts.clamp(1, extent.max(1)));
+        let unit = if left == most && (sizes.panel.is_some() || even > MAX_ROWS_AT_ONCE) { 4 } else { 1 };
+        blocks[k] = even.next_multiple_of(unit).min(extent).max(1);
+    }
+    if sizes.panel.is_none() {
+        let a_matrix = |axis: usize| matrix.contains(&axis);
+        let operands = operand_cuts::operand_tilings(graph, e, cuts).expect("a member has cuts");
+        let values = e.args.iter().copied().zip(operands).chain([(e.result(), cuts.clone())]);
+        let elements =
+            values.map(|(v, cuts)| count_block_elements(&graph.ty(v).shape, &cuts, &blocks)).max().unwrap_or(1);
+        let is_small = shape.iter().product::<usize>() * summed < sizes.small;
+        let times = block_growth_factor(programs(&blocks), elements, is_small, sizes);
+        match outermost.filter(|&(k, _)| blocks[k] < extents[k]) {
+            // More rows of a matrix are adjacent in memory, those of the next matrix are not.
+            Some((k, _)) => {
+                let parts = extents[k].div_ceil((blocks[k] * times).min(extents[k]));
+                blocks[k] = extents[k].div_ceil(parts).next_multiple_of(4).min(extents[k]);
+            }
+            None => enlarge_batch_blocks(&mut blocks, extents, a_matrix, times),
+        }
+    }
+    blocks
+}
+
+/// Programs that a launch should have for each program that the device runs at the same time, where its shape allows as
+/// many: the last ones then end at about the same time.
+const TARGET_LAUNCH_WAVES: usize = 4;
+
+/// Returns the factor by which a program may have more than blocks with `elements`: as much as the tile of a program
+/// without a product holds, and so that enough of `programs` are left unless the product is small.
+fn block_growth_factor(programs: usize, elements: usize, is_small: bool, sizes: &DeviceLimits) -> usize {
+    let enough = if is_small { 1 } else { TARGET_LAUNCH_WAVES * sizes.programs };
+    (sizes.tile / elements.max(1)).min(programs / enough).max(1)
+}
+
+/// Enlarges blocks along axes that belong to no matrix, so that a program has up to `times` positions of them.
+fn enlarge_batch_blocks(blocks: &mut [usize], extents: &[usize], a_matrix: impl Fn(usize) -> bool, times: usize) {
+    let mut left = times;
+    for axis in (0..extents.len()).rev().filter(|&axis| !a_matrix(axis)) {
+        let most = left.clamp(1, extents[axis].max(1));
+        // No block extends beyond the array, unless that would make blocks much smaller.
+        let even = (most.div_ceil(2)..=most).rev().find(|n| extents[axis].is_multiple_of(*n));
+        blocks[axis] = even.unwrap_or(extents[axis].div_ceil(extents[axis].div_ceil(most).max(1)).max(1));
+        left /= blocks[axis];
+    }
+}
+
+/// Returns the number of elements of a value that a program has with these sizes of blocks.
+fn count_block_elements(shape: &[usize], cuts: &[AxisTiling], blocks: &[usize]) -> usize {
+    let along = |(cut, &extent): (&AxisTiling, &usize)| {
+        let times = cut.grid_axis().map_or(1, |axis| blocks[axis as usize]);
+        cut.unit_block_extent(extent).saturating_mul(times).min(extent)
+    };
+    cuts.iter().zip(shape).map(along).product()
+}

@@ -1,0 +1,182 @@
+//! Conversion of values to other shardings: the steps of a reshard on blocks.
+use super::{Block, Partitioner, Reshard};
+use crate::graph::Var;
+use crate::mesh::axis::{self, Axis, size};
+use crate::mesh::{AllGather, AllReduce, AllToAll, CollectiveKind, Permute, ReduceScatter, Sharding};
+use crate::shard::local;
+use crate::shard::propagation_program::Val;
+use crate::shard::reshard::{self, ReshardStep};
+use pallas_ir::{ScalarOp, Type};
+
+impl Partitioner<'_> {
+    /// Appends an all-reduce that combines the blocks of the devices along some axes.
+    pub(super) fn emit_all_reduce(&mut self, op: ScalarOp, axes: &[Axis], var: Var) -> Var {
+        self.exchange(AllReduce(op), axes, &[var])
+    }
+
+    /// Appends an all-gather that stacks the blocks of the devices along some axes, along a new first axis.
+    pub(super) fn emit_all_gather(&mut self, axes: &[Axis], var: Var) -> Var {
+        self.exchange(AllGather, axes, &[var])
+    }
+
+    /// Returns the block of a value with this sharding, to which it is converted if needed.
+    pub(crate) fn reshard_value(&mut self, v: Val, wanted: &Sharding) -> Var {
+        // If other readers need the value too, it is first converted to the sharding that propagation found.
+        if self.found.count_readers(v) > 1 {
+            self.finalize_block(v);
+        }
+        self.reshard_single_use(v, wanted)
+    }
+
+    /// Returns the block of a value with this sharding, for a value that nothing else reads in its present sharding.
+    pub(super) fn reshard_single_use(&mut self, v: Val, wanted: &Sharding) -> Var {
+        let mut block = self.block(v);
+        let mut shape = self.program.ty(v).shape.clone();
+        let mut steps = reshard::reshard(&shape, &block.sharding, wanted);
+        let is_own = |step: &ReshardStep| {
+            matches!(step, ReshardStep::AllSlice(_) | ReshardStep::Reshape(_) | ReshardStep::Resize(_))
+        };
+        if steps.iter().any(|(step, _)| !is_own(step)) {
+            let (from, to, at) = (block.sharding.clone(), wanted.clone(), self.graph().at);
+            self.reshards.push(Reshard { value: v, from, to, at });
+        }
+        if let Some((axes, op)) = block.partial.clone() {
+            let at = steps.iter().position(|(step, _)| !matches!(step, ReshardStep::Resize(_)));
+            match at.map(|at| &steps[at]) {
+                Some((ReshardStep::AllSlice(lists), sharding)) => {
+                    let (lists, sharding) = (lists.clone(), sharding.clone());
+                    for (step, after) in steps.drain(..=at.expect("it is there")) {
+                        if let ReshardStep::Resize(next) = &step {
+                            shape.clone_from(next);
+                            block.var = self.emit_reshard_step(&step, &block, &after, &shape);
+                        }
+                    }
+                    let local = sharding.local_shape(&shape);
+                    let var = self.emit_slice_of_sum(block.var, &lists, &local, &axes, op);
+                    block = Block { var, sharding, partial: None, said: None };
+                }
+                _ => block = self.combine_partials(v, block),
+            }
+        }
+        for (step, after) in steps {
+            if let ReshardStep::Reshape(next) | ReshardStep::Resize(next) = &step {
+                shape.clone_from(next);
+            }
+            block = Block {
+                var: self.emit_reshard_step(&step, &block, &after, &shape),
+                sharding: after,
+                partial: None,
+                said: None,
+            };
+        }
+        block.var
+    }
+
+    /// Appends one step of a reshard; returns the block after it. `after` is the sharding and `shape` the whole array's
+    /// shape afterwards.
+    fn emit_reshard_step(&mut self, step: &ReshardStep, block: &Block, after: &Sharding, shape: &[usize]) -> Var {
+        let local = after.local_shape(shape);
+        match step {
+            ReshardStep::AllGather(lists) => {
+                let axes: Vec<Axis> = lists.concat();
+                let parts = self.emit_all_gather(&axes, block.var);
+                let counts: Vec<usize> = lists.iter().map(|list| size(list)).collect();
+                local::join_blocks(self.graph(), parts, &counts, &local)
+            }
+            ReshardStep::AllSlice(lists) => {
+                let coordinates: Vec<Option<Var>> =
+                    lists.iter().map(|list| (!list.is_empty()).then(|| self.coordinate(list))).collect();
+                let padding = self.options.padding;
+                local::slice_device_part(self.graph(), block.var, &coordinates, &local, lists, padding)
+            }
+            ReshardStep::AllToAll { axes, from, to } => {
+                let mut whole = block.sharding.local_shape(shape);
+                whole[*to] = local[*to] * size(axes);
+                let padding = self.options.padding;
+                let block = local::pad_to_shape(self.graph(), block.var, &whole, padding);
+                let parts = local::split_and_stack(self.graph(), block, &[(*to, size(axes))]);
+                let parts = self.exchange(AllToAll, axes, &[parts]);
+                let mut counts = vec![1; local.len()];
+                counts[*from] = size(axes);
+                local::join_blocks(self.graph(), parts, &counts, &local)
+            }
+            ReshardStep::Permute => {
+                let sources =
+                    reshard::permute_sources(self.mesh, &block.sharding, after).into_iter().map(Some).collect();
+                self.exchange(Permute(sources), &self.mesh.axes(), &[block.var])
+            }
+            ReshardStep::Reshape(_) => self.graph().reshape(block.var, &local),
+            ReshardStep::Resize(_) => {
+                let padding = self.options.padding;
+                let var = local::pad_to_shape(self.graph(), block.var, &local, padding);
+                local::crop_block(self.graph(), var, &local)
+            }
+        }
+    }
+
+    /// Appends the device's part of a sum, whose shape is `local`, so that no device adds up more than it keeps. Each
+    /// device first takes its part along axes of the slice that are no axes of the sum; partial sums are scattered
+    /// along axes of both, and added up along the axes that are left.
+    fn emit_slice_of_sum(
+        &mut self,
+        block: Var,
+        lists: &[Vec<Axis>],
+        local: &[usize],
+        summed: &[Axis],
+        op: ScalarOp,
+    ) -> Var {
+        let (lists, mut left) = reshard::align_slice_and_sum_axes(lists, summed);
+        let whole: Vec<usize> = local.iter().zip(&lists).map(|(n, list)| n * size(list)).collect();
+        let padding = self.options.padding;
+        let var = local::pad_to_shape(self.graph(), block, &whole, padding);
+        let var = self.own_part(var, &lists, |axis| !left.contains(&axis));
+        let scattered: Vec<Vec<Axis>> =
+            lists.iter().map(|list| list.iter().copied().filter(|axis| left.contains(axis)).collect()).collect();
+        let all = scattered.concat();
+        left.retain(|axis| !all.contains(axis));
+        // Compare the bytes that each device sends to add up along all axes at once, and to scatter first.
+        let ty = self.graph().ty(var).clone();
+        let part = Type::new(ty.dtype, [ty.shape.iter().product::<usize>() / size(&all)]);
+        let sent = |kind: CollectiveKind, axes: &[Axis], ty: &Type| self.collective(kind, axes).bytes_sent(ty);
+        let at_once = sent(AllReduce(op).into(), summed, &ty);
+        let in_two = sent(ReduceScatter(op).into(), &all, &ty) + sent(AllReduce(op).into(), &left, &part);
+        if all.is_empty() || !left.is_empty() && at_once < in_two + self.options.collective_cost_bytes {
+            // If no device has taken a part, the padding is appended after the sum.
+            let is_whole = scattered == lists;
+            let mut var = self.exchange(AllReduce(op), summed, &[if is_whole { block } else { var }]);
+            if is_whole {
+                var = local::pad_to_shape(self.graph(), var, &whole, padding);
+            }
+            return self.own_part(var, &scattered, |_| true);
+        }
+        let var = self.reduce_scatter(var, &scattered, op);
+        axis::merge(&mut left);
+        match left[..] {
+            [] => var,
+            _ => self.emit_all_reduce(op, &left, var),
+        }
+    }
+
+    /// Appends the part that a device keeps of a block whose dimensions are cut into parts by lists of axes: its own
+    /// part along axes for which `is_own` is true, all parts along others.
+    fn own_part(&mut self, block: Var, lists: &[Vec<Axis>], is_own: impl Fn(Axis) -> bool) -> Var {
+        let mut cut = |axis: &Axis| {
+            let kept = is_own(*axis).then(|| self.coordinate(&[*axis]));
+            local::DimSplit { parts: axis.len(), kept }
+        };
+        let cuts: Vec<Vec<local::DimSplit>> = lists.iter().map(|list| list.iter().map(&mut cut).collect()).collect();
+        local::slice_kept_parts(self.graph(), block, &cuts)
+    }
+
+    /// Appends a reduce-scatter that cuts each dimension of a block into parts along its list of axes.
+    fn reduce_scatter(&mut self, var: Var, lists: &[Vec<Axis>], op: ScalarOp) -> Var {
+        let parts: Vec<(usize, usize)> = lists
+            .iter()
+            .enumerate()
+            .filter(|(_, list)| !list.is_empty())
+            .map(|(dim, list)| (dim, size(list)))
+            .collect();
+        let parts = local::split_and_stack(self.graph(), var, &parts);
+        self.exchange(ReduceScatter(op), &lists.concat(), &[parts])
+    }
+}

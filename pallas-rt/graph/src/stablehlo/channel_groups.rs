@@ -1,0 +1,22 @@
+//! Translation of collectives among the devices of a mesh to StableHLO.
+//!
+//! Groups and pairs name devices by their own numbers, and every collective has a channel, so that XLA takes them for
+//! collectives over the partitions of one program.
+use super::operation::{CollectiveData, HloAttributes, Value};
+use super::writer::HloWriter;
+use crate::mesh::Collective;
+use pallas_ir::Type;
+
+/// Translation of a kind of collective to StableHLO. No method has a default.
+pub(crate) trait CollectiveHlo {
+    /// Appends the operation with a result of type `gives`; returns the result. The operand, if there is one, is
+    /// `args[0]`.
+    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value;
+}
+
+impl HloWriter {
+    /// Returns the attributes of a collective: its groups, and a new channel.
+    pub(crate) fn groups(&mut self, op: &Collective, parts: CollectiveData) -> HloAttributes {
+        HloAttributes::DeviceGroups { groups: op.groups(), parts, channel: self.channel() }
+    }
+}

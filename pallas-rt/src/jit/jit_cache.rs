@@ -1,0 +1,225 @@
+//! The compiled forms of a function, one for each kind of arguments.
+use super::compile::{Compilation, CompilationInput};
+use super::function::Function;
+use super::program::Program;
+use super::repetition_hint;
+use super::retrace_log::{self, Miss, MissReason};
+use super::sharded::{DeclaredShardings, keep_declaration, matches_declaration};
+use super::trace::TracedFunction;
+use super::traced::{common_client, parameter_name, trace_function};
+use crate::array::{Array, Client};
+use crate::sharding::Declaration;
+use crate::tree::{self, Outline, Structure, Tree};
+use pallas_device::error::Result;
+use pallas_device::{JIT_CALLS, JIT_COMPILES, timeline};
+use pallas_graph::mesh::MeshSharding;
+use pallas_ir::{Loc, Type};
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+
+/// Maximum number of kinds of arguments for which a function stays compiled; one more drops the oldest.
+const MAX_ARGUMENT_KINDS: usize = 256;
+
+/// A compiled function for one kind of arguments.
+pub(super) struct Entry<Out> {
+    pub form: CachedProgram,
+    /// A result of the trace, of which only the tree structure matters.
+    pub out: Out,
+}
+
+/// The program for one kind of arguments, and what is compared to find it.
+pub(super) struct CachedProgram {
+    /// By argument, its structure.
+    structures: Vec<Structure>,
+    about: retrace_log::CompiledArguments,
+    /// By leaf, the line and pattern that declare its sharding.
+    statements: Vec<Option<Declaration>>,
+    program: Program,
+    /// Arrays that the function captures; they are the last parameters of the program.
+    captured: Vec<Array>,
+    /// Number of leaves, the first ones, whose memory results may take over.
+    donated: usize,
+}
+
+impl CachedProgram {
+    /// Returns true if these arguments are of this kind, so that the program can run on them.
+    fn matches_arguments(&self, args: &[Array], structures: &[Structure]) -> bool {
+        let retrace_log::CompiledArguments { types, declared, client, .. } = &self.about;
+        let same =
+            |(ty, x): (&Type, &Array)| ty.dtype == x.dtype() && ty.shape.iter().eq(x.shape()) && x.client() == client;
+        self.structures == structures
+            && types.len() == args.len()
+            && types.iter().zip(args).all(same)
+            && declared.iter().zip(args).all(|(own, x)| matches_declaration(x, own.as_ref()))
+    }
+
+    /// Runs the program on the leaves of all arguments; it owns the donated ones. `name` returns the function's name.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub(super) fn run(&self, mut donated: Vec<Array>, name: fn() -> &'static str) -> Result<Vec<Array>> {
+        // `split_off` would allocate a second list.
+        let rest = if self.donated == 0 { std::mem::take(&mut donated) } else { donated.split_off(self.donated) };
+        let rest: Vec<&Array> = rest.iter().chain(&self.captured).collect();
+        let described = || (name().into(), format!("{} steps", self.program.step_count()));
+        timeline::run_in_span(timeline::SpanKind::Call, described, || self.program.run_donating(donated, &rest))
+    }
+}
+
+/// Another reason for the report of a miss beside the differences to other arguments, and a hint.
+#[derive(Default)]
+pub(super) struct MissDetails {
+    pub reason: Option<MissReason>,
+    pub hint: Option<String>,
+}
+
+/// The compiled forms of a function.
+pub(super) struct Cache<Out> {
+    entries: RwLock<Vec<Arc<Entry<Out>>>>,
+    settings: CompileSettings,
+}
+
+/// The settings by which a function is compiled.
+struct CompileSettings {
+    /// The line that called `jit`.
+    at: Loc,
+    /// True if results may take over the memory of the first argument.
+    donates: bool,
+    is_hinted: AtomicBool,
+}
+
+impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
+    pub(super) fn new(at: Loc, donates: bool) -> Cache<Out> {
+        Cache {
+            entries: RwLock::default(),
+            settings: CompileSettings { at, donates, is_hinted: AtomicBool::new(false) },
+        }
+    }
+
+    /// The compiled form for these arguments. If it is compiled now, the report of the miss contains `extra`.
+    ///
+    /// # Errors
+    /// The function's own error, the first error of an operation that its result depends on, and errors of the device.
+    pub(super) fn find_or_compile<Args: Tree + 'static, F: Function<Args, Out = Out>>(
+        &self,
+        f: &F,
+        tuple: &dyn Fn() -> Args,
+        args: &[Array],
+        structures: Vec<Structure>,
+        extra: &dyn Fn() -> MissDetails,
+    ) -> Result<Arc<Entry<Out>>> {
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        JIT_CALLS.fetch_add(1, Relaxed);
+        // Of several fitting forms, the one with the most declarations: a result also fits a form without any.
+        let known = {
+            let all = self.entries.read();
+            let fitting = all.iter().filter(|e| e.form.matches_arguments(args, &structures));
+            fitting.max_by_key(|e| e.form.about.declared.iter().flatten().count()).cloned()
+        };
+        match known {
+            Some(entry) => Ok(entry),
+            None => {
+                let entry = Arc::new(self.compile(f, &tuple(), args, structures, extra())?);
+                let mut all = self.entries.write();
+                // Functions may live as long as the process, so entries of clients that are gone are dropped.
+                all.retain(|entry| entry.form.about.client.is_used());
+                if all.len() == MAX_ARGUMENT_KINDS {
+                    all.remove(0);
+                }
+                all.push(entry.clone());
+                Ok(entry)
+            }
+        }
+    }
+
+    /// Traces and compiles a function for these arguments.
+    fn compile<Args: Tree + 'static, F: Function<Args, Out = Out>>(
+        &self,
+        f: &F,
+        tuple: &Args,
+        args: &[Array],
+        structures: Vec<Structure>,
+        extra: MissDetails,
+    ) -> Result<Entry<Out>> {
+        let client = common_client(args)?;
+        let (args, about, mut reasons) = {
+            let all = self.entries.read();
+            let known: Vec<&CachedProgram> = all.iter().map(|entry| &entry.form).collect();
+            let args = keep_declarations(&known, args, &structures);
+            let about = retrace_log::CompiledArguments::from_arrays(Outline::from_tree(tuple), &args, &client);
+            let reasons = retrace_log::reasons(&about, &mut known.iter().rev().map(|form| &form.about));
+            (args, about, reasons)
+        };
+        reasons.extend(extra.reason);
+        let begun = Instant::now();
+        let (out, traced, _) = trace_function(f, tuple, &args)?;
+        let paths = &|| tree::paths(tuple);
+        let call = MissedCall { args: &args, structures, client, about, name: F::name, paths, begun, reasons };
+        let form = self.settings.compile_traced(call, traced, extra.hint)?;
+        Ok(Entry { form, out })
+    }
+}
+
+/// A call for which a function is compiled.
+struct MissedCall<'a> {
+    args: &'a [Array],
+    structures: Vec<Structure>,
+    client: Client,
+    about: retrace_log::CompiledArguments,
+    /// The names of the function and of its arguments, for messages.
+    name: fn() -> &'static str,
+    paths: &'a dyn Fn() -> Vec<String>,
+    /// The time when the function began to be traced.
+    begun: Instant,
+    /// The reasons why the function is compiled.
+    reasons: Vec<MissReason>,
+}
+
+impl CompileSettings {
+    /// Compiles a traced function, and records the miss.
+    fn compile_traced(
+        &self,
+        call: MissedCall<'_>,
+        traced: TracedFunction,
+        hint: Option<String>,
+    ) -> Result<CachedProgram> {
+        let MissedCall { args, structures, client, about, name, paths, begun, reasons } = call;
+        let TracedFunction { graph, captured, .. } = traced;
+        captured.iter().try_for_each(|x| x.check_client(&client, &|| "a captured array".into()))?;
+        let trace = begun.elapsed();
+        JIT_COMPILES.fetch_add(1, Relaxed);
+        let donated = if self.donates { structures[0].leaves() } else { 0 };
+        let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
+        let described = || (name().into(), format!("{} equations", graph.equations.len()));
+        let (graph, sharded) = DeclaredShardings::collect_declarations(&graph, args.iter().chain(&captured), &|i| {
+            parameter_name(i, paths)
+        })?;
+        let graph = Arc::new(graph.into_owned());
+        let program = timeline::run_in_span(timeline::SpanKind::Compile, described, || {
+            let (declared, client) = (sharded.clone(), client.clone());
+            Compilation::new(CompilationInput { graph: graph.clone(), declared, is_donated, client }).into_program()
+        })?;
+        let compile = begun.elapsed() - trace;
+        let hint = repetition_hint::loop_hint(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(hint);
+        let temporary_bytes = program.temporary_bytes();
+        retrace_log::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
+        let mut statements = sharded.statements;
+        statements.truncate(args.len());
+        Ok(CachedProgram { structures, about, statements, program, captured, donated })
+    }
+}
+
+/// The arguments for a compilation: a result that is passed in place of a declared argument gets the declaration which
+/// that argument had at the most similar call. Each leaf is treated on its own.
+fn keep_declarations(known: &[&CachedProgram], args: &[Array], structures: &[Structure]) -> Vec<Array> {
+    let alike = |form: &&&CachedProgram| {
+        let same = |(own, x): &(&Option<MeshSharding>, &Array)| own.is_some() && matches_declaration(x, own.as_ref());
+        form.about.declared.iter().zip(args).filter(same).count()
+    };
+    let similar = known.iter().filter(|form| form.structures == structures).max_by_key(alike);
+    let Some(similar) = similar else { return args.to_vec() };
+    let own = similar.about.declared.iter().zip(&similar.statements);
+    args.iter().zip(own).map(|(x, (own, statement))| keep_declaration(x, own.as_ref(), statement.as_ref())).collect()
+}

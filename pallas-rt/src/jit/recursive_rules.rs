@@ -1,0 +1,39 @@
+//! Stated derivative rules that call the function that they belong to.
+//!
+//! The forward rule of `custom_vjp` may call `f(x)` and return also what the derivative needs, as in JAX's first
+//! example, and `f` then states the rule again: tracing it would never end. The rule inside of the rule matters to the
+//! second derivative, the one inside of that to the third, so after [`MAX_NESTED_RULES`] of them the function alone is traced.
+use pallas_ir::Loc;
+use std::cell::RefCell;
+
+/// Maximum depth to which a rule inside of itself is traced, which is the highest order of derivatives that follows it.
+const MAX_NESTED_RULES: usize = 4;
+
+/// The name of a rule: the line that states it, and the types of its functions.
+type RuleName = (Loc, &'static str);
+
+thread_local! {
+    /// The rules that are being traced, innermost last.
+    static OPEN_RULES: RefCell<Vec<RuleName>> = const { RefCell::new(vec![]) };
+}
+
+/// A guard of a rule that is being traced; dropping it ends the trace of the rule.
+pub(super) struct RuleGuard(());
+
+impl Drop for RuleGuard {
+    fn drop(&mut self) {
+        OPEN_RULES.with_borrow_mut(|open| open.pop());
+    }
+}
+
+/// Begins to trace a rule, until the guard is dropped.
+pub(super) fn enter_rule(rule: RuleName) -> RuleGuard {
+    OPEN_RULES.with_borrow_mut(|open| open.push(rule));
+    RuleGuard(())
+}
+
+/// Returns true if a rule is being traced inside of itself [`MAX_NESTED_RULES`] times, so that the function is traced without its
+/// rule.
+pub(super) fn has_max_nesting(rule: RuleName) -> bool {
+    OPEN_RULES.with_borrow(|open| open.iter().filter(|known| **known == rule).count() >= MAX_NESTED_RULES)
+}

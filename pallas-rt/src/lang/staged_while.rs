@@ -1,0 +1,81 @@
+//! The region object of a staged `while`.
+use super::context::{self, Handle, RegionMark};
+use super::decide::{Condition, Decision, DecisionKey, Slot};
+use super::stage::{advance_eager_loop, read_slots, write_slots};
+use pallas_ir::{Loc, RegionId};
+use std::marker::PhantomData;
+
+/// State of a staged `while`; the expansion of `#[kernel]` calls its methods.
+#[derive(Debug)]
+pub struct While<When> {
+    rounds: u64,
+    mark: RegionMark,
+    init: Vec<Handle>,
+    test: Option<RegionId>,
+    tested: Option<Handle>,
+    loc: Loc,
+    when: PhantomData<When>,
+}
+impl<When: Decision> While<When> {
+    /// Opens the loop.
+    #[track_caller]
+    #[allow(clippy::new_without_default, reason = "it stands for a place in the source")]
+    pub fn new() -> Self {
+        let (mark, loc) = (RegionMark::default(), Loc::caller());
+        While { rounds: 0, mark, init: vec![], test: None, tested: None, loc, when: PhantomData }
+    }
+    /// Returns the loop's decision, for the functions that take it.
+    pub fn key(&self) -> DecisionKey<When> {
+        PhantomData
+    }
+    /// Returns `Some` if the loop's condition is decided at run time.
+    #[inline]
+    pub fn gate(&self) -> Option<When::Pass> {
+        When::pass()
+    }
+    /// Begins an iteration, before its condition. Returns false when the recording is complete.
+    pub fn head(&mut self, slots: &mut [Slot<'_, When>]) -> bool {
+        self.rounds += 1;
+        if !context::is_tracing() {
+            advance_eager_loop(&mut self.mark, self.rounds == 1, true, slots);
+            context::check_iteration_limit(self.rounds - 1, self.loc);
+            return true;
+        }
+        if self.rounds == 1 {
+            self.init = read_slots(slots);
+            let params = context::begin_traced_region(false, context::types_of(&self.init, self.loc), &self.init);
+            write_slots(slots, &params);
+            return true;
+        }
+        let body = context::end_traced_region(&read_slots(slots), self.loc);
+        let test = self.test.take().expect("the condition was recorded");
+        let loc = self.loc;
+        let init = std::mem::take(&mut self.init);
+        let results =
+            context::append_with_regions(&init, init.len(), loc, |b, args| b.emit_while(args, test, body, loc));
+        write_slots(slots, &results);
+        false
+    }
+    /// Takes the condition, and returns true if the body runs now. The region of an eager loop's last condition ends
+    /// with the enclosing one.
+    #[track_caller]
+    #[inline]
+    pub fn condition<C: Condition<When>>(&mut self, c: C) -> bool {
+        self.tested = c.handle();
+        self.tested.is_some() && context::is_tracing()
+            || c.value() && (self.tested.is_none() || context::can_continue())
+    }
+    /// Closes the condition and opens the body, with the variables as the condition left them.
+    pub fn body(&mut self, slots: &mut [Slot<'_, When>]) {
+        if !context::is_tracing() {
+            return;
+        }
+        let carried = read_slots(slots);
+        let mut yields: Vec<Handle> = self.tested.into_iter().collect();
+        yields.extend(&carried);
+        let types = context::types_of(&carried, self.loc);
+        self.test = Some(context::end_traced_region(&yields, self.loc));
+        let params = context::begin_traced_region(false, types, &carried);
+        write_slots(slots, &params);
+    }
+}

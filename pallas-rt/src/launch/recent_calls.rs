@@ -1,0 +1,38 @@
+//! The last few calls of each kernel that a thread made, with their outcomes. They are found by comparison: nothing is
+//! hashed, locked or allocated.
+use std::any::TypeId;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Maximum number of calls of one kernel that a thread remembers.
+pub(super) const MAX_RECENT_CALLS: usize = 8;
+
+/// The last calls of a thread, by the type of the kernel's body.
+pub(super) struct RecentCalls<C>(RefCell<BTreeMap<TypeId, Vec<C>>>);
+
+impl<C> Default for RecentCalls<C> {
+    fn default() -> RecentCalls<C> {
+        RecentCalls(RefCell::default())
+    }
+}
+
+impl<C> RecentCalls<C> {
+    /// Returns the first result of `of` that is not `None`, starting with the latest call.
+    pub(super) fn find<R>(&self, instance: TypeId, of: impl Fn(&C) -> Option<R>) -> Option<R> {
+        self.0.borrow().get(&instance)?.iter().rev().find_map(of)
+    }
+    /// Stores a call, and drops the oldest one of its kernel if there are [`MAX_RECENT_CALLS`].
+    pub(super) fn remember(&self, instance: TypeId, call: C) {
+        let mut kernels = self.0.borrow_mut();
+        let calls = kernels.entry(instance).or_default();
+        if calls.len() == MAX_RECENT_CALLS {
+            calls.remove(0);
+        }
+        calls.push(call);
+    }
+    /// Number of calls that are stored for each kernel.
+    #[cfg(test)]
+    pub(super) fn lengths(&self) -> Vec<usize> {
+        self.0.borrow().values().map(Vec::len).collect()
+    }
+}
