@@ -97,11 +97,11 @@ pub enum RunCount {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ExpansionStage {
     /// Before forward-mode differentiation.
-    BeforeJvp,
+    Jvp,
     /// Before reverse-mode differentiation.
-    BeforeVjp,
+    Vjp,
     /// After all derivatives are taken.
-    BeforePlan,
+    Plan,
 }
 
 /// Returns the diagnostic for a call that breaks a rule of its operation.
@@ -161,7 +161,7 @@ impl Call {
 
     /// Returns the graph that replaces the call in a plan; `None` for a call that stays, as a loop does.
     pub fn plan_expansion(&self) -> Option<&Graph> {
-        self.expansion_at(ExpansionStage::BeforePlan)
+        self.expansion_at(ExpansionStage::Plan)
     }
 
     /// Returns the mesh whose devices run the call's graphs on their blocks; `None` for a call on whole arrays.

@@ -10,7 +10,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 /// Returns the graph with every function inlined, for use after all derivatives are taken. Loops, branches and kernels
 /// stay.
 pub fn inline(graph: &Graph) -> Graph {
-    expand_calls(graph, &|call| call.expansion_at(ExpansionStage::BeforePlan))
+    expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Plan))
 }
 
 /// Returns the graph with each call replaced by the equations of the graph that `of` gives for it, also inside of such

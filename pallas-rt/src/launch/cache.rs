@@ -93,7 +93,7 @@ fn changing_fixed_warning(
 impl CallKey {
     pub(super) fn new(site: &Site<'_>, spec: &KernelSpec, sizes: &CallSizes, instance: TypeId) -> CallKey {
         let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
-        let fixed = site.fixed.iter().map(FixedKey::to_stored).collect();
+        let fixed = site.fixed.iter().map(FixedKey::stored_value).collect();
         // Blocks and dims may mention const generics and outer constants; an operand without dims has its array's shape.
         let shape = |i: usize| if spec.operands[i].dims.is_none() { sizes.geometry.shapes[i].clone() } else { vec![] };
         let describe = |i: usize| {
@@ -130,7 +130,7 @@ pub(super) fn find_or_compile(site: &Site<'_>, call: &CallKey, trace: impl Fn() 
     }
     if !site.fixed.is_empty() {
         let fixed: Vec<_> = site.fixed.iter().map(|fixed| (fixed.name, fixed.ty)).collect();
-        let uncomparable = site.fixed.iter().position(|fixed| fixed.to_stored().is_none());
+        let uncomparable = site.fixed.iter().position(|fixed| fixed.stored_value().is_none());
         changing_fixed_warning(call, &fixed, uncomparable).into_iter().for_each(|warning| log::warn!("{warning}"));
     }
     Ok(KERNEL_CACHE.insert(key, Compiled::from_trace(kernel)))
@@ -170,7 +170,7 @@ mod tests {
     fn a_fixed_value_that_changes_with_every_call_is_told_once() {
         let call = |fixed: f32, size: i64| {
             let key = crate::launch::fixed_values::ByText::fixed_key(&&crate::launch::fixed_values::Fixed(&fixed))
-                .to_stored();
+                .stored_value();
             CallKey {
                 name: "k",
                 at: Loc { file: "k.rs", line: 1, column: 1 },

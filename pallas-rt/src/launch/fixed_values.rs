@@ -47,11 +47,11 @@ impl FixedKey<'_> {
         FixedKey { name, ..self }
     }
     /// Returns the value to be stored; `None` if it cannot be compared.
-    pub(super) fn to_stored(&self) -> Option<StoredFixed> {
+    pub(super) fn stored_value(&self) -> Option<StoredFixed> {
         Some(match self.seen {
             BorrowedFixed::Text(text) => StoredFixed::Text(text.into()),
             BorrowedFixed::Bits(ty, bits) => StoredFixed::Bits(ty, bits),
-            BorrowedFixed::Value(value) => StoredFixed::Value(value.to_stored()),
+            BorrowedFixed::Value(value) => StoredFixed::Value(value.stored_value()),
             BorrowedFixed::Incomparable => return None,
         })
     }
@@ -71,7 +71,7 @@ pub(super) trait FixedValue: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn equals(&self, other: &dyn FixedValue) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
-    fn to_stored(&self) -> Arc<dyn FixedValue>;
+    fn stored_value(&self) -> Arc<dyn FixedValue>;
 }
 impl<T: Clone + Eq + Hash + Send + Sync + 'static> FixedValue for T {
     fn as_any(&self) -> &dyn Any {
@@ -83,7 +83,7 @@ impl<T: Clone + Eq + Hash + Send + Sync + 'static> FixedValue for T {
     fn hash_into(&self, mut state: &mut dyn Hasher) {
         self.hash(&mut state);
     }
-    fn to_stored(&self) -> Arc<dyn FixedValue> {
+    fn stored_value(&self) -> Arc<dyn FixedValue> {
         Arc::new(self.clone())
     }
 }

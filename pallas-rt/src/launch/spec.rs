@@ -85,8 +85,8 @@ pub enum Size {
 
 impl Size {
     /// Converts the size to a [`Dim`], with the values of the outer constants.
-    fn to_dim(&self, outer: &[u64]) -> Dim {
-        let of = |two: &[Size; 2], f: fn(&Dim, &Dim) -> Dim| f(&two[0].to_dim(outer), &two[1].to_dim(outer));
+    fn as_dim(&self, outer: &[u64]) -> Dim {
+        let of = |two: &[Size; 2], f: fn(&Dim, &Dim) -> Dim| f(&two[0].as_dim(outer), &two[1].as_dim(outer));
         match self {
             Size::Number(n) => Dim::from(*n),
             Size::Name(name) => Dim::name(name),
@@ -104,13 +104,13 @@ impl Size {
 impl Declared {
     /// Builds the kernel's spec with the values of the outer constants.
     pub(super) fn build_spec(&self, outer: &[u64]) -> KernelSpec {
-        let all = |sizes: &[Size]| sizes.iter().map(|size| size.to_dim(outer)).collect();
+        let all = |sizes: &[Size]| sizes.iter().map(|size| size.as_dim(outer)).collect();
         let operand = |o: &DeclaredOperand| SpecOperand {
             name: o.name,
             kind: o.kind,
             dtype: o.dtype,
             dims: o.dims.map(all),
-            block: o.block.map(|block| block.iter().map(|b| b.map(|size| size.to_dim(outer))).collect()),
+            block: o.block.map(|block| block.iter().map(|b| b.map(|size| size.as_dim(outer))).collect()),
             fill: o.fill.map(|at| f64::from_bits(outer[at])),
             buffered: o.buffered.map(|at| outer[at] as u32),
             empty: o.empty.map(|at| f64::from_bits(outer[at])),
@@ -120,7 +120,7 @@ impl Declared {
             grid: all(self.grid),
             semantics: self.semantics,
             allow: self.allow,
-            assume: self.assume.iter().map(|(a, b)| (a.to_dim(outer), b.to_dim(outer))).collect(),
+            assume: self.assume.iter().map(|(a, b)| (a.as_dim(outer), b.as_dim(outer))).collect(),
             operands: self.operands.iter().map(operand).collect(),
         }
     }

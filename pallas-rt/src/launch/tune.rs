@@ -139,7 +139,7 @@ fn call_identity(candidates: &Candidates<'_>, client: &Client, instance: TypeId)
         name: candidates.name,
         at: candidates.at,
         instance,
-        fixed: candidates.fixed.iter().map(FixedKey::to_stored).collect::<Option<_>>()?,
+        fixed: candidates.fixed.iter().map(FixedKey::stored_value).collect::<Option<_>>()?,
         given: candidates.given.to_vec(),
         shapes: array_types(candidates),
         device: (device.kind, device.index),

@@ -40,7 +40,7 @@ pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) 
 /// Remembers a call with its sizes and kernel, and drops the oldest one of its kernel. Does nothing if a `#[fixed]`
 /// value can't be compared.
 pub(super) fn remember(site: &Site<'_>, instance: TypeId, sizes: &Arc<CallSizes>, compiled: &Compiled) {
-    let Some(fixed) = site.fixed.iter().map(|key| key.to_stored()).collect() else { return };
+    let Some(fixed) = site.fixed.iter().map(|key| key.stored_value()).collect() else { return };
     let given = site.given.iter().map(|(_, n)| *n).collect();
     let (outer, sizes, compiled) = (site.outer.to_vec(), sizes.clone(), Arc::downgrade(&compiled.0));
     RECENT_CALLS.with(|seen| seen.remember(instance, RememberedCall { given, outer, fixed, sizes, compiled }));

@@ -1,9 +1,9 @@
-//! Cuts and blocks of convolutions and windowed folds: axes along which a window moves are whole in each program.
+//! Blocks of convolutions and windowed folds: axes along which a window moves are whole in each program.
 use super::device_limits::DeviceLimits;
-use super::operand_cuts::AxisTiling::{self, Full, Grid};
+use super::operand_cuts::{self, AxisTiling, AxisTiling::Grid};
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::StructuralOp;
-use pallas_ir::structural::{Conv, ReduceWindow, WindowDim};
+use pallas_ir::structural::{Access, Conv};
 
 /// Fewest examples of a batch that are enough to split among programs; with fewer, output features are split too.
 const MIN_SPLIT_BATCH: usize = 16;
@@ -13,33 +13,20 @@ const MAX_WHOLE_FEATURES: usize = 512;
 const TARGET_CONV_ROWS: usize = 256;
 
 /// Returns by axis of the result of a windowed operation true if each program has it whole; `None` for other
-/// operations, or if `shape` has another rank than the result.
-pub(super) fn whole_axes(op: &Op, shape: &[usize]) -> Option<Vec<bool>> {
-    if let Op::Structural(StructuralOp::Conv(conv)) = op
-        && conv.out.len() == shape.len()
-    {
-        let mut whole = vec![true; shape.len()];
+/// operations. A convolution of many examples has all of its features whole.
+pub(super) fn whole_axes(graph: &Graph, e: &Equation) -> Option<Vec<bool>> {
+    let Op::Structural(op) = &e.op else { return None };
+    let Access::Nest(nest) = operand_cuts::access_form(graph, e, op) else { return None };
+    let shapes: Vec<&[usize]> = e.args.iter().map(|&v| &graph.ty(v).shape[..]).collect();
+    let mut whole: Vec<bool> =
+        (0..nest.result.len()).map(|dim| !operand_cuts::is_separable(&nest, &shapes, dim)).collect();
+    if let StructuralOp::Conv(conv) = op {
+        let shape = &graph.ty(e.result()).shape;
         let [batch, feature] = [conv.out[0], conv.out[1]];
-        whole[batch] = conv.batch_groups > 1;
-        whole[feature] = conv.groups.max(conv.batch_groups) > 1;
+        conv.out[2..].iter().for_each(|&axis| whole[axis] = true);
         whole[feature] |= !whole[batch] && shape[batch] >= MIN_SPLIT_BATCH && shape[feature] <= MAX_WHOLE_FEATURES;
-        return Some(whole);
     }
-    let Op::Structural(StructuralOp::ReduceWindow(ReduceWindow { size, windows, .. })) = op else { return None };
-    Some(size.iter().zip(windows).map(|(&n, window)| n != 1 || *window != WindowDim::PLAIN).collect())
-}
-
-/// Returns the cuts of a convolution's operands from those of its result; `None` if blocks of the result do not follow
-/// from blocks of the operands.
-pub(super) fn conv_operand_tilings(conv: &Conv, cuts: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
-    let [mut lhs, mut rhs] = [0; 2].map(|_| vec![Full; cuts.len()]);
-    let is_whole = |axis: usize| cuts[axis] == Full;
-    let fits = conv.out[2..].iter().all(|&axis| is_whole(axis))
-        && (conv.batch_groups == 1 || is_whole(conv.out[0]))
-        && (conv.groups.max(conv.batch_groups) == 1 || is_whole(conv.out[1]));
-    lhs[conv.lhs[0]] = cuts[conv.out[0]];
-    rhs[conv.rhs[0]] = cuts[conv.out[1]];
-    fits.then(|| vec![lhs, rhs])
+    Some(whole)
 }
 
 /// Returns the sizes of blocks of a convolution whose result has these cuts: as few examples as fill the caches, then

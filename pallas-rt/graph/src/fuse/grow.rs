@@ -8,7 +8,7 @@ use super::equation_kinds::{
 };
 use super::large_pads;
 use super::merge::merge_clusters;
-use super::moves;
+use super::moves::{self, WholeAxes};
 use super::operand_cuts::{
     self, AxisTiling, AxisTiling::Full, AxisTiling::Grid, has_distinct_blocks, unit_block_elements,
 };
@@ -19,7 +19,6 @@ use super::topological_order::ClusterOrder;
 use super::unfused_reasons::UnfusedReason;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
-use pallas_ir::structural::{ArgReduce, Reduce};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Most equations of a cluster: passes over a kernel's body take more than linear time.
@@ -121,34 +120,34 @@ impl ClusterGrower<'_, '_> {
                 continue;
             }
             let e = &graph.equations[j];
-            if let Some(axes) =
-                convolution_cuts::whole_axes(&e.op, shape).filter(|_| graph.ty(e.result()).shape == *shape)
-            {
+            let own = &graph.ty(e.result()).shape;
+            if let Some(axes) = (own == shape).then(|| convolution_cuts::whole_axes(graph, e)).flatten() {
                 if is_product(&e.op) && windowed.is_none() {
                     windowed = Some(axes.clone());
                 }
                 whole.iter_mut().zip(axes).for_each(|(whole, own)| *whole |= own);
             }
-            match &e.op {
-                op if is_product(op) => {
-                    if has_rows_of(&graph.ty(e.result()).shape, shape) {
-                        has_dot = true;
-                        longest = longest.min(self.whole_columns(e));
-                    }
+            if is_product(&e.op) {
+                if has_rows_of(own, shape) {
+                    has_dot = true;
+                    longest = longest.min(self.whole_columns(e));
                 }
+                continue;
+            }
+            if is_standalone_op(&e.op) {
+                continue;
+            }
+            let needed = match &e.op {
+                Op::Structural(op) => moves::whole_axes(graph, e, op),
+                _ => WholeAxes::Nothing,
+            };
+            match needed {
                 // Rows of another shape are whole in each program, however the axes of this one are split.
-                Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) => {
+                WholeAxes::Folded(axes) => {
                     let of = &graph.ty(e.args[0]).shape;
-                    has_rows |= of == shape && axes.contains(&(of.len().wrapping_sub(1)));
+                    has_rows |= of == shape && axes.contains(&of.len().wrapping_sub(1));
                 }
-                Op::Structural(StructuralOp::ArgReduce(ArgReduce { axis, .. })) => {
-                    let of = &graph.ty(e.args[0]).shape;
-                    has_rows |= of == shape && axis + 1 == of.len();
-                }
-                Op::Structural(op)
-                    if let Some(axes) = e.args.first().and_then(|x| moves::moved_axes(op, &graph.ty(*x).shape)) =>
-                {
-                    let own = &graph.ty(e.result()).shape;
+                WholeAxes::Moved(axes) => {
                     let is_last = axes.contains(&own.len().wrapping_sub(1));
                     has_rows |= is_last || !moves::can_split_columns(&axes, own, self.sizes);
                     let is_same = |axis: usize| axes.contains(&axis) || own[axis] == shape[axis];
@@ -157,14 +156,8 @@ impl ClusterGrower<'_, '_> {
                     }
                 }
                 // Rows that are windows are copied as a whole.
-                Op::Structural(StructuralOp::Gather(op)) => {
-                    let rank = graph.ty(e.result()).shape.len();
-                    has_rows |= op.offset_dims.contains(&rank.wrapping_sub(1));
-                }
-                Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)) => {}
-                Op::Literal(_) | Op::Identity(_) | Op::Scalar(_) | Op::Structural(_) => {
-                    stack.extend(e.args.iter().filter_map(|a| self.found.definitions[a.index()]));
-                }
+                WholeAxes::Copied(axes) => has_rows |= axes.contains(&own.len().wrapping_sub(1)),
+                WholeAxes::Nothing => stack.extend(e.args.iter().filter_map(|a| self.found.definitions[a.index()])),
             }
         }
         let columns = if has_rows { longest } else { self.sizes.product[1].min(MAX_WHOLE_PRODUCT_COLUMNS) };

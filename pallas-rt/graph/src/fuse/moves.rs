@@ -1,32 +1,47 @@
 //! Axes along which operations move or combine elements.
 use super::device_limits::DeviceLimits;
-use pallas_ir::structural::{ArgSort, ArgTopK, Concat, Cumulative, Pad, Reverse, Roll, Slice, Sort, TakeAlong};
-use pallas_ir::{Dim, StructuralOp};
+use super::operand_cuts;
+use crate::graph::{Equation, Graph};
+use pallas_ir::StructuralOp;
+use pallas_ir::structural::Access;
 
 /// Fewest columns of a block if programs split the columns: shorter rows leave vectors partly empty.
 const MIN_SPLIT_COLUMNS: usize = 64;
 
-/// Returns the axes along which an operation moves the elements of its first operand, which has this shape; `None` for
-/// other operations. For a windowed operation, which has its own rules, these are all axes.
-pub(super) fn moved_axes(op: &StructuralOp, shape: &[usize]) -> Option<Vec<usize>> {
-    let is = |n: &Dim, m: usize| n.as_number() == Some(m as i64);
-    let all = 0..shape.len();
-    Some(match op {
-        StructuralOp::ArgSort(ArgSort { axis, .. })
-        | StructuralOp::ArgTopK(ArgTopK { axis, .. })
-        | StructuralOp::Concat(Concat { axis })
-        | StructuralOp::Cumulative(Cumulative { axis, .. })
-        | StructuralOp::Roll(Roll { axis, .. })
-        | StructuralOp::Sort(Sort { axis })
-        | StructuralOp::TakeAlong(TakeAlong { axis }) => vec![*axis],
-        StructuralOp::Pad(Pad { low, high }) => all.filter(|&i| !is(&low[i], 0) || !is(&high[i], 0)).collect(),
-        StructuralOp::Reverse(Reverse { axes }) => axes.clone(),
-        StructuralOp::ReduceWindow(_) => all.collect(),
-        StructuralOp::Slice(Slice { start, size, stride }) => {
-            all.filter(|&i| start[i] != 0 || stride[i] != 1 || !is(&size[i], shape[i])).collect()
+/// The axes of an operand or of the result that each program of a kernel has to have whole.
+pub(super) enum WholeAxes {
+    /// Axes of the operand, which the operation folds.
+    Folded(Vec<usize>),
+    /// Axes of the result, along which the operation moves or combines elements.
+    Moved(Vec<usize>),
+    /// Axes of the result, along which the operation copies parts of the operand.
+    Copied(Vec<usize>),
+    /// None: blocks of the result follow from blocks of the operands.
+    Nothing,
+}
+
+/// Returns the axes that a structural operation needs whole, read from its access form. For a windowed operation, which
+/// has its own rules, these are all axes.
+pub(super) fn whole_axes(graph: &Graph, e: &Equation, op: &StructuralOp) -> WholeAxes {
+    match operand_cuts::access_form(graph, e, op) {
+        Access::Map(pieces) => {
+            let shapes: Vec<&[usize]> = e.args.iter().map(|&v| &graph.ty(v).shape[..]).collect();
+            let axes = operand_cuts::moved_map_axes(&pieces, &shapes, &graph.ty(e.result()).shape);
+            if axes.is_empty() { WholeAxes::Nothing } else { WholeAxes::Moved(axes) }
         }
-        _ => return None,
-    })
+        Access::Scan { axis, .. } | Access::Sort { axis, .. } => WholeAxes::Moved(vec![axis]),
+        Access::Nest(nest) => WholeAxes::Moved((0..nest.result.len()).collect()),
+        Access::Fold { axes, .. } => WholeAxes::Folded(axes),
+        Access::Arg { axis, .. } => WholeAxes::Folded(vec![axis]),
+        Access::Gather { windows, .. } => WholeAxes::Copied(windows.window_axes()),
+        Access::Flat
+        | Access::Contract { .. }
+        | Access::Scatter { .. }
+        | Access::Iota { .. }
+        | Access::Cast
+        | Access::Bitcast
+        | Access::Powi(_) => WholeAxes::Nothing,
+    }
 }
 
 /// Returns true if programs that have these axes whole split the other ones, the columns: if a tile holds enough

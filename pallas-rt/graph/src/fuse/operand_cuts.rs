@@ -1,9 +1,7 @@
 //! The cuts of an operation's operands, from those of its result.
+use crate::build::dims;
 use crate::graph::{Equation, Graph, Op};
-use pallas_ir::structural::{
-    ArgReduce, ArgSort, ArgTopK, Broadcast, Concat, Cumulative, Gather, Pad, Reduce, Reverse, Roll, Slice, Sort,
-    TakeAlong, Transpose,
-};
+use pallas_ir::structural::{Access, Nest, Piece, Position, Role, Windows};
 use pallas_ir::{Dim, StructuralOp};
 
 /// The division of one axis of a value among the programs of a kernel.
@@ -53,75 +51,145 @@ pub(crate) fn has_distinct_blocks(axes: usize, cuts: &[AxisTiling]) -> bool {
     (0..axes).all(|k| cuts.iter().any(|cut| cut.grid_axis() == Some(k as u8)))
 }
 
-/// Returns the cuts of each operand of an equation whose result has these cuts; `None` if blocks of the result do not
-/// follow from blocks of the operands.
+/// Returns the access form of the structural operation of an equation.
+pub(super) fn access_form(graph: &Graph, e: &Equation, op: &StructuralOp) -> Access {
+    let shapes: Vec<Vec<Dim>> = e.args.iter().map(|&v| dims(&graph.ty(v).shape)).collect();
+    op.access(&shapes.iter().map(|shape| &shape[..]).collect::<Vec<_>>())
+}
+
+/// Returns the cuts of each operand of an equation whose result has these cuts, read from the operation's access form;
+/// `None` if blocks of the result do not follow from blocks of the operands.
 pub(crate) fn operand_tilings(graph: &Graph, e: &Equation, cuts: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
-    let shape = |i: usize| &graph.ty(e.args[i]).shape[..];
+    let shapes: Vec<&[usize]> = e.args.iter().map(|&v| &graph.ty(v).shape[..]).collect();
     let result = &graph.ty(e.result()).shape[..];
     let same = || vec![cuts.to_vec(); e.args.len()];
     // Axes along which an operation moves or combines elements have to be whole.
     let if_full = |axes: &[usize]| axes.iter().all(|&axis| cuts[axis] == Full).then(same);
+    let fold = |axes: &[usize]| match cuts.len() == shapes[0].len() {
+        true => if_full(axes),
+        false => Some(vec![insert_full_axes(cuts, axes)]),
+    };
     let op = match &e.op {
         Op::Literal(_) => return Some(vec![]),
         Op::Identity(_) | Op::Scalar(_) => return Some(same()),
+        Op::Structural(StructuralOp::Pad(pad)) if padded_parts_axis(&pad.low, &pad.high, cuts).is_some() => {
+            return Some(vec![cuts.to_vec(), vec![]]);
+        }
         Op::Structural(op) => op,
         Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => return None,
     };
-    match op {
-        StructuralOp::Cast(_) | StructuralOp::Bitcast(_) | StructuralOp::Powi(_) => Some(same()),
-        StructuralOp::Iota(_) => Some(vec![]),
-        StructuralOp::Broadcast(Broadcast { dims, .. }) => {
-            let own = |(&n, &axis): (&usize, &usize)| if n == result[axis] { cuts[axis] } else { Full };
-            Some(vec![shape(0).iter().zip(dims).map(own).collect()])
-        }
-        StructuralOp::Reduce(Reduce { axes, keep: false, .. }) => Some(vec![insert_full_axes(cuts, axes)]),
-        StructuralOp::ArgReduce(ArgReduce { axis, keep: false, .. }) => Some(vec![insert_full_axes(cuts, &[*axis])]),
-        StructuralOp::Reduce(Reduce { axes, .. }) | StructuralOp::Reverse(Reverse { axes }) => if_full(axes),
-        StructuralOp::ArgReduce(ArgReduce { axis, .. })
-        | StructuralOp::Cumulative(Cumulative { axis, .. })
-        | StructuralOp::Concat(Concat { axis })
-        | StructuralOp::ArgSort(ArgSort { axis, .. })
-        | StructuralOp::ArgTopK(ArgTopK { axis, .. })
-        | StructuralOp::Sort(Sort { axis })
-        | StructuralOp::TakeAlong(TakeAlong { axis })
-        | StructuralOp::Roll(Roll { axis, .. }) => if_full(&[*axis]),
-        StructuralOp::Gather(op) => gather_tilings(op, [shape(0), shape(1)], result, cuts),
+    match access_form(graph, e, op) {
+        Access::Cast | Access::Bitcast | Access::Powi(_) => Some(same()),
+        Access::Iota { .. } => Some(vec![]),
+        Access::Map(pieces) => map_tilings(&pieces, &shapes, result, cuts),
+        Access::Flat => Some(vec![reshape_tiling(shapes[0], result, cuts)?]),
+        Access::Contract { batch, contract } => Some(product_tilings(&batch, &contract, &shapes, cuts)),
+        Access::Fold { axes, .. } => fold(&axes),
+        Access::Arg { axis, .. } => fold(&[axis]),
+        Access::Scan { axis, .. } | Access::Sort { axis, .. } => if_full(&[axis]),
+        Access::Gather { windows, .. } => gather_tilings(&windows, &shapes, result, cuts),
         // A scatter is a step of its own.
-        StructuralOp::Scatter(_) => None,
-        StructuralOp::Transpose(Transpose { axes }) => {
-            let mut own = vec![Full; axes.len()];
-            axes.iter().zip(cuts).for_each(|(&axis, &cut)| own[axis] = cut);
-            Some(vec![own])
-        }
-        StructuralOp::Dot(dot) => {
-            let mut own = [vec![Full; shape(0).len()], vec![Full; shape(1).len()]];
-            let mut rest = cuts.iter().copied();
-            let mut next = || rest.next().expect("the result has batch and free axes");
-            for &(a, b) in &dot.batch {
-                let cut = next();
-                (own[0][a], own[1][b]) = (cut, cut);
-            }
-            for side in [0, 1] {
-                dot.free_axes(side, shape(side).len()).into_iter().for_each(|axis| own[side][axis] = next());
-            }
-            Some(own.into())
-        }
-        StructuralOp::Conv(conv) => super::convolution_cuts::conv_operand_tilings(conv, cuts),
-        StructuralOp::ReduceWindow(_) => {
-            let whole = super::convolution_cuts::whole_axes(&e.op, result).expect("it has windows");
-            if_full(&(0..cuts.len()).filter(|&axis| whole[axis]).collect::<Vec<_>>())
-        }
-        StructuralOp::Reshape(_) => Some(vec![reshape_tiling(shape(0), result, cuts)?]),
-        StructuralOp::Slice(Slice { start, .. }) => {
-            let moved = |&i: &usize| start[i] != 0 || result[i] != shape(0)[i];
-            if_full(&(0..cuts.len()).filter(moved).collect::<Vec<_>>())
-        }
-        StructuralOp::Pad(Pad { low, high }) => {
-            let none = |i: usize| low[i].as_number() == Some(0) && high[i].as_number() == Some(0);
-            let is_full = || (0..cuts.len()).all(|i| none(i) || cuts[i] == Full);
-            (padded_parts_axis(low, high, cuts).is_some() || is_full()).then(|| vec![cuts.to_vec(), vec![]])
+        Access::Scatter { .. } => None,
+        Access::Nest(nest) => nest_tilings(&nest, &shapes, cuts),
+    }
+}
+
+/// Returns the cuts of the operands of an operation each of whose result elements is one operand element; `None` if it
+/// moves elements along an axis that is split.
+fn map_tilings(
+    pieces: &[Piece],
+    shapes: &[&[usize]],
+    result: &[usize],
+    cuts: &[AxisTiling],
+) -> Option<Vec<Vec<AxisTiling>>> {
+    let moved = moved_map_axes(pieces, shapes, result);
+    if moved.iter().any(|&axis| cuts[axis] != Full) {
+        return None;
+    }
+    let mut own: Vec<Vec<AxisTiling>> = shapes.iter().map(|shape| vec![Full; shape.len()]).collect();
+    for piece in pieces {
+        for (dim, index) in piece.index.iter().enumerate() {
+            own[piece.operand][dim] = index.axis.map_or(Full, |axis| cuts[axis]);
         }
     }
+    Some(own)
+}
+
+/// Returns the axes of the result along which these pieces have bounds, or take elements from other positions than
+/// their own.
+pub(super) fn moved_map_axes(pieces: &[Piece], shapes: &[&[usize]], result: &[usize]) -> Vec<usize> {
+    let is = |n: &Dim, m: usize| n.as_number() == Some(m as i64);
+    let is_moved = |axis: &usize| {
+        let n = result[*axis];
+        pieces.iter().any(|piece| {
+            let is_bounded = piece.bounds.iter().any(|(of, lo, hi)| of == axis && !(is(lo, 0) && is(hi, n)));
+            let of_axis = piece.index.iter().zip(shapes[piece.operand]).filter(|(index, _)| index.axis == Some(*axis));
+            is_bounded
+                || of_axis.into_iter().any(|(index, &m)| !is(&index.offset, 0) || !is(&index.stride, 1) || m != n)
+        })
+    };
+    (0..result.len()).filter(is_moved).collect()
+}
+
+/// Returns the cuts of both operands of a product, from those of its result: first the batch axes, then the free axes
+/// of each operand.
+fn product_tilings(
+    batch: &[(usize, usize)],
+    contract: &[(usize, usize)],
+    shapes: &[&[usize]],
+    cuts: &[AxisTiling],
+) -> Vec<Vec<AxisTiling>> {
+    let mut own = [vec![Full; shapes[0].len()], vec![Full; shapes[1].len()]];
+    let (of_batch, mut free) = cuts.split_at(batch.len());
+    for (&(a, b), &cut) in batch.iter().zip(of_batch) {
+        (own[0][a], own[1][b]) = (cut, cut);
+    }
+    for (side, own) in own.iter_mut().enumerate() {
+        let axis_in = |&(a, b): &(usize, usize)| [a, b][side];
+        for (axis, own) in own.iter_mut().enumerate() {
+            if batch.iter().chain(contract).all(|pair| axis_in(pair) != axis) {
+                let (&cut, rest) = free.split_first().expect("the result has all free axes");
+                (*own, free) = (cut, rest);
+            }
+        }
+    }
+    own.into()
+}
+
+/// Returns the axis of a nest whose index is the position, if it is one; `None` for sums of several axes, strides, and
+/// positions that are always 0.
+fn nest_axis(nest: &Nest, position: &Position) -> Option<usize> {
+    let mut terms = position.terms.iter().filter(|term| nest.axes[term.0].extent != 1);
+    let &(axis, stride) = terms.next()?;
+    (terms.next().is_none() && (stride, position.offset, position.dilation) == (1, 0, 1)).then_some(axis)
+}
+
+/// Returns true if blocks of a nest's result along this dimension follow from blocks of its operands: where the
+/// dimension's loop occurs in an operand's position, it is a whole dimension of it.
+pub(super) fn is_separable(nest: &Nest, shapes: &[&[usize]], dim: usize) -> bool {
+    let Some(axis) = nest_axis(nest, &nest.result[dim]) else {
+        return nest.result[dim].terms.iter().all(|term| nest.axes[term.0].extent == 1);
+    };
+    nest.operands.iter().zip(shapes).all(|(positions, shape)| {
+        positions.iter().zip(*shape).all(|(position, &n)| {
+            let occurs = position.terms.iter().any(|term| term.0 == axis);
+            !occurs || nest_axis(nest, position) == Some(axis) && n as i64 == nest.axes[axis].extent
+        })
+    })
+}
+
+/// Returns the cuts of the operands of a convolution or a fold of windows; `None` if an axis is split along which a
+/// window moves, or which groups share.
+fn nest_tilings(nest: &Nest, shapes: &[&[usize]], cuts: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
+    if (0..cuts.len()).any(|dim| cuts[dim] != Full && !is_separable(nest, shapes, dim)) {
+        return None;
+    }
+    let cut = |axis: usize| {
+        let dim = nest.result.iter().position(|position| nest_axis(nest, position) == Some(axis));
+        dim.filter(|_| nest.axes[axis].role == Role::Parallel).map_or(Full, |dim| cuts[dim])
+    };
+    let of = |position: &Position| nest_axis(nest, position).map_or(Full, cut);
+    Some(nest.operands.iter().map(|positions| positions.iter().map(of).collect()).collect())
 }
 
 /// Returns the axis that is split into parts, if a pad only fills up the last part of it; `None` for other pads.
@@ -135,22 +203,21 @@ pub(super) fn padded_parts_axis(low: &[Dim], high: &[Dim], cuts: &[AxisTiling]) 
 /// Returns the cuts of a gather's operand and of its indices: axes that indices address are whole, and so is the axis
 /// of the components of an index; `None` if windows along an addressed axis are split.
 fn gather_tilings(
-    op: &Gather,
-    [x, index]: [&[usize]; 2],
+    windows: &Windows,
+    shapes: &[&[usize]],
     result: &[usize],
     cuts: &[AxisTiling],
 ) -> Option<Vec<Vec<AxisTiling>>> {
-    let windows = op.windows(index.len());
-    let mut own = [vec![Full; x.len()], vec![Full; index.len()]];
+    let mut own = [vec![Full; shapes[0].len()], vec![Full; shapes[1].len()]];
     for (axis, window) in windows.axes.iter().enumerate() {
         let Some(from) = window.axis else { continue };
-        if window.start.is_none() && result[from] == x[axis] {
+        if window.start.is_none() && result[from] == shapes[0][axis] {
             own[0][axis] = cuts[from];
         } else if !windows.index.contains(&from) && cuts[from] != Full {
             return None;
         }
     }
-    let positions = (0..index.len()).filter(|&axis| Some(axis) != windows.vector);
+    let positions = (0..shapes[1].len()).filter(|&axis| Some(axis) != windows.vector);
     positions.zip(&windows.index).for_each(|(axis, &from)| own[1][axis] = cuts[from]);
     Some(own.into())
 }

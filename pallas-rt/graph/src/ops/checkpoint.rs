@@ -84,7 +84,7 @@ impl CallInterface for Checkpoint {
 impl CallExpansion for Checkpoint {
     /// Expands the graph in forward mode and if no derivatives are taken, since nothing is computed again there.
     fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph> {
-        matches!(at, ExpansionStage::BeforeJvp | ExpansionStage::BeforePlan).then_some(&self.graph)
+        matches!(at, ExpansionStage::Jvp | ExpansionStage::Plan).then_some(&self.graph)
     }
 }
 
@@ -108,7 +108,7 @@ impl CallRule for Checkpoint {
     /// results, and computes the others again from the operands. Barriers around the operands keep these equations from
     /// being merged with the forward ones.
     fn vjp(&self, mut back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
-        let graph = expand_calls(&self.graph, &|call| call.expansion_at(ExpansionStage::BeforeVjp));
+        let graph = expand_calls(&self.graph, &|call| call.expansion_at(ExpansionStage::Vjp));
         let both = vjp(&graph, back.on)?;
         let mut backward = Graph { results: both.results[graph.results.len()..].to_vec(), ..both };
 

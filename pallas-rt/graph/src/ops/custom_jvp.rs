@@ -47,7 +47,7 @@ impl CallInterface for CustomJvp {
 
 impl CallExpansion for CustomJvp {
     fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph> {
-        (at == ExpansionStage::BeforePlan).then_some(&self.primal)
+        (at == ExpansionStage::Plan).then_some(&self.primal)
     }
 }
 

@@ -68,7 +68,7 @@ impl CallInterface for CustomVjp {
 
 impl CallExpansion for CustomVjp {
     fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph> {
-        (at == ExpansionStage::BeforePlan).then_some(&self.primal)
+        (at == ExpansionStage::Plan).then_some(&self.primal)
     }
 }
 

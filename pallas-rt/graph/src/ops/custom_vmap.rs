@@ -114,7 +114,7 @@ impl CallInterface for CustomVmap {
 
 impl CallExpansion for CustomVmap {
     fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph> {
-        matches!(at, ExpansionStage::BeforeVjp | ExpansionStage::BeforePlan).then_some(&self.graph)
+        matches!(at, ExpansionStage::Vjp | ExpansionStage::Plan).then_some(&self.graph)
     }
 }
 

@@ -37,7 +37,7 @@ impl CallInterface for CheckpointName {
 
 impl CallExpansion for CheckpointName {
     fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph> {
-        (at == ExpansionStage::BeforePlan).then_some(&self.graph)
+        (at == ExpansionStage::Plan).then_some(&self.graph)
     }
 }
 

@@ -102,7 +102,7 @@ fn collect_collectives<'g>(graph: &'g Graph, all: &mut Vec<&'g Collective>) {
 fn emit_equation(graph: &mut Graph, e: &Equation, mesh: &Mesh, devices: &[usize], args: &[Vec<Var>]) -> Vec<Vec<Var>> {
     let Op::Call(call) = &e.op else { return vec![graph.push_valid_multi_result(e.op.clone(), &args[0])] };
     // Bodies of branches may have functions that are not expanded yet.
-    if let Some(one) = call.expansion_at(ExpansionStage::BeforeVjp) {
+    if let Some(one) = call.expansion_at(ExpansionStage::Vjp) {
         return inline_for_devices(graph, one, mesh, devices, args);
     }
     call.regions().expect("functions are expanded before").emit_joint_call(graph, &JointDevices { mesh, devices, args })

@@ -131,7 +131,7 @@ pub(crate) fn batched_with_forced_results(
 ///
 /// If no derivative is taken, both sides are equal and `simplify` drops all selects but `select(taken, x, 0)`.
 pub(crate) fn batched_branch(graph: &Graph, which: &[bool], axis: BatchAxis<'_>) -> Result<Graph, TransformError> {
-    let graph = expand_calls(graph, &|call| call.expansion_at(ExpansionStage::BeforeVjp));
+    let graph = expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Vjp));
     Ok(batched_graph_or_branch(&graph, which, axis, &vec![true; graph.results.len()], true)?.0)
 }
 

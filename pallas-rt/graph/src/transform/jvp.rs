@@ -70,7 +70,7 @@ struct TangentGraph {
 fn build_tangent_graph(graph: &Graph, on: &[bool], apart: bool) -> Result<TangentGraph, TransformError> {
     assert_eq!(on.len(), graph.params.len(), "one entry for each parameter");
     let _memo = memo::open_cache_scope();
-    let graph = &expand_calls(graph, &|call| call.expansion_at(ExpansionStage::BeforeJvp));
+    let graph = &expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Jvp));
     let mut to = Graph {
         types: graph.types.clone(),
         params: graph.params.clone(),

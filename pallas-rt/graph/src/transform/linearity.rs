@@ -128,9 +128,9 @@ impl LinearityAnalysis {
 
     /// Returns the linearity of a call's results: by the graph of a function, or by the rule of the call.
     fn analyze_call(&mut self, graph: &Graph, e: &Equation, call: &Call, args: &[Linearity]) -> Vec<Linearity> {
-        let function = call.expansion_at(ExpansionStage::BeforePlan);
+        let function = call.expansion_at(ExpansionStage::Plan);
         let is_transparent =
-            |graph: &&Graph| call.expansion_at(ExpansionStage::BeforeJvp).is_some() || graph.equations.is_empty();
+            |graph: &&Graph| call.expansion_at(ExpansionStage::Jvp).is_some() || graph.equations.is_empty();
         if let Some(graph) = function.filter(is_transparent) {
             return self.analyze_graph(graph, args);
         }

@@ -46,7 +46,7 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Transfo
     assert_eq!(of.len(), graph.results.len(), "one entry for each result");
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
     let _memo = memo::open_cache_scope();
-    let graph = expand_calls(graph, &|call| call.expansion_at(ExpansionStage::BeforeVjp));
+    let graph = expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Vjp));
     // Equations that nothing reads need no derivative, and in a scan they would be hard to remove later.
     let graph = &without_dead(graph);
     let active = active_vars(graph, wrt);
