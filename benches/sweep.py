@@ -2,13 +2,14 @@
 """Draws cases by a seed and times our functions against XLA's on one and on two threads, and against torch's.
 
     python3 -m venv .venv && .venv/bin/pip install -r benches/requirements.txt
-    .venv/bin/python benches/sweep.py [--seed 0] [--cases 400] [--only FAMILY,..] [--case N] [--out FILE]
+    .venv/bin/python benches/sweep.py [--seed 0] [--cases 400] [--only FAMILY,..] [--case N] [--out FILE] [--old FOLDER]
 
 Families, sizes from 1 to 16M elements, f32 or bf16, forward or gradient are drawn for each case (`sweep/families.py`);
 `--case` repeats one. A line a case: the better of XLA's times over ours is more than 1 where we are ahead. At the end
 quantiles by family and the ten worst cases. Results are compared with XLA's before anything is timed; where they differ,
 ours may be off from float64's as much as they may differ, or by twice as much as XLA's, with or without its leave to keep
 more digits of 16-bit floats than they have. The exit status is 1 if one differs, or if a case fails. `--out` writes a line of JSON a case.
+`--old` compares with the program of another checkout, an earlier commit's, instead.
 
 Every time is a minimum of at least 15 calls (9 of slow cases), in chunks that alternate between the programs. Programs
 with one thread have one processor.
@@ -275,11 +276,11 @@ def times(programs, first):
     return [x / 1e6 for x in best]
 
 
-def binary(dev):
-    """Our program, built as `cargo bench` does, or as `cargo test` does."""
+def binary(dev, folder=ROOT):
+    """The program of a checkout, built as `cargo bench` does, or as `cargo test` does."""
     command = ["cargo", "test"] if dev else ["cargo", "bench", "--no-default-features", "-p", "pallas-benches"]
     command += ["--no-run", "--bench", "sweep"]
-    built = subprocess.run([*command, "--message-format=json"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    built = subprocess.run([*command, "--message-format=json"], cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
     messages = [json.loads(line) for line in built.stdout.splitlines()]
     return next(m["executable"] for m in messages if m.get("executable") and m["target"]["name"] == "sweep")
 
@@ -290,24 +291,25 @@ def quantiles(ratios):
     return [ratios[0], at(0.05), at(0.25), at(0.5), at(0.75)]
 
 
-def tables(rows):
-    """Prints quantiles of ratios by family, and the worst cases."""
+def tables(rows, peer):
+    """Prints quantiles of the ratios to a peer (`xla` or `old`) by family, and the worst cases."""
     timed = [row for row in rows if "error" not in row]
     for threads in ("2", "1"):
-        print(f"\nXLA's time over ours, {threads} threads" if threads == "2" else "\nXLA's time over ours, 1 thread")
+        print(f"\ntime of {peer} over ours, {threads} thread{'s' if threads == '2' else ''}")
         print(f"{'family':24}{'cases':>6}{'least':>8}{'5%':>8}{'25%':>8}{'median':>8}{'75%':>8}")
-        of = {name: [row[f"xla_{threads}"] / row[f"ours_{threads}"] for row in timed if name in (row["family"], "all")] for name in ["all", *sorted({row["family"] for row in timed})]}
+        of = {name: [row[f"{peer}_{threads}"] / row[f"ours_{threads}"] for row in timed if name in (row["family"], "all")] for name in ["all", *sorted({row["family"] for row in timed})]}
         for name, ratios in of.items():
             if ratios:
                 print(f"{name:24}{len(ratios):>6}" + "".join(f"{q:>8.2f}" for q in quantiles(ratios)))
         if of["all"]:
+            print(f"geometric mean {math.exp(sum(map(math.log, of['all'])) / len(of['all'])):.3f}")
             above = lambda bound: sum(r >= bound for r in of["all"]) / len(of["all"])
             print("at least " + ", ".join(f"{bound}: {above(bound):.1%}" for bound in (0.4, 0.7, 0.8, 0.9, 1.0)))
     torch = [row["torch"] / row["ours_2"] for row in timed if row.get("torch")]
     if torch:
         print(f"\ntorch's time over ours, {len(torch)} cases: " + ", ".join(f"{q:.2f}" for q in quantiles(torch)) + " (least, 5%, 25%, median, 75%)")
     print("\nthe ten worst")
-    worst = lambda row: min(row["xla_2"] / row["ours_2"], row["xla_1"] / row["ours_1"])
+    worst = lambda row: min(row[f"{peer}_2"] / row["ours_2"], row[f"{peer}_1"] / row["ours_1"])
     for row in sorted(timed, key=worst)[:10]:
         print(f"{worst(row):6.2f}  {row['case']}")
     for row in rows:
@@ -324,6 +326,7 @@ def main():
     arguments.add_argument("--only", default="", help="families, by a part of their names; numbers of cases stay")
     arguments.add_argument("--out", help="a file of JSON lines")
     arguments.add_argument("--binary", help="our program, if it is built")
+    arguments.add_argument("--old", help="another checkout of the repository, or its program, in place of XLA and torch")
     arguments.add_argument("--dev", action="store_true", help="build our program as tests are built: its times are of no use")
     arguments.add_argument("--results", action="store_true", help="compare results alone")
     arguments.add_argument("--peer", help=argparse.SUPPRESS)
@@ -333,12 +336,17 @@ def main():
         return 0
     from sweep.families import FAMILIES
 
-    ours, peer = [given.binary or binary(given.dev), "--serve"], [sys.executable, __file__, "--peer"]
+    ours, served = [given.binary or binary(given.dev), "--serve"], [sys.executable, __file__, "--peer"]
+    peer, theirs = ("xla", [*served, "xla"])
+    if given.old:
+        peer, theirs = "old", [given.old if os.path.isfile(given.old) else binary(given.dev, given.old), "--serve"]
+    two, one = f"{peer}_2", f"{peer}_1"
     processors = sorted(os.sched_getaffinity(0))
-    programs = {"ours_2": Program("ours", ours, processors[:2]), "xla_2": Program("xla", [*peer, "xla"], processors[:2])}
+    programs = {"ours_2": Program("ours", ours, processors[:2]), two: Program(peer, theirs, processors[:2])}
     if not given.results:
-        programs["torch"] = Program("torch", [*peer, "torch"], processors[:2])
-        programs |= {"ours_1": Program("ours", ours, processors[:1]), "xla_1": Program("xla", [*peer, "xla"], processors[:1])}
+        if not given.old:
+            programs["torch"] = Program("torch", [*served, "torch"], processors[:2])
+        programs |= {"ours_1": Program("ours", ours, processors[:1]), one: Program(peer, theirs, processors[:1])}
     rows, families = [], list(FAMILIES)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         numbers = range(given.first, given.first + given.cases) if given.case is None else [given.case]
@@ -361,13 +369,13 @@ def main():
                     row["error"] = f"{key}: {answered['error']}"
                     break
             if "error" not in row:
-                ours, theirs = load(f"{folder}/ours_2"), load(f"{folder}/xla_2")
+                ours, theirs = load(f"{folder}/ours_2"), load(f"{folder}/{two}")
                 found = difference(ours, theirs, dtype)
                 if found and "differs by" in found:
                     # Whose rounding is it? XLA adds up 16-bit numbers in 16 bits here and there, and rounds fewer results.
-                    answered = programs["xla_2"].ask(request | {"exact": True, "outputs": f"{folder}/exact"})
+                    answered = programs[two].ask(request | {"exact": True, "outputs": f"{folder}/exact"})
                     exact = load(f"{folder}/exact") if "error" not in answered else theirs
-                    answered = programs["xla_2"].ask(request | {"rounded": True, "outputs": f"{folder}/rounded"})
+                    answered = programs[two].ask(request | {"rounded": True, "outputs": f"{folder}/rounded"})
                     rounded = load(f"{folder}/rounded") if "error" not in answered else theirs
                     # Each result is as near as XLA's, or near.
                     bounds = map(max, errors(theirs, exact), errors(rounded, exact))
@@ -375,7 +383,7 @@ def main():
                     if all(a <= b for a, b in zip(errors(ours, exact), bounds)):
                         found = None
                     # The function to be timed.
-                    programs["xla_2"].ask(request | {"outputs": f"{folder}/xla_2"})
+                    programs[two].ask(request | {"outputs": f"{folder}/{two}"})
                 if found:
                     row["error"] = found
             if "error" not in row and not given.results:
@@ -386,9 +394,9 @@ def main():
                 if ended and ended != ["torch"]:
                     row["error"] = f"{', '.join(ended)} ended while it was timed"
             if "error" not in row and not given.results:
-                two, one = row["xla_2"] / row["ours_2"], row["xla_1"] / row["ours_1"]
+                ratios = row[two] / row["ours_2"], row[one] / row["ours_1"]
                 torch = f"{row['torch'] / row['ours_2']:7.2f}" if "torch" in row else "      -"
-                print(f"{two:7.2f}{one:7.2f}{torch}  {row['ours_2']:9.3f} ms  {row['case']}", flush=True)
+                print(f"{ratios[0]:7.2f}{ratios[1]:7.2f}{torch}  {row['ours_2']:9.3f} ms  {row['case']}", flush=True)
             if "error" in row:
                 print(f"error  {row['case']}: {row['error']}", flush=True)
             rows.append(row)
@@ -396,7 +404,7 @@ def main():
                 with open(given.out, "a") as file:
                     print(json.dumps(row), file=file)
     if not given.results:
-        tables(rows)
+        tables(rows, peer)
     failed = sum("error" in row for row in rows)
     print(f"{len(rows)} cases, {failed} failed")
     return 1 if failed else 0
