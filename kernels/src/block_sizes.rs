@@ -1,7 +1,7 @@
 //! Block sizes of the shipped kernels: one rule for all kernels and devices.
 //!
 //! A kernel lists block sizes in order of preference, each with the resources that a program needs for them ([`BlockResources`]).
-//! The rule ([`choose_block_sizes`]) takes the first that is within the target's [`Budget`](pallas_rt::shader::Budget), else the last. The
+//! The rule ([`choose_block_sizes`]) takes the first that is within the target's [`ProgramBudget`](pallas_rt::shader::ProgramBudget), else the last. The
 //! list depends on the problem and on limits of the target: where the number of cores is known, it begins with blocks
 //! that fit the caches of a core. Rows of [`tuned`], which were measured on a kind of device, override the rule. No
 //! other file of this crate names a profile.
@@ -81,9 +81,9 @@ fn tuned(choice: BlockSizeChoice, profile: Profile) -> Option<&'static [usize]> 
 /// Resources that a program needs for given block sizes; 0: no need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct BlockResources {
-    /// Bytes of tiles that threads share; see [`Budget::staged_bytes`](pallas_rt::shader::Budget::staged_bytes).
+    /// Bytes of tiles that threads share; see [`ProgramBudget::staged_bytes`](pallas_rt::shader::ProgramBudget::staged_bytes).
     pub(crate) staged_bytes: usize,
-    /// Elements live at the same time; see [`Budget::live_elements`](pallas_rt::shader::Budget::live_elements).
+    /// Elements live at the same time; see [`ProgramBudget::live_elements`](pallas_rt::shader::ProgramBudget::live_elements).
     pub(crate) live_elements: usize,
     /// Bytes of scratch; it is in workgroup memory on every kind of device.
     pub(crate) scratch_bytes: usize,

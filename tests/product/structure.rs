@@ -261,13 +261,13 @@ fn gradients_of_flash_attention_fit_on_a_software_adapter() {
     }
 }
 
-/// Kernels choose block sizes by the rule of `blocks.rs`, the only file with rows for kinds of devices.
+/// Kernels choose block sizes by the rule of `block_sizes.rs`, the only file with rows for kinds of devices.
 #[test]
 fn no_kernel_names_a_profile() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/src");
     for entry in std::fs::read_dir(folder).expect("a folder of the repository") {
         let path = entry.expect("an entry").path();
         let text = std::fs::read_to_string(&path).expect("text");
-        assert!(!text.contains("Profile") || path.ends_with("blocks.rs"), "{} names a profile", path.display());
+        assert!(!text.contains("Profile") || path.ends_with("block_sizes.rs"), "{} names a profile", path.display());
     }
 }

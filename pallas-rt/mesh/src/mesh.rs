@@ -33,7 +33,7 @@ impl Mesh {
     /// ```
     /// use pallas_mesh::Mesh;
     /// let mesh = Mesh::new(&[("data", 2), ("model", 4)])?;
-    /// assert_eq!((mesh.rank(), mesh.devices()), (2, 8));
+    /// assert_eq!((mesh.rank(), mesh.device_count()), (2, 8));
     /// assert!(Mesh::new(&[("data", 2), ("data", 4)]).is_err());
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```

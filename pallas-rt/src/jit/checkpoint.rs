@@ -42,10 +42,10 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, Checkpoint> {
     /// Chooses the intermediate values that are stored for the gradient.
     ///
     /// ```
-    /// use pallas_rt::{Array, Policy, checkpoint, checkpoint_name, grad};
+    /// use pallas_rt::{Array, CheckpointPolicy, checkpoint, checkpoint_name, grad};
     /// // The tanh is computed again, the product is not.
     /// let layer = |x: &Array, w: &Array| checkpoint_name(&x.matmul(w), "product").tanh();
-    /// let layer = checkpoint(layer).policy(Policy::OnlyNames(vec!["product".into()]));
+    /// let layer = checkpoint(layer).policy(CheckpointPolicy::OnlyNames(vec!["product".into()]));
     /// let loss = grad(move |w: &Array, x: &Array| layer(x, w).map(|y| y.sum(..)));
     /// let (x, w) = (Array::from_slice(&[1.0f32], &[1, 1])?, Array::from_slice(&[0.0f32], &[1, 1])?);
     /// assert_eq!(loss(&w, &x)?.to_vec::<f32>()?, [1.0]);
@@ -84,7 +84,7 @@ fn call_checkpointed<Args: Tree + 'static, F: Function<Args>>(
     tree::rebuild(&out, results)
 }
 
-/// Names an array, so that a [`Policy`] can store it, and returns it; `jax.ad_checkpoint.checkpoint_name`. The name
+/// Names an array, so that a [`CheckpointPolicy`] can store it, and returns it; `jax.ad_checkpoint.checkpoint_name`. The name
 /// holds for the returned array: a value computed from `x` itself does not use it.
 #[track_caller]
 pub fn checkpoint_name(x: &Array, name: impl Into<String>) -> Array {

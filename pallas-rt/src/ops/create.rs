@@ -313,7 +313,7 @@ impl Array {
     /// use std::sync::Arc;
     /// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
     /// let w = device_put(&Array::full(&[4, 8], 1.0f32)?, &NamedSharding::new(&mesh, P("data")))?;
-    /// assert_eq!(w.zeros_like().sharding().expect("it is sharded").parts(), [2, 1]);
+    /// assert_eq!(w.zeros_like().sharding().expect("it is sharded").blocks_per_dim(), [2, 1]);
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     #[track_caller]

@@ -39,9 +39,9 @@ impl Array {
     /// number from 0 to 1, or an array of at most one axis, which the result has first. Integers are taken as f32.
     ///
     /// ```
-    /// use pallas_rt::{Array, ops::Between};
+    /// use pallas_rt::{Array, ops::QuantileMethod};
     /// let x = Array::from_slice(&[1.0f32, 2.0, 4.0, 3.0], &[4])?;
-    /// assert_eq!(x.quantile(0.5, .., Between::Linear).to_vec::<f32>()?, [2.5]);
+    /// assert_eq!(x.quantile(0.5, .., QuantileMethod::Linear).to_vec::<f32>()?, [2.5]);
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     #[track_caller]

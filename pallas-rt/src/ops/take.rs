@@ -126,10 +126,10 @@ impl Array {
 /// Elements of several arrays, which broadcast to one shape: `index` has the number of the array for each position.
 ///
 /// ```
-/// use pallas_rt::{Array, ops::{Mode, choose}};
+/// use pallas_rt::{Array, ops::{IndexMode, choose}};
 /// let (x, y) = (Array::from_slice(&[1, 2], &[2])?, Array::from_slice(&[3, 4], &[2])?);
 /// let at = Array::from_slice(&[1, 0], &[2])?;
-/// assert_eq!(choose(&at, &[x, y], Mode::Clip).to_vec::<i32>()?, [3, 2]);
+/// assert_eq!(choose(&at, &[x, y], IndexMode::Clip).to_vec::<i32>()?, [3, 2]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]

@@ -36,7 +36,7 @@ use std::sync::Arc;
 /// let layer = || -> Result<Layer> { Ok(Layer { weight: Array::full(&[8, 8], 1.0f32)?, bias: Array::full(&[8], 0.0f32)? }) };
 /// let policy = ShardingPolicy::new().rule("[*].weight", P((None, "model"))).rule("[*].bias", P(()));
 /// let layers = mark_sharding(&vec![layer()?, layer()?], &mesh, &policy)?;
-/// assert_eq!(layers[1].weight.sharding().expect("it is sharded").parts(), [1, 4]);
+/// assert_eq!(layers[1].weight.sharding().expect("it is sharded").blocks_per_dim(), [1, 4]);
 /// let layers = mark_sharding(&layers, &mesh, &policy)?;
 /// let other = ShardingPolicy::new().rule("[*].weight", P("model"));
 /// let error = mark_sharding(&layers, &mesh, &other).err().expect("another spec").to_string();
@@ -84,7 +84,7 @@ impl ShardingPolicy {
 /// let inputs = ShardingPolicy::new().rule("0", P("data")).rule("1", P((None, "model")));
 /// let f = jit(in_out_shardings(|x: &Array, w: &Array| x.matmul(w), &mesh, inputs, P("data")));
 /// let y = f(&Array::full(&[4, 8], 1.0f32)?, &Array::full(&[8, 8], 1.0f32)?)?;
-/// assert_eq!(y.sharding().expect("it is sharded").parts(), [2, 1]);
+/// assert_eq!(y.sharding().expect("it is sharded").blocks_per_dim(), [2, 1]);
 /// # Ok::<(), Error>(())
 /// ```
 #[track_caller]

@@ -22,7 +22,7 @@ use pallas_ir::{At, Diag, Loc};
 /// // Nothing is computed from `x` and `y` together, but both are sharded.
 /// let f = jit(|x: &Array, y: &Array| -> Result<(Array, Array)> { shard_alike(&(x + 1.0), &(y + 1.0)) });
 /// let (_, y) = f(&x, &Array::full(&[4], 2.0f32)?)?;
-/// assert_eq!(y.sharding().expect("it is sharded").parts(), [2]);
+/// assert_eq!(y.sharding().expect("it is sharded").blocks_per_dim(), [2]);
 /// # Ok::<(), Error>(())
 /// ```
 #[track_caller]
@@ -68,19 +68,19 @@ fn group_shardings(arrays: &[&Array], at: Loc) -> Result<Vec<Array>> {
     Ok(arrays.iter().map(|x| member(x)).collect())
 }
 
-/// Returns the array behind a barrier, through which shardings propagate in some directions alone: [`Flow::Forward`]
+/// Returns the array behind a barrier, through which shardings propagate in some directions alone: [`PropagationDirection::Forward`]
 /// from what makes the array to what reads it. Shardy's `propagation_barrier`. Outside of a traced function it is the
 /// array itself.
 ///
 /// ```
 /// use pallas_rt::prelude::*;
-/// use pallas_rt::sharding::{Flow, Mesh, NamedSharding, P, device_put};
+/// use pallas_rt::sharding::{Mesh, NamedSharding, P, PropagationDirection, device_put};
 /// use pallas_rt::{jit, propagation_barrier};
 /// use std::sync::Arc;
 /// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
 /// let x = device_put(&Array::full(&[4], 1.0f32)?, &NamedSharding::new(&mesh, P("data")))?;
-/// let y = jit(|x: &Array| propagation_barrier(x, Flow::None) + 1.0)(&x)?;
-/// assert_eq!(y.sharding().expect("it is on the mesh").parts(), [1]);
+/// let y = jit(|x: &Array| propagation_barrier(x, PropagationDirection::None) + 1.0)(&x)?;
+/// assert_eq!(y.sharding().expect("it is on the mesh").blocks_per_dim(), [1]);
 /// # Ok::<(), Error>(())
 /// ```
 #[track_caller]
