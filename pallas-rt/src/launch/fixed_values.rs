@@ -171,7 +171,7 @@ mod tests {
     }
     macro_rules! key {
         ($x:expr) => {
-            seen!($x).to_stored()
+            seen!($x).stored_value()
         };
     }
 
