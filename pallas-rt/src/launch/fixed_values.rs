@@ -218,7 +218,7 @@ mod tests {
         for (i, value) in values.iter().enumerate() {
             for (j, other) in values.iter().enumerate() {
                 assert_eq!(
-                    value.matches_stored(&other.to_stored().expect("comparable")),
+                    value.matches_stored(&other.stored_value().expect("comparable")),
                     i == j,
                     "{value:?} {other:?}"
                 );
