@@ -7,7 +7,7 @@
 //!
 //! | function | the result on each device |
 //! |---|---|
-//! | [`psum`] [`pmean`] [`pmax`] [`pmin`] | the blocks of the group combined |
+//! | [`psum`](psum()) [`pmean`] [`pmax`] [`pmin`] | the blocks of the group combined |
 //! | [`all_gather`] | the blocks of the group together |
 //! | [`psum_scatter`] | the device's part of the combined blocks |
 //! | [`all_to_all`] | the device's part of each block of the group |
@@ -17,21 +17,23 @@
 //!
 //! Inside of `shard_map` a value is in one [`State`] along each axis. A mistake makes a poisoned array, as for operations of
 //! [`ops`](crate::ops).
+mod psum;
 mod runs;
 
 use crate::array::{Array, canonicalize_axis};
 use crate::jit::axis_names::{BoundAxes, find_bound_axes};
 use crate::jit::{create_array, is_tracing, states};
 use pallas_device::error::{Error, Result};
-use pallas_graph::mesh::{AllGather, AllReduce, AllToAll, Axis, Pcast, Permute, ReduceScatter};
+use pallas_graph::mesh::{AllGather, AllToAll, Axis, Pcast, Permute};
 use pallas_graph::{Graph, Var};
-use pallas_ir::structural::{Cast, Reshape, Transpose};
-use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
+use pallas_ir::structural::{Reshape, Transpose};
+use pallas_ir::{At, DType, Diag, Dim, Loc, StructuralOp};
 
 use runs::member_numbers;
 
 pub use crate::jit::axis_names::AxisNames;
 pub use pallas_graph::mesh::ManualAxisState;
+pub use psum::{pmax, pmean, pmin, psum, psum_scatter, psum_scatter_tiled};
 
 fn collective_diag(name: &'static str, message: String, help: &str) -> Diag {
     Diag::new(name, At::Op, message, help)
@@ -94,84 +96,9 @@ fn apply_collective(
     }
 }
 
-/// States that sums accept.
-const SUM_STATES: AdmittedStates = AdmittedStates {
-    states: &[ManualAxisState::Invariant, ManualAxisState::Varying, ManualAxisState::Unreduced],
-    mixed: false,
-    needs: None,
-};
-/// States that reductions other than sums accept.
-const REDUCTION_STATES: AdmittedStates =
-    AdmittedStates { states: &[ManualAxisState::Invariant, ManualAxisState::Varying], mixed: false, needs: None };
 /// States that are accepted by collectives that only move blocks.
 const MOVE_STATES: AdmittedStates =
     AdmittedStates { states: &[ManualAxisState::Invariant, ManualAxisState::Varying], mixed: true, needs: None };
-
-/// The sum of the blocks of all devices along axes; `lax.psum`. Bools count as 0 and 1, in i32.
-///
-/// ```
-/// use pallas_rt::sharding::{Mesh, P};
-/// use pallas_rt::{Array, shard_map, spmd};
-/// use std::sync::Arc;
-/// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
-/// let total = shard_map(|x: &Array| spmd::psum(x, "data"), &mesh, [P("data")], [P(())]);
-/// assert_eq!(total(&Array::from_slice(&[1.0f32, 2.0], &[2])?)?.to_vec::<f32>()?, [3.0]);
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-#[must_use]
-pub fn psum(x: &Array, axes: impl AxisNames) -> Array {
-    apply_collective("psum", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
-        let v = match graph.ty(v).dtype {
-            DType::Bool => graph.push(StructuralOp::from(Cast { to: DType::I32 }), &[v])?,
-            _ => v,
-        };
-        bound.push_collective(graph, AllReduce(ScalarOp::Add), &[v])
-    })
-}
-
-/// The mean of the blocks of all devices along axes, of floats; `lax.pmean`.
-#[track_caller]
-#[must_use]
-pub fn pmean(x: &Array, axes: impl AxisNames) -> Array {
-    apply_collective("pmean", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
-        let ty = graph.ty(v).clone();
-        if !ty.dtype.is_float() {
-            return Err(collective_diag(
-                "pmean",
-                format!("the mean of {ty}"),
-                "cast it to floats: `x.cast(DType::F32)`",
-            ));
-        }
-        let sum = bound.push_collective(graph, AllReduce(ScalarOp::Add), &[v])?;
-        let count = graph.splat(Literal::new(ty.dtype, bound.members() as f64), &ty.shape);
-        graph.push(ScalarOp::Div, &[sum, count])
-    })
-}
-
-/// Appends a reduction of the blocks of all devices along axes by `op`, a maximum or minimum.
-fn reduce_extremum(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: ScalarOp) -> Array {
-    apply_collective(name, x, axes, at, REDUCTION_STATES, |graph, v, bound| {
-        let op = op.monoid_of(graph.ty(v).dtype);
-        bound.push_collective(graph, AllReduce(op), &[v])
-    })
-}
-
-/// The greatest elements of the blocks of all devices along axes; `lax.pmax`. Of bools, whether any is true. It has no
-/// derivative.
-#[track_caller]
-#[must_use]
-pub fn pmax(x: &Array, axes: impl AxisNames) -> Array {
-    reduce_extremum("pmax", x, &axes, Loc::caller(), ScalarOp::Maximum)
-}
-
-/// The least elements of the blocks of all devices along axes; `lax.pmin`. Of bools, whether all are true. It has no
-/// derivative.
-#[track_caller]
-#[must_use]
-pub fn pmin(x: &Array, axes: impl AxisNames) -> Array {
-    reduce_extremum("pmin", x, &axes, Loc::caller(), ScalarOp::Minimum)
-}
 
 /// The blocks of all devices along axes, stacked along a new dimension `dim`; `lax.all_gather`.
 #[track_caller]
@@ -233,56 +160,6 @@ fn push_all_gather(graph: &mut Graph, v: Var, bound: &BoundAxes, dim: isize, til
     let all = bound.push_collective(graph, AllGather, &[v])?;
     let placed = move_dimension(graph, all, 0, dim)?;
     if tiled { merge_dimensions(graph, placed, dim) } else { Ok(placed) }
-}
-
-/// Refuses the sum of truth values, which does not fit their type.
-fn check_summable(graph: &Graph, v: Var) -> Result<(), Diag> {
-    let ty = graph.ty(v);
-    if ty.dtype == DType::Bool {
-        return Err(collective_diag(
-            "psum_scatter",
-            format!("the sum of {ty}"),
-            "cast it to integers: `x.cast(DType::I32)`",
-        ));
-    }
-    Ok(())
-}
-
-/// The sum of the blocks of all devices along axes, scattered: each device keeps one element of the dimension `dim`,
-/// which must be as long as the group and is dropped; `lax.psum_scatter`.
-#[track_caller]
-#[must_use]
-pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    apply_collective("psum_scatter", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
-        let dim = canonicalize_axis(dim, graph.ty(v).shape.len())?;
-        check_summable(graph, v)?;
-        check_group_length(graph, v, dim, bound, "psum_scatter")?;
-        let parts = move_dimension(graph, v, dim, 0)?;
-        bound.push_collective(graph, ReduceScatter(ScalarOp::Add), &[parts])
-    })
-}
-
-/// The sum of the blocks of all devices along axes, scattered: each device keeps its part of the dimension `dim`;
-/// `lax.psum_scatter(.., tiled=True)`.
-///
-/// ```
-/// use pallas_rt::sharding::{Mesh, P};
-/// use pallas_rt::{Array, shard_map, spmd};
-/// use std::sync::Arc;
-/// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
-/// let f = shard_map(|x: &Array| spmd::psum_scatter_tiled(x, "data", 0), &mesh, [P("data")], [P("data")]);
-/// assert_eq!(f(&Array::from_slice(&[1, 2, 3, 4], &[4])?)?.to_vec::<i32>()?, [4, 6]);
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-#[must_use]
-pub fn psum_scatter_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    apply_collective("psum_scatter", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
-        let dim = canonicalize_axis(dim, graph.ty(v).shape.len())?;
-        check_summable(graph, v)?;
-        let parts = split_dimension(graph, v, dim, bound, "psum_scatter")?;
-        bound.push_collective(graph, ReduceScatter(ScalarOp::Add), &[parts])
-    })
 }
 
 /// From the block of each device along axes, the element that belongs to this device: the dimension `split`, as long as

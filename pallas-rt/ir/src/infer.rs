@@ -1,7 +1,8 @@
 //! Inference of an operation's result type: the one rule that the builder, the verifier and eager execution share.
 use crate::diag::{self, At, Diag};
+use crate::dim::Verdict;
 use crate::kernel::{Kernel, MAX_RANK, Op, OperandKind, Type, View};
-use crate::{DType, Dim, Facts, OperandId};
+use crate::{DType, Dim, Facts, OperandId, ScalarOp};
 
 impl Type {
     /// Refuses shapes that no backend supports: more than [`MAX_RANK`] axes, or more than 2^31 - 1 elements.
@@ -19,6 +20,45 @@ impl Type {
             return Err(Diag::new("tile-size", At::Op, message, "use smaller blocks"));
         }
         Ok(())
+    }
+}
+
+impl ScalarOp {
+    /// Returns the result's shape: scalars broadcast to every shape; tiles have equal ranks and along each axis equal
+    /// extents or 1. Works on symbolic and on constant sizes.
+    pub fn infer_shape(self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
+        use crate::diag::{shape, size_mismatch_help};
+        if args.len() != self.arity() {
+            let names: Vec<&str> = self.row().operands.iter().map(|o| o.0).collect();
+            let found =
+                format!("`{self}` takes {} operands ({}), found {}", self.arity(), names.join(", "), args.len());
+            return Err(Diag::new("arity", At::Op, found, self.row().doc.trim()));
+        }
+        let mut tiles = args.iter().enumerate().filter(|(_, arg)| !arg.is_empty());
+        let mut out = tiles.next().map_or(vec![], |(_, first)| first.to_vec());
+        for (i, arg) in tiles {
+            let so_far = out.clone();
+            let disagree = |help: String| {
+                let found = format!("`{self}` of {} and {}", shape(&so_far), shape(arg));
+                Diag::new("elementwise", At::Operand(i), found, help)
+            };
+            if arg.len() != out.len() {
+                return Err(disagree(
+                    "ranks are equal in an elementwise operation: `.expand(axis)` adds an axis".into(),
+                ));
+            }
+            for (axis, (a, b)) in so_far.iter().zip(*arg).enumerate() {
+                if a.as_number() == Some(1) {
+                    out[axis] = b.clone();
+                } else if b.as_number() != Some(1) && facts.same(a, b) == Verdict::No {
+                    return Err(disagree(format!(
+                        "axis {axis} is {a} on one side and {b} on the other; {}",
+                        size_mismatch_help(a, b)
+                    )));
+                }
+            }
+        }
+        Ok(out)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 use super::blocks::ShardedBlocks;
 use super::host;
+use super::poison::Poison;
 use crate::array::Client;
 use pallas_device::devices::memory;
 use pallas_device::error::{Error, Result};
@@ -57,12 +58,6 @@ pub(crate) struct TracedValue {
     pub value: u32,
     /// The client that will compute it.
     pub client: Client,
-}
-
-/// The contents of a poisoned array.
-pub(crate) struct Poison {
-    error: Error,
-    client: Client,
 }
 
 /// Arrays on the client of [`Client::from_env`].
@@ -145,9 +140,9 @@ impl Array {
         matches!(&self.what, ArrayContents::Traced(traced) if traced.trace == NO_TRACE)
     }
 
-    /// Returns a poisoned array: the result that an operation would have, and the error that it has instead.
-    pub(crate) fn new_poisoned(error: Error, client: Client, dtype: DType, shape: &[usize]) -> Array {
-        Array { shape: shape.into(), dtype, what: ArrayContents::Poisoned(Arc::new(Poison { error, client })) }
+    /// Returns an array of these contents.
+    pub(super) fn from_contents(dtype: DType, shape: &[usize], what: ArrayContents) -> Array {
+        Array { shape: shape.into(), dtype, what }
     }
 
     /// The array's contents: memory, blocks, a traced value or an error.
@@ -193,17 +188,6 @@ impl Array {
     /// The device that the array is on.
     pub fn device(&self) -> &Device {
         self.client().device()
-    }
-
-    /// Returns the array itself, unless it is poisoned.
-    ///
-    /// # Errors
-    /// The first mistake among the operations that led to a poisoned array.
-    pub fn check(&self) -> Result<&Array> {
-        match &self.what {
-            ArrayContents::InMemory(_) | ArrayContents::Sharded(_) | ArrayContents::Traced(_) => Ok(self),
-            ArrayContents::Poisoned(bad) => Err(bad.error.clone()),
-        }
     }
 
     /// The array's memory.
@@ -390,10 +374,5 @@ impl Array {
             }
             false => format!("{place}{tried} of an array of {} that is being traced: {help}", self.type_text()),
         })
-    }
-
-    /// Returns the error that a poisoned array carries, else one with this message.
-    fn poison_or_traced_error(&self, message: impl FnOnce() -> String) -> Error {
-        self.check().err().unwrap_or_else(|| Error::Traced { message: message() })
     }
 }

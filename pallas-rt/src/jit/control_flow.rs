@@ -1,10 +1,13 @@
 //! Loops and branches as operations: their bodies are traced once, so the size of a program does not depend on the number of
 //! steps.
+mod carry_check;
+
 use super::axis_names;
 use super::function::Outcome;
-use super::trace::{TracedFunction, TracedParameter, apply_all, states, trace, trace_with_value, type_of};
+use super::trace::{TracedFunction, TracedParameter, apply_all, trace, trace_with_value, type_of};
 use crate::array::{Array, Client};
-use crate::tree::{self, Structure, Tree};
+use crate::tree::{self, Tree};
+use carry_check::check_carried;
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::{Case, While};
 use pallas_graph::{Graph, Var, call};
@@ -449,52 +452,6 @@ pub(super) fn share_captured(parts: Vec<BodyGraph>) -> (Vec<Graph>, Vec<Array>) 
 /// Client of the first array, or the default one if there are none.
 fn first_client<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<Client> {
     arrays.into_iter().next().map_or_else(Client::from_env, |x| Ok(x.client().clone()))
-}
-
-/// Checks that a step returns a tree (`after`) like the one it takes (`before`); returns the leaves of `after`.
-///
-/// # Errors
-/// Another tree, or a leaf of another type.
-fn check_carried<C: Tree>(before: &C, after: &C, at: Loc) -> Result<Vec<Array>> {
-    let [a, b] = [before, after].map(|tree| tree::structure(tree));
-    let (old, new) = (tree::leaves(before), tree::leaves(after));
-    check_carry_types(&a, &b, &old, &new, &|| tree::paths(before), at)?;
-    Ok(new)
-}
-
-/// Returns an error unless the structures, and the types and states of the leaves, of two carried values are equal.
-fn check_carry_types(
-    a: &Structure,
-    b: &Structure,
-    old: &[Array],
-    new: &[Array],
-    paths: &dyn Fn() -> Vec<String>,
-    at: Loc,
-) -> Result<()> {
-    let refused = |message: String, help: &str| Err(Error::operation(at, Diag::new("carry", At::Op, message, help)));
-    if a != b {
-        return refused(format!("a step takes {a} and returns {b}"), "it returns a tree like the one it takes");
-    }
-    for ((old, new), path) in old.iter().zip(new).zip(paths()) {
-        new.check()?;
-        if type_of(old) != type_of(new) {
-            let message =
-                format!("a step takes {}{} and returns {}", leaf_prefix("", &path), type_of(old), type_of(new));
-            return refused(message, "it returns the type it takes: cast or reshape one of them");
-        }
-        if let (Some(old), Some(new)) = (states(old).or_else(axis_names::invariant_states), states(new))
-            && old != new
-        {
-            let path = if path.is_empty() { "an array".into() } else { format!("`{path}`") };
-            let message = format!(
-                "a step takes {path}, {}, and returns it {}",
-                axis_names::states_text(&old),
-                axis_names::states_text(&new)
-            );
-            return refused(message, "start with a value like the one it returns: `pvary` of it over the axis");
-        }
-    }
-    Ok(())
 }
 
 /// Moves the parameters after the first `own` ones, which stand for captured arrays, to the front.

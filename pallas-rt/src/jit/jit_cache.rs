@@ -4,7 +4,7 @@ use super::function::Function;
 use super::program::Program;
 use super::repetition_hint;
 use super::retrace_log::{self, Miss, MissReason};
-use super::sharded::{DeclaredShardings, keep_declaration, matches_declaration};
+use super::sharded::{DeclaredShardings, keep_declarations, matches_declaration};
 use super::trace::TracedFunction;
 use super::traced::{common_client, parameter_name, trace_function};
 use crate::array::{Array, Client};
@@ -12,7 +12,6 @@ use crate::sharding::Declaration;
 use crate::tree::{self, Outline, Structure, Tree};
 use pallas_device::error::Result;
 use pallas_device::{JIT_CALLS, JIT_COMPILES, timeline};
-use pallas_graph::mesh::MeshSharding;
 use pallas_ir::{Loc, Type};
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -147,7 +146,9 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let (args, about, mut reasons) = {
             let all = self.entries.read();
             let known: Vec<&CachedProgram> = all.iter().map(|entry| &entry.form).collect();
-            let args = keep_declarations(&known, args, &structures);
+            let alike = known.iter().filter(|form| form.structures == structures);
+            let declared = alike.map(|form| (&form.about.declared[..], &form.statements[..]));
+            let args = keep_declarations(declared, args);
             let about = retrace_log::CompiledArguments::from_arrays(Outline::from_tree(tuple), &args, &client);
             let reasons = retrace_log::reasons(&about, &mut known.iter().rev().map(|form| &form.about));
             (args, about, reasons)
@@ -209,17 +210,4 @@ impl CompileSettings {
         statements.truncate(args.len());
         Ok(CachedProgram { structures, about, statements, program, captured, donated })
     }
-}
-
-/// The arguments for a compilation: a result that is passed in place of a declared argument gets the declaration which
-/// that argument had at the most similar call. Each leaf is treated on its own.
-fn keep_declarations(known: &[&CachedProgram], args: &[Array], structures: &[Structure]) -> Vec<Array> {
-    let alike = |form: &&&CachedProgram| {
-        let same = |(own, x): &(&Option<MeshSharding>, &Array)| own.is_some() && matches_declaration(x, own.as_ref());
-        form.about.declared.iter().zip(args).filter(same).count()
-    };
-    let similar = known.iter().filter(|form| form.structures == structures).max_by_key(alike);
-    let Some(similar) = similar else { return args.to_vec() };
-    let own = similar.about.declared.iter().zip(&similar.statements);
-    args.iter().zip(own).map(|(x, (own, statement))| keep_declaration(x, own.as_ref(), statement.as_ref())).collect()
 }

@@ -4,14 +4,17 @@
 //! - `views`: several meshes of the same devices;
 //! - `mark`: declarations for trees, by patterns of paths;
 //! - `provenance`: why a value is sharded, and why not;
+//! - `declared_results`: results that count as declared like the arguments they replace;
 //! - `budget`: collectives counted by kind and axis.
 mod budget;
+mod declared_results;
 mod mark_sharding;
 mod provenance;
 mod shard_alike;
 mod views;
 
 pub use budget::{CollectiveBudget, CollectiveCount};
+pub(super) use declared_results::{keep_declarations, matches_declaration};
 pub use mark_sharding::{clear_sharding, in_out_shardings, mark_sharding};
 pub use provenance::{Obstacle, Provenance, ProvenanceStep, WhyNot};
 pub use shard_alike::{propagation_barrier, shard_alike, shard_as};
@@ -21,7 +24,7 @@ use super::function::{CallArguments, Function};
 use super::lower::Lowered;
 use super::trace::{apply, record_mesh, type_of};
 use crate::array::Array;
-use crate::sharding::{Declaration, Mesh, NamedSharding, Placement, Sharding, place_with_declaration};
+use crate::sharding::{Declaration, Mesh, NamedSharding, Sharding, place_with_declaration};
 use crate::tree::Tree;
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::RunCount;
@@ -127,44 +130,6 @@ pub(super) fn declared_sharding(x: &Array) -> Option<MeshSharding> {
 pub(crate) fn mesh_sharding(x: &Array) -> Option<MeshSharding> {
     let placement = x.placement()?;
     Some(MeshSharding { mesh: placement.mesh.clone(), sharding: placement.sharding.clone() })
-}
-
-/// Returns true if an argument fits the declaration `own` of a compiled function: it is declared so, or is a result
-/// that a function sharded so. A training step that replaces declared parameters by its results thus does not
-/// recompile.
-pub(super) fn matches_declaration(x: &Array, own: Option<&MeshSharding>) -> bool {
-    let Some(placement) = x.placement() else { return own.is_none() };
-    let is_declared = placement.declared.is_some();
-    match own {
-        None => !is_declared,
-        Some(_) if !is_declared && placement.is_cleared => false,
-        Some(own) if is_declared => {
-            own.mesh == placement.mesh && own.sharding == placement.sharding.normal(&placement.mesh)
-        }
-        Some(own) => is_sharded_as(placement, own),
-    }
-}
-
-/// Returns true if an array is sharded along the axes of a declaration, whose dimensions may be open or have
-/// priorities.
-fn is_sharded_as(placement: &Placement, own: &MeshSharding) -> bool {
-    placement.sharding_on_mesh(&own.mesh).is_some_and(|sharding| own.sharding.axes() == sharding.axes())
-}
-
-/// The argument `x` with its declaration when a function is recompiled: a result that replaces an argument declared as
-/// `own` keeps that declaration. If the result is sharded in another way, its own sharding is declared, at the line of
-/// `statement`.
-pub(super) fn keep_declaration(x: &Array, own: Option<&MeshSharding>, statement: Option<&Declaration>) -> Array {
-    let (Some(placement), Some(own), Some(statement)) = (x.placement(), own, statement) else { return x.clone() };
-    if placement.declared.is_some() || placement.is_cleared {
-        return x.clone();
-    }
-    let Some(blocks) = placement.reorder_blocks(&own.mesh, x.local_blocks()) else { return x.clone() };
-    let Some(found) = placement.sharding_on_mesh(&own.mesh) else { return x.clone() };
-    let sharding = if own.sharding.axes() == found.axes() { own.sharding.clone() } else { found };
-    let (mesh, declared) = (own.mesh.clone(), Some(statement.clone()));
-    let placement = Placement { mesh, sharding, declared, ..placement.clone() };
-    Array::from_blocks(x.dtype(), x.shape(), placement.into_sharded_blocks(blocks))
 }
 
 /// The shardings of a function's values on a mesh, and the program of each device; see [`partitioned`].

@@ -1,10 +1,12 @@
-//! Conversions of strips between element types, as Rust's `as`: floats saturate when cast to integers, a cast to
-//! `bool` is `x != 0`.
+//! Conversions of strips between element types, and of bytes from outside to `bool`.
+//!
+//! Element types are converted as by Rust's `as`: floats saturate when cast to integers, a cast to `bool` is `x != 0`.
+//! Bytes of bool arrays may be neither 0 nor 1: users write them, and uninitialised memory holds any.
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::strips::{StripFn, compiled, slice, slice_mut, typed};
 use half::{bf16, f16};
 use pallas_ir::dtype::Half;
-use pallas_ir::{DType, Elem, Slice, SliceMut};
+use pallas_ir::{DType, Elem, Literal, Slice, SliceMut};
 
 /// An element type to which elements of type `S` are converted.
 trait ConvertFrom<S>: Elem {
@@ -72,4 +74,14 @@ pub(super) fn bitcast_strip_fn(from: DType, to: DType) -> StripFn {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast(), to.as_mut_ptr(), n) };
     }
     typed!(from, S => typed!(to, T => copy_bits::<S, T>))
+}
+
+/// Converts each byte of a bool array to 0 or 1.
+pub(super) fn normalize_bools(bytes: &mut [u8]) {
+    bytes.iter_mut().for_each(|byte| *byte = (*byte != 0).into());
+}
+
+/// Converts a `bool` from outside to 0 or 1; returns other literals as they are.
+pub(super) fn normalize_bool(x: Literal) -> Literal {
+    if x.dtype == DType::Bool { Literal::bool(x.bits != 0) } else { x }
 }

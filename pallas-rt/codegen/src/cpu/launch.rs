@@ -19,9 +19,6 @@ pub struct Launch<'a> {
     pub params: &'a [Option<Literal>],
 }
 
-/// Elementary operations below which a launch runs on the caller's thread.
-pub const MIN_THREADED_OPERATIONS: usize = 40_000;
-
 /// An operand's memory during a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchMemory<'a> {

@@ -66,6 +66,7 @@ mod run;
 mod sort;
 #[allow(unsafe_code, reason = "loops compiled for the machine's vectors; raw memory as slices")]
 mod strips;
+mod thread_count;
 #[allow(unsafe_code, reason = "threads borrow what their caller holds")]
 pub mod thread_team;
 mod thresholds;
@@ -75,7 +76,8 @@ mod tile;
 mod window_starts;
 mod work_stealing;
 
-pub use launch::{Launch, LaunchError, LaunchMemory, MIN_THREADED_OPERATIONS};
+pub use launch::{Launch, LaunchError, LaunchMemory};
+pub use thread_count::MIN_THREADED_OPERATIONS;
 pub use thresholds::Thresholds;
 
 use launch::Outcome;
@@ -168,28 +170,6 @@ impl Executable {
         jit::report_missing_code(&self.plan)
     }
 
-    /// Returns the number of elementary operations of all programs of a grid.
-    pub fn work(&self, grid: &[i64]) -> usize {
-        let programs: i64 = grid.iter().product();
-        self.plan.work.saturating_mul(programs as usize)
-    }
-
-    /// Returns true if the launch finishes before another thread could take part in it.
-    pub fn is_small_launch(&self, grid: &[i64]) -> bool {
-        self.work(grid) < MIN_THREADED_OPERATIONS
-    }
-
-    /// Returns the number of threads that run the programs of a grid: one if waking others would take longer than the
-    /// work; then the thread pool is not started either.
-    pub fn threads(&self, grid: &[i64]) -> usize {
-        let programs: i64 = grid.iter().product();
-        if programs <= 1 || self.is_small_launch(grid) {
-            1
-        } else {
-            rayon_core::current_num_threads().min(programs as usize)
-        }
-    }
-
     /// Runs every program, on the threads of `on`; returns what the kernel printed.
     ///
     /// # Safety
@@ -215,8 +195,7 @@ impl Executable {
             None => launch.grid.iter().product(),
             Some(order) => order.outer.iter().map(|[extent, _]| extent).product(),
         };
-        let is_shared = units > 1 && self.work(launch.grid) >= on.least_work();
-        let threads = if is_shared { rayon_core::current_num_threads().min(units as usize).max(1) } else { 1 };
+        let threads = thread_count::thread_count(units, self.work(launch.grid), on.least_work());
         let (prepared, outcome) = (self.prepared(launch.sizes, launch.grid), Outcome::new());
         let run = |units: &mut dyn Iterator<Item = i64>| match &order {
             None => run::programs(&self.plan, &prepared.states, launch, units, &outcome),

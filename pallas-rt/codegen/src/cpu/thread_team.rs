@@ -36,7 +36,7 @@ pub struct RayonPool;
 impl LaunchThreads for RayonPool {
     /// Waking the pool costs 10 µs.
     fn least_work(&self) -> usize {
-        super::launch::MIN_THREADED_OPERATIONS
+        super::thread_count::MIN_THREADED_OPERATIONS
     }
 
     fn share(&self, threads: usize, work: Work<'_>) {

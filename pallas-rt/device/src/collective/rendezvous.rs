@@ -3,21 +3,11 @@
 //! A device *waits* in a collective until its whole group has arrived. If every device waits or has ended, a deadlock
 //! is certain: devices are counted, so no timer is needed, and no slow device is taken for a lost one. The first
 //! failure ends all collectives: each device that waits, or arrives later, gets an error that names a peer.
+use super::deadlock::{BlamedPeer, DeviceOutcome, FailureCause, FailureSnapshot};
 use super::ticket::Ticket;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-
-/// Outcome of the program of a device.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum DeviceOutcome {
-    /// The program returned a value.
-    Finished,
-    /// The program returned an error, with this message.
-    Failed(String),
-    /// The program panicked, with this message.
-    Panicked(String),
-}
 
 /// Key of a collective: its group, and the number of the group's collectives before.
 type CollectiveKey = (Vec<usize>, u64);
@@ -46,35 +36,12 @@ struct RendezvousState {
     failure: Option<FailureSnapshot>,
 }
 
-/// The first failure: what every device was doing at that time.
-#[derive(Clone, Debug)]
-struct FailureSnapshot {
-    last: BTreeMap<usize, (Ticket, Vec<usize>)>,
-    waiting: Vec<usize>,
-    ended: BTreeMap<usize, DeviceOutcome>,
-    cause: FailureCause,
-}
-
-/// Cause of the failure that ended all collectives.
-#[derive(Clone, Copy, Debug)]
-enum FailureCause {
-    /// This device ended while others waited for it, or ended with an error.
-    Ended(usize),
-    /// These two devices arrived at a collective with different tickets.
-    TicketsDiffer(usize, usize),
-    /// All devices wait; this one is at the end of a chain of waiting devices.
-    Deadlocked(usize),
-}
-
 /// Place where devices on threads exchange operands: see the module.
 pub(super) struct Rendezvous {
     devices: usize,
     state: Mutex<RendezvousState>,
     bell: Condvar,
 }
-
-/// A peer to blame, and what it did instead of taking part.
-pub(super) type BlamedPeer = (usize, String);
 
 impl Rendezvous {
     pub(super) fn new(devices: usize) -> Rendezvous {
@@ -204,69 +171,5 @@ impl RendezvousState {
             at = missing.map_or(at, |(&member, _)| member);
         }
         at
-    }
-}
-
-impl FailureSnapshot {
-    /// The device that caused the failure; of two whose tickets differ, the other one than `device`.
-    fn culprit(&self, device: usize) -> usize {
-        match self.cause {
-            FailureCause::Ended(culprit) | FailureCause::Deadlocked(culprit) => culprit,
-            FailureCause::TicketsDiffer(first, second) => {
-                if second == device {
-                    first
-                } else {
-                    second
-                }
-            }
-        }
-    }
-
-    /// The peer to blame in the error of a device at a collective.
-    fn blamed_peer_of(&self, device: usize, group: &[usize], ticket: &Ticket) -> BlamedPeer {
-        let differs = |peer: usize| self.last.get(&peer).and_then(|(other, _)| ticket.difference(other));
-        let peers = || group.iter().copied().filter(|&peer| peer != device);
-        // A member of the group that takes part in no more collectives, or is at another one.
-        let found = match self.cause {
-            // The device whose step is higher has left out a collective.
-            FailureCause::TicketsDiffer(first, second) => {
-                let step = |peer: usize| self.last.get(&peer).map(|(ticket, _)| ticket.step);
-                let both = if step(first) > step(second) { [first, second] } else { [second, first] };
-                both.into_iter().find(|&peer| peer != device && differs(peer).is_some())
-            }
-            FailureCause::Ended(_) | FailureCause::Deadlocked(_) => peers().find(|peer| self.ended.contains_key(peer)),
-        };
-        // A device at a lower step may only be slow; one that is as far must have left out this collective.
-        let is_elsewhere = |&peer: &usize| {
-            let is_as_far = self.last.get(&peer).is_some_and(|(other, _)| other.step >= ticket.step);
-            is_as_far && self.waiting.contains(&peer) && differs(peer).is_some()
-        };
-        let elsewhere = || match self.cause {
-            FailureCause::Ended(_) | FailureCause::Deadlocked(_) => peers().find(is_elsewhere),
-            FailureCause::TicketsDiffer(..) => None,
-        };
-        let peer = found.or_else(elsewhere).unwrap_or_else(|| self.culprit(device));
-        if peer == device {
-            // Others wait for this device elsewhere, or have failed.
-            let other = self.waiting.iter().copied().find(|&other| other != device);
-            return self.describe_peer(other.or_else(|| peers().next()).unwrap_or(device));
-        }
-        match differs(peer) {
-            Some(difference) if !self.ended.contains_key(&peer) => (peer, difference),
-            _ => self.describe_peer(peer),
-        }
-    }
-
-    /// Blames a device, with what it is doing as text.
-    fn describe_peer(&self, peer: usize) -> BlamedPeer {
-        let found = match (self.ended.get(&peer), self.last.get(&peer)) {
-            (Some(DeviceOutcome::Finished), _) => "has finished, and takes part in no more collectives".to_string(),
-            (Some(DeviceOutcome::Failed(message)), _) => format!("has failed: {message}"),
-            (Some(DeviceOutcome::Panicked(message)), _) => format!("panicked: {message}"),
-            (None, Some((ticket, _))) if self.waiting.contains(&peer) => format!("waits in {ticket}"),
-            (None, Some((ticket, _))) => format!("was last at {ticket}"),
-            (None, None) => "has come to no exchange".to_string(),
-        };
-        (peer, found)
     }
 }

@@ -1,6 +1,7 @@
 //! The engine of threads: a participant for each device, on a lasting thread.
+use super::deadlock::{BlamedPeer, DeviceOutcome};
 use super::engine::{Collectives, Started};
-use super::rendezvous::{BlamedPeer, DeviceOutcome, Rendezvous};
+use super::rendezvous::Rendezvous;
 use super::resolved::ResolvedCollective;
 use super::workers::run_on_workers;
 use crate::error::{CollectiveError, Error, Result, panic_message};

@@ -1,5 +1,6 @@
 //! The fixed configuration of the process, and the use that fixed it.
-use super::{Engine, StartupConfig};
+use super::Engine;
+use super::environment::StartupConfig;
 use crate::disk;
 use crate::error::{Error, Result};
 use std::panic::Location;

@@ -6,6 +6,7 @@
 //! factors are sharded, operands are resharded to that, partial sums are reduced over the devices, and results are
 //! resharded to what propagation found.
 mod control;
+mod reduce_scatter_creator;
 mod reshard_steps;
 mod sharded_kernel_convolution;
 mod sharded_top_k;

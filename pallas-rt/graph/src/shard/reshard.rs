@@ -14,6 +14,8 @@
 mod axis_reorder;
 mod reshard_search;
 
+pub(super) use reshard_search::align_axes;
+
 use crate::mesh::axis::{push_merged, size};
 use crate::mesh::{Axis, Mesh, Sharding, axes_text};
 use reshard_search::ReshardSearch;
@@ -237,14 +239,6 @@ fn insert_resizes(
     }
     resize(shape.to_vec(), &before, &mut all);
     all
-}
-
-/// Splits the axes of a slice, by dimension, and the axes of a sum into parts, so that each part of one is equal to a
-/// part of the other or does not overlap it.
-pub(super) fn align_slice_and_sum_axes(lists: &[Vec<Axis>], summed: &[Axis]) -> (Vec<Vec<Axis>>, Vec<Axis>) {
-    let lists: Vec<Vec<Axis>> = lists.iter().map(|list| reshard_search::align_axes(list, summed)).collect();
-    let summed = reshard_search::align_axes(summed, &lists.concat());
-    (lists, summed)
 }
 
 /// Returns by position of the mesh the position whose block that device receives in a [`ReshardStep::Permute`]. Every device

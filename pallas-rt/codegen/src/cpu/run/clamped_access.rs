@@ -1,9 +1,10 @@
 //! Loads and stores, clipped to the elements that exist in the array.
+use super::super::convert::{normalize_bool, normalize_bools};
 use super::super::launch::LaunchMemory;
 use super::super::plan::step::OperandView;
 use super::super::row_copies;
 use super::super::tile::{self, MAX_RANK, StridedTile};
-use super::thread_state::{OverhangingTile, ProgramRunner, normalize_bool};
+use super::thread_state::{OverhangingTile, ProgramRunner};
 use crate::raw;
 use pallas_ir::{DType, Literal, OperandId, Value};
 
@@ -93,8 +94,7 @@ impl ProgramRunner<'_> {
             let (source, target, size) = placed.clipped(out, bytes);
             tile::copy(&source, &target, &size[..placed.rank], bytes);
             if self.ty(to).dtype == DType::Bool {
-                let truths = raw::slice_mut(out.start, self.ty(to).elements());
-                truths.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+                normalize_bools(raw::slice_mut(out.start, self.ty(to).elements()));
             }
         }
         if let Some((mask, other)) = mask {

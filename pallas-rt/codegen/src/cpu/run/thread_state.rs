@@ -1,4 +1,5 @@
 //! The state of a thread that runs programs: its buffers, the memory of values and operands, and scalars.
+use super::super::convert::normalize_bool;
 use super::super::gemm::PackingBuffers;
 use super::super::jit::{CodeSpecialization, OperandAddress};
 use super::super::launch::{Launch, LaunchError};
@@ -13,7 +14,7 @@ use super::merged_rows::BufferedOperand;
 use super::native::{ChainOperandLayout, UnevenOperand};
 use super::spacing::KeptWindows;
 use crate::interp::{Data, Datum, Fault};
-use pallas_ir::{DType, Literal, Loc, OperandKind, Type, Value};
+use pallas_ir::{Literal, Loc, OperandKind, Type, Value};
 use parking_lot::Mutex;
 
 /// A block of 64 bytes, aligned so that vectors in a buffer of such blocks do not cross cache lines.
@@ -77,11 +78,6 @@ pub(super) struct FusedChainLayouts {
 
 /// Minimum bytes of a large array, whose first parts have left the caches before a later step reads them.
 const MIN_LARGE_ARRAY_BYTES: usize = 8 << 20;
-
-/// Converts a `bool` from outside to 0 or 1; returns other literals as they are.
-pub(super) fn normalize_bool(x: Literal) -> Literal {
-    if x.dtype == DType::Bool { Literal::bool(x.bits != 0) } else { x }
-}
 
 /// States that no thread is using, kept for the next launch with the same sizes and grid.
 pub(in super::super) type IdleThreadStates = Mutex<Vec<ThreadState>>;

@@ -78,12 +78,6 @@ impl BodyEmitter<'_> {
             list.push(touch);
         }
     }
-    /// Returns a new name that begins with `stem`.
-    pub(super) fn fresh(&mut self, stem: &str) -> String {
-        debug_assert!(!["i", "u", "f"].contains(&stem), "`{stem}32` would hide a type");
-        self.fresh += 1;
-        format!("{stem}{}", self.fresh)
-    }
     /// Adds the price of an operation, as often as the present line is executed, to the thread's work.
     pub(super) fn add_work(&mut self, price: f64) {
         self.out.work += price * self.trips;

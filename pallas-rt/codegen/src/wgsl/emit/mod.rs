@@ -97,14 +97,8 @@ pub(super) fn emit_body(
 }
 
 impl BodyEmitter<'_> {
-    // ---- names
+    // ---- values
 
-    fn scalar_name(&self, v: Value) -> String {
-        format!("s{}", self.k.label(v))
-    }
-    fn register_name(&self, v: Value, i: usize) -> String {
-        format!("v{}_{i}", self.k.label(v))
-    }
     fn is_in_registers(&self, v: Value) -> bool {
         self.plan.tile_storage[v.index()] == TileStorage::Registers
     }

@@ -1,4 +1,5 @@
-//! Names of arrays and dimensions in a shader, and the layout of the words of the uniform.
+//! Names of arrays, dimensions and values in a shader, and the layout of the words of the uniform.
+use super::emitter::BodyEmitter;
 use super::position::VEC4_WIDTH;
 use pallas_ir::{Dim, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 
@@ -169,4 +170,24 @@ pub(in crate::wgsl) fn bound_arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
     });
     let bound = |id: &OperandId| k.memory_of(*id) == *id && (touched[id.index()] || is_written(k, *id));
     k.arrays().filter(|(id, _)| bound(id)).map(|(id, _)| (id, is_written(k, id))).collect()
+}
+
+// ---- values
+
+// A name has the value's number and variable (`Kernel::label`), as in `v9_scores_0`, else a stem and a counter, so that no
+// two are equal.
+
+impl BodyEmitter<'_> {
+    pub(super) fn scalar_name(&self, v: Value) -> String {
+        format!("s{}", self.k.label(v))
+    }
+    pub(super) fn register_name(&self, v: Value, i: usize) -> String {
+        format!("v{}_{i}", self.k.label(v))
+    }
+    /// Returns a new name that begins with `stem`.
+    pub(super) fn fresh(&mut self, stem: &str) -> String {
+        debug_assert!(!["i", "u", "f"].contains(&stem), "`{stem}32` would hide a type");
+        self.fresh += 1;
+        format!("{stem}{}", self.fresh)
+    }
 }

@@ -2,6 +2,7 @@
 use super::command_encoder::ERROR_WORDS;
 use super::compiled_shader::StoredShader;
 use super::job::{Dispatch, ShaderJob};
+use super::split_long_loops::split_sequential_axes;
 use crate::devices::client::Client;
 use crate::devices::counters::SHADERS;
 use crate::devices::lowered_cache::KernelSource;
@@ -11,7 +12,7 @@ use crate::{disk, timeline};
 use pallas_codegen::interp::walk::invalid_step_message;
 use pallas_codegen::passes::split_long_loops::add_step_ranges;
 use pallas_codegen::target::Target;
-use pallas_codegen::wgsl::{self, HEADER_WORDS, IterationBound};
+use pallas_codegen::wgsl::{self, HEADER_WORDS};
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -186,33 +187,6 @@ fn key(identity: &disk::Key, sequential: usize, form: ShaderConditions) -> disk:
     identity.derive_key("shader", &[&format!("{sequential} {form:?}")])
 }
 
-/// Splits the sequential axes into ranges, each `from to` for every axis, outermost first, such that a thread runs at
-/// most `limit` loop iterations per range, or a single step.
-fn split_sequential_axes(iterations: &IterationBound, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
-    fn split_axis(d: usize, of: (&IterationBound, &[i64]), room: u64, outer: &mut Vec<u32>, out: &mut Vec<Vec<u32>>) {
-        let (iterations, steps) = of;
-        let deeper =
-            IterationBound { outside: iterations.axes[d], axes: iterations.axes[d + 1..].to_vec(), more: false };
-        let most = room / deeper.total(&steps[d + 1..]).max(1);
-        let last = d + 1 == steps.len();
-        let chunk = most.clamp(1, steps[d].max(1) as u64) as usize;
-        for from in (0..steps[d]).step_by(chunk) {
-            let bounds = outer.len();
-            outer.extend([from as u32, (from + chunk as i64).min(steps[d]) as u32]);
-            if most == 0 && !last {
-                split_axis(d + 1, of, room.saturating_sub(iterations.axes[d]), outer, out);
-            } else {
-                let rest = steps[d + 1..].iter().flat_map(|&n| [0, n as u32]);
-                out.push(outer.iter().copied().chain(rest).collect());
-            }
-            outer.truncate(bounds);
-        }
-    }
-    let mut out = vec![];
-    split_axis(0, (iterations, steps), limit.saturating_sub(iterations.outside), &mut vec![], &mut out);
-    out
-}
-
 /// Lists the dispatches of a launch: for each part of the grid (`chunk` of `total` programs) all ranges of the
 /// sequential axes.
 fn dispatches(
@@ -289,27 +263,5 @@ mod tests {
         ];
         let names: std::collections::BTreeSet<String> = all.iter().map(disk::Key::hash_text).collect();
         assert_eq!(names.len(), all.len());
-    }
-
-    #[test]
-    fn ranges_keep_to_the_limit_and_cover_every_step_once() {
-        let check = |outside, axes: &[u64], steps: &[i64], limit| {
-            let iterations = IterationBound { outside, axes: axes.to_vec(), more: false };
-            let ranges = split_sequential_axes(&iterations, steps, limit);
-            let covered: i64 =
-                ranges.iter().map(|r| r.chunks(2).map(|b| i64::from(b[1] - b[0])).product::<i64>()).sum();
-            assert_eq!(covered, steps.iter().product::<i64>(), "{ranges:?}");
-            let long = |r: &Vec<u32>| {
-                let own: Vec<i64> = r.chunks(2).map(|b| i64::from(b[1] - b[0])).collect();
-                iterations.total(&own) > limit && own.iter().any(|&n| n > 1)
-            };
-            assert!(!ranges.iter().any(long), "{ranges:?}");
-            ranges
-        };
-        assert_eq!(check(1, &[10], &[7], 31), [[0, 3], [3, 6], [6, 7]]);
-        assert_eq!(check(0, &[10], &[2], 5), [[0, 1], [1, 2]], "a single step may be longer");
-        assert_eq!(check(0, &[1, 10], &[4, 2], 50), [[0, 2, 0, 2], [2, 4, 0, 2]]);
-        assert_eq!(check(0, &[1, 10], &[2, 3], 21), [[0, 1, 0, 2], [0, 1, 2, 3], [1, 2, 0, 2], [1, 2, 2, 3]]);
-        assert!(check(5, &[1, 2, 3], &[5, 7, 11], 40).len() > 5);
     }
 }

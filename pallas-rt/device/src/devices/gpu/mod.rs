@@ -7,6 +7,7 @@
 //! - `pipeline`: shader text to compiled pipelines, cached;
 //! - `job`: bindings and dispatches of one launch; `commands`: launches that are submitted together;
 //! - `launch`: shaders of a kernel and their dispatches; `program`: a shader as stored on disk;
+//! - `split_long_loops`: the ranges of a launch whose loops are too long for the driver;
 //! - `runtime`: implements the trait of all kinds of devices;
 //! - `clients`: the clients of this process' adapters, and those of devices that the user created.
 mod adapter;
@@ -24,6 +25,7 @@ mod opengl_lock;
 #[allow(unsafe_code, reason = "proven shaders run unchecked")]
 mod pipeline;
 mod runtime;
+mod split_long_loops;
 
 pub(super) use adapter::devices;
 pub(super) use clients::{best, client, fresh_client};

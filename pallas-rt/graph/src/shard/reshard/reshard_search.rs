@@ -419,7 +419,7 @@ fn remove_last(axes: &mut Vec<Axis>, last: &[Axis]) {
 }
 
 /// Splits axes into parts, each of which is equal to an axis of `others`, a part of one, or overlaps none.
-pub(super) fn align_axes(axes: &[Axis], others: &[Axis]) -> Vec<Axis> {
+pub(in crate::shard) fn align_axes(axes: &[Axis], others: &[Axis]) -> Vec<Axis> {
     let mut parts = vec![];
     for &axis in axes {
         let mut rest = Some(axis);

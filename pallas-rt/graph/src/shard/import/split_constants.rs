@@ -1,0 +1,156 @@
+//! Copies of constants, one for each use, so that no sharding propagates between uses through a constant.
+use crate::graph::Op;
+use crate::shard::propagation_program::{Node, NodeId, NodeKind, RegionGraph, Val};
+use pallas_ir::StructuralOp;
+use std::collections::{BTreeMap, HashMap};
+
+/// A kind of value that each reader gets its own copy of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ConstantKind {
+    /// A value computed from constants alone; the whole expression is copied.
+    Expression,
+    /// A scalar broadcast to an array; only the broadcast is copied.
+    ScalarBroadcast,
+}
+
+/// Gives each use of a constant expression or of a broadcast scalar its own copy.
+pub(super) fn split_constants(program: &mut RegionGraph) {
+    let order = program.preorder();
+    let mut copies =
+        ConstantSplitter { kinds: vec![None; program.types.len()], groups: HashMap::new(), inserted: BTreeMap::new() };
+    for &id in &order {
+        if let NodeKind::ShardingGroup(_) = program.nodes[id].kind {
+            copies.groups.entry(program.nodes[id].operands[0]).or_default().push(id);
+        }
+    }
+    copies.copy_operands(program, &program.body.nodes.clone());
+    for i in 0..program.body.results.len() {
+        let result = program.body.results[i];
+        program.body.results[i] = copies.copy_for_use(program, result);
+    }
+    // Copies are inserted before their originals, which are removed.
+    for (original, inserted) in &copies.inserted {
+        inserted.iter().for_each(|&copy| program.insert(copy, *original, false));
+    }
+    let is_gone = |program: &RegionGraph, id: NodeId| {
+        let node = &program.nodes[id];
+        let of = if matches!(node.kind, NodeKind::ShardingGroup(_)) { &node.operands } else { &node.results };
+        of.iter().any(|&v| copies.kinds.get(v.index()).copied().flatten().is_some() && program.rank(v) > 0)
+    };
+    let gone: Vec<NodeId> = order.into_iter().filter(|&id| is_gone(program, id)).collect();
+    let mut is_dropped = vec![false; program.nodes.len()];
+    gone.iter().for_each(|&id| is_dropped[id] = true);
+    let mut parents: Vec<_> = gone.iter().map(|&id| program.nodes[id].parent).collect();
+    parents.sort_unstable();
+    parents.dedup();
+    for parent in parents {
+        program.region_mut(parent).nodes.retain(|&id| !is_dropped[id]);
+    }
+}
+
+/// State of the copying of constants.
+struct ConstantSplitter {
+    /// By value of the original program, its kind if it is to be copied.
+    kinds: Vec<Option<ConstantKind>>,
+    /// By value, the nodes that put it into sharding groups.
+    groups: HashMap<Val, Vec<NodeId>>,
+    /// By original node, its copies in order.
+    inserted: BTreeMap<NodeId, Vec<NodeId>>,
+}
+
+impl ConstantSplitter {
+    /// Gives the operands of nodes, then the results of their regions, copies of their own, in the order of the text.
+    fn copy_operands(&mut self, program: &mut RegionGraph, nodes: &[NodeId]) {
+        for &id in nodes {
+            let node = &program.nodes[id];
+            if let Some(kind) = self.kind_of(program, node) {
+                let result = node.results[0];
+                self.kinds[result.index()] = Some(kind);
+                continue;
+            }
+            if matches!(node.kind, NodeKind::ShardingGroup(_)) {
+                continue;
+            }
+            for i in 0..program.nodes[id].operands.len() {
+                let operand = program.nodes[id].operands[i];
+                program.nodes[id].operands[i] = self.copy_for_use(program, operand);
+            }
+            for r in 0..program.nodes[id].regions.len() {
+                self.copy_operands(program, &program.nodes[id].regions[r].nodes.clone());
+                for i in 0..program.nodes[id].regions[r].results.len() {
+                    let result = program.nodes[id].regions[r].results[i];
+                    program.nodes[id].regions[r].results[i] = self.copy_for_use(program, result);
+                }
+            }
+        }
+    }
+
+    fn is_expression(&self, v: Val) -> bool {
+        self.kinds.get(v.index()).copied().flatten() == Some(ConstantKind::Expression)
+    }
+
+    /// Returns the kind of constant that a node's result is; `None` if it is none.
+    fn kind_of(&self, program: &RegionGraph, node: &Node) -> Option<ConstantKind> {
+        let all = || !node.operands.is_empty() && node.operands.iter().all(|&v| self.is_expression(v));
+        let NodeKind::Op(op) = &node.kind else {
+            return (node.kind == NodeKind::Constant).then_some(ConstantKind::Expression);
+        };
+        match op {
+            Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)) => Some(ConstantKind::Expression),
+            Op::Scalar(_) if all() => Some(ConstantKind::Expression),
+            Op::Structural(op) => {
+                let is_pure = matches!(
+                    op,
+                    StructuralOp::Broadcast(_)
+                        | StructuralOp::Reshape(_)
+                        | StructuralOp::Slice(_)
+                        | StructuralOp::Cast(_)
+                        | StructuralOp::Bitcast(_)
+                        | StructuralOp::Powi(_)
+                );
+                let is_expansion = matches!(op, StructuralOp::Broadcast(_)) && program.rank(node.operands[0]) == 0;
+                match (is_pure && all(), is_expansion) {
+                    (true, _) => Some(ConstantKind::Expression),
+                    (false, true) => Some(ConstantKind::ScalarBroadcast),
+                    (false, false) => None,
+                }
+            }
+            Op::Scalar(_) | Op::Dynamic(_) | Op::Call(_) | Op::Identity(_) | Op::Collective(_) => None,
+        }
+    }
+
+    /// Returns the value that one use reads: a new copy if `v` is to be copied, else `v`.
+    fn copy_for_use(&mut self, program: &mut RegionGraph, v: Val) -> Val {
+        match self.kinds.get(v.index()).copied().flatten() {
+            Some(kind) => self.copy(program, v, kind, &mut HashMap::new()),
+            None => v,
+        }
+    }
+
+    /// Makes a copy of a constant; `known` has the copies made for the same use so far.
+    fn copy(&mut self, program: &mut RegionGraph, v: Val, kind: ConstantKind, known: &mut HashMap<Val, Val>) -> Val {
+        if program.rank(v) == 0 {
+            return v;
+        }
+        if let Some(&copy) = known.get(&v) {
+            return copy;
+        }
+        let Some(original) = program.definer(v) else { return v };
+        let Node { kind: op, operands, loc, label, .. } = program.nodes[original].clone();
+        let operands = match kind {
+            ConstantKind::Expression => operands.into_iter().map(|x| self.copy(program, x, kind, known)).collect(),
+            ConstantKind::ScalarBroadcast => operands,
+        };
+        let copy = program.create_node(op, operands, vec![program.ty(v).clone()], loc);
+        program.nodes[copy].label = label;
+        self.inserted.entry(original).or_default().push(copy);
+        let result = program.nodes[copy].results[0];
+        // A copy belongs to the groups of its original.
+        for group in self.groups.get(&v).cloned().unwrap_or_default() {
+            let member = program.create_node(program.nodes[group].kind.clone(), vec![result], vec![], loc);
+            self.inserted.entry(original).or_default().push(member);
+        }
+        known.insert(v, result);
+        result
+    }
+}
