@@ -7,6 +7,6 @@ use pallas_rt::prelude::*;
 /// Every function from here to the user's call has `#[track_caller]`, and no closure is between them, since a closure
 /// would be the caller. A test checks both.
 #[track_caller]
-pub(crate) fn wrong<T>(message: String) -> Result<T> {
+pub(crate) fn argument_error<T>(message: String) -> Result<T> {
     Err(Error::Value { message: format!("{}: {message}", Loc::caller()) })
 }

@@ -1,5 +1,5 @@
 //! Options of attention that callers choose, and the kernel operands made from them.
-use crate::argument_errors::wrong;
+use crate::argument_errors::argument_error;
 use crate::attention_scores::{Causal, Rules, flash_attention_delta, segment_spans};
 use crate::element::Floating;
 use pallas_rt::Target;
@@ -123,7 +123,7 @@ pub struct Operands {
     pub lengths: Array,
     /// i32 `[2]`: positions of the first query and of the first key; see [`Options::offsets`].
     pub offsets: Array,
-    /// Bias added to the scores; see [`Options::bias`].
+    /// Bias added to the scores; see [`Options::load_bias`].
     pub bias: Array,
     /// Segment numbers of queries and of keys; see [`Options::segments`].
     pub segments: [Array; 2],
@@ -146,17 +146,17 @@ impl Operands {
     #[track_caller]
     pub fn spans(&self, block: [usize; 2]) -> Result<[Array; 2]> {
         if block.contains(&0) {
-            return wrong(format!("blocks of {block:?} queries and keys, expected at least one of each"));
+            return argument_error(format!("blocks of {block:?} queries and keys, expected at least one of each"));
         }
         let [own, theirs] = &self.segments;
-        Ok([self.spans_of(own, block[0])?, self.spans_of(theirs, block[1])?])
+        Ok([self.block_spans_of(own, block[0])?, self.block_spans_of(theirs, block[1])?])
     }
 
     #[track_caller]
-    fn spans_of(&self, numbers: &Array, block: usize) -> Result<Array> {
-        match (self.rules.segments, numbers.shape()) {
-            (true, &[_, n]) => segment_spans(numbers, block, n.div_ceil(block)),
-            _ => Ok(numbers.reshape(&[numbers.len(), 1, 1])),
+    fn block_spans_of(&self, segment_numbers: &Array, block: usize) -> Result<Array> {
+        match (self.rules.segments, segment_numbers.shape()) {
+            (true, &[_, n]) => segment_spans(segment_numbers, block, n.div_ceil(block)),
+            _ => Ok(segment_numbers.reshape(&[segment_numbers.len(), 1, 1])),
         }
     }
 }
@@ -204,7 +204,7 @@ impl Options<'_> {
         let ([batch, heads, queries, d], [_, key_heads, keys, _]) =
             (attention_extents("q", q)?, attention_extents("k", k)?);
         if heads != 0 && (key_heads == 0 || heads % key_heads != 0) {
-            return wrong(format!("{heads} heads of queries are no multiple of {key_heads} heads of keys"));
+            return argument_error(format!("{heads} heads of queries are no multiple of {key_heads} heads of keys"));
         }
         let lengths = match self.lengths {
             Some(lengths) => check_option_array("lengths", lengths, DType::I32, &[batch])?,
@@ -243,7 +243,7 @@ impl Options<'_> {
             bias,
             segments,
             sinks,
-            scale: scale(self.scale, d)?,
+            scale: score_scale(self.scale, d)?,
             seed,
             rules: self.rules(q.client().target())?,
         })
@@ -257,10 +257,12 @@ impl Options<'_> {
     fn rules(&self, target: &Target) -> Result<Rules> {
         let soft_cap = soft_cap_bits(self.soft_cap)?;
         if let Some(Dropout { rate, .. }) = self.dropout.filter(|dropout| !(0.0..1.0).contains(&dropout.rate)) {
-            return wrong(format!("the rate of `dropout` is {rate}, expected 0 to below 1"));
+            return argument_error(format!("the rate of `dropout` is {rate}, expected 0 to below 1"));
         }
         if self.offsets.is_some() && (self.causal == Causal::FromEnd || self.dropout.is_some()) {
-            return wrong("`offsets` with `Causal::FromEnd` or `dropout`, which are by all queries and keys".into());
+            return argument_error(
+                "`offsets` with `Causal::FromEnd` or `dropout`, which are by all queries and keys".into(),
+            );
         }
         let near = |side: Option<usize>| side.filter(|n| *n < UNLIMITED_WINDOW).map(|n| n as i32);
         Ok(Rules {
@@ -283,10 +285,10 @@ impl Options<'_> {
 /// # Errors
 /// The factor is not finite.
 #[track_caller]
-pub(crate) fn scale(scale: Option<f32>, d: usize) -> Result<f32> {
+pub(crate) fn score_scale(scale: Option<f32>, head_dim: usize) -> Result<f32> {
     match scale.filter(|scale| !scale.is_finite()) {
-        Some(scale) => wrong(format!("`scale` is {scale}, expected a finite number")),
-        None => Ok(scale.unwrap_or(1.0 / (d as f32).sqrt())),
+        Some(scale) => argument_error(format!("`scale` is {scale}, expected a finite number")),
+        None => Ok(scale.unwrap_or(1.0 / (head_dim as f32).sqrt())),
     }
 }
 
@@ -297,7 +299,7 @@ pub(crate) fn scale(scale: Option<f32>, d: usize) -> Result<f32> {
 #[track_caller]
 pub(crate) fn soft_cap_bits(cap: Option<f32>) -> Result<Option<u32>> {
     match cap.filter(|cap| !(cap.is_finite() && *cap > 0.0)) {
-        Some(cap) => wrong(format!("`soft_cap` is {cap}, expected a positive number")),
+        Some(cap) => argument_error(format!("`soft_cap` is {cap}, expected a positive number")),
         None => Ok(cap.map(f32::to_bits)),
     }
 }
@@ -310,9 +312,10 @@ pub(crate) fn soft_cap_bits(cap: Option<f32>) -> Result<Option<u32>> {
 pub(crate) fn attention_extents(name: &str, x: &Array) -> Result<[usize; 4]> {
     match <[usize; 4]>::try_from(x.shape()) {
         Ok(axes) => Ok(axes),
-        Err(_) => {
-            wrong(format!("`{name}` has shape {:?}, expected [batch, heads, positions, head dimension]", x.shape()))
-        }
+        Err(_) => argument_error(format!(
+            "`{name}` has shape {:?}, expected [batch, heads, positions, head dimension]",
+            x.shape()
+        )),
     }
 }
 
@@ -320,10 +323,10 @@ pub(crate) fn attention_extents(name: &str, x: &Array) -> Result<[usize; 4]> {
 #[track_caller]
 fn check_option_array(name: &str, x: &Array, dtype: DType, shape: &[usize]) -> Result<Array> {
     if x.dtype() != dtype {
-        return wrong(format!("`{name}` holds {}, expected {dtype}", x.dtype()));
+        return argument_error(format!("`{name}` holds {}, expected {dtype}", x.dtype()));
     }
     if x.shape() != shape {
-        return wrong(format!("`{name}` has shape {:?}, expected {shape:?}", x.shape()));
+        return argument_error(format!("`{name}` has shape {:?}, expected {shape:?}", x.shape()));
     }
     Ok(x.clone())
 }

@@ -63,9 +63,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Position of the first query, counted in keys.
-    pub fn first_position(self, queries: Scalar<i32>, length: Scalar<i32>) -> Scalar<i32> {
-        if self.from_end { length - queries } else { scalar(0) }
+    /// Returns the position, counted in keys, of the first of `query_count` queries: 0, or `live_key_count -
+    /// query_count` if the last query is at the last live key.
+    pub fn first_query_position(self, query_count: Scalar<i32>, live_key_count: Scalar<i32>) -> Scalar<i32> {
+        if self.from_end { live_key_count - query_count } else { scalar(0) }
     }
     /// Returns block `(i, j)` along queries and keys of batch element b. `lengths` are the live keys of each batch
     /// element; `offsets`, the positions of the first query and the first key, are read only if the rules have
@@ -82,7 +83,7 @@ impl Rules {
         let length = minimum(lengths.at(b), keys);
         let first = match self.offsets {
             true => offsets.at(0) - offsets.at(1),
-            false => self.first_position(queries, length),
+            false => self.first_query_position(queries, length),
         };
         let position = row + first;
         let span = |of: Prefetch<i32>, n: Scalar<i32>| [0, 1, 2].map(|end| of.at((b, n, end)));
@@ -90,7 +91,7 @@ impl Rules {
         let segments = self.segments.then_some(segments.numbers);
         Block { rules: self, size, row, position, queries, key, length, segments, spans }
     }
-    /// Applies soft-cap and bias to scaled products; also returns tanh of the soft-cap, which [`Rules::through`] needs.
+    /// Applies soft-cap and bias to scaled products; also returns tanh of the soft-cap, which [`Rules::scores_backward`] needs.
     pub fn scores<A: Wide>(self, products: Tile<A>, bias: Option<Tile<A>>) -> (Tile<A>, Option<Tile<A>>) {
         let (mut scores, mut slope) = (products, None);
         if let Some(bits) = self.soft_cap {
@@ -102,10 +103,10 @@ impl Rules {
         (bias.map_or(scores, |bias| scores + bias), slope)
     }
     /// Returns the gradient by scaled products, given the gradient by scores and the tanh that [`Rules::scores`]
-    /// returned.
-    pub fn through<A: Wide>(self, gradient: Tile<A>, slope: Option<Tile<A>>) -> Tile<A> {
+    /// returned; `None` without a soft-cap.
+    pub fn scores_backward<A: Wide>(self, gradient: Tile<A>, soft_cap_tanh: Option<Tile<A>>) -> Tile<A> {
         // The derivative of cap·tanh(s/cap) is 1 - tanh².
-        slope.map_or(gradient, |t| gradient - gradient * t * t)
+        soft_cap_tanh.map_or(gradient, |t| gradient - gradient * t * t)
     }
     /// Factor of probabilities that dropout keeps: 1 / (1 - rate).
     fn dropout_factor(self) -> f64 {
@@ -172,7 +173,7 @@ impl Block {
     ///
     /// Segments are compared by their least and greatest numbers: where these ascend without gaps, as in packed
     /// sequences, the answer is exact. Padding belongs to no segment.
-    pub fn is_live(self) -> Scalar<bool> {
+    pub fn has_live_scores(self) -> Scalar<bool> {
         let [begin, end] = self.seen_key_range();
         let mut live = self.key.lt(end);
         if self.rules.left.is_some() {
@@ -184,7 +185,7 @@ impl Block {
         live
     }
     /// Returns true if every query of the block sees every key of it, so that no mask is needed.
-    pub fn is_whole(self) -> Scalar<bool> {
+    pub fn is_fully_seen(self) -> Scalar<bool> {
         if self.rules.one_way {
             return scalar(false);
         }
@@ -200,15 +201,15 @@ impl Block {
         whole
     }
     /// Indices of the block's keys, as a tile of rank 2 along `axis`.
-    fn keys(self, axis: usize) -> Tile<i32> {
+    fn key_indices(self, axis: usize) -> Tile<i32> {
         let mut shape = [1, 1];
         shape[axis] = self.size[1];
         iota::<i32>(shape, axis) + self.key
     }
     /// Sets rows of keys or values `[keys, d]` to 0 where no query of the block sees the key: unused memory may hold
     /// NaN, and 0 · NaN is NaN.
-    pub fn seen<E: Real>(self, rows: Tile<E>) -> Tile<E> {
-        let ([begin, end], keys) = (self.seen_key_range(), self.keys(0));
+    pub fn zero_unseen_keys<E: Real>(self, rows: Tile<E>) -> Tile<E> {
+        let ([begin, end], keys) = (self.seen_key_range(), self.key_indices(0));
         let mut seen = keys.lt(end);
         if self.rules.left.is_some() {
             seen &= keys.ge(begin);
@@ -219,13 +220,13 @@ impl Block {
         select(seen, rows, 0.0)
     }
     /// Sets rows of queries, or of the gradient by their results, `[queries, d]`, to 0 for padding.
-    pub fn asking<E: Real>(self, rows: Tile<E>) -> Tile<E> {
+    pub fn zero_padding_queries<E: Real>(self, rows: Tile<E>) -> Tile<E> {
         self.segments.map_or(rows, |[own, _]| select(own.load().expand(1).ge(0), rows, 0.0))
     }
-    /// Mask of the live scores, `[queries, keys]`.
-    pub fn live(self) -> Tile<bool> {
+    /// Returns the mask `[queries, keys]` of the block, true where the query sees the key.
+    pub fn live_mask(self) -> Tile<bool> {
         let [queries, keys] = self.size;
-        let numbers = self.keys(1);
+        let numbers = self.key_indices(1);
         let mut live = numbers.lt(self.length).broadcast([queries, keys]);
         let positions = iota::<i32>([queries, 1], 0) + self.position;
         if let Some(right) = self.rules.right {
@@ -243,18 +244,19 @@ impl Block {
         live
     }
     /// Loads the block's bias; `None` if the rules have none.
-    pub fn bias<E: Floating>(self, bias: In<E>) -> Option<Tile<E::Acc>> {
+    pub fn load_bias<E: Floating>(self, bias: In<E>) -> Option<Tile<E::Acc>> {
         self.rules.bias.then(|| bias.load().cast::<E::Acc>())
     }
-    /// Factors of the probabilities under dropout, `[queries, keys]`: 0 or 1 / (1 - rate). `head` is `b · heads + h`,
-    /// the index among the heads of all batch elements; `seed` has the halves of the seed.
-    pub fn kept<A: Wide>(self, seed: Prefetch<u32>, head: Scalar<i32>) -> Option<Tile<A>> {
+    /// Returns factors of the probabilities under dropout, `[queries, keys]`: 0 or 1 / (1 - rate); `None` without
+    /// dropout. `head` is `b · heads + h`, the index among the heads of all batch elements; `seed` has the halves of
+    /// the seed.
+    pub fn dropout_factors<A: Wide>(self, seed: Prefetch<u32>, head: Scalar<i32>) -> Option<Tile<A>> {
         let below = self.rules.dropout?;
         let seed = [seed.at(0), seed.at(1)];
         let [queries, keys] = self.size;
         let row = head * self.queries + self.row;
         let rows = (iota::<i32>([queries, 1], 0) + row).cast::<u32>().broadcast([queries, keys]);
-        let keys = self.keys(1).cast::<u32>().broadcast([queries, keys]);
+        let keys = self.key_indices(1).cast::<u32>().broadcast([queries, keys]);
         let kept = threefry::bits(seed, [rows, keys]).ge(below);
         Some(select(kept, full::<A>([1, 1], self.rules.dropout_factor()), 0.0))
     }
@@ -313,7 +315,7 @@ impl<E: Floating> BackwardInputs<E> {
         let lse = select(lse.eq(f32::NEG_INFINITY), f32::INFINITY, lse);
         let p = within((scores - lse).exp());
         let by_scores = p * (dropped(dot(dout, v.t())) - delta);
-        let by_products = within(self.rules.through(by_scores, slope));
+        let by_products = within(self.rules.scores_backward(by_scores, slope));
         BlockGradients { kept: dropped(p), by_scores: within(by_scores), by_products, q, k, dout }
     }
 }

@@ -3,7 +3,7 @@
 //! A kernel lists block sizes in order of preference, each with the resources that a program needs for them ([`BlockResources`]).
 //! The rule ([`choose_block_sizes`]) takes the first that is within the target's [`ProgramBudget`](pallas_rt::shader::ProgramBudget), else the last. The
 //! list depends on the problem and on limits of the target: where the number of cores is known, it begins with blocks
-//! that fit the caches of a core. Rows of [`tuned`], which were measured on a kind of device, override the rule. No
+//! that fit the caches of a core. Rows of [`tuned_block_sizes`], which were measured on a kind of device, override the rule. No
 //! other file of this crate names a profile.
 //!
 //! Where operations on arrays are faster than a kernel, a shipped function is made of them by one rule, in
@@ -62,7 +62,7 @@ pub(crate) enum BlockSizeChoice {
 }
 
 /// Block sizes that were measured on this kind of device; `None`: [`choose_block_sizes`] decides.
-fn tuned(choice: BlockSizeChoice, profile: Profile) -> Option<&'static [usize]> {
+fn tuned_block_sizes(choice: BlockSizeChoice, profile: Profile) -> Option<&'static [usize]> {
     match (profile, choice) {
         // On lavapipe. Larger blocks run in half the time and take ten times as long to compile.
         (Profile::SimtCpu, BlockSizeChoice::Attention) => Some(&[8, 64]),
@@ -91,16 +91,17 @@ pub(crate) struct BlockResources {
 
 impl BlockResources {
     /// No requirements: the block sizes fit every device.
-    pub(crate) const NOTHING: BlockResources = BlockResources { staged_bytes: 0, live_elements: 0, scratch_bytes: 0 };
+    pub(crate) const NO_REQUIREMENTS: BlockResources =
+        BlockResources { staged_bytes: 0, live_elements: 0, scratch_bytes: 0 };
 
     /// Need for `words` f32 elements of tiles that threads share in workgroup memory.
     pub(crate) fn staged_words(words: usize) -> BlockResources {
-        BlockResources { staged_bytes: 4 * words, ..BlockResources::NOTHING }
+        BlockResources { staged_bytes: 4 * words, ..BlockResources::NO_REQUIREMENTS }
     }
 
     /// Need for this many elements of tiles that are live at the same time in elementwise code.
     pub(crate) fn live_elements(live_elements: usize) -> BlockResources {
-        BlockResources { live_elements, ..BlockResources::NOTHING }
+        BlockResources { live_elements, ..BlockResources::NO_REQUIREMENTS }
     }
 
     /// Returns true if the need is within the target's budget.
@@ -117,7 +118,7 @@ impl BlockResources {
 }
 
 /// Extent of an axis that is not divided, or not known: its blocks are as large as listed.
-pub(crate) const ANY_EXTENT: usize = usize::MAX;
+pub(crate) const UNBOUNDED_EXTENT: usize = usize::MAX;
 
 /// Number of elements of a block of rows that a core keeps in its inner caches.
 const CACHED_BLOCK_ELEMENTS: usize = 1 << 16;
@@ -131,7 +132,7 @@ pub(crate) fn choose_block_sizes<const N: usize>(
     extents: [usize; N],
     candidates: impl IntoIterator<Item = ([usize; N], BlockResources)>,
 ) -> [usize; N] {
-    let mut tuned = tuned(choice, target.profile);
+    let mut tuned = tuned_block_sizes(choice, target.profile);
     let (mut first, mut last) = (None, None);
     for (blocks, need) in candidates {
         tuned = tuned.filter(|row| **row != blocks || need.can_hold_scratch(target));
@@ -148,47 +149,52 @@ pub(crate) fn choose_block_sizes<const N: usize>(
     blocks
 }
 
-/// Returns the size of the equal blocks that an axis is divided into, as few as possible with at most `most` elements
-/// each: the whole axis, or a multiple of 16 elements, so that lengths that differ by little share a kernel.
+/// Returns the size of the equal blocks that an axis is divided into, as few as possible with at most `max_elements`
+/// elements each: the whole axis, or a multiple of 16 elements, so that lengths that differ by little share a kernel.
 ///
 /// A program computes all of its block, also what is outside of the array.
-pub(crate) fn equal_block_size(extent: usize, most: usize) -> usize {
-    match extent.div_ceil(most) {
+pub(crate) fn equal_block_size(extent: usize, max_elements: usize) -> usize {
+    match extent.div_ceil(max_elements) {
         0 | 1 => extent.max(1),
-        parts => extent.div_ceil(parts).next_multiple_of(16).min(most),
+        parts => extent.div_ceil(parts).next_multiple_of(16).min(max_elements),
     }
 }
 
-/// Returns a block size of at most `most` such that every device of a mesh that divides the axis has whole blocks.
-/// Otherwise a few devices would compute all blocks, from operands that the others send.
-pub(crate) fn mesh_block_size(extent: usize, most: usize) -> usize {
-    largest_dividing_block(extent, most, launch_parts())
+/// Returns a block size of at most `max_elements` such that every device of a mesh that divides the axis has whole
+/// blocks. Otherwise a few devices would compute all blocks, from operands that the others send.
+pub(crate) fn mesh_block_size(extent: usize, max_elements: usize) -> usize {
+    largest_dividing_block(extent, max_elements, launch_parts())
 }
 
-/// Returns the largest block of at most `most` elements that divides each of `parts` equal parts; `most` if that block
-/// would have fewer than 8 elements and not be a whole part.
-fn largest_dividing_block(extent: usize, most: usize, parts: usize) -> usize {
+/// Returns the largest block of at most `max_elements` elements that divides each of `parts` equal parts;
+/// `max_elements` if that block would have fewer than 8 elements and not be a whole part.
+fn largest_dividing_block(extent: usize, max_elements: usize, parts: usize) -> usize {
     // Blocks of a few elements would take longer than the exchange.
     const MIN_BLOCK_ELEMENTS: usize = 8;
     if parts == 1 || extent == 0 || !extent.is_multiple_of(parts) {
-        return most;
+        return max_elements;
     }
     let own = extent / parts;
-    (MIN_BLOCK_ELEMENTS.min(own)..=most.min(own)).rev().find(|&block| own.is_multiple_of(block)).unwrap_or(most)
+    (MIN_BLOCK_ELEMENTS.min(own)..=max_elements.min(own))
+        .rev()
+        .find(|&block| own.is_multiple_of(block))
+        .unwrap_or(max_elements)
 }
 
 /// Minimum number of blocks of a long axis of rows, so that each core and each device of a mesh has some.
-const LEAST_BLOCKS: usize = 8;
+const MIN_ROW_BLOCKS: usize = 8;
 /// Number of elements of a block that take about as long to compute as a program takes to start.
 const SHORT_PROGRAM_ELEMENTS: usize = 1 << 11;
 
-/// Returns the number of rows of `n` elements for a block: a power of two such that they fit the inner caches of a
-/// core, if that leaves enough blocks, or if they have so few elements that programs would be too short; at least
-/// `least`.
-pub(crate) fn choose_block_rows(target: &Target, rows: usize, n: usize, least: usize) -> usize {
-    let enough = target.budget().programs.max(LEAST_BLOCKS);
-    let most = (CACHED_BLOCK_ELEMENTS / n.max(1)).min((rows / enough).max(SHORT_PROGRAM_ELEMENTS / n.max(1))).max(1);
-    (1 << most.ilog2()).max(least)
+/// Returns the number of rows of `row_elements` elements for a block: a power of two such that they fit the inner
+/// caches of a core, if that leaves enough blocks, or if they have so few elements that programs would be too short; at
+/// least `min_rows`.
+pub(crate) fn choose_block_rows(target: &Target, rows: usize, row_elements: usize, min_rows: usize) -> usize {
+    let enough = target.budget().programs.max(MIN_ROW_BLOCKS);
+    let most = (CACHED_BLOCK_ELEMENTS / row_elements.max(1))
+        .min((rows / enough).max(SHORT_PROGRAM_ELEMENTS / row_elements.max(1)))
+        .max(1);
+    (1 << most.ilog2()).max(min_rows)
 }
 
 #[cfg(test)]
@@ -222,7 +228,7 @@ mod tests {
         assert_eq!([staged(&gpu(16)), staged(&gpu(32))], [[8], [64]]);
         assert_eq!(staged(&Target { profile: Profile::SimtCpu, ..gpu(16) }), [32], "a tuned row");
         let scratch = |kib: u64| {
-            let need = |keys: usize| BlockResources { scratch_bytes: keys << 10, ..BlockResources::NOTHING };
+            let need = |keys: usize| BlockResources { scratch_bytes: keys << 10, ..BlockResources::NO_REQUIREMENTS };
             let target = Target { profile: Profile::SimtCpu, ..gpu(kib) };
             choose_block_sizes(
                 BlockSizeChoice::DecodeAttention,
@@ -270,12 +276,17 @@ mod tests {
         ] {
             assert_eq!(equal_block_size(extent, most), expected, "{extent} in blocks of at most {most}");
             let sizes = |target: &Target| {
-                choose_block_sizes(BlockSizeChoice::Rows, target, [extent], [([most], BlockResources::NOTHING)])
+                choose_block_sizes(BlockSizeChoice::Rows, target, [extent], [([most], BlockResources::NO_REQUIREMENTS)])
             };
             assert_eq!([sizes(cpu.target()), sizes(&Target::webgpu())], [[expected], [most]]);
         }
         assert_eq!(
-            choose_block_sizes(BlockSizeChoice::Rows, cpu.target(), [ANY_EXTENT], [([128], BlockResources::NOTHING)]),
+            choose_block_sizes(
+                BlockSizeChoice::Rows,
+                cpu.target(),
+                [UNBOUNDED_EXTENT],
+                [([128], BlockResources::NO_REQUIREMENTS)]
+            ),
             [128]
         );
         // Many short rows, but eight blocks of them unless they are few elements; long ones as few as ever.

@@ -7,30 +7,34 @@
 //! several programs, while a kernel of rows has one program for it. The limits are stated at each function. Two use
 //! operations at any size and in any type of floats: [`compose_segment_sums`], also outside of traced functions, and [`compose_row_lookup`].
 //! `cargo bench --bench plain` compares both.
-use crate::attention_options::{Options, attention_extents, scale};
+use crate::attention_options::{Options, attention_extents, score_scale};
 use crate::attention_scores::Causal;
 use crate::row_blocks::{has_long_rows, is_divided_by_cores};
 use pallas_rt::launch::calls_run;
 use pallas_rt::prelude::*;
 use pallas_rt::{keep, ops};
 
-/// Maximum number of queries and keys of attention, and of keys of a single query, that operations compute.
-const MAX_POSITIONS: usize = 128;
-const MAX_SINGLE_QUERY_KEYS: usize = 256;
-/// Maximum number of scores of attention whose gradients keep probabilities: 64 MiB of them.
-const MAX_KEPT_SCORES: usize = 1 << 24;
-/// Maximum number of logits of a loss that operations compute.
-const MAX_LOGITS: usize = 1 << 14;
-/// Maximum number of elements of short rows that operations normalise.
-const MAX_NORM_ELEMENTS: usize = 1 << 19;
-/// Maximum number of elements to which operations apply rotary embedding.
-const MAX_ROTARY_ELEMENTS: usize = 1 << 15;
-/// Minimum length of a row whose softmax several programs compute.
-const MIN_LONG_ROW_ELEMENTS: usize = 1 << 16;
+/// Maximum number of queries, and of keys, up to which operations on arrays compute attention; beyond it a kernel does.
+/// A single query may have `MAX_COMPOSED_SINGLE_QUERY_KEYS` keys.
+const MAX_COMPOSED_POSITIONS: usize = 128;
+const MAX_COMPOSED_SINGLE_QUERY_KEYS: usize = 256;
+/// Maximum number of attention probabilities, 64 MiB of them, that are kept for gradients; beyond it the gradients'
+/// kernels compute them again.
+const MAX_KEPT_PROBABILITIES: usize = 1 << 24;
+/// Maximum number of logits up to which operations on arrays compute the loss; beyond it a kernel does.
+const MAX_COMPOSED_LOGITS: usize = 1 << 14;
+/// Maximum number of elements up to which operations on arrays compute norms of short rows; beyond it a kernel does.
+const MAX_COMPOSED_NORM_ELEMENTS: usize = 1 << 19;
+/// Maximum number of elements up to which operations on arrays compute rotary embedding; beyond it a kernel does.
+const MAX_COMPOSED_ROTARY_ELEMENTS: usize = 1 << 15;
+/// Minimum length of a row from which operations on arrays compute softmax, by several programs; a kernel computes
+/// shorter rows.
+const MIN_COMPOSED_SOFTMAX_ROW_ELEMENTS: usize = 1 << 16;
 
-/// Returns true if operations on arrays are faster than a kernel: for a small problem of f32 that is fused.
-fn is_composed_faster(operands: &[&Array], has_size: bool) -> bool {
-    has_size && operands.iter().all(|x| x.dtype() == DType::F32) && can_be_fused(operands)
+/// Returns true if operations on arrays are faster than a kernel: for f32 operands of a function that is fused, if
+/// `has_suitable_size` says that the problem is small.
+fn is_composed_faster(operands: &[&Array], has_suitable_size: bool) -> bool {
+    has_suitable_size && operands.iter().all(|x| x.dtype() == DType::F32) && can_be_fused(operands)
 }
 
 /// Returns true for the element types that kernels with f32 arithmetic take.
@@ -49,14 +53,19 @@ fn can_be_fused(operands: &[&Array]) -> bool {
 /// # Errors
 /// A scale that is not finite.
 #[track_caller]
-pub(crate) fn attention([q, k, v]: [&Array; 3], is_causal: bool, factor: Option<f32>) -> Result<Option<Array>> {
+pub(crate) fn compose_attention(
+    [q, k, v]: [&Array; 3],
+    is_causal: bool,
+    scale_factor: Option<f32>,
+) -> Result<Option<Array>> {
     let ([batch, heads, queries, d], [_, _, keys, _]) = (attention_extents("q", q)?, attention_extents("k", k)?);
     let fits = [k, v].iter().all(|x| x.shape() == [batch, heads, keys, d]) && !(is_causal && queries != keys);
-    let is_small = if queries == 1 { keys <= MAX_SINGLE_QUERY_KEYS } else { queries.max(keys) <= MAX_POSITIONS };
+    let is_small =
+        if queries == 1 { keys <= MAX_COMPOSED_SINGLE_QUERY_KEYS } else { queries.max(keys) <= MAX_COMPOSED_POSITIONS };
     if !fits || q.is_empty() || k.is_empty() || !is_composed_faster(&[q, k, v], is_small) {
         return Ok(None);
     }
-    let mut scores = q.matmul(&k.swapaxes(-1, -2)) * scale(factor, d)?;
+    let mut scores = q.matmul(&k.swapaxes(-1, -2)) * score_scale(scale_factor, d)?;
     if is_causal {
         let positions = ops::arange(0, keys as u32, 1, DType::I32);
         scores = ops::select(&positions.expand_dims(1).ge(&positions), &scores, f64::NEG_INFINITY);
@@ -71,23 +80,26 @@ pub(crate) fn attention([q, k, v]: [&Array; 3], is_causal: bool, factor: Option<
 /// Returns true if gradients of attention use its probabilities, which then stay in memory: if each head of each batch
 /// element has its own bias, which is as large, and no other options are set but a scale and sinks; up to 2^24 scores,
 /// since a `vmap` over other operands has probabilities for each example.
-pub(crate) fn keeps_probabilities([q, k, v]: [&Array; 3], options: &Options<'_>) -> bool {
+pub(crate) fn can_keep_probabilities([q, k, v]: [&Array; 3], options: &Options<'_>) -> bool {
     let (Some(bias), &[batch, heads, queries, d]) = (options.bias, q.shape()) else { return false };
     let keys = bias.shape()[3];
     let is_own =
         bias.shape() == [batch, heads, queries, keys] && [k, v].iter().all(|x| x.shape() == [batch, heads, keys, d]);
     let is_plain = options.has_only_scale_causal_bias() && options.causal == Causal::No;
-    let has_size = !q.is_empty() && !k.is_empty() && bias.len() <= MAX_KEPT_SCORES;
+    let has_size = !q.is_empty() && !k.is_empty() && bias.len() <= MAX_KEPT_PROBABILITIES;
     is_own && is_plain && is_composed_faster(&[q, k, v, bias, options.sinks.unwrap_or(bias)], has_size)
 }
 
-/// Result, log-sum-exp and probabilities of attention for which [`keeps_probabilities`] holds.
+/// Result, log-sum-exp and probabilities of attention for which [`can_keep_probabilities`] holds.
 ///
 /// # Errors
 /// A scale that is not finite.
 #[track_caller]
-pub(crate) fn attention_with_probabilities([q, k, v]: [&Array; 3], options: &Options<'_>) -> Result<[Array; 3]> {
-    let mut scores = q.matmul(&k.swapaxes(-1, -2)) * scale(options.scale, q.shape()[3])?;
+pub(crate) fn compose_attention_with_probabilities(
+    [q, k, v]: [&Array; 3],
+    options: &Options<'_>,
+) -> Result<[Array; 3]> {
+    let mut scores = q.matmul(&k.swapaxes(-1, -2)) * score_scale(options.scale, q.shape()[3])?;
     if let Some(bias) = options.bias {
         scores = scores + bias;
     }
@@ -107,19 +119,19 @@ pub(crate) fn attention_with_probabilities([q, k, v]: [&Array; 3], options: &Opt
     Ok([probabilities.matmul(v), lse, probabilities])
 }
 
-/// Gradients of [`attention_with_probabilities`] by q, k, v, the bias and the sinks, given those by its result (`dout`)
+/// Gradients of [`compose_attention_with_probabilities`] by q, k, v, the bias and the sinks, given those by its result (`dout`)
 /// and by its log-sum-exp (`dlse`). log-sum-exp.
 ///
 /// # Errors
 /// A scale that is not finite.
 #[track_caller]
-pub(crate) fn gradients_by_probabilities(
+pub(crate) fn compose_attention_gradients(
     [q, k, v]: [&Array; 3],
     [lse, probabilities]: [&Array; 2],
     [dout, dlse]: [&Array; 2],
     options: &Options<'_>,
 ) -> Result<Vec<Array>> {
-    let factor = scale(options.scale, q.shape()[3])?;
+    let factor = score_scale(options.scale, q.shape()[3])?;
     let by_probabilities = dout.matmul(&v.swapaxes(-1, -2));
     // The sum of `out * dout`, computed without `out`, which then need not be kept for it.
     let delta = (probabilities * &by_probabilities).sum(keep(-1)) - dlse.expand_dims(-1);
@@ -138,8 +150,8 @@ pub(crate) fn gradients_by_probabilities(
 /// Softmax, or with `log` its logarithm, of rows of at least 2^16 elements, which are work for several programs;
 /// `None`: a kernel has to compute it.
 #[track_caller]
-pub(crate) fn softmax(x: &Array, log: bool) -> Option<Array> {
-    let is_long = x.shape().last().is_some_and(|&n| n >= MIN_LONG_ROW_ELEMENTS);
+pub(crate) fn compose_softmax(x: &Array, log: bool) -> Option<Array> {
+    let is_long = x.shape().last().is_some_and(|&n| n >= MIN_COMPOSED_SOFTMAX_ROW_ELEMENTS);
     if x.is_empty() || !is_long || !has_kernel_dtype(x) || !can_be_fused(&[x]) {
         return None;
     }
@@ -149,11 +161,11 @@ pub(crate) fn softmax(x: &Array, log: bool) -> Option<Array> {
 
 /// RMS norm, or layer norm with a shift `beta`, of rows of up to 2^19 elements in all or of more than 2^17 each;
 /// `None`: a kernel has to compute it.
-pub(crate) fn norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsilon: f32) -> Option<Array> {
+pub(crate) fn compose_norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsilon: f32) -> Option<Array> {
     let operands = [x, gamma, beta.unwrap_or(gamma)];
     let is_alike = has_kernel_dtype(x) && operands.iter().all(|operand| operand.dtype() == x.dtype());
     let is_long = is_alike && has_long_rows(x) && can_be_fused(&operands);
-    if x.is_empty() || !(is_long || is_composed_faster(&operands, x.len() <= MAX_NORM_ELEMENTS)) {
+    if x.is_empty() || !(is_long || is_composed_faster(&operands, x.len() <= MAX_COMPOSED_NORM_ELEMENTS)) {
         return None;
     }
     let [wide, gamma] = [x, gamma].map(|operand| operand.cast(DType::F32));
@@ -166,9 +178,9 @@ pub(crate) fn norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsilon: f32)
 
 /// Loss and log-sum-exp of rows `x` with labels `[n, 1]`, if there are up to 2^14 logits `x wᵀ`; `None`: a kernel has
 /// to compute them.
-pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -> Option<[Array; 2]> {
+pub(crate) fn compose_cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -> Option<[Array; 2]> {
     let classes = w.shape()[0];
-    let is_small = labels.dtype() == DType::I32 && labels.len() * classes <= MAX_LOGITS;
+    let is_small = labels.dtype() == DType::I32 && labels.len() * classes <= MAX_COMPOSED_LOGITS;
     if labels.is_empty() || !is_composed_faster(&[x, w], is_small) {
         return None;
     }
@@ -198,7 +210,7 @@ pub(crate) fn compose_row_lookup(table: &Array, numbers: &Array) -> Option<Array
 pub(crate) fn compose_rotary(x: &Array, [cos, sin]: [&Array; 2], inverse: bool) -> Option<Array> {
     let [.., positions, d] = *x.shape() else { return None };
     let fits = d.is_multiple_of(2) && [cos, sin].iter().all(|table| table.shape() == [positions, d / 2]);
-    if !fits || x.is_empty() || !is_composed_faster(&[x, cos, sin], x.len() <= MAX_ROTARY_ELEMENTS) {
+    if !fits || x.is_empty() || !is_composed_faster(&[x, cos, sin], x.len() <= MAX_COMPOSED_ROTARY_ELEMENTS) {
         return None;
     }
     let halves = x.split(2, -1);

@@ -13,7 +13,7 @@
 //! multiplications and additions backward, where stored logits would take 4; memory is n + V rows of d elements instead
 //! of n·V. On the CPU, [`crate::cross_entropy_resident`] computes both in one pass of 6·n·V·d. Everything but the
 //! operands is f32.
-use crate::argument_errors::wrong;
+use crate::argument_errors::argument_error;
 use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes, mesh_block_size};
 use crate::cross_entropy_resident as resident;
 use crate::cross_entropy_rows::{LossOptions, LossResiduals, LossStatistics};
@@ -113,7 +113,7 @@ pub fn cross_entropy_dx<E: Floating>(
         }
     }
     let row = LossResiduals { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-    let g = row.gradient(z, program_id(1) * BV, V, LossOptions::new(ignore, [smoothing, z_loss], true));
+    let g = row.logits_gradient(z, program_id(1) * BV, V, LossOptions::new(ignore, [smoothing, z_loss], true));
     if depth == DP {
         dx.store(dx.load() + dot(g, w.load().cast::<E::Acc>()));
     } else {
@@ -155,7 +155,7 @@ pub fn cross_entropy_dw<E: Floating>(
         }
     }
     let row = LossResiduals { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-    let g = row.gradient(z, program_id(0) * BV, V, LossOptions::new(ignore, [smoothing, z_loss], true));
+    let g = row.logits_gradient(z, program_id(0) * BV, V, LossOptions::new(ignore, [smoothing, z_loss], true));
     if depth == DP {
         dw.store(dw.load() + dot(g.t(), x.load().cast::<E::Acc>()));
     } else {
@@ -217,38 +217,40 @@ pub fn cross_entropy_of_logits_dz<E: Floating>(
 ) {
     let row = LossResiduals { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
     let terms = LossOptions::new(ignore, [smoothing, z_loss], true);
-    dz.store(row.gradient_of_classes(z.load().cast::<E::Acc>(), program_id(1) * BV, V, terms).cast::<E>());
+    dz.store(row.unmasked_logits_gradient(z.load().cast::<E::Acc>(), program_id(1) * BV, V, terms).cast::<E>());
 }
 
 /// Returns an array of one number per row as a column `[n, 1]`. Refuses an array of another length.
 #[track_caller]
-fn column(name: &str, x: &Array, n: usize) -> Result<Array> {
-    if x.len() != n {
-        return wrong(format!("`{name}` has shape {:?} for {n} rows", x.shape()));
+fn reshape_to_column(name: &str, x: &Array, row_count: usize) -> Result<Array> {
+    if x.len() != row_count {
+        return argument_error(format!("`{name}` has shape {:?} for {row_count} rows", x.shape()));
     }
-    Ok(x.reshape(&[n, 1]))
+    Ok(x.reshape(&[row_count, 1]))
 }
 
 /// Returns the labels as a column. Refuses options out of range, labels that are not a class, and a classifier without
 /// classes.
 #[track_caller]
-fn labels_column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result<Array> {
+fn check_labels(labels: &Array, row_count: usize, classes: usize, options: &Options) -> Result<Array> {
     let Options { ignore, smoothing, z_loss } = *options;
     if !(0.0..=1.0).contains(&smoothing) {
-        return wrong(format!("`smoothing` is {smoothing}, expected 0 to 1"));
+        return argument_error(format!("`smoothing` is {smoothing}, expected 0 to 1"));
     }
     if !z_loss.is_finite() {
-        return wrong(format!("`z_loss` is {z_loss}, expected a finite number"));
+        return argument_error(format!("`z_loss` is {z_loss}, expected a finite number"));
     }
-    let column = column("labels", labels, n)?;
+    let column = reshape_to_column("labels", labels, row_count)?;
     if classes == 0 {
-        return wrong("cross-entropy needs at least one class".into());
+        return argument_error("cross-entropy needs at least one class".into());
     }
     let bad = |&(_, &y): &(usize, &i32)| y != ignore && usize::try_from(y).map_or(true, |y| y >= classes);
     // Labels that a traced function computes are not known yet.
     let known = if labels.is_traced() { vec![] } else { read_i32_elements("labels", labels)? };
     if let Some((row, y)) = known.iter().enumerate().find(bad) {
-        return wrong(format!("label {y} of row {row} is none of {classes} classes, nor the ignored {ignore}"));
+        return argument_error(format!(
+            "label {y} of row {row} is none of {classes} classes, nor the ignored {ignore}"
+        ));
     }
     Ok(column)
 }
@@ -278,16 +280,16 @@ fn without_gradient(lse: Array) -> Result<Array> {
 fn check_operands(x: &Array, w: &Array) -> Result<Array> {
     let flat = reshape_to_rows(x)?;
     let &[_, d] = w.shape() else {
-        return wrong(format!("`w` has shape {:?}, expected [vocabulary, {}]", w.shape(), flat.shape()[1]));
+        return argument_error(format!("`w` has shape {:?}, expected [vocabulary, {}]", w.shape(), flat.shape()[1]));
     };
     if d == 0 {
-        return wrong("cross-entropy needs rows of at least one element".into());
+        return argument_error("cross-entropy needs rows of at least one element".into());
     }
     Ok(flat)
 }
 
 /// Returns rows, classes and depth of a block, and the depth rounded up to whole blocks.
-fn block_sizes(choice: BlockSizeChoice, x: &Array, w: &Array) -> [usize; 4] {
+fn choose_cross_entropy_blocks(choice: BlockSizeChoice, x: &Array, w: &Array) -> [usize; 4] {
     // Blocks of x and of w, and the block of logits, which is multiplied with one of them.
     let need = |[n, v, d]: [usize; 3]| BlockResources::staged_words((n + v) * d + n * v);
     let (n, target) = (x.shape()[0], x.client().target());
@@ -329,10 +331,10 @@ fn block_sizes(choice: BlockSizeChoice, x: &Array, w: &Array) -> [usize; 4] {
 #[inline]
 pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
     let matrix = check_operands(x, w)?;
-    let column = labels_column(labels, matrix.shape()[0], w.shape()[0], options)?;
+    let column = check_labels(labels, matrix.shape()[0], w.shape()[0], options)?;
     #[cfg(feature = "graph")]
     if (options.smoothing, options.z_loss) == (0.0, 0.0)
-        && let Some([loss, lse]) = crate::composed_ops::cross_entropy(&matrix, w, &column, options.ignore)
+        && let Some([loss, lse]) = crate::composed_ops::compose_cross_entropy(&matrix, w, &column, options.ignore)
     {
         return Ok((loss.reshape(labels.shape()), lse.reshape(labels.shape())));
     }
@@ -342,7 +344,7 @@ pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) ->
     let flat = check_operands(&x, &w)?;
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy", x.dtype(), E => {
-        let [bn, bv, bd, depth] = block_sizes(BlockSizeChoice::CrossEntropy, &flat, &w);
+        let [bn, bv, bd, depth] = choose_cross_entropy_blocks(BlockSizeChoice::CrossEntropy, &flat, &w);
         let smooth = smoothing != 0.0;
         cross_entropy_blocks::<E>(&flat, &w, &column, ignore, smoothing, z_loss, smooth, bd, depth, bn, bv)
     })?;
@@ -370,11 +372,11 @@ pub fn cross_entropy_backward(
 ) -> Result<(Array, Array)> {
     let flat = check_operands(x, w)?;
     let n = flat.shape()[0];
-    let labels = labels_column(labels, n, w.shape()[0], options)?;
-    let (lse, dloss) = (column("lse", lse, n)?, column("dloss", dloss, n)?);
+    let labels = check_labels(labels, n, w.shape()[0], options)?;
+    let (lse, dloss) = (reshape_to_column("lse", lse, n)?, reshape_to_column("dloss", dloss, n)?);
     let Options { ignore, smoothing, z_loss } = *options;
     let (dx, dw) = floats!("cross_entropy_backward", x.dtype(), E => {
-        let [bn, bv, bd, _] = block_sizes(BlockSizeChoice::CrossEntropyDw, &flat, w);
+        let [bn, bv, bd, _] = choose_cross_entropy_blocks(BlockSizeChoice::CrossEntropyDw, &flat, w);
         let whole = flat.shape()[1] == bd;
         if let Some([parts, steps]) = resident::split_classes(&flat, w.shape()[0].div_ceil(bv)).filter(|_| whole) {
             let room = n.next_multiple_of(bn);
@@ -383,11 +385,11 @@ pub fn cross_entropy_backward(
             let dx = resident::cross_entropy_dx_of_parts::<E>(&dxs, n, bn)?;
             return Ok((dx.reshape(x.shape()), cast_sums(x.dtype(), dw)?));
         }
-        let [bn, bv, bd, depth] = block_sizes(BlockSizeChoice::CrossEntropyDx, &flat, w);
+        let [bn, bv, bd, depth] = choose_cross_entropy_blocks(BlockSizeChoice::CrossEntropyDx, &flat, w);
         let dx = cross_entropy_dx::<E>(
             &flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, bd, depth, bn, bv)?;
         let dx = cast_sums(x.dtype(), dx)?;
-        let [bn, bv, bd, depth] = block_sizes(BlockSizeChoice::CrossEntropyDw, &flat, w);
+        let [bn, bv, bd, depth] = choose_cross_entropy_blocks(BlockSizeChoice::CrossEntropyDw, &flat, w);
         cross_entropy_dw::<E>(&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, bd, depth, bn, bv)
             .map(|dw| (dx, dw))
     })?;
@@ -414,7 +416,7 @@ pub fn cross_entropy_backward(
 #[inline]
 pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
     let &[n, classes] = reshape_to_rows(z)?.shape() else { unreachable!("rows are a matrix") };
-    let column = labels_column(labels, n, classes, options)?;
+    let column = check_labels(labels, n, classes, options)?;
     let (call, [z]) = Differentiable::begin([z])?;
     let flat = reshape_to_rows(&z)?;
     let Options { ignore, smoothing, z_loss } = *options;
@@ -448,8 +450,8 @@ pub fn cross_entropy_of_logits_backward(
 ) -> Result<Array> {
     let flat = reshape_to_rows(z)?;
     let n = flat.shape()[0];
-    let labels = labels_column(labels, n, flat.shape()[1], options)?;
-    let (lse, dloss) = (column("lse", lse, n)?, column("dloss", dloss, n)?);
+    let labels = check_labels(labels, n, flat.shape()[1], options)?;
+    let (lse, dloss) = (reshape_to_column("lse", lse, n)?, reshape_to_column("dloss", dloss, n)?);
     let Options { ignore, smoothing, z_loss } = *options;
     let dz = floats!("cross_entropy_of_logits", z.dtype(), E => {
         // More rows a block share its numbers of classes, as long as there are blocks for each core.

@@ -45,7 +45,7 @@ pub fn cross_entropy_resident<E: Floating>(
         }
         let (x, w) = (x.load().cast::<E::Acc>(), w.load().cast::<E::Acc>());
         let row = LossResiduals { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-        let g = row.gradient(dot(x, w.t()), block * BV, V, LossOptions::new(ignore, [smoothing, z_loss], true));
+        let g = row.logits_gradient(dot(x, w.t()), block * BV, V, LossOptions::new(ignore, [smoothing, z_loss], true));
         dw.store(dw.load() + dot(g.t(), x));
         let dx = dxs.at((ds(i * BN, BN), ..));
         dx.store(dx.load() + dot(g, w));
@@ -63,7 +63,8 @@ pub fn cross_entropy_dx_of_parts<E: Floating>(
     dx.store(dxs.load().sum(0).reshape([BN, D]).cast::<E>());
 }
 
-/// Maximum number of bytes of the sums of the gradient by x.
+/// Maximum number of bytes of the sums of the gradient by x; if they are larger, two kernels compute the gradients
+/// separately.
 const MAX_RESIDENT_BYTES: usize = 64 << 20;
 
 /// Numbers of parts of the classes, one for each core, and of blocks per part, for `blocks` blocks of classes; `None`

@@ -21,22 +21,22 @@ impl<A: Wide> LossStatistics<A> {
         self.target.fill(0.0);
         self.total.fill(0.0);
     }
-    /// Accumulates logits of the classes from `class` on; columns beyond `classes` are ignored.
+    /// Accumulates logits of the classes from `first_class` on; columns beyond `class_count` are ignored.
     pub(crate) fn accumulate(
         self,
-        z: Tile<A>,
+        logits: Tile<A>,
         labels: Tile<i32>,
-        class: Scalar<i32>,
-        classes: Scalar<i32>,
-        smooth: bool,
+        first_class: Scalar<i32>,
+        class_count: Scalar<i32>,
+        has_smoothing: bool,
     ) {
-        let class = iota::<i32>([1, z.shape()[1]], 1) + class;
-        let inside = class.lt(classes);
-        self.target.store(self.target.load() + select(class.eq(labels), z, 0.0).sum(1));
-        if smooth {
-            self.total.store(self.total.load() + select(inside, z, 0.0).sum(1));
+        let class = iota::<i32>([1, logits.shape()[1]], 1) + first_class;
+        let inside = class.lt(class_count);
+        self.target.store(self.target.load() + select(class.eq(labels), logits, 0.0).sum(1));
+        if has_smoothing {
+            self.total.store(self.total.load() + select(inside, logits, 0.0).sum(1));
         }
-        let z = select(inside, z, f32::NEG_INFINITY);
+        let z = select(inside, logits, f32::NEG_INFINITY);
         let m = maximum(self.max.load(), z.max(1));
         // Until a logit is finite the sum stays 0.
         let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);
@@ -44,26 +44,31 @@ impl<A: Wide> LossStatistics<A> {
         self.max.store(m);
     }
     /// Sets the statistics from the logits of all classes at once.
-    pub(crate) fn set_from_logits(self, z: Tile<A>, labels: Tile<i32>, smooth: bool) {
-        let last = z.shape()[1] as i32 - 1;
-        self.target.store(z.take_along_axis(labels.maximum(0).minimum(last), 1));
-        if smooth {
-            self.total.store(z.sum(1));
+    pub(crate) fn set_from_logits(self, logits: Tile<A>, labels: Tile<i32>, has_smoothing: bool) {
+        let last = logits.shape()[1] as i32 - 1;
+        self.target.store(logits.take_along_axis(labels.maximum(0).minimum(last), 1));
+        if has_smoothing {
+            self.total.store(logits.sum(1));
         }
-        let m = z.max(1);
+        let m = logits.max(1);
         self.max.store(m);
-        self.sum.store((z - select(m.eq(f32::NEG_INFINITY), 0.0, m)).exp().sum(1));
+        self.sum.store((logits - select(m.eq(f32::NEG_INFINITY), 0.0, m)).exp().sum(1));
     }
     /// Returns loss and log-sum-exp of each row.
-    pub(crate) fn finish(self, labels: Tile<i32>, classes: Scalar<i32>, terms: LossOptions<A>) -> (Tile<A>, Tile<A>) {
+    pub(crate) fn finish(
+        self,
+        labels: Tile<i32>,
+        class_count: Scalar<i32>,
+        options: LossOptions<A>,
+    ) -> (Tile<A>, Tile<A>) {
         let lse = self.max.load() + self.sum.load().log();
-        let mut loss = lse - self.target.load() * terms.label_weight() + lse * lse * terms.z_loss;
-        if terms.smooth {
+        let mut loss = lse - self.target.load() * options.label_weight() + lse * lse * options.z_loss;
+        if options.smooth {
             // Only with smoothing: if a logit is -inf the mean over all classes is -inf.
-            loss -= self.total.load() * (terms.smoothing / classes.cast::<A>());
+            loss -= self.total.load() * (options.smoothing / class_count.cast::<A>());
         }
-        let is_class = labels.ge(0) & labels.lt(classes);
-        (select(labels.eq(terms.ignore), 0.0, select(is_class, loss, f32::NAN)), lse)
+        let is_class = labels.ge(0) & labels.lt(class_count);
+        (select(labels.eq(options.ignore), 0.0, select(is_class, loss, f32::NAN)), lse)
     }
 }
 
@@ -77,8 +82,8 @@ pub(crate) struct LossOptions<A> {
 }
 
 impl<A: Wide> LossOptions<A> {
-    pub(crate) fn new(ignore: Scalar<i32>, [smoothing, z_loss]: [Scalar<f32>; 2], smooth: bool) -> Self {
-        LossOptions { ignore, smoothing: smoothing.cast::<A>(), smooth, z_loss: z_loss.cast::<A>() }
+    pub(crate) fn new(ignore: Scalar<i32>, [smoothing, z_loss]: [Scalar<f32>; 2], has_smoothing: bool) -> Self {
+        LossOptions { ignore, smoothing: smoothing.cast::<A>(), smooth: has_smoothing, z_loss: z_loss.cast::<A>() }
     }
     /// The part of the target that smoothing leaves to the label: 1 - ε.
     pub(crate) fn label_weight(self) -> Scalar<A> {
@@ -95,29 +100,29 @@ pub(crate) struct LossResiduals<A> {
 }
 
 impl<A: Wide> LossResiduals<A> {
-    /// Gradient by the logits of the classes from `class` on; 0 in columns beyond `classes`.
-    pub(crate) fn gradient(
+    /// Gradient by the logits of the classes from `first_class` on; 0 in columns beyond `class_count`.
+    pub(crate) fn logits_gradient(
         self,
-        z: Tile<A>,
-        class: Scalar<i32>,
-        classes: Scalar<i32>,
-        terms: LossOptions<A>,
+        logits: Tile<A>,
+        first_class: Scalar<i32>,
+        class_count: Scalar<i32>,
+        options: LossOptions<A>,
     ) -> Tile<A> {
-        let numbers = iota::<i32>([1, z.shape()[1]], 1) + class;
-        select(numbers.lt(classes), self.gradient_of_classes(z, class, classes, terms), 0.0)
+        let numbers = iota::<i32>([1, logits.shape()[1]], 1) + first_class;
+        select(numbers.lt(class_count), self.unmasked_logits_gradient(logits, first_class, class_count, options), 0.0)
     }
-    /// Gradient by the logits of the classes from `class` on; unspecified in columns beyond `classes`.
-    pub(crate) fn gradient_of_classes(
+    /// Gradient by the logits of the classes from `first_class` on; unspecified in columns beyond `class_count`.
+    pub(crate) fn unmasked_logits_gradient(
         self,
-        z: Tile<A>,
-        class: Scalar<i32>,
-        classes: Scalar<i32>,
-        terms: LossOptions<A>,
+        logits: Tile<A>,
+        first_class: Scalar<i32>,
+        class_count: Scalar<i32>,
+        options: LossOptions<A>,
     ) -> Tile<A> {
-        let class = iota::<i32>([1, z.shape()[1]], 1) + class;
-        let share = terms.smoothing / classes.cast::<A>();
-        let target = select(class.eq(self.labels), terms.label_weight() + share, share);
-        let g = (z - self.lse).exp() * (self.lse * (terms.z_loss * 2.0) + 1.0) - target;
-        select(self.labels.ne(terms.ignore), g * self.dloss, 0.0)
+        let class = iota::<i32>([1, logits.shape()[1]], 1) + first_class;
+        let share = options.smoothing / class_count.cast::<A>();
+        let target = select(class.eq(self.labels), options.label_weight() + share, share);
+        let g = (logits - self.lse).exp() * (self.lse * (options.z_loss * 2.0) + 1.0) - target;
+        select(self.labels.ne(options.ignore), g * self.dloss, 0.0)
     }
 }

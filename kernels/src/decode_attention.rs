@@ -14,8 +14,8 @@
 //!
 //! Use this for 1 to 64 queries against a contiguous cache, [`crate::flash_attention`] for more queries, and
 //! [`crate::paged_attention`] if the cache is in pages or requests have different numbers of queries.
-use crate::argument_errors::wrong;
-use crate::attention_options::{attention_extents, scale, soft_cap_bits};
+use crate::argument_errors::argument_error;
+use crate::attention_options::{attention_extents, score_scale, soft_cap_bits};
 use crate::attention_scores::Rules;
 use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes};
 use crate::dtype_dispatch::floats;
@@ -40,7 +40,7 @@ pub struct Options<'a> {
 }
 
 /// Maximum number of queries per batch element.
-const MOST_QUERIES: usize = 64;
+const MAX_QUERIES: usize = 64;
 
 /// Computes one split of the keys per program: blocks of keys stream past the rows, which are the queries of a group's
 /// heads.
@@ -189,7 +189,7 @@ pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) 
     if options.lengths.is_none()
         && options.soft_cap.is_none()
         && options.splits.is_none()
-        && let Some(out) = crate::composed_ops::attention([q, k, v], options.causal, options.scale)?
+        && let Some(out) = crate::composed_ops::compose_attention([q, k, v], options.causal, options.scale)?
     {
         return Ok(out);
     }
@@ -207,12 +207,14 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     let client = q.client();
     let ([batch, heads, queries, d], [_, key_heads, keys, _]) =
         (attention_extents("q", q)?, attention_extents("k", k)?);
-    if queries > MOST_QUERIES {
-        return wrong(format!("{queries} queries per sequence are more than {MOST_QUERIES}: take `flash_attention`"));
+    if queries > MAX_QUERIES {
+        return argument_error(format!(
+            "{queries} queries per sequence are more than {MAX_QUERIES}: take `flash_attention`"
+        ));
     }
     let group = heads_per_key_head(heads, key_heads)?;
     // A block's rows are the queries of as many heads of a group as have at most 64 queries together.
-    let apart = (1..=group).find(|m| group.is_multiple_of(*m) && group / m * queries <= MOST_QUERIES).unwrap_or(1);
+    let apart = (1..=group).find(|m| group.is_multiple_of(*m) && group / m * queries <= MAX_QUERIES).unwrap_or(1);
     let rows = group / apart * queries;
     let block = block_size(client.target(), rows, keys, d);
     let blocks = keys.div_ceil(block);
@@ -226,7 +228,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
         None => upload_i32(client, &vec![keys; batch], &[batch])?,
     };
     let rules = Rules { soft_cap: soft_cap_bits(options.soft_cap)?, ..Rules::default() };
-    let scale = scale(options.scale, d)?;
+    let scale = score_scale(options.scale, d)?;
     let stacked = q.reshape(&[batch, key_heads, apart, rows, d]);
     let steps = blocks.div_ceil(splits);
     let of = |shape: [usize; 4]| shape.iter().product::<usize>();
@@ -256,7 +258,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
 #[track_caller]
 pub(crate) fn heads_per_key_head(heads: usize, key_heads: usize) -> Result<usize> {
     if key_heads == 0 || !heads.is_multiple_of(key_heads) {
-        return wrong(format!("{heads} heads of queries are no multiple of {key_heads} heads of keys"));
+        return argument_error(format!("{heads} heads of queries are no multiple of {key_heads} heads of keys"));
     }
     Ok(heads / key_heads)
 }

@@ -1,5 +1,5 @@
 //! Element types of arrays: selection of the kernel for a float type, and the contents of integer tables.
-use crate::argument_errors::wrong;
+use crate::argument_errors::argument_error;
 use pallas_rt::prelude::*;
 
 /// Evaluates an expression with `$E` as the Rust type of `$dtype`: f32, f16 or bf16; other types are an error.
@@ -18,7 +18,7 @@ macro_rules! floats {
                 type $E = ::pallas_rt::prelude::bf16;
                 $call
             }
-            other => $crate::argument_errors::wrong(format!(
+            other => $crate::argument_errors::argument_error(format!(
                 concat!("`", $kernel, "` takes f32, f16 or bf16, found {}"),
                 other
             )),
@@ -49,7 +49,7 @@ pub(crate) use with_gradient;
 #[track_caller]
 pub(crate) fn read_i32_elements(name: &str, x: &Array) -> Result<Vec<i32>> {
     if x.dtype() != DType::I32 {
-        return wrong(format!("`{name}` holds {}, expected i32", x.dtype()));
+        return argument_error(format!("`{name}` holds {}, expected i32", x.dtype()));
     }
     x.to_vec::<i32>()
 }

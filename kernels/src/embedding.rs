@@ -8,7 +8,7 @@
 //! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one read
 //! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros. On the CPU it is `segment_sum` of arrays, with the
 //! feature `graph`.
-use crate::argument_errors::wrong;
+use crate::argument_errors::argument_error;
 use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_rows, choose_block_sizes, mesh_block_size};
 use crate::dtype_dispatch::{floats, read_i32_elements, with_gradient};
 use crate::element::Floating;
@@ -103,12 +103,17 @@ fn has_row_blocks(table: &Array) -> bool {
     table.client().target().cores.is_some() && !table.is_empty()
 }
 
-/// Number of rows of a block, for `all` rows as long as those of `x`.
-fn rows_of_block(x: &Array, all: usize) -> usize {
+/// Number of rows of a block, for `row_count` rows as long as those of `x`.
+fn choose_rows_per_block(x: &Array, row_count: usize) -> usize {
     let target = x.client().target();
-    let each = choose_block_rows(target, all, x.shape().last().copied().unwrap_or(1), 1);
-    let [rows] = choose_block_sizes(BlockSizeChoice::EmbeddingRows, target, [all], [([each], BlockResources::NOTHING)]);
-    mesh_block_size(all, rows)
+    let each = choose_block_rows(target, row_count, x.shape().last().copied().unwrap_or(1), 1);
+    let [rows] = choose_block_sizes(
+        BlockSizeChoice::EmbeddingRows,
+        target,
+        [row_count],
+        [([each], BlockResources::NO_REQUIREMENTS)],
+    );
+    mesh_block_size(row_count, rows)
 }
 
 /// Number of elements of a row that a program copies.
@@ -133,7 +138,7 @@ fn read_checked_ids(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
     let found = read_i32_elements("ids", ids)?;
     match found.iter().position(|&id| usize::try_from(id).map_or(true, |id| id >= vocabulary)) {
         None => Ok(found),
-        Some(at) => wrong(format!("id {} at position {at} is no row of a table of {vocabulary}", found[at])),
+        Some(at) => argument_error(format!("id {} at position {at} is no row of a table of {vocabulary}", found[at])),
     }
 }
 
@@ -161,12 +166,12 @@ fn read_checked_ids(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
 #[inline]
 pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
     let &[vocabulary, _] = table.shape() else {
-        return wrong(format!("`table` has shape {:?}, expected [vocabulary, d]", table.shape()));
+        return argument_error(format!("`table` has shape {:?}, expected [vocabulary, d]", table.shape()));
     };
     read_checked_ids(ids, vocabulary)?;
     if ids.is_traced() {
         if vocabulary == 0 {
-            return wrong("`table` has no rows".into());
+            return argument_error("`table` has no rows".into());
         }
         #[cfg(feature = "graph")]
         if let Some(found) = crate::composed_ops::compose_row_lookup(table, ids) {
@@ -188,7 +193,7 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
 fn look_up_rows(table: &Array, ids: &Array) -> Result<Array> {
     let flat = ids.reshape(&[ids.len()]);
     let out = floats!("embedding", table.dtype(), E => match columns_per_program(table) {
-        _ if has_row_blocks(table) => embedding_rows::<E>(&flat, table, rows_of_block(table, ids.len())),
+        _ if has_row_blocks(table) => embedding_rows::<E>(&flat, table, choose_rows_per_block(table, ids.len())),
         256 => embedding_blocks::<E, 256>(&flat, table),
         _ => embedding_blocks::<E, 1024>(&flat, table),
     })?;
@@ -206,10 +211,10 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
     let flat = reshape_to_rows(dout)?;
     let &[n, d] = flat.shape() else { unreachable!("rows are a matrix") };
     if [ids.shape(), &[d]].concat() != dout.shape() {
-        return wrong(format!("`dout` has shape {:?} for ids of shape {:?}", dout.shape(), ids.shape()));
+        return argument_error(format!("`dout` has shape {:?} for ids of shape {:?}", dout.shape(), ids.shape()));
     }
     if ids.is_traced() {
-        return wrong(
+        return argument_error(
             "the gradient of `embedding` sorts `ids` on the host, and a traced function computes them".into(),
         );
     }
@@ -222,7 +227,7 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
     let room = n.next_power_of_two();
     // A program has a block of rows on the CPU, a row elsewhere.
     let is_by_rows = client.target().cores.is_some() && vocabulary * d > 0;
-    let block = if is_by_rows { rows_of_block(&flat, vocabulary) } else { 1 };
+    let block = if is_by_rows { choose_rows_per_block(&flat, vocabulary) } else { 1 };
     // Counting sort: starts[v] is the number of ids below v; each position goes to the next free place of its id.
     let kept = |id: &i32| Some(*id) != padding;
     let mut starts = vec![0i32; vocabulary + 1];

@@ -17,12 +17,12 @@ pub use crate::attention_scores::Causal;
 use crate::attention_scores::{Block, Rules, Segments};
 use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes};
 #[cfg(feature = "graph")]
-use crate::composed_ops::{attention_with_probabilities, gradients_by_probabilities};
+use crate::composed_ops::{compose_attention_gradients, compose_attention_with_probabilities};
 use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::flash_attention_backward::{flash_attention_backward, flash_attention_backward_with_bias};
 use crate::flash_attention_bias::sinks_gradient;
-use crate::flash_attention_whole::{flash_attention_whole, heads_of_program, whole_keys_rules as whole_rules};
+use crate::flash_attention_whole::{flash_attention_whole, heads_per_program, whole_keys_rules as whole_rules};
 use crate::online_softmax::OnlineSoftmax;
 use pallas_rt::prelude::*;
 use pallas_rt::{Differentiable, Target};
@@ -54,10 +54,10 @@ impl<E: Floating> QueryOperands<E> {
     fn product_factors(self, p: Tile<E::Acc>, v: Tile<E>, part: Option<Block>) -> ProductFactors<E> {
         let p = self.kept.map_or(p, |kept| p * kept);
         match self.narrow {
-            Some(_) => ProductFactors::Narrow(p.cast::<E>(), part.map_or(v, |block| block.seen(v))),
+            Some(_) => ProductFactors::Narrow(p.cast::<E>(), part.map_or(v, |block| block.zero_unseen_keys(v))),
             None => {
                 let v = v.cast::<E::Acc>();
-                ProductFactors::Wide(p, part.map_or(v, |block| block.seen(v)))
+                ProductFactors::Wide(p, part.map_or(v, |block| block.zero_unseen_keys(v)))
             }
         }
     }
@@ -128,16 +128,16 @@ pub fn flash_attention_blocks<E: Floating>(
     let at = [program_id(0), program_id(2), program_id(3)];
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
     let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
-    if block.is_live() {
+    if block.has_live_scores() {
         let narrow = narrow.then_some((queries, scale.cast::<E::Acc>()));
-        let bias = block.bias(bias);
-        let kept = block.kept(seed, program_id(0) * H + program_id(1));
+        let bias = block.load_bias(bias);
+        let kept = block.dropout_factors(seed, program_id(0) * H + program_id(1));
         let products = QueryOperands { rules, q: scaled, narrow, bias, kept };
-        if block.is_whole() {
+        if block.is_fully_seen() {
             let (k, v) = (k.load(), v.load());
             rows.accumulate_with(products.scores(k), |p| products.product_factors(p, v, None), ProductFactors::product);
         } else {
-            let live = block.live();
+            let live = block.live_mask();
             let (k, v) = (k.load(), v.load());
             let scores = select(live, products.scores(k), f32::NEG_INFINITY);
             rows.accumulate_with(scores, |p| products.product_factors(p, v, Some(block)), ProductFactors::product);
@@ -177,7 +177,7 @@ pub fn block_sizes(
         ([own, keys], BlockResources::staged_words(words))
     };
     // Scores and products are copied from cooperative matrices through workgroup memory as well.
-    let roomy = |blocks| (blocks, BlockResources { staged_bytes: 48 << 10, ..BlockResources::NOTHING });
+    let roomy = |blocks| (blocks, BlockResources { staged_bytes: 48 << 10, ..BlockResources::NO_REQUIREMENTS });
     let narrow = has_narrow_products(target, dtype);
     // The copy of the queries is moved out of workgroup memory before the number of queries per block is reduced.
     let leaves = more == 0 && d <= 128;
@@ -187,7 +187,7 @@ pub fn block_sizes(
         (narrow && d <= 128).then(|| roomy([32, 32])),
         Some(staged([64, 16])),
         Some(staged([64, 8])),
-        leaves.then_some(([64, 8], BlockResources { staged_bytes: 32 << 10, ..BlockResources::NOTHING })),
+        leaves.then_some(([64, 8], BlockResources { staged_bytes: 32 << 10, ..BlockResources::NO_REQUIREMENTS })),
         Some(staged([32, 16])),
         Some(staged([32, 8])),
         (!leaves).then(|| staged([16, 8])),
@@ -238,7 +238,8 @@ fn has_narrow_products(target: &Target, dtype: DType) -> bool {
 pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
     #[cfg(feature = "graph")]
     if options.has_only_scale_and_causal()
-        && let Some(out) = crate::composed_ops::attention([q, k, v], options.causal != Causal::No, options.scale)?
+        && let Some(out) =
+            crate::composed_ops::compose_attention([q, k, v], options.causal != Causal::No, options.scale)?
     {
         return Ok(out);
     }
@@ -256,22 +257,22 @@ pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -
 #[inline]
 pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
     match (options.bias, options.sinks) {
-        (None, None) => differentiable([q, k, v], options),
-        (Some(bias), None) => differentiable([q, k, v, bias], options),
-        (None, Some(sinks)) => differentiable([q, k, v, sinks], options),
-        (Some(bias), Some(sinks)) => differentiable([q, k, v, bias, sinks], options),
+        (None, None) => compute_differentiable([q, k, v], options),
+        (Some(bias), None) => compute_differentiable([q, k, v, bias], options),
+        (None, Some(sinks)) => compute_differentiable([q, k, v, sinks], options),
+        (Some(bias), Some(sinks)) => compute_differentiable([q, k, v, bias, sinks], options),
     }
 }
 
 /// Computes [`flash_attention_with_lse`] with gradients by `args`: q, k, v, then bias and sinks if there are any.
 #[track_caller]
-fn differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> Result<(Array, Array)> {
+fn compute_differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> Result<(Array, Array)> {
     let (call, args) = Differentiable::begin(args)?;
     let args: Vec<&Array> = args.iter().collect();
     let ([q, k, v], options) = split_arguments(&args, options);
-    let (out, lse) = forward(q, k, v, &options)?;
+    let (out, lse) = compute_forward(q, k, v, &options)?;
     #[cfg(feature = "graph")]
-    if crate::composed_ops::keeps_probabilities([q, k, v], &options) {
+    if crate::composed_ops::can_keep_probabilities([q, k, v], &options) {
         return differentiate_composed(call, [&out, &lse], &options);
     }
     let results = [out.clone(), lse.clone()];
@@ -301,13 +302,13 @@ fn differentiate_composed(call: Differentiable, results: [&Array; 2], options: &
     let (call, args) = call.begin_forward(results)?;
     let args: Vec<&Array> = args.iter().flatten().collect();
     let (operands, options) = split_arguments(&args, options);
-    let [out, lse, probabilities] = attention_with_probabilities(operands, &options)?;
+    let [out, lse, probabilities] = compose_attention_with_probabilities(operands, &options)?;
     let residuals = [&args[..], &[&lse, &probabilities]].concat();
     let results = [out, lse.clone()];
     let [out, lse] = with_gradient!(call, results, &residuals, |[args @ .., lse, kept], [dout, dlse]| {
         let args: Vec<&Array> = args.iter().collect();
         let (operands, options) = split_arguments(&args, &options);
-        gradients_by_probabilities(operands, [lse, kept], [&dout, &dlse], &options)?
+        compose_attention_gradients(operands, [lse, kept], [&dout, &dlse], &options)?
     });
     Ok((out, lse))
 }
@@ -323,7 +324,7 @@ fn split_arguments<'a>(args: &[&'a Array], options: &Options<'a>) -> ([&'a Array
 /// Computes [`flash_attention_with_lse`] without gradients, in blocks that it chooses.
 #[track_caller]
 #[inline]
-fn forward(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
+fn compute_forward(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
     let (shape, [_, _, keys, _]) = (attention_extents("q", q)?, attention_extents("k", k)?);
     let target = q.client().target();
     let blocks = block_sizes(target, q.dtype(), shape, keys, options);
@@ -331,7 +332,7 @@ fn forward(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Ar
     if let Some(rules) = whole_rules(target, [keys, shape[3]], options, &operands) {
         let (scale, rows) = (operands.scale, blocks[0]);
         let own = [shape[0], shape[1], rows.min(shape[2]), shape[3]];
-        let [batch, heads] = heads_of_program(target, own, [attention_extents("k", k)?[1], keys]);
+        let [batch, heads] = heads_per_program(target, own, [attention_extents("k", k)?[1], keys]);
         return floats!("flash_attention", q.dtype(), E => {
             flash_attention_whole::<E>(q, k, v, scale, rules, batch, heads, rows)
         });

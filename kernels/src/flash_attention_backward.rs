@@ -12,7 +12,7 @@
 //! the queries of all heads of a group do: seven products. On the CPU, [`crate::flash_attention_resident`] has them in one
 //! pass of five. Either way every element is summed by one program in one order, so gradients are the same every time.
 //! Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
-use crate::attention_options::{Cotangents, Operands, Options, attention_extents, scale};
+use crate::attention_options::{Cotangents, Operands, Options, attention_extents, score_scale};
 use crate::attention_scores::{BackwardInputs, BlockGradients, Rules, Segments};
 use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes};
 use crate::dtype_dispatch::floats;
@@ -20,7 +20,7 @@ use crate::element::Floating;
 use crate::flash_attention_bias::bias_gradient;
 use crate::flash_attention_resident::{is_resident_faster, resident_gradients, resident_gradients_with_bias};
 use crate::flash_attention_whole::{
-    MAX_WHOLE_KEYS, flash_attention_whole_gradients, heads_of_program, whole_keys_rules as whole_rules,
+    MAX_WHOLE_KEYS, flash_attention_whole_gradients, heads_per_program, whole_keys_rules as whole_rules,
 };
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
@@ -55,15 +55,17 @@ pub fn flash_attention_dq<E: Floating>(
     let at = [program_id(0), program_id(2), program_id(3)];
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
     let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
-    if block.is_live() {
+    if block.has_live_scores() {
         let inputs =
             BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
-        let kept = block.kept(seed, program_id(0) * H + program_id(1));
-        let options = [block.bias(bias), kept];
-        if block.is_whole() {
+        let kept = block.dropout_factors(seed, program_id(0) * H + program_id(1));
+        let options = [block.load_bias(bias), kept];
+        if block.is_fully_seen() {
             acc.store(acc.load() + inputs.backward_of_block(options, None, &|x| x).dq());
         } else {
-            let back = inputs.backward_of_block(options, Some(block.live()), &|[q, k, dout]| [q, block.seen(k), dout]);
+            let back = inputs.backward_of_block(options, Some(block.live_mask()), &|[q, k, dout]| {
+                [q, block.zero_unseen_keys(k), dout]
+            });
             acc.store(acc.load() + back.dq());
         }
     }
@@ -110,20 +112,20 @@ pub fn flash_attention_dkv<E: Floating>(
     let at = [program_id(0), program_id(4), program_id(2)];
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
     let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
-    if block.is_live() {
+    if block.has_live_scores() {
         let inputs =
             BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(3);
-        let options = [block.bias(bias), block.kept(seed, program_id(0) * H + head)];
+        let options = [block.load_bias(bias), block.dropout_factors(seed, program_id(0) * H + head)];
         let add = |back: BlockGradients<E::Acc>| {
             values.store(values.load() + back.dv());
             keys.store(keys.load() + back.dk());
         };
-        if block.is_whole() {
+        if block.is_fully_seen() {
             add(inputs.backward_of_block(options, None, &|x| x));
         } else {
-            let clean = |[q, k, dout]: [_; 3]| [block.asking(q), k, block.asking(dout)];
-            add(inputs.backward_of_block(options, Some(block.live()), &clean));
+            let clean = |[q, k, dout]: [_; 3]| [block.zero_padding_queries(q), k, block.zero_padding_queries(dout)];
+            add(inputs.backward_of_block(options, Some(block.live_mask()), &clean));
         }
     }
     if step == num_programs(3) * num_programs(4) - 1 {
@@ -192,8 +194,8 @@ pub fn flash_attention_backward<'a>(
     let target = q.client().target();
     let whole = whole_rules(target, [l, d], options, &options.operands(q, k)?);
     if let Some(rules) = whole.filter(|_| heads == key_heads && (1..=MAX_WHOLE_KEYS).contains(&s)) {
-        let [batch, heads] = heads_of_program(target, attention_extents("q", q)?, [key_heads, l]);
-        let ([q, k, v], [out, lse], scale) = (operands, results, scale(options.scale, d)?);
+        let [batch, heads] = heads_per_program(target, attention_extents("q", q)?, [key_heads, l]);
+        let ([q, k, v], [out, lse], scale) = (operands, results, score_scale(options.scale, d)?);
         return floats!("flash_attention_backward", q.dtype(), E => {
             let dlse = by.lse.unwrap_or(lse);
             let by_lse = by.lse.is_some();
@@ -210,7 +212,7 @@ pub fn flash_attention_backward<'a>(
         gradients_in_blocks::<E>(operands, results, by, options, [of_queries, [queries, keys]]))
 }
 
-/// [`flash_attention_backward`] that also returns the gradient by [`Options::bias`], of its shape: see
+/// [`flash_attention_backward`] that also returns the gradient by [`Options::load_bias`], of its shape: see
 /// [`crate::flash_attention_bias::bias_gradient`].
 ///
 /// On the CPU, a bias that no heads or batch elements share needs no additional products.

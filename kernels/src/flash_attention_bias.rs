@@ -2,7 +2,7 @@
 //!
 //! The gradient by the bias is that by the scores, summed over the batch elements and heads that share it: a matrix as
 //! large as the bias, so it is computed only when asked for, by a kernel of its own (two products).
-use crate::argument_errors::wrong;
+use crate::argument_errors::argument_error;
 use crate::attention_options::{Cotangents, Operands, Options, attention_extents};
 use crate::attention_scores::{BackwardInputs, Rules, Segments};
 use crate::dtype_dispatch::floats;
@@ -48,14 +48,14 @@ pub fn flash_attention_dbias<E: Floating>(
     let (b, h) = (program_id(0) + program_id(4) * BB, program_id(1) + program_id(5) * BH);
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
     let block = rules.block([BQ, BK], [b, program_id(2), program_id(3)], [S, L], [lengths, offsets], segments);
-    if block.is_live() {
+    if block.has_live_scores() {
         let inputs =
             BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
-        let options = [block.bias(bias), block.kept(seed, b * H + h)];
-        if block.is_whole() {
+        let options = [block.load_bias(bias), block.dropout_factors(seed, b * H + h)];
+        if block.is_fully_seen() {
             acc.store(acc.load() + inputs.backward_of_block(options, None, &|x| x).by_scores);
         } else {
-            acc.store(acc.load() + inputs.backward_of_block(options, Some(block.live()), &|x| x).by_scores);
+            acc.store(acc.load() + inputs.backward_of_block(options, Some(block.live_mask()), &|x| x).by_scores);
         }
     }
     if step == num_programs(4) * num_programs(5) - 1 {
@@ -85,7 +85,7 @@ pub fn flash_attention_dsinks<E: Floating, const BQ: usize>(
     }
 }
 
-/// Gradient by [`Options::bias`], of its shape, from q, k and v, the forward pass' results and the gradients by them:
+/// Gradient by [`Options::load_bias`], of its shape, from q, k and v, the forward pass' results and the gradients by them:
 /// the arguments of [`crate::flash_attention_backward::flash_attention_backward`].
 ///
 /// # Errors
@@ -136,7 +136,7 @@ pub fn bias_gradient_in_blocks<'a, E: Floating>(
     let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed, rules, .. } = operands;
     let [queries, keys] = &operands.spans([bq, bk])?;
     if !rules.bias {
-        return wrong("there is no `bias` in the options to have a gradient".into());
+        return argument_error("there is no `bias` in the options to have a gradient".into());
     }
     // A bias without elements is its gradient, and nothing can be divided by its extents.
     if let Some(bias) = options.bias.filter(|bias| bias.shape().contains(&0)) {

@@ -61,21 +61,23 @@ pub fn flash_attention_resident<E: Floating>(
     let at = [program_id(0), program_id(4), program_id(3)];
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
     let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
-    if block.is_live() {
+    if block.has_live_scores() {
         let inputs =
             BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(2);
-        let options = [block.bias(bias), block.kept(seed, program_id(0) * H + head)];
+        let options = [block.load_bias(bias), block.dropout_factors(seed, program_id(0) * H + head)];
         let (own, theirs) = ((ds(block.row, BQ), ..), (ds(block.key, BK), ..));
         let (dq, dk, dv) = (queries.at(own), keys.at(theirs), values.at(theirs));
-        if block.is_whole() {
+        if block.is_fully_seen() {
             let back = inputs.backward_of_block(options, None, &|x| x);
             dv.store(dv.load() + back.dv());
             dk.store(dk.load() + back.dk());
             dq.store(dq.load() + back.dq());
         } else {
-            let clean = |[q, k, dout]: [_; 3]| [block.asking(q), block.seen(k), block.asking(dout)];
-            let back = inputs.backward_of_block(options, Some(block.live()), &clean);
+            let clean = |[q, k, dout]: [_; 3]| {
+                [block.zero_padding_queries(q), block.zero_unseen_keys(k), block.zero_padding_queries(dout)]
+            };
+            let back = inputs.backward_of_block(options, Some(block.live_mask()), &clean);
             dv.store(dv.load() + back.dv());
             dk.store(dk.load() + back.dk());
             dq.store(dq.load() + back.dq());
@@ -137,29 +139,31 @@ pub fn flash_attention_resident_bias<E: Floating>(
     let at = [program_id(0), program_id(4), program_id(3)];
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
     let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
-    if block.is_live() {
+    if block.has_live_scores() {
         let inputs =
             BackwardInputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(2);
-        let options = [block.bias(bias), block.kept(seed, program_id(0) * H + head)];
+        let options = [block.load_bias(bias), block.dropout_factors(seed, program_id(0) * H + head)];
         let (own, theirs) = ((ds(block.row, BQ), ..), (ds(block.key, BK), ..));
         let (dq, dk, dv) = (queries.at(own), keys.at(theirs), values.at(theirs));
-        if block.is_whole() {
+        if block.is_fully_seen() {
             let back = inputs.backward_of_block(options, None, &|x| x);
             dv.store(dv.load() + back.dv());
             dk.store(dk.load() + back.dk());
             dq.store(dq.load() + back.dq());
             dbias.store(back.by_scores.cast::<E>());
         } else {
-            let clean = |[q, k, dout]: [_; 3]| [block.asking(q), block.seen(k), block.asking(dout)];
-            let back = inputs.backward_of_block(options, Some(block.live()), &clean);
+            let clean = |[q, k, dout]: [_; 3]| {
+                [block.zero_padding_queries(q), block.zero_unseen_keys(k), block.zero_padding_queries(dout)]
+            };
+            let back = inputs.backward_of_block(options, Some(block.live_mask()), &clean);
             dv.store(dv.load() + back.dv());
             dk.store(dk.load() + back.dk());
             dq.store(dq.load() + back.dq());
             dbias.store(back.by_scores.cast::<E>());
         }
     }
-    if !block.is_live() {
+    if !block.has_live_scores() {
         dbias.fill(0.0);
     }
     if step == num_programs(3) * num_programs(4) - 1 {
@@ -171,7 +175,8 @@ pub fn flash_attention_resident_bias<E: Floating>(
     }
 }
 
-/// Maximum number of bytes of sums that a program keeps.
+/// Maximum number of bytes of the sums that one program keeps; if they are larger, two kernels compute the gradients
+/// separately.
 const MAX_RESIDENT_BYTES: usize = 64 << 20;
 
 /// Returns true if five products in one program per head of keys take less time than seven products spread over all
@@ -214,7 +219,7 @@ pub fn resident_gradients<'a, E: Floating>(
     )
 }
 
-/// [`resident_gradients`] that also returns the gradient by [`Options::bias`], of which each head of queries has its
+/// [`resident_gradients`] that also returns the gradient by [`Options::load_bias`], of which each head of queries has its
 /// own.
 ///
 /// # Errors

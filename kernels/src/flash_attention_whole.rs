@@ -32,15 +32,15 @@ pub(crate) fn whole_keys_rules(
     (target.cores.is_some() && is_small && is_plain).then_some(operands.rules)
 }
 
-/// The block of `size = [queries, keys]` scores that begins at query `row`, over all keys.
-fn block(rules: Rules, size: [usize; 2], row: Scalar<i32>, queries: Scalar<i32>) -> Block {
+/// The block of `size = [queries, keys]` scores that begins at query `first_query`, over all keys.
+fn whole_keys_block(rules: Rules, size: [usize; 2], first_query: Scalar<i32>, query_count: Scalar<i32>) -> Block {
     let length = scalar(size[1] as i32);
     Block {
         rules,
         size,
-        row,
-        position: if rules.from_end { row + (length - queries) } else { row },
-        queries,
+        row: first_query,
+        position: if rules.from_end { first_query + (length - query_count) } else { first_query },
+        queries: query_count,
         key: scalar(0),
         length,
         segments: None,
@@ -55,17 +55,17 @@ fn is_masked(rules: Rules) -> bool {
 
 /// Computes scores from products of queries and keys, -inf where a query does not see a key, and the tanh of a
 /// soft-cap.
-fn scores<A: Wide>(products: Tile<A>, block: Block) -> (Tile<A>, Option<Tile<A>>) {
+fn masked_scores<A: Wide>(products: Tile<A>, block: Block) -> (Tile<A>, Option<Tile<A>>) {
     let (scores, slope) = block.rules.scores(products, None);
     match is_masked(block.rules) {
-        true => (select(live(block), scores, f32::NEG_INFINITY), slope),
+        true => (select(live_mask(block), scores, f32::NEG_INFINITY), slope),
         false => (scores, slope),
     }
 }
 
 /// Mask that is true where a query sees a key, equal for all heads.
-fn live(block: Block) -> Tile<bool> {
-    block.live().reshape([1, 1, block.size[0], block.size[1]])
+fn live_mask(block: Block) -> Tile<bool> {
+    block.live_mask().reshape([1, 1, block.size[0], block.size[1]])
 }
 
 /// Sets keys or values of some heads to 0 where no query sees them.
@@ -73,7 +73,7 @@ fn zero_unseen_rows<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
     if !is_masked(block.rules) {
         return rows;
     }
-    let seen = block.seen(full::<A>([block.size[1], 1], 1.0)).ne(0.0);
+    let seen = block.zero_unseen_keys(full::<A>([block.size[1], 1], 1.0)).ne(0.0);
     select(seen.reshape([1, 1, block.size[1], 1]), rows, 0.0)
 }
 
@@ -87,7 +87,7 @@ const MAX_TILE_ELEMENTS: usize = 1 << 13;
 
 /// Numbers of batch elements and of heads per program: as many as make it worth its overhead and leave programs for
 /// each core. A program has a single head if heads of queries share keys, or if several devices divide them.
-pub(crate) fn heads_of_program(
+pub(crate) fn heads_per_program(
     target: &Target,
     [batch, heads, queries, d]: [usize; 4],
     [groups, keys]: [usize; 2],
@@ -123,10 +123,10 @@ pub fn flash_attention_whole<E: Floating>(
     #[dim] BH: usize,
     #[dim] BQ: usize,
 ) {
-    let block = block(rules, [BQ, L], program_id(2) * BQ, S);
+    let block = whole_keys_block(rules, [BQ, L], program_id(2) * BQ, S);
     let [q, k, v] = [q, k, v].map(|x| x.load().cast::<E::Acc>());
     let products = dot_general(q, k, &[(3, 3)], HEAD_BATCH_AXES) * scale.cast::<E::Acc>();
-    let (scores, _) = scores(products, block);
+    let (scores, _) = masked_scores(products, block);
     let m = scores.max(3);
     // A row without live key has weights of 0.
     let m = select(m.eq(f32::NEG_INFINITY), 0.0, m);
@@ -156,11 +156,11 @@ pub fn flash_attention_whole_gradients<E: Floating>(
     #[dim] BB: usize,
     #[dim] BH: usize,
 ) {
-    let block = block(rules, [S, L], scalar(0), scalar(S as i32));
+    let block = whole_keys_block(rules, [S, L], scalar(0), scalar(S as i32));
     let product = |a, b, along| dot_general(a, b, &[along], HEAD_BATCH_AXES);
     let [q, k, v, dout] = [q, k, v, dout].map(|x| x.load().cast::<E::Acc>());
     let (k, scale) = (zero_unseen_rows(k, block), scale.cast::<E::Acc>());
-    let (scores, slope) = scores(product(q, k, (3, 3)) * scale, block);
+    let (scores, slope) = masked_scores(product(q, k, (3, 3)) * scale, block);
     let lse = lse.load().expand(3);
     // A row without finite score has no gradient.
     let p = (scores - select(lse.eq(f32::NEG_INFINITY), f32::INFINITY, lse)).exp();
@@ -168,9 +168,9 @@ pub fn flash_attention_whole_gradients<E: Floating>(
     let along = (out.load().cast::<E::Acc>() * dout).sum(3);
     let delta = if by_lse { along - dlse.load().expand(3) } else { along };
     let by_scores = p * (product(dout, zero_unseen_rows(v, block), (3, 3)) - delta);
-    let mut by_products = rules.through(by_scores, slope) * scale;
+    let mut by_products = rules.scores_backward(by_scores, slope) * scale;
     if is_masked(rules) {
-        by_products = select(live(block), by_products, 0.0);
+        by_products = select(live_mask(block), by_products, 0.0);
     }
     dq.store(product(by_products, k, (3, 2)).cast::<E>());
     dk.store(product(by_products, q, (2, 2)).cast::<E>());

@@ -5,7 +5,7 @@
 //! geglu  = gelu(g)·u    gelu(g) = g·Φ(g)    gelu'(g) = Φ(g) + g·φ(g)
 //! ```
 //! (Shazeer 2020; Hendrycks & Gimpel 2016.) Φ and φ are the normal distribution and its density; no approximation.
-use crate::argument_errors::wrong;
+use crate::argument_errors::argument_error;
 use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes, mesh_block_size};
 use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::{Floating, Wide};
@@ -23,16 +23,16 @@ pub enum Gate {
 }
 
 /// Returns the activation of the gate and its derivative.
-fn activation<A: Wide>(g: Tile<A>, gelu: bool) -> (Tile<A>, Tile<A>) {
+fn activation_and_derivative<A: Wide>(gate: Tile<A>, gelu: bool) -> (Tile<A>, Tile<A>) {
     if gelu {
         // Not `1 + erf`, which rounds to 0 below -6 although Φ is positive there.
-        let below = (g * -FRAC_1_SQRT_2).erfc() * 0.5;
-        let density = (g * g * -0.5).exp() * (FRAC_1_SQRT_2 / PI.sqrt());
-        (g.gelu(), below + g * density)
+        let below = (gate * -FRAC_1_SQRT_2).erfc() * 0.5;
+        let density = (gate * gate * -0.5).exp() * (FRAC_1_SQRT_2 / PI.sqrt());
+        (gate.gelu(), below + gate * density)
     } else {
-        let s = g.logistic();
-        // A large `g` would multiply the rounding of `1 - s`, which is 0 beyond 40 in every type.
-        (g * s, s * (g.minimum(40.0) * (s * -1.0 + 1.0) + 1.0))
+        let s = gate.logistic();
+        // A large `gate` would multiply the rounding of `1 - s`, which is 0 beyond 40 in every type.
+        (gate * s, s * (gate.minimum(40.0) * (s * -1.0 + 1.0) + 1.0))
     }
 }
 
@@ -45,7 +45,7 @@ pub fn gated_blocks<E: Floating>(
     #[fixed] gelu: bool,
     #[dim] BN: usize,
 ) {
-    let (y, _) = activation(gate.load().cast::<E::Acc>(), gelu);
+    let (y, _) = activation_and_derivative(gate.load().cast::<E::Acc>(), gelu);
     out.store((y * up.load().cast::<E::Acc>()).cast::<E>());
 }
 
@@ -60,14 +60,14 @@ pub fn gated_backward_blocks<E: Floating>(
     #[fixed] gelu: bool,
     #[dim] BN: usize,
 ) {
-    let (y, slope) = activation(gate.load().cast::<E::Acc>(), gelu);
+    let (y, slope) = activation_and_derivative(gate.load().cast::<E::Acc>(), gelu);
     let dy = dy.load().cast::<E::Acc>();
     dgate.store((dy * up.load().cast::<E::Acc>() * slope).cast::<E>());
     dup.store((dy * y).cast::<E>());
 }
 
 /// Number of elements of a block of `x`.
-fn block_elements(x: &Array) -> usize {
+fn choose_block_elements(x: &Array) -> usize {
     let target = x.client().target();
     // Gate, up, the gradient, and two results.
     let candidates = target.cores.map(|_| 1 << 15).into_iter().chain([2048]);
@@ -75,7 +75,7 @@ fn block_elements(x: &Array) -> usize {
         BlockSizeChoice::Gated,
         target,
         [x.len()],
-        candidates.map(|n| ([n], BlockResources::NOTHING)),
+        candidates.map(|n| ([n], BlockResources::NO_REQUIREMENTS)),
     );
     mesh_block_size(x.len(), block)
 }
@@ -86,7 +86,7 @@ fn check_equal_shapes(operands: &[(&str, &Array)]) -> Result<()> {
     let [(_, first), rest @ ..] = operands else { return Ok(()) };
     match rest.iter().find(|(_, x)| x.shape() != first.shape()) {
         None => Ok(()),
-        Some((name, x)) => wrong(format!("`{name}` has shape {:?}, `gate` {:?}", x.shape(), first.shape())),
+        Some((name, x)) => argument_error(format!("`{name}` has shape {:?}, `gate` {:?}", x.shape(), first.shape())),
     }
 }
 
@@ -108,7 +108,7 @@ pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
     check_equal_shapes(&[("gate", gate), ("up", up)])?;
     let (call, [gate, up]) = Differentiable::begin([gate, up])?;
     let gelu = by == Gate::Gelu;
-    let out = floats!("gated", gate.dtype(), E => gated_blocks::<E>(&gate.reshape(&[-1]), &up.reshape(&[-1]), gelu, block_elements(&gate)))?;
+    let out = floats!("gated", gate.dtype(), E => gated_blocks::<E>(&gate.reshape(&[-1]), &up.reshape(&[-1]), gelu, choose_block_elements(&gate)))?;
     let [out] = with_gradient!(call, [out.reshape(gate.shape())], &[&gate, &up], |[gate, up], [dy]| {
         <[Array; 2]>::from(gated_backward(gate, up, &dy, by)?)
     });
@@ -134,7 +134,7 @@ pub fn gated_backward(gate: &Array, up: &Array, dy: &Array, by: Gate) -> Result<
     check_equal_shapes(&[("gate", gate), ("up", up), ("dy", dy)])?;
     let gelu = by == Gate::Gelu;
     let (dgate, dup) = floats!("gated_backward", gate.dtype(), E => {
-        gated_backward_blocks::<E>(&gate.reshape(&[-1]), &up.reshape(&[-1]), &dy.reshape(&[-1]), gelu, block_elements(gate))
+        gated_backward_blocks::<E>(&gate.reshape(&[-1]), &up.reshape(&[-1]), &dy.reshape(&[-1]), gelu, choose_block_elements(gate))
     })?;
     Ok((dgate.reshape(gate.shape()), dup.reshape(gate.shape())))
 }

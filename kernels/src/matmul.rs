@@ -122,18 +122,18 @@ const CPU_BLOCKS: [[usize; 3]; 10] = [
 const MAX_FEW_ROWS: usize = 16;
 
 /// Block size for products with few rows: the longest runs of B in memory that still give each core work.
-fn few_rows_block(cores: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {
+fn choose_few_rows_block(cores: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {
     let (widths, bk) = if b_transposed { ([256, 128, 64], 1024) } else { ([1024, 512, 256], 256) };
     let enough = widths.into_iter().find(|bn| g * n.div_ceil(*bn) >= 2 * cores);
     [m.max(1), enough.unwrap_or(128), bk]
 }
 
 /// Block size for `g` products `[m, k]·[k, n]` on a CPU with this number of cores.
-fn cpu_block(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usize; 3] {
+fn choose_cpu_block(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usize; 3] {
     // Cost of accessing an element of a block, in multiply-adds: it is packed, or added to.
     const ACCESS_COST: usize = 8;
     if m <= MAX_FEW_ROWS {
-        return few_rows_block(cores, [g, m, n], b_transposed);
+        return choose_few_rows_block(cores, [g, m, n], b_transposed);
     }
     // The work of the busiest core: blocks are multiplied whole, also those that overhang the edge.
     let cost = |most: &[usize; 3]| {
@@ -147,27 +147,28 @@ fn cpu_block(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usi
 }
 
 /// Block size for `g` products `[m, k]·[k, n]` of elements of this type.
-fn blocks(target: &Target, dtype: DType, extents: [usize; 4], b_transposed: bool) -> [usize; 3] {
+fn choose_matmul_block(target: &Target, dtype: DType, extents: [usize; 4], b_transposed: bool) -> [usize; 3] {
     let [_, m, n, k] = extents;
     let matrices = dtype == DType::F16 && target.matrices.is_some_and(|m| m.half.is_some());
     let candidates = [
-        target.cores.map(|cores| (cpu_block(cores, extents, b_transposed), BlockResources::NOTHING)),
+        target.cores.map(|cores| (choose_cpu_block(cores, extents, b_transposed), BlockResources::NO_REQUIREMENTS)),
         // All accumulators are copied to workgroup memory at the same time.
-        matrices.then_some(([64, 64, 32], BlockResources { staged_bytes: 32 << 10, ..BlockResources::NOTHING })),
-        matrices.then_some(([32, 32, 32], BlockResources::NOTHING)),
+        matrices
+            .then_some(([64, 64, 32], BlockResources { staged_bytes: 32 << 10, ..BlockResources::NO_REQUIREMENTS })),
+        matrices.then_some(([32, 32, 32], BlockResources::NO_REQUIREMENTS)),
     ];
     choose_block_sizes(
         BlockSizeChoice::Matmul,
         target,
         [m, n, k],
-        candidates.into_iter().flatten().chain([(gpu_block(n), BlockResources::NOTHING)]),
+        candidates.into_iter().flatten().chain([(choose_gpu_block(n), BlockResources::NO_REQUIREMENTS)]),
     )
 }
 
 /// Block size for GPU threads that hold eight by eight accumulators in registers each. Where rows of C are not a
 /// multiple of a vector, 16 threads along a row write half a memory segment at once.
-pub(crate) fn gpu_block(n: usize) -> [usize; 3] {
-    if !n.is_multiple_of(4) && n > 64 { [64, 128, 16] } else { [64, 64, 16] }
+pub(crate) fn choose_gpu_block(columns: usize) -> [usize; 3] {
+    if !columns.is_multiple_of(4) && columns > 64 { [64, 128, 16] } else { [64, 64, 16] }
 }
 
 /// Reshapes operands to batches, and calls the kernel for their layout with the device's block size.
@@ -178,7 +179,7 @@ macro_rules! product {
         let (m, k) = if layout.a_transposed { (extent(&a, 2), extent(&a, 1)) } else { (extent(&a, 1), extent(&a, 2)) };
         let n = extent(&b, if layout.b_transposed { 1 } else { 2 });
         let extents = [extent(&a, 0), m, n, k];
-        let [bm, bn, bk] = blocks($a.client().target(), <$E as Elem>::DTYPE, extents, layout.b_transposed);
+        let [bm, bn, bk] = choose_matmul_block($a.client().target(), <$E as Elem>::DTYPE, extents, layout.b_transposed);
         let [bm, bn, bk] = [mesh_block_size(m, bm), mesh_block_size(n, bn), mesh_block_size(k, bk)];
         let out = match (layout.a_transposed, layout.b_transposed) {
             (false, false) => matmul_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),

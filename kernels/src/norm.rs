@@ -111,7 +111,7 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
     reshape_parameter("gamma", gamma, n)?;
     reshape_parameter("beta", beta, n)?;
     #[cfg(feature = "graph")]
-    if let Some(out) = crate::composed_ops::norm(x, gamma, Some(beta), epsilon) {
+    if let Some(out) = crate::composed_ops::compose_norm(x, gamma, Some(beta), epsilon) {
         return Ok(out);
     }
     let (call, [x, scale, shift]) = Differentiable::begin([x, gamma, beta])?;
@@ -153,7 +153,7 @@ pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     let n = reshape_to_rows(x)?.shape()[1];
     reshape_parameter("gamma", gamma, n)?;
     #[cfg(feature = "graph")]
-    if let Some(out) = crate::composed_ops::norm(x, gamma, None, epsilon) {
+    if let Some(out) = crate::composed_ops::compose_norm(x, gamma, None, epsilon) {
         return Ok(out);
     }
     let (call, [x, scale]) = Differentiable::begin([x, gamma])?;

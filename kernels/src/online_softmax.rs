@@ -5,7 +5,7 @@
 //! m' = max(m, max_j s_j)   p_j = exp(s_j - m')   l' = l·exp(m - m') + Σ p_j   a' = a·exp(m - m') + Σ p_j v_j
 //! out = a / l              lse = m + ln l
 //! ```
-use crate::argument_errors::wrong;
+use crate::argument_errors::argument_error;
 use crate::element::Wide;
 use pallas_rt::prelude::*;
 
@@ -82,7 +82,7 @@ where
 {
     let mut converted: Vec<i32> = Vec::with_capacity(numbers.len());
     for &n in numbers {
-        let Ok(number) = n.try_into() else { return wrong(format!("{n} is no i32")) };
+        let Ok(number) = n.try_into() else { return argument_error(format!("{n} is no i32")) };
         converted.push(number);
     }
     client.array(&converted, shape)

@@ -27,10 +27,10 @@
 //! Scores and weights are multiplied by the scales, not keys and values.
 //!
 //! Use [`crate::decode_attention`] if all requests have contiguous caches.
-use crate::argument_errors::wrong;
-use crate::attention_options::{scale, soft_cap_bits};
+use crate::argument_errors::argument_error;
+use crate::attention_options::{score_scale, soft_cap_bits};
 use crate::attention_scores::Rules;
-use crate::block_sizes::{ANY_EXTENT, BlockSizeChoice, choose_block_sizes};
+use crate::block_sizes::{BlockSizeChoice, UNBOUNDED_EXTENT, choose_block_sizes};
 use crate::decode_attention::combine_splits;
 use crate::dtype_dispatch::{floats, read_i32_elements};
 use crate::online_softmax::{OnlineSoftmax, upload_i32};
@@ -85,10 +85,10 @@ impl ItemMask {
         }
         select(live, scores, f32::NEG_INFINITY)
     }
-    /// Returns the rows of values that begin at key `first` of the step, with 0 past the request's last key: unused
+    /// Returns the rows of values that begin at key `first_key` of the step, with 0 past the request's last key: unused
     /// memory may hold NaN, and 0 · NaN is NaN.
-    fn mask_values(self, values: Tile<f32>, first: usize) -> Tile<f32> {
-        let keys = iota::<i32>([values.shape()[0], 1], 0) + (self.key + first as i32);
+    fn mask_values(self, values: Tile<f32>, first_key: usize) -> Tile<f32> {
+        let keys = iota::<i32>([values.shape()[0], 1], 0) + (self.key + first_key as i32);
         select(keys.lt(self.end), values, 0.0)
     }
 }
@@ -272,7 +272,7 @@ const MAX_STEP_BYTES: [usize; 2] = [1 << 19, 1 << 16];
 
 /// Returns `[pages per step, parts of a page]`, one of which is 1. On GPUs a step takes a page, or the part of it that
 /// fits workgroup memory beside the item's queries; on CPUs several pages, but at most as many as most items have.
-fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4], bytes: usize, run: usize) -> [usize; 2] {
+fn choose_step_pages(target: &Target, [block, group, page, d]: [usize; 4], bytes: usize, run: usize) -> [usize; 2] {
     let need = |keys: usize| item_resources(block * group, keys, d);
     let keys =
         MAX_STEP_KEYS.min(MAX_STEP_BYTES[0] / (d * bytes).max(1)).min(MAX_STEP_BYTES[1] / (4 * block * group).max(1));
@@ -280,7 +280,7 @@ fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4], bytes: us
     let several = target.cores.map(|_| ([pages, 1], need(pages * page)));
     let pieces = [1, 2, 4].into_iter().filter(|pieces| page.is_multiple_of(*pieces));
     let pieces = pieces.map(|pieces| ([1, pieces], need(page / pieces)));
-    choose_block_sizes(BlockSizeChoice::PagedKeys, target, [ANY_EXTENT; 2], several.into_iter().chain(pieces))
+    choose_block_sizes(BlockSizeChoice::PagedKeys, target, [UNBOUNDED_EXTENT; 2], several.into_iter().chain(pieces))
 }
 
 impl Batch {
@@ -306,12 +306,16 @@ impl Batch {
         let [.., d] = self.check_cache(cache)?;
         let (shape, heads) = ([self.queries, key_heads * group, d], key_heads * group);
         if q.shape() != shape {
-            return wrong(format!("`q` has shape {:?}, the batch and its cache have {shape:?}", q.shape()));
+            return argument_error(format!("`q` has shape {:?}, the batch and its cache have {shape:?}", q.shape()));
         }
         if cache.k.dtype() != DType::I8 && cache.k.dtype() != q.dtype() {
-            return wrong(format!("queries of {} need a cache of {0} or i8, not of {}", q.dtype(), cache.k.dtype()));
+            return argument_error(format!(
+                "queries of {} need a cache of {0} or i8, not of {}",
+                q.dtype(),
+                cache.k.dtype()
+            ));
         }
-        let scale = scale(options.scale, d)?;
+        let scale = score_scale(options.scale, d)?;
         let stacked = q.reshape(&[self.queries, key_heads, group, d]);
         let (quantised, windowed) = (cache.scales.is_some(), self.window.is_some());
         let window = i32::try_from(self.window.unwrap_or(0)).unwrap_or(i32::MAX);
@@ -326,7 +330,7 @@ impl Batch {
         let is_gathered = q.client().target().cores.is_some() && self.sizes.iter().all(|n| *n > 0);
         let pool = if is_gathered { self.sizes[0] } else { self.sizes[0].next_power_of_two() };
         let sizes = [self.block, group, self.sizes[2], d];
-        let [pages, pieces] = pages_of_step(q.client().target(), sizes, cache.k.dtype().bytes(), self.run);
+        let [pages, pieces] = choose_step_pages(q.client().target(), sizes, cache.k.dtype().bytes(), self.run);
         let steps = self.steps.div_ceil(pages) * pieces;
         macro_rules! call {
             ($E:ident, $C:ident $($BQ:literal)*) => {
@@ -390,7 +394,7 @@ pub fn paged_attention(
     options: &Options,
 ) -> Result<Array> {
     let starts: Vec<i32> = (0..=lengths.shape().first().map_or(0, |&n| n as i32)).collect();
-    batch_of(q, cache, tables, lengths, &starts)?.attend(q, cache, options)
+    read_batch(q, cache, tables, lengths, &starts)?.attend(q, cache, options)
 }
 
 /// Attention of queries `[queries, heads, d]` over a paged cache, with the queries of each request contiguous: those of
@@ -421,19 +425,19 @@ pub fn ragged_paged_attention(
     starts: &Array,
     options: &Options,
 ) -> Result<Array> {
-    batch_of(q, cache, tables, lengths, &read_i32_elements("starts", starts)?)?.attend(q, cache, options)
+    read_batch(q, cache, tables, lengths, &read_i32_elements("starts", starts)?)?.attend(q, cache, options)
 }
 
 /// Reads block tables and lengths back from the device and makes a batch of them.
 #[track_caller]
-fn batch_of(q: &Array, cache: &PagedCache, tables: &Array, lengths: &Array, starts: &[i32]) -> Result<Batch> {
+fn read_batch(q: &Array, cache: &PagedCache, tables: &Array, lengths: &Array, starts: &[i32]) -> Result<Batch> {
     let &[_, heads, _] = q.shape() else {
-        return wrong(format!("`q` has shape {:?}, expected [queries, heads, head dimension]", q.shape()));
+        return argument_error(format!("`q` has shape {:?}, expected [queries, heads, head dimension]", q.shape()));
     };
     match (tables.shape(), lengths.shape()) {
         (&[a, _], &[b]) if a == b => {}
         (a, b) => {
-            return wrong(format!(
+            return argument_error(format!(
                 "`tables` has shape {a:?} and `lengths` {b:?}, expected [requests, pages] and [requests]"
             ));
         }

@@ -1,6 +1,6 @@
 //! Batches of paged attention: requests of one step, checked and cut into work items; see [`crate::paged_attention`].
-use crate::argument_errors::wrong;
-use crate::block_sizes::{ANY_EXTENT, BlockResources, BlockSizeChoice, choose_block_sizes};
+use crate::argument_errors::argument_error;
+use crate::block_sizes::{BlockResources, BlockSizeChoice, UNBOUNDED_EXTENT, choose_block_sizes};
 use crate::decode_attention::heads_per_key_head;
 use crate::online_softmax::{min_busy_programs, upload_i32};
 use crate::paged_cache::PagedCache;
@@ -76,7 +76,7 @@ pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize
     let [block] = choose_block_sizes(
         BlockSizeChoice::PagedQueries,
         target,
-        [ANY_EXTENT],
+        [UNBOUNDED_EXTENT],
         candidates.map(|block| ([block], item_resources(block * group, page, d))),
     );
     block
@@ -117,7 +117,7 @@ impl Batch {
         let queries = rows.starts.last().copied().unwrap_or(0);
         let longest = (1..rows.starts.len()).map(|r| rows.starts[r] - rows.starts[r - 1]).max().unwrap_or(0);
         let block = if longest <= 1 { 1 } else { block_size(client.target(), group, page, d) };
-        let blocks = rows.query_blocks(block, page, options.window);
+        let blocks = rows.cut_query_blocks(block, page, options.window);
         let total: usize = blocks.iter().map(|b| b.pages.len()).sum();
         let wanted = min_busy_programs(client).div_ceil(key_heads.max(1));
         let each =
@@ -143,7 +143,7 @@ impl Batch {
         let steps = items.chunks(ITEM_COLUMNS).map(|item| item[PAGE_COUNT_COLUMN] as usize).max().unwrap_or(0);
         let columns = rows.columns.max(1);
         let tables = if rows.columns == 0 { vec![0; rows.lengths.len()] } else { requests.tables.to_vec() };
-        let slots = match rows.append_slots(page) {
+        let slots = match rows.find_append_slots(page) {
             Ok(slots) => Ok(upload_i32(client, &slots, &[queries, 2])?),
             Err(message) => Err(message),
         };
@@ -167,7 +167,7 @@ impl Batch {
         let shape = cache.extents()?;
         if shape[..3] != self.sizes[..3] {
             let message = "a batch for a cache [pages, key heads, page] of";
-            return wrong(format!("{message} {:?} does not fit one of {:?}", &self.sizes[..3], &shape[..3]));
+            return argument_error(format!("{message} {:?} does not fit one of {:?}", &self.sizes[..3], &shape[..3]));
         }
         Ok(shape)
     }
@@ -202,46 +202,50 @@ impl<'a> CheckedRequests<'a> {
         let requests = lengths.len();
         if starts.len() != requests + 1 || starts[0] != 0 {
             let message = format!("{requests} requests need {} starts, the first 0; found {starts:?}", requests + 1);
-            return wrong(message);
+            return argument_error(message);
         }
         if let Some(r) = (0..requests).find(|&r| starts[r + 1] < starts[r]) {
-            return wrong(format!("queries of request {r} go from {} to {}", starts[r], starts[r + 1]));
+            return argument_error(format!("queries of request {r} go from {} to {}", starts[r], starts[r + 1]));
         }
         let columns = tables.len().checked_div(requests).unwrap_or(0);
         if columns * requests != tables.len() {
-            return wrong(format!("tables of {} entries for {requests} requests", tables.len()));
+            return argument_error(format!("tables of {} entries for {requests} requests", tables.len()));
         }
         for (r, &length) in lengths.iter().enumerate() {
             let Some(needed) =
                 usize::try_from(length).ok().filter(|_| page > 0 || length == 0).map(|n| n.div_ceil(page.max(1)))
             else {
-                return wrong(format!("request {r} has {length} keys"));
+                return argument_error(format!("request {r} has {length} keys"));
             };
             if needed > columns {
                 let message = format!("request {r} has {length} keys, which take {needed} pages of {page}");
-                return wrong(format!("{message}; its table has {columns}"));
+                return argument_error(format!("{message}; its table has {columns}"));
             }
             let used = &tables[r * columns..][..needed];
             if let Some(j) = used.iter().position(|&p| usize::try_from(p).map_or(true, |p| p >= pages)) {
-                return wrong(format!("page {j} of request {r} is number {}, the cache has 0..{pages}", used[j]));
+                return argument_error(format!(
+                    "page {j} of request {r} is number {}, the cache has 0..{pages}",
+                    used[j]
+                ));
             }
         }
         let sizes = |x: &[i32]| x.iter().map(|&n| n as usize).collect();
         Ok(CheckedRequests { tables, columns, lengths: sizes(lengths), starts: sizes(starts) })
     }
 
-    /// Cuts the requests' queries into blocks of at most `block`, each with the pages that some of its queries see.
-    fn query_blocks(&self, block: usize, page: usize, window: Option<usize>) -> Vec<QueryBlock> {
+    /// Cuts the requests' queries into blocks of at most `max_queries`, each with the pages, of `page_keys` keys, that
+    /// some of its queries see.
+    fn cut_query_blocks(&self, max_queries: usize, page_keys: usize, window: Option<usize>) -> Vec<QueryBlock> {
         let mut blocks = vec![];
         for (r, &length) in self.lengths.iter().enumerate() {
             let (start, end) = (self.starts[r], self.starts[r + 1]);
-            for first in (start..end).step_by(block) {
-                let count = block.min(end - first);
+            for first in (start..end).step_by(max_queries) {
+                let count = max_queries.min(end - first);
                 // End of the keys that the block sees: the last query sees keys up to its own.
                 let last = (length + first + count - start).saturating_sub(end - start).min(length);
                 let own = (length + first - start).saturating_sub(end - start);
                 let from = window.map_or(0, |w| (own + 1).saturating_sub(w)).min(last);
-                let pages = if from == last { 0..0 } else { from / page..last.div_ceil(page) };
+                let pages = if from == last { 0..0 } else { from / page_keys..last.div_ceil(page_keys) };
                 let position = (length + first) as i64 - end as i64;
                 blocks.push(QueryBlock { request: r, first, count, position, pages });
             }
@@ -251,13 +255,13 @@ impl<'a> CheckedRequests<'a> {
 
     /// Returns the page, and the position in it, of each query's own key, or a message if two queries have the same
     /// one.
-    fn append_slots(&self, page: usize) -> std::result::Result<Vec<usize>, String> {
+    fn find_append_slots(&self, page_keys: usize) -> std::result::Result<Vec<usize>, String> {
         let (mut slots, mut owners) = (vec![], HashMap::new());
         for (r, &length) in self.lengths.iter().enumerate() {
             let n = self.starts[r + 1] - self.starts[r];
             let more = || format!("request {r} has more queries than keys: nothing to append");
             for at in length.checked_sub(n).ok_or_else(more)?..length {
-                let slot = [self.tables[r * self.columns + at / page] as usize, at % page];
+                let slot = [self.tables[r * self.columns + at / page_keys] as usize, at % page_keys];
                 if let Some(other) = owners.insert(slot, r) {
                     let [number, place] = slot;
                     return Err(format!("requests {other} and {r} both append to place {place} of page {number}"));

@@ -1,5 +1,5 @@
 //! The paged cache of keys and values, and how it grows: see [`crate::paged_attention`].
-use crate::argument_errors::wrong;
+use crate::argument_errors::argument_error;
 use crate::dtype_dispatch::floats;
 use crate::paged_batch::Batch;
 use pallas_rt::prelude::*;
@@ -64,7 +64,7 @@ impl PagedCache {
                 let zeros = || client.zeros(&shape[..3], DType::F32);
                 Some([zeros()?, zeros()?])
             }
-            other => return wrong(format!("a cache holds f32, f16, bf16 or i8, not {other}")),
+            other => return argument_error(format!("a cache holds f32, f16, bf16 or i8, not {other}")),
         };
         Ok(PagedCache { k: client.zeros(&shape, dtype)?, v: client.zeros(&shape, dtype)?, scales })
     }
@@ -74,17 +74,23 @@ impl PagedCache {
     pub(crate) fn extents(&self) -> Result<[usize; 4]> {
         let (k, v) = (self.k.shape(), self.v.shape());
         let Ok(shape) = <[usize; 4]>::try_from(k) else {
-            return wrong(format!("a cache has shape {k:?}, expected [pages, key heads, page, head dimension]"));
+            return argument_error(format!(
+                "a cache has shape {k:?}, expected [pages, key heads, page, head dimension]"
+            ));
         };
         if k != v || self.k.dtype() != self.v.dtype() {
-            return wrong(format!("keys are {} {k:?}, values {} {v:?}", self.k.dtype(), self.v.dtype()));
+            return argument_error(format!("keys are {} {k:?}, values {} {v:?}", self.k.dtype(), self.v.dtype()));
         }
         match &self.scales {
-            None if self.k.dtype() == DType::I8 => wrong("a cache of i8 has scales".into()),
-            Some(_) if self.k.dtype() != DType::I8 => wrong(format!("a cache of {} has no scales", self.k.dtype())),
-            Some(scales) if scales.iter().any(|s| s.shape() != &k[..3]) => {
-                wrong(format!("scales have shapes {:?}, expected {:?}", scales.each_ref().map(Array::shape), &k[..3]))
+            None if self.k.dtype() == DType::I8 => argument_error("a cache of i8 has scales".into()),
+            Some(_) if self.k.dtype() != DType::I8 => {
+                argument_error(format!("a cache of {} has no scales", self.k.dtype()))
             }
+            Some(scales) if scales.iter().any(|s| s.shape() != &k[..3]) => argument_error(format!(
+                "scales have shapes {:?}, expected {:?}",
+                scales.each_ref().map(Array::shape),
+                &k[..3]
+            )),
             _ => Ok(shape),
         }
     }
@@ -103,10 +109,10 @@ impl PagedCache {
         let expected = [batch.queries, batch.sizes[1], d];
         for (name, x) in [("k", k), ("v", v)] {
             if x.client() != self.k.client() {
-                return wrong(format!("`{name}` is on {}, the cache on {}", x.device(), self.k.device()));
+                return argument_error(format!("`{name}` is on {}, the cache on {}", x.device(), self.k.device()));
             }
             if x.shape() != expected || x.dtype() != k.dtype() {
-                return wrong(format!(
+                return argument_error(format!(
                     "`{name}` is {} {:?}, expected {} {expected:?}",
                     x.dtype(),
                     x.shape(),
@@ -116,7 +122,7 @@ impl PagedCache {
         }
         let slots = match &batch.slots {
             Ok(slots) => slots,
-            Err(message) => return wrong(message.clone()),
+            Err(message) => return argument_error(message.clone()),
         };
         // Held by the launch alone, memory is written in place.
         let take = |x: &mut Array| -> Result<Array> {

@@ -13,10 +13,10 @@
 //! | 4 | u8 `[ceil(k / 2), n]`: byte `(p, j)` has row `2p` in its low half, `2p + 1` in its high half | f32 `[groups, n]` | u8 `[groups, n]` |
 //!
 //! Groups are runs of rows, a power of two from 16 on, or all rows: then there is one scale a column.
-use crate::argument_errors::wrong;
-use crate::block_sizes::{ANY_EXTENT, BlockResources, BlockSizeChoice, choose_block_sizes, equal_block_size};
+use crate::argument_errors::argument_error;
+use crate::block_sizes::{BlockResources, BlockSizeChoice, UNBOUNDED_EXTENT, choose_block_sizes, equal_block_size};
 use crate::dtype_dispatch::floats;
-use crate::matmul::gpu_block;
+use crate::matmul::choose_gpu_block;
 use crate::row_blocks::reshape_to_rows;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
@@ -65,7 +65,7 @@ pub fn matmul_int8_blocks<E: Float>(
     }
     if GB == 1 {
         acc.store(acc.load() + dot(x.load().cast::<f32>(), values.load().cast::<f32>()) * scales.load());
-    } else if BM <= MAX_FEW_ROWS {
+    } else if BM <= MAX_WEIGHT_BOUND_ROWS {
         let x = x.load().cast::<f32>().reshape([BM, GB, BK / GB]);
         let q = values.load().reshape([GB, BK / GB, BN]).cast::<f32>();
         acc.store(
@@ -114,7 +114,7 @@ pub fn matmul_int4_blocks<E: Float>(
         let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
         let sums = even.sum(1) + odd.sum(1);
         acc.store(acc.load() + (dot(even, low) + dot(sixteenth, high) - sums * zero) * scale);
-    } else if BM <= MAX_FEW_ROWS {
+    } else if BM <= MAX_WEIGHT_BOUND_ROWS {
         let [even, odd, sixteenth] = [even, odd, sixteenth].map(|x| x.reshape([BM, GB, HB / GB]));
         let bytes = bytes.reshape([GB, HB / GB, BN]);
         let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
@@ -135,19 +135,19 @@ pub fn matmul_int4_blocks<E: Float>(
 }
 
 /// Number of rows of x up to which reading the weights takes longer than multiplying.
-const MAX_FEW_ROWS: usize = 16;
+const MAX_WEIGHT_BOUND_ROWS: usize = 16;
 /// Number of weights per step for one row of x. With more rows steps are smaller, so that sums by group stay in cache.
-const STEP_WEIGHTS: usize = 1 << 21;
+const WEIGHTS_PER_STEP: usize = 1 << 21;
 
 /// Block size for products `[m, k]·[k, n]` on a CPU with this number of cores, where `group` rows of weights share a
 /// scale.
-fn cpu_block(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
+fn choose_cpu_block(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
     match m {
         // A few rows, as in decoding: reading the weights, as bytes, takes most of the time.
-        ..=MAX_FEW_ROWS => {
+        ..=MAX_WEIGHT_BOUND_ROWS => {
             let width = [1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= 2 * cores);
             let width = equal_block_size(n, width.unwrap_or(128));
-            let deep = STEP_WEIGHTS / m.clamp(1, 4).next_power_of_two() / width;
+            let deep = WEIGHTS_PER_STEP / m.clamp(1, 4).next_power_of_two() / width;
             let group = group.max(2).next_multiple_of(2);
             let depth = match deep / group {
                 // Part of a group, which is a power of two, or all rows.
@@ -166,14 +166,14 @@ fn cpu_block(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
 }
 
 /// Block size for products `[m, k]·[k, n]`, where `group` rows of weights share a scale.
-fn blocks(target: &Target, extents: [usize; 4]) -> [usize; 3] {
+fn choose_quantized_block(target: &Target, extents: [usize; 4]) -> [usize; 3] {
     let [m, n, ..] = extents;
-    let blocks = target.cores.map_or(gpu_block(n), |cores| cpu_block(cores, extents));
+    let blocks = target.cores.map_or(choose_gpu_block(n), |cores| choose_cpu_block(cores, extents));
     choose_block_sizes(
         BlockSizeChoice::QuantizedMatmul,
         target,
-        [m, n, ANY_EXTENT],
-        [(blocks, BlockResources::NOTHING)],
+        [m, n, UNBOUNDED_EXTENT],
+        [(blocks, BlockResources::NO_REQUIREMENTS)],
     )
 }
 
@@ -182,7 +182,7 @@ fn blocks(target: &Target, extents: [usize; 4]) -> [usize; 3] {
 fn check_group(group: Option<usize>) -> Result<()> {
     match group {
         Some(g) if g < 16 || !g.is_power_of_two() => {
-            wrong(format!("groups of {g} rows: expected a power of two from 16 on, or all rows"))
+            argument_error(format!("groups of {g} rows: expected a power of two from 16 on, or all rows"))
         }
         _ => Ok(()),
     }
@@ -200,13 +200,13 @@ fn check_group(group: Option<usize>) -> Result<()> {
 pub fn quantize(w: &Array, bits: Bits, group: Option<usize>) -> Result<Quantized> {
     check_group(group)?;
     let &[k, n] = w.shape() else {
-        return wrong(format!("weights have shape {:?}, expected [k, n]", w.shape()));
+        return argument_error(format!("weights have shape {:?}, expected [k, n]", w.shape()));
     };
     let x: Vec<f32> = match w.dtype() {
         DType::F16 => w.to_vec::<f16>()?.into_iter().map(f16::to_f32).collect(),
         DType::Bf16 => w.to_vec::<bf16>()?.into_iter().map(bf16::to_f32).collect(),
         DType::F32 => w.to_vec::<f32>()?,
-        other => return wrong(format!("weights hold {other}, expected f32, f16 or bf16")),
+        other => return argument_error(format!("weights hold {other}, expected f32, f16 or bf16")),
     };
     let rows = group.unwrap_or(k).max(1);
     let groups = k.div_ceil(rows);
@@ -271,10 +271,13 @@ pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
     let groups = if k == 0 { 0 } else { k.div_ceil(w.group.unwrap_or(k)) };
     let stored = if w.zeros.is_some() { w.k.div_ceil(2) } else { w.k };
     let &[_, n] = w.values.shape() else {
-        return wrong(format!("the weights' values have shape {:?}, expected [{stored}, columns]", w.values.shape()));
+        return argument_error(format!(
+            "the weights' values have shape {:?}, expected [{stored}, columns]",
+            w.values.shape()
+        ));
     };
     if k != w.k || w.values.shape()[0] != stored || w.scales.shape() != [groups, n] {
-        return wrong(format!(
+        return argument_error(format!(
             "`x` has shape {:?}, the weights {} rows in an array {:?} with scales {:?}",
             x.shape(),
             w.k,
@@ -282,7 +285,7 @@ pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
             w.scales.shape()
         ));
     }
-    let [bm, bn, bk] = blocks(x.client().target(), [m, n, k, w.group.unwrap_or(k)]);
+    let [bm, bn, bk] = choose_quantized_block(x.client().target(), [m, n, k, w.group.unwrap_or(k)]);
     // Groups are powers of two, as blocks are: one of them is a multiple of the other.
     let (gb, p) = match w.group {
         None => (1, k.div_ceil(bk).max(1)),

@@ -6,7 +6,7 @@
 //! (Su et al. 2021.) Pairs are halves of the head (GPT-NeoX, Llama in its common form) or neighbours (GPT-J, the
 //! paper). Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The
 //! gradient is the opposite rotation.
-use crate::argument_errors::wrong;
+use crate::argument_errors::argument_error;
 use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_rows, choose_block_sizes};
 use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
@@ -80,7 +80,7 @@ pub fn tables(client: &Client, first: usize, positions: usize, d: usize, base: f
 #[inline]
 fn rotate_pairs(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Result<Array> {
     let [outer @ .., s, d] = x.shape() else {
-        return wrong(format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape()));
+        return argument_error(format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape()));
     };
     #[cfg(feature = "graph")]
     if pairs == Pairs::Halves

@@ -1,5 +1,5 @@
 //! Arrays as matrices of rows, and the blocks of such matrices.
-use crate::argument_errors::wrong;
+use crate::argument_errors::argument_error;
 use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_rows, choose_block_sizes, mesh_block_size};
 use crate::dtype_dispatch::floats;
 use crate::element::Floating;
@@ -13,7 +13,7 @@ use pallas_rt::prelude::*;
 #[track_caller]
 pub(crate) fn reshape_to_rows(x: &Array) -> Result<Array> {
     match x.shape().split_last() {
-        None => wrong("a row operation needs an array of at least one dimension".into()),
+        None => argument_error("a row operation needs an array of at least one dimension".into()),
         Some((&n, outer)) => Ok(x.reshape(&[outer.iter().product(), n])),
     }
 }
@@ -25,7 +25,7 @@ pub(crate) fn reshape_to_rows(x: &Array) -> Result<Array> {
 #[track_caller]
 pub(crate) fn reshape_parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
     if x.shape() != [n] {
-        return wrong(format!("`{name}` has shape {:?}, rows have {n} elements", x.shape()));
+        return argument_error(format!("`{name}` has shape {:?}, rows have {n} elements", x.shape()));
     }
     Ok(x.reshape(&[1, n]))
 }
@@ -60,7 +60,7 @@ pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
     if epsilon.is_finite() && epsilon >= 0.0 {
         return Ok(());
     }
-    wrong(format!("`epsilon` is {epsilon}, expected a finite number of at least 0"))
+    argument_error(format!("`epsilon` is {epsilon}, expected a finite number of at least 0"))
 }
 
 /// Maximum length of a row that is one block.
@@ -94,17 +94,17 @@ pub(crate) fn blocks_of_long_rows(x: &Array) -> [usize; 2] {
     blocks_of_rows(x, 8, Some(if is_divided_by_cores(x) { CPU_LONG_ROW_COLUMNS } else { LONG_ROW_COLUMNS }))
 }
 
-/// Rows and columns of a block of the matrix `x`: at most `most` rows, and few enough that all tiles fit registers,
+/// Rows and columns of a block of the matrix `x`: at most `max_rows` rows, and few enough that all tiles fit registers,
 /// with `columns` columns, or all columns for `None`.
 ///
 /// On the CPU a block has more rows than that if they are short, as long as each core has a block.
-pub(crate) fn blocks_of_rows(x: &Array, most: usize, columns: Option<usize>) -> [usize; 2] {
+pub(crate) fn blocks_of_rows(x: &Array, max_rows: usize, columns: Option<usize>) -> [usize; 2] {
     // The input rows, the computed rows, a gradient or a parameter, and the result.
     const LIVE_TILES: usize = 4;
     let (target, n) = (x.client().target(), x.shape().last().copied().unwrap_or(1));
     let rows = x.len() / n.max(1);
     let wide = columns.unwrap_or(n);
-    let most = (most * MAX_WHOLE_ROW_ELEMENTS / wide.max(MAX_WHOLE_ROW_ELEMENTS)).max(1);
+    let most = (max_rows * MAX_WHOLE_ROW_ELEMENTS / wide.max(MAX_WHOLE_ROW_ELEMENTS)).max(1);
     let short = target.cores.map(|_| choose_block_rows(target, rows, wide, most));
     let smaller = [16, 4, 1].into_iter().filter(|rows| *rows < most);
     let candidates = short.into_iter().chain([most]).chain(smaller);

@@ -105,7 +105,7 @@ fn softmax_or_log(x: &Array, log: bool) -> Result<Array> {
 #[inline]
 pub fn softmax(x: &Array) -> Result<Array> {
     #[cfg(feature = "graph")]
-    if let Some(y) = crate::composed_ops::softmax(x, false) {
+    if let Some(y) = crate::composed_ops::compose_softmax(x, false) {
         return Ok(y);
     }
     let (call, [x]) = Differentiable::begin([x])?;
@@ -130,7 +130,7 @@ pub fn softmax(x: &Array) -> Result<Array> {
 #[inline]
 pub fn log_softmax(x: &Array) -> Result<Array> {
     #[cfg(feature = "graph")]
-    if let Some(y) = crate::composed_ops::softmax(x, true) {
+    if let Some(y) = crate::composed_ops::compose_softmax(x, true) {
         return Ok(y);
     }
     let (call, [x]) = Differentiable::begin([x])?;

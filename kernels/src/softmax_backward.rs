@@ -12,12 +12,12 @@ use crate::row_blocks::{blocks_of_long_rows, blocks_of_rows, has_whole_rows, res
 use pallas_rt::prelude::*;
 
 /// Term of the sum over a row; with `log` of log-softmax.
-fn summand<A: Wide>(y: Tile<A>, dy: Tile<A>, log: bool) -> Tile<A> {
+fn row_sum_term<A: Wide>(y: Tile<A>, dy: Tile<A>, log: bool) -> Tile<A> {
     if log { dy } else { y * dy }
 }
 
 /// The gradient, given the sum over its row; with `log` of log-softmax.
-fn gradient<A: Wide>(y: Tile<A>, dy: Tile<A>, sum: Tile<A>, log: bool) -> Tile<A> {
+fn gradient_from_sum<A: Wide>(y: Tile<A>, dy: Tile<A>, sum: Tile<A>, log: bool) -> Tile<A> {
     if log { dy - y.exp() * sum } else { y * (dy - sum) }
 }
 
@@ -31,7 +31,7 @@ pub fn softmax_backward_whole_rows<E: Floating>(
     #[dim] BR: usize,
 ) {
     let (y, dy) = (y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>());
-    dx.store(gradient(y, dy, summand(y, dy, log).sum(1), log).cast::<E>());
+    dx.store(gradient_from_sum(y, dy, row_sum_term(y, dy, log).sum(1), log).cast::<E>());
 }
 
 /// Computes the sum over each row, in blocks of columns.
@@ -48,7 +48,7 @@ pub fn softmax_backward_sums<E: Floating>(
     if program_id(1) == 0 {
         sum.fill(0.0);
     }
-    sum.store(sum.load() + summand(y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>(), log).sum(1));
+    sum.store(sum.load() + row_sum_term(y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>(), log).sum(1));
     if program_id(1) == num_programs(1) - 1 {
         out.store(sum.load());
     }
@@ -65,7 +65,7 @@ pub fn softmax_backward_apply<E: Floating>(
     #[dim] BR: usize,
     #[dim] BC: usize,
 ) {
-    dx.store(gradient(y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>(), sum.load(), log).cast::<E>());
+    dx.store(gradient_from_sum(y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>(), sum.load(), log).cast::<E>());
 }
 
 /// Computes the gradient of softmax, or with `log` of log-softmax, by the kernels that suit the rows' length.

@@ -15,8 +15,8 @@
 //! Use it for masks that leave large holes: windows, chunks, documents, patterns in an array, different ones for each
 //! head. [`crate::flash_attention`] needs no lists and skips blocks above a diagonal or outside of a window, too; it
 //! takes lengths and segments that change with every batch.
-use crate::argument_errors::wrong;
-use crate::attention_options::{attention_extents, scale};
+use crate::argument_errors::argument_error;
+use crate::attention_options::{attention_extents, score_scale};
 use crate::attention_scores::{BackwardInputs, Rules, flash_attention_delta};
 use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
@@ -76,7 +76,7 @@ pub fn splash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
         if number == UNMASKED_BLOCK {
             rows.accumulate(scores, |p| dot(p, v));
         } else {
-            let live = computed.live([number, i * BQ, block * BK, L], partial, [BQ, BK]);
+            let live = computed.live_mask([number, i * BQ, block * BK, L], partial, [BQ, BK]);
             rows.accumulate(select(live, scores, f32::NEG_INFINITY), |p| dot(p, v));
         }
     }
@@ -126,7 +126,7 @@ pub fn splash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
         if number == UNMASKED_BLOCK {
             acc.store(acc.load() + inputs.backward_of_block([None, None], None, &|x| x).dq());
         } else {
-            let live = computed.live([number, i * BQ, j * BK, L], partial, [BQ, BK]);
+            let live = computed.live_mask([number, i * BQ, j * BK, L], partial, [BQ, BK]);
             acc.store(acc.load() + inputs.backward_of_block([None, None], Some(live), &|x| x).dq());
         }
     }
@@ -198,7 +198,7 @@ pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
         if number == UNMASKED_BLOCK {
             add(None);
         } else {
-            add(Some(computed.live([number, i * BQ, j * BK, L], partial, [BQ, BK])));
+            add(Some(computed.live_mask([number, i * BQ, j * BK, L], partial, [BQ, BK])));
         }
     }
     if program_id(3) == num_programs(3) - 1 && step == num_programs(4) - 1 {
@@ -251,7 +251,7 @@ macro_rules! blocks {
             [32, 16] => $f::<$E, 32, 16>($($argument),*),
             [16, 16] => $f::<$E, 16, 16>($($argument),*),
             [16, 8] => $f::<$E, 16, 8>($($argument),*),
-            other => wrong(format!("no kernel was compiled for blocks of {other:?}: call the one of generic blocks")),
+            other => argument_error(format!("no kernel was compiled for blocks of {other:?}: call the one of generic blocks")),
         }
     };
 }
@@ -389,9 +389,9 @@ fn prepare_call<const BQ: usize, const BK: usize>(
     options: &Options,
 ) -> Result<(f32, Rules)> {
     if info.block != [BQ, BK] {
-        return wrong(format!("masks in blocks of {:?} for a kernel of blocks of {:?}", info.block, [BQ, BK]));
+        return argument_error(format!("masks in blocks of {:?} for a kernel of blocks of {:?}", info.block, [BQ, BK]));
     }
     let (q, k) = (attention_extents("q", q)?, attention_extents("k", k)?);
     let rules = info.check_operands(q, k, options.soft_cap)?;
-    Ok((scale(options.scale, q[3])?, rules))
+    Ok((score_scale(options.scale, q[3])?, rules))
 }

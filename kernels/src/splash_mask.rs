@@ -9,10 +9,10 @@
 //! ```
 mod block_coverage;
 
-use crate::argument_errors::wrong;
+use crate::argument_errors::argument_error;
 use crate::attention_options::soft_cap_bits;
 use crate::attention_scores::Rules;
-use crate::block_sizes::{ANY_EXTENT, BlockResources, BlockSizeChoice, choose_block_sizes};
+use crate::block_sizes::{BlockResources, BlockSizeChoice, UNBOUNDED_EXTENT, choose_block_sizes};
 use crate::flash_attention_backward;
 use crate::online_softmax::upload_i32;
 use block_coverage::BlockCoverage;
@@ -157,9 +157,9 @@ impl Mask {
     #[track_caller]
     fn check(&self, shape: [usize; 2]) -> Result<()> {
         match self {
-            Mask::Chunked { size } if *size < 1 => wrong(format!("chunks of {size} keys")),
+            Mask::Chunked { size } if *size < 1 => argument_error(format!("chunks of {size} keys")),
             Mask::Dense(dense) if dense.shape != shape => {
-                wrong(format!("a mask of shape {:?} for {shape:?} queries and keys", dense.shape))
+                argument_error(format!("a mask of shape {:?} for {shape:?} queries and keys", dense.shape))
             }
             Mask::And(both) | Mask::Or(both) => both[0].check(shape).and(both[1].check(shape)),
             Mask::Not(mask) => mask.check(shape),
@@ -191,7 +191,7 @@ pub struct Computed {
 impl Computed {
     /// Returns the mask of a block's scores: existing keys that the computed mask `number`, or else `array`, lets a
     /// query see.
-    pub(crate) fn live(
+    pub(crate) fn live_mask(
         &self,
         [number, first_query, first_key, keys]: [Scalar<i32>; 4],
         array: In<bool>,
@@ -287,8 +287,13 @@ impl BlockLists {
 /// Numbers of queries and keys of a block that [`MaskInfo::new`] chooses: the gradients' blocks for heads of 64
 /// elements.
 pub fn block_sizes(target: &Target) -> [usize; 2] {
-    let blocks = flash_attention_backward::block_sizes(target, [ANY_EXTENT; 2], 64);
-    choose_block_sizes(BlockSizeChoice::SplashMask, target, [ANY_EXTENT; 2], [(blocks, BlockResources::NOTHING)])
+    let blocks = flash_attention_backward::block_sizes(target, [UNBOUNDED_EXTENT; 2], 64);
+    choose_block_sizes(
+        BlockSizeChoice::SplashMask,
+        target,
+        [UNBOUNDED_EXTENT; 2],
+        [(blocks, BlockResources::NO_REQUIREMENTS)],
+    )
 }
 
 impl MaskInfo {
@@ -308,10 +313,10 @@ impl MaskInfo {
     #[track_caller]
     pub fn in_blocks(client: &Client, heads: &[Mask], shape: [usize; 2], block: [usize; 2]) -> Result<MaskInfo> {
         if heads.is_empty() {
-            return wrong("there are no masks, expected one for each head".into());
+            return argument_error("there are no masks, expected one for each head".into());
         }
         if block.contains(&0) {
-            return wrong(format!("blocks of {block:?} queries and keys"));
+            return argument_error(format!("blocks of {block:?} queries and keys"));
         }
         for mask in heads {
             mask.check(shape)?;
@@ -406,7 +411,10 @@ impl MaskInfo {
     pub(crate) fn check_operands(&self, q: [usize; 4], k: [usize; 4], cap: Option<f32>) -> Result<Rules> {
         if [q[2], k[2]] != self.shape || q[1] != self.heads {
             let message = format!("{} heads, {} queries and {} keys", q[1], q[2], k[2]);
-            return wrong(format!("masks of {} heads and {:?} queries and keys for {message}", self.heads, self.shape));
+            return argument_error(format!(
+                "masks of {} heads and {:?} queries and keys for {message}",
+                self.heads, self.shape
+            ));
         }
         crate::decode_attention::heads_per_key_head(q[1], k[1])?;
         Ok(Rules { soft_cap: soft_cap_bits(cap)?, ..Rules::default() })

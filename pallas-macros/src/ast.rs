@@ -5,7 +5,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{BinOp, Expr, Ident, Pat, Token, Type, bracketed, parenthesized};
 
-/// Arguments of `#[kernel(..)]`.
+/// Options in the parentheses of `#[kernel(..)]`, as they were written.
 #[derive(Default)]
 pub(crate) struct KernelOptions {
     /// Extents of the grid, slowest axis first.
@@ -62,7 +62,8 @@ pub(crate) struct Parameter {
     pub(crate) unread: bool,
 }
 
-/// The spec `#[block([dims] => [block], |..| (..), fill = ..)]`.
+/// The attribute `#[block([dims] => [block], |..| (..), fill = ..)]` of an operand: sizes of the array and of a block,
+/// index map, and options.
 pub(crate) struct BlockSpec {
     pub(crate) dims: Vec<Expr>,
     /// Shape of a block; `None`: the whole array.
@@ -294,7 +295,8 @@ impl Errors {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    pub(crate) fn tokens(&self) -> TokenStream {
+    /// Returns the tokens of a `compile_error!` for each error.
+    pub(crate) fn to_compile_errors(&self) -> TokenStream {
         self.0.iter().map(syn::Error::to_compile_error).map(|e| quote::quote!(#e;)).collect()
     }
 }
@@ -307,7 +309,7 @@ impl IntoIterator for Errors {
 }
 
 /// Returns true for an assigning operator: `+=` and the like.
-pub(crate) fn assigns(op: &BinOp) -> bool {
+pub(crate) fn is_assigning(op: &BinOp) -> bool {
     matches!(
         op,
         BinOp::AddAssign(_)

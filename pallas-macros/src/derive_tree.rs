@@ -31,7 +31,7 @@ struct Field<'a> {
 
 impl Field<'_> {
     /// Name or position of the field, without `r#`.
-    fn text(&self) -> String {
+    fn field_text(&self) -> String {
         match &self.member {
             Member::Named(name) => syn::ext::IdentExt::unraw(name).to_string(),
             Member::Unnamed(at) => at.index.to_string(),
@@ -50,11 +50,11 @@ struct Variant<'a> {
 
 /// Expands the derive; mistakes become compile errors at the user's tokens.
 pub(crate) fn derive(item: TokenStream) -> TokenStream {
-    syn::parse2(item).and_then(|input| implementation(&input)).unwrap_or_else(|e| e.to_compile_error())
+    syn::parse2(item).and_then(|input| build_tree_impl(&input)).unwrap_or_else(|e| e.to_compile_error())
 }
 
 /// Builds the `impl` of `Tree` for a type.
-fn implementation(input: &DeriveInput) -> syn::Result<TokenStream> {
+fn build_tree_impl(input: &DeriveInput) -> syn::Result<TokenStream> {
     let mut root: Path = parse_quote!(::pallas_rt);
     read_tree_options(&input.attrs, |meta| {
         let known = meta.path.is_ident("crate");
@@ -64,7 +64,7 @@ fn implementation(input: &DeriveInput) -> syn::Result<TokenStream> {
         Ok(known.then_some(()).ok_or("a type takes `crate = path` here\n  help: `fixed` stands at a field"))
     })?;
     let variants = match &input.data {
-        Data::Struct(s) => vec![variant(quote!(Self), input.ident.to_string(), &s.fields)?],
+        Data::Struct(s) => vec![read_variant(quote!(Self), input.ident.to_string(), &s.fields)?],
         Data::Enum(e) => {
             let one = |v: &'_ syn::Variant| {
                 read_tree_options(&v.attrs, |_| Ok(Err("a variant takes no `#[tree(..)]`\n  help: mark its fields")))?;
@@ -73,7 +73,7 @@ fn implementation(input: &DeriveInput) -> syn::Result<TokenStream> {
             };
             let named = e.variants.iter().map(one).collect::<syn::Result<Vec<_>>>()?;
             let fields = e.variants.iter().map(|v| &v.fields);
-            let each = named.into_iter().zip(fields).map(|((path, name), fields)| variant(path, name, fields));
+            let each = named.into_iter().zip(fields).map(|((path, name), fields)| read_variant(path, name, fields));
             each.collect::<syn::Result<_>>()?
         }
         Data::Union(u) => {
@@ -84,7 +84,7 @@ fn implementation(input: &DeriveInput) -> syn::Result<TokenStream> {
     let tree = quote!(#root::tree);
     let mixed = Span::mixed_site();
     let to = Ident::new("to", mixed);
-    let (visits, changes): (Vec<_>, Vec<_>) = variants.iter().map(|v| arms(v, &tree, &to)).unzip();
+    let (visits, changes): (Vec<_>, Vec<_>) = variants.iter().map(|v| build_match_arms(v, &tree, &to)).unzip();
     // A type without variants has no values, but references to one are not known to be absent.
     let value = if variants.is_empty() { quote_spanned!(mixed=> *self) } else { quote_spanned!(mixed=> self) };
 
@@ -120,19 +120,19 @@ fn implementation(input: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// Reads the options in `#[tree(..)]`. `known` reads one option, or returns a message if it is not allowed here.
+/// Reads the options in `#[tree(..)]`. `read_option` reads one, or returns a message if it is not allowed here.
 fn read_tree_options(
     attributes: &[Attribute],
-    mut known: impl FnMut(&syn::meta::ParseNestedMeta<'_>) -> syn::Result<Result<(), &'static str>>,
+    mut read_option: impl FnMut(&syn::meta::ParseNestedMeta<'_>) -> syn::Result<Result<(), &'static str>>,
 ) -> syn::Result<()> {
     for attribute in attributes.iter().filter(|a| a.path().is_ident("tree")) {
-        attribute.parse_nested_meta(|meta| known(&meta)?.map_err(|why| meta.error(why)))?;
+        attribute.parse_nested_meta(|meta| read_option(&meta)?.map_err(|why| meta.error(why)))?;
     }
     Ok(())
 }
 
 /// Reads a variant and the options of its fields.
-fn variant<'a>(path: TokenStream, name: String, fields: &'a Fields) -> syn::Result<Variant<'a>> {
+fn read_variant<'a>(path: TokenStream, name: String, fields: &'a Fields) -> syn::Result<Variant<'a>> {
     let field = |(i, field): (usize, &'a syn::Field)| {
         let mut is_fixed = false;
         read_tree_options(&field.attrs, |meta| {
@@ -150,8 +150,8 @@ fn variant<'a>(path: TokenStream, name: String, fields: &'a Fields) -> syn::Resu
     Ok(Variant { path, name, has_names, fields })
 }
 
-/// Match arms of a variant in `visit` and in `visit_mut`.
-fn arms(variant: &Variant<'_>, tree: &TokenStream, to: &Ident) -> (TokenStream, TokenStream) {
+/// Builds the match arms of a variant in `visit` and in `visit_mut`.
+fn build_match_arms(variant: &Variant<'_>, tree: &TokenStream, to: &Ident) -> (TokenStream, TokenStream) {
     let (fixed, children): (Vec<&Field<'_>>, Vec<_>) = variant.fields.iter().partition(|f| f.is_fixed);
     let (path, name) = (&variant.path, &variant.name);
     let members: Vec<&Member> = variant.fields.iter().map(|f| &f.member).collect();
@@ -160,16 +160,16 @@ fn arms(variant: &Variant<'_>, tree: &TokenStream, to: &Ident) -> (TokenStream, 
         let variable = &f.variable;
         if f.is_fixed { quote!(_) } else { quote!(#variable) }
     });
-    let names = children.iter().map(|f| f.text());
+    let names = children.iter().map(|f| f.field_text());
     let fields = if variant.has_names { quote!(Some(&[#(#names),*])) } else { quote!(None) };
-    let fixed_names = fixed.iter().map(|f| f.text());
+    let fixed_names = fixed.iter().map(|f| f.field_text());
     let values = fixed.iter().map(|f| {
         let variable = &f.variable;
         quote_spanned!(variable.span()=> #variable as &dyn #tree::Fixed)
     });
     let count = children.len();
     let visits = children.iter().map(|f| {
-        let (variable, text) = (&f.variable, f.text());
+        let (variable, text) = (&f.variable, f.field_text());
         let segment = match &f.member {
             Member::Named(_) => quote!(#tree::Segment::Field(#text)),
             Member::Unnamed(at) => {

@@ -2,7 +2,7 @@
 use crate::ast::{BlockSize, BlockSpec, Errors, KernelOptions, Parameter, ParameterRole};
 use crate::attr;
 use crate::check;
-use crate::rewrite::{BodyRewriter, dim_ident, ident_from_name, idents};
+use crate::rewrite::{BodyRewriter, dim_variable_ident, ident_from_name, idents};
 use crate::size_language::{SizeConversion, SizeNames};
 use crate::tune::{self, Combinations};
 use proc_macro2::{Span, TokenStream};
@@ -11,10 +11,11 @@ use std::collections::HashSet;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, Ident, ItemFn, Type};
 
-/// Expands a kernel. Mistakes, `known` ones included, become errors in a stub that keeps its callers resolving.
-pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>) -> TokenStream {
+/// Expands a kernel. Mistakes, an error from parsing its body included, become errors in a stub that keeps its callers
+/// resolving.
+pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, parse_error: Option<syn::Error>) -> TokenStream {
     let mut errors = Errors::default();
-    errors.extend(known);
+    errors.extend(parse_error);
     let mut options: KernelOptions = syn::parse2(attr).unwrap_or_else(|e| {
         errors.push(e);
         KernelOptions { unread: true, ..KernelOptions::default() }
@@ -33,12 +34,12 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>
     f.attrs.retain(|a| !check::is_kernel(a));
     let kernel = ParsedKernel { options, parameters, names, root, tuned };
     // If only shapes are wrong, the code is valid Rust, and rustc's own errors appear as well.
-    let code = kernel.function(&f, &found, &mut errors);
+    let code = kernel.function_tokens(&f, &found, &mut errors);
     if errors.is_empty() {
         return code;
     }
     errors.extend(found);
-    kernel.stub(&f, errors)
+    kernel.stub_tokens(&f, errors)
 }
 
 /// A kernel whose attribute and signature are read.
@@ -61,14 +62,14 @@ impl ParsedKernel {
 
     /// Parameters and result of the expanded function, `pub fn k<const BQ: usize>(x: impl Input, scale: f32)`. For a
     /// tuned call `#[fixed]` values must be `Clone`.
-    fn signature(&self, tuned: bool) -> (Vec<TokenStream>, TokenStream) {
+    fn signature(&self, for_tuning: bool) -> (Vec<TokenStream>, TokenStream) {
         let root = &self.root;
         let takes = |p: &Parameter| {
             let (name, attrs) = (&p.name, &p.attrs);
             let ty = match p.role {
                 ParameterRole::Input | ParameterRole::Prefetch => quote!(impl #root::Input),
                 ParameterRole::Output | ParameterRole::Scratch => return None,
-                ParameterRole::Fixed => fixed_parameter_type(&p.ty, tuned),
+                ParameterRole::Fixed => fixed_parameter_type(&p.ty, for_tuning),
                 ParameterRole::Param | ParameterRole::Dim => p.ty.to_token_stream(),
             };
             Some(quote!(#(#attrs)* #name: #ty))
@@ -79,11 +80,11 @@ impl ParsedKernel {
     }
 
     /// The errors, and a function of the right type in place of the kernel.
-    fn stub(&self, f: &ItemFn, errors: Errors) -> TokenStream {
+    fn stub_tokens(&self, f: &ItemFn, errors: Errors) -> TokenStream {
         let (inputs, result) = self.signature(false);
         let (root, vis, name, attrs) = (&self.root, &f.vis, &f.sig.ident, &f.attrs);
         let (params, clause) = (&f.sig.generics.params, &f.sig.generics.where_clause);
-        let errors = errors.tokens();
+        let errors = errors.to_compile_errors();
         let tuned = self.options.tune.as_ref().map(|lists| {
             let names: HashSet<String> = lists.iter().flat_map(|e| idents(e.to_token_stream())).collect();
             let is_tuned = |ident: &Ident| names.contains(&ident.to_string());
@@ -119,7 +120,7 @@ impl ParsedKernel {
     ///     Ok((output0))
     /// }
     /// ```
-    fn function(&self, f: &ItemFn, found: &Errors, errors: &mut Errors) -> TokenStream {
+    fn function_tokens(&self, f: &ItemFn, shape_errors: &Errors, errors: &mut Errors) -> TokenStream {
         let (inputs, result) = self.signature(false);
         let (root, vis, name, attrs) = (&self.root, &f.vis, &f.sig.ident, &f.attrs);
         let (params, clause) = (&f.sig.generics.params, &f.sig.generics.where_clause);
@@ -127,7 +128,7 @@ impl ParsedKernel {
             let (inputs, result) = self.signature(true);
             tune::tuned_function(root, f, &self.parameters, found, &inputs, &result)
         });
-        let (site, spec) = self.site_and_spec(f, errors);
+        let (site, spec) = self.site_and_spec_tokens(f, errors);
         let arguments = self.operands().filter_map(|(_, p)| {
             let name = &p.name;
             match p.role {
@@ -136,8 +137,8 @@ impl ParsedKernel {
                 _ => None,
             }
         });
-        let maps: Vec<TokenStream> = self.operands().filter_map(|(slot, p)| self.index_map(slot, p)).collect();
-        let (body, found) = (self.body(f, errors), found.tokens());
+        let maps: Vec<TokenStream> = self.operands().filter_map(|(slot, p)| self.index_map_tokens(slot, p)).collect();
+        let (body, found) = (self.body_tokens(f, errors), shape_errors.to_compile_errors());
         let (mixed, track_caller) = (Span::mixed_site(), track_caller(f));
         let outputs: Vec<Ident> = (0..self.output_count()).map(|i| Ident::new(&format!("output{i}"), mixed)).collect();
         quote_spanned! {mixed=>
@@ -155,7 +156,7 @@ impl ParsedKernel {
     }
 
     /// Tokens of `let outer = ..; let fixed = ..; let site = Site { .. };`, and of `const { &Declared { .. } }`.
-    fn site_and_spec(&self, f: &ItemFn, errors: &mut Errors) -> (TokenStream, TokenStream) {
+    fn site_and_spec_tokens(&self, f: &ItemFn, errors: &mut Errors) -> (TokenStream, TokenStream) {
         let (root, name) = (&self.root, f.sig.ident.to_string());
         let mut sizes = SizeConversion { root, errors, outer: vec![] };
         let grid: Vec<TokenStream> = self.options.grid.iter().map(|e| self.names.size_tokens(&mut sizes, e)).collect();
@@ -185,7 +186,7 @@ impl ParsedKernel {
             let (ident, text) = (&p.name, p.name.to_string());
             quote!((#text, #ident as i64))
         });
-        let operands: Vec<TokenStream> = self.operands().map(|(_, p)| self.operand(p, &mut sizes)).collect();
+        let operands: Vec<TokenStream> = self.operands().map(|(_, p)| self.operand_tokens(p, &mut sizes)).collect();
         let outer = sizes.outer;
         let (fixed, outers) = (tune::fixed_keys(&self.parameters, root), outer.len());
         let site = quote_spanned! {Span::mixed_site()=>
@@ -217,7 +218,7 @@ impl ParsedKernel {
     }
 
     /// Tokens of an operand's declaration: `DeclaredOperand { name: "x", kind: Kind::Input, .. }`.
-    fn operand(&self, p: &Parameter, sizes: &mut SizeConversion<'_>) -> TokenStream {
+    fn operand_tokens(&self, p: &Parameter, sizes: &mut SizeConversion<'_>) -> TokenStream {
         let (root, name) = (&self.root, p.name.to_string());
         let kind = match p.role {
             ParameterRole::Input => quote!(Input),
@@ -226,7 +227,7 @@ impl ParsedKernel {
             ParameterRole::Scratch => quote!(Scratch),
             ParameterRole::Param | ParameterRole::Fixed | ParameterRole::Dim => quote!(Param),
         };
-        let dtype = match self.element_type(p, sizes.errors) {
+        let dtype = match self.element_type_tokens(p, sizes.errors) {
             Some(t) => quote!(<#t as #root::Elem>::DTYPE),
             None => quote!(#root::DType::F32),
         };
@@ -244,7 +245,7 @@ impl ParsedKernel {
         if let Some(b) = &p.block {
             dims = list(&b.dims);
             if let Some(list) = &b.block {
-                let each: Vec<TokenStream> = list.iter().map(|s| self.block_size(s, sizes)).collect();
+                let each: Vec<TokenStream> = list.iter().map(|s| self.block_size_tokens(s, sizes)).collect();
                 block = some(quote!(&[#(#each),*]));
             }
             let mut number = |e: &Option<Expr>| {
@@ -271,7 +272,7 @@ impl ParsedKernel {
     }
 
     /// Element type of a parameter.
-    fn element_type(&self, p: &Parameter, errors: &mut Errors) -> Option<TokenStream> {
+    fn element_type_tokens(&self, p: &Parameter, errors: &mut Errors) -> Option<TokenStream> {
         let root = &self.root;
         if p.role == ParameterRole::Param {
             let ty = &p.ty;
@@ -287,7 +288,7 @@ impl ParsedKernel {
     }
 
     /// Tokens of the block's extent along one dimension.
-    fn block_size(&self, size: &BlockSize, sizes: &mut SizeConversion<'_>) -> TokenStream {
+    fn block_size_tokens(&self, size: &BlockSize, sizes: &mut SizeConversion<'_>) -> TokenStream {
         let root = &self.root;
         match size {
             BlockSize::Squeezed => quote!(#root::BlockDim::Squeezed),
@@ -304,7 +305,7 @@ impl ParsedKernel {
 
     /// Tokens of an index map:
     /// `(0, &|frame| { let (b, i) = (frame.program(0), frame.program(1)); indices((b, i, 0)) })`.
-    fn index_map(&self, slot: usize, p: &Parameter) -> Option<TokenStream> {
+    fn index_map_tokens(&self, slot: usize, p: &Parameter) -> Option<TokenStream> {
         let block: &BlockSpec = p.block.as_ref()?;
         let map = block.map.as_ref()?;
         let (root, frame) = (&self.root, Ident::new("frame", Span::mixed_site()));
@@ -321,10 +322,10 @@ impl ParsedKernel {
         let own: HashSet<String> = idents(patterns.to_token_stream());
         let dims: Vec<&String> =
             self.names.dims.iter().filter(|d| mentioned.contains(*d) && !own.contains(*d)).collect();
-        let mut rename = RenameDims { dims: dims.iter().map(|d| (*d).clone()).collect() };
+        let mut rename = DimRenamer { dims: dims.iter().map(|d| (*d).clone()).collect() };
         entries.iter_mut().for_each(|e| rename.visit_expr_mut(e));
         let lets = dims.iter().map(|d| {
-            let ident = dim_ident(&ident_from_name(d));
+            let ident = dim_variable_ident(&ident_from_name(d));
             quote!(#[allow(non_snake_case, reason = "dimensions keep their names")] let #ident = #frame.dim(#d);)
         });
         let prefetches = self
@@ -351,7 +352,7 @@ impl ParsedKernel {
 
     /// Tokens of the body: `&|frame| { let D = frame.size("D"); (|x: In<f32>, ..| { rewritten })(frame.input(0), ..)
     /// }`.
-    fn body(&self, f: &ItemFn, errors: &mut Errors) -> TokenStream {
+    fn body_tokens(&self, f: &ItemFn, errors: &mut Errors) -> TokenStream {
         let (root, frame) = (&self.root, Ident::new("frame", Span::mixed_site()));
         let mut block = (*f.block).clone();
         let fixed = self.parameters.iter().filter(|p| p.role == ParameterRole::Fixed).map(|p| p.name.to_string());
@@ -375,7 +376,7 @@ impl ParsedKernel {
         rewrite.visit_block_mut(&mut block);
         errors.extend(std::mem::take(&mut rewrite.errors));
         let lets = dims.iter().map(|d| {
-            let (ident, text) = (dim_ident(d), d.to_string());
+            let (ident, text) = (dim_variable_ident(d), d.to_string());
             let value = if self.names.statics.contains(&text) {
                 quote!(let #ident: usize = #frame.size(#text);)
             } else {
@@ -413,10 +414,10 @@ impl ParsedKernel {
 
 /// Type of a `#[fixed]` parameter. An `impl Fn(..)` must outlive the call, since it is compared by type, and be `Sync`,
 /// so that it has no interior that a staged region could change; for a tuned call it must be `Clone`.
-fn fixed_parameter_type(ty: &Type, tuned: bool) -> TokenStream {
+fn fixed_parameter_type(ty: &Type, for_tuning: bool) -> TokenStream {
     match ty {
         Type::ImplTrait(t) => {
-            let (bounds, clone) = (&t.bounds, tuned.then(|| quote!(+ ::core::clone::Clone)));
+            let (bounds, clone) = (&t.bounds, for_tuning.then(|| quote!(+ ::core::clone::Clone)));
             quote!(impl #bounds + ::core::marker::Sync + 'static #clone)
         }
         other => other.to_token_stream(),
@@ -430,16 +431,16 @@ pub(crate) fn track_caller(f: &ItemFn) -> Option<TokenStream> {
 }
 
 /// Renames dimensions in an index map to names that no item can shadow.
-struct RenameDims {
+struct DimRenamer {
     dims: HashSet<String>,
 }
-impl VisitMut for RenameDims {
+impl VisitMut for DimRenamer {
     fn visit_expr_mut(&mut self, e: &mut Expr) {
         if let Expr::Path(p) = e
             && let Some(i) = p.path.get_ident()
             && self.dims.contains(&i.to_string())
         {
-            let renamed = dim_ident(i);
+            let renamed = dim_variable_ident(i);
             *e = syn::parse_quote!(#renamed);
             return;
         }

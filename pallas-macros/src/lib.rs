@@ -23,7 +23,7 @@ use syn::ItemFn;
 use syn::parse::{ParseStream, Parser};
 
 /// Makes a function over blocks a kernel, which callers use as a function of arrays that returns arrays. The guide of
-/// `pallas_rt` explains each of these parts by an example. these parts by an example.
+/// `pallas_rt` explains each of these parts by an example.
 ///
 /// | option of `#[kernel(..)]` | meaning |
 /// |---|---|
@@ -100,12 +100,12 @@ fn not_a_function_error(item: &TokenStream) -> Option<syn::Error> {
 }
 
 /// Expands a function whose body does not parse (rustc has reported it): keeps the signature, so that callers resolve.
-fn expand_broken_function(attr: TokenStream, item: TokenStream, e: syn::Error) -> TokenStream {
-    type Head = (Vec<syn::Attribute>, syn::Visibility, syn::Signature, TokenStream);
-    let head = |input: ParseStream<'_>| -> syn::Result<Head> {
+fn expand_broken_function(attr: TokenStream, item: TokenStream, parse_error: syn::Error) -> TokenStream {
+    type FunctionHead = (Vec<syn::Attribute>, syn::Visibility, syn::Signature, TokenStream);
+    let head = |input: ParseStream<'_>| -> syn::Result<FunctionHead> {
         Ok((input.call(syn::Attribute::parse_outer)?, input.parse()?, input.parse()?, input.parse()?))
     };
-    let Ok((attrs, vis, sig, rest)) = head.parse2(item) else { return e.to_compile_error() };
+    let Ok((attrs, vis, sig, rest)) = head.parse2(item) else { return parse_error.to_compile_error() };
     if rest.to_string() == ";" {
         let message = "a kernel has a body\n  help: a trait can't declare one; make it a function";
         return syn::Error::new_spanned(&sig.ident, message).to_compile_error();
@@ -116,5 +116,5 @@ fn expand_broken_function(attr: TokenStream, item: TokenStream, e: syn::Error) -
         syn::FnArg::Receiver(_) => None,
     });
     let block = syn::parse_quote!({ #(let _ = #names;)* });
-    expand::expand(attr, ItemFn { attrs, vis, sig, block: Box::new(block) }, Some(e))
+    expand::expand(attr, ItemFn { attrs, vis, sig, block: Box::new(block) }, Some(parse_error))
 }

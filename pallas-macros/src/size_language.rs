@@ -55,17 +55,17 @@ impl SizeNames {
         for p in parameters {
             let scratch = p.sizes.iter().flatten().filter(|_| p.role == ParameterRole::Scratch);
             for size in scratch {
-                names.mark_statics(size);
+                names.mark_static_dims(size);
             }
             let Some(block) = &p.block else { continue };
             match &block.block {
-                None => block.dims.iter().for_each(|d| names.mark_statics(d)),
+                None => block.dims.iter().for_each(|d| names.mark_static_dims(d)),
                 Some(sizes) => {
                     for size in sizes {
                         match size {
                             BlockSize::Squeezed => {}
-                            BlockSize::Blocked(e) => names.mark_statics(e),
-                            BlockSize::Element(parts) => parts.iter().for_each(|e| names.mark_statics(e)),
+                            BlockSize::Blocked(e) => names.mark_static_dims(e),
+                            BlockSize::Element(parts) => parts.iter().for_each(|e| names.mark_static_dims(e)),
                         }
                     }
                 }
@@ -106,8 +106,8 @@ impl SizeNames {
             });
         }
     }
-    /// Records the names of a size that a block has.
-    fn mark_statics(&mut self, size: &Expr) {
+    /// Records that the dimensions in the size of a block or scratch buffer must be known while tracing.
+    fn mark_static_dims(&mut self, size: &Expr) {
         self.for_each_dim_name(size, &mut |n, s| {
             n.statics.insert(s);
         });
@@ -176,7 +176,7 @@ impl SizeNames {
                     BinOp::Add(_) => quote!(#root::Size::Add(&[#l, #r])),
                     BinOp::Sub(_) => quote!(#root::Size::Sub(&[#l, #r])),
                     BinOp::Mul(_) => quote!(#root::Size::Mul(&[#l, #r])),
-                    _ => self.unsupported(sizes, e),
+                    _ => self.report_unsupported_size(sizes, e),
                 }
             }
             Expr::Call(c) => {
@@ -188,17 +188,17 @@ impl SizeNames {
                     "cdiv" => quote!(Cdiv),
                     "min" => quote!(Min),
                     "max" => quote!(Max),
-                    _ => return self.unsupported(sizes, e),
+                    _ => return self.report_unsupported_size(sizes, e),
                 };
                 if c.args.len() != 2 {
-                    return self.unsupported(sizes, e);
+                    return self.report_unsupported_size(sizes, e);
                 }
                 let (l, r) = (self.size_tokens(sizes, &c.args[0]), self.size_tokens(sizes, &c.args[1]));
                 quote!(#root::Size::#operation(&[#l, #r]))
             }
             // The check of the spec has reported it.
             Expr::Infer(_) => quote!(#root::Size::Number(0i64)),
-            _ => self.unsupported(sizes, e),
+            _ => self.report_unsupported_size(sizes, e),
         }
     }
     /// Converts a size to a symbolic size; to an unknown one if [`SizeNames::size_tokens`] refuses it.
@@ -235,7 +235,7 @@ impl SizeNames {
         }
     }
     /// Reports an expression that is not a size.
-    fn unsupported(&self, sizes: &mut SizeConversion<'_>, e: &Expr) -> TokenStream {
+    fn report_unsupported_size(&self, sizes: &mut SizeConversion<'_>, e: &Expr) -> TokenStream {
         let found = quote!(#e).to_string().replace(' ', "");
         let help = "sizes are built from names, numbers, `+`, `-`, `*`, `cdiv`, `min`, `max`, and constants in braces: `{LIMIT / 2}`";
         sizes.errors.push_at(e, format!("`{found}` is no size"), help);

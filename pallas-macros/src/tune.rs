@@ -67,7 +67,7 @@ pub(crate) fn read_combinations(
     if let Some(condition) = &options.tune_if {
         let all = std::mem::take(&mut values);
         for combination in all {
-            match holds(condition, &names, &combination) {
+            match satisfies_condition(condition, &names, &combination) {
                 Ok(true) => values.push(combination),
                 Ok(false) => {}
                 Err(e) => {
@@ -158,8 +158,8 @@ enum ConditionValue {
     Truth(bool),
 }
 
-/// Returns whether a combination satisfies `tune_if`.
-fn holds(condition: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<bool> {
+/// Returns true if a combination satisfies `tune_if`, false if not.
+fn satisfies_condition(condition: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<bool> {
     match evaluate(condition, names, values)? {
         ConditionValue::Truth(holds) => Ok(holds),
         ConditionValue::Number(_) => Err(unsupported_condition_error(condition)),
@@ -197,14 +197,14 @@ fn evaluate(e: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<ConditionV
             _ => return Err(unsupported_condition_error(e)),
         },
         Expr::Binary(b) => {
-            binary(&b.op, again(&b.left)?, again(&b.right)?).ok_or_else(|| unsupported_condition_error(e))?
+            evaluate_binary(&b.op, again(&b.left)?, again(&b.right)?).ok_or_else(|| unsupported_condition_error(e))?
         }
         _ => return Err(unsupported_condition_error(e)),
     })
 }
 
 /// Evaluates a binary operator; `None` if it is not defined for the operands.
-fn binary(op: &BinOp, a: ConditionValue, b: ConditionValue) -> Option<ConditionValue> {
+fn evaluate_binary(op: &BinOp, a: ConditionValue, b: ConditionValue) -> Option<ConditionValue> {
     use ConditionValue::{Number, Truth};
     Some(match (op, a, b) {
         (BinOp::And(_), Truth(a), Truth(b)) => Truth(a && b),

@@ -7,8 +7,8 @@ pub use pallas_graph::mesh::{
 use pallas_graph::mesh::Collective;
 use pallas_ir::{Loc, Type};
 
-/// Converts a collective of a graph to the form that engines run; results have the type `gives`, `at` is the user's
-/// line.
-pub(crate) fn resolve_collective(op: &Collective, gives: &Type, at: Loc) -> ResolvedCollective {
-    ResolvedCollective::new(op.name(), &op.mesh, &op.axes, op.member_forms(), gives, at)
+/// Converts a collective of a graph to the form that engines run; results have the type `result_type`, `at` is the
+/// user's line.
+pub(crate) fn resolve_collective(op: &Collective, result_type: &Type, at: Loc) -> ResolvedCollective {
+    ResolvedCollective::new(op.name(), &op.mesh, &op.axes, op.member_forms(), result_type, at)
 }

@@ -319,5 +319,5 @@ pub mod __private {
 pub mod __tests {
     pub use pallas_codegen::interp::{Argument, Data, Machine, walk};
     #[cfg(feature = "wgsl")]
-    pub use pallas_codegen::wgsl::{BarrierAudit, HEADER_WORDS, audit_barriers};
+    pub use pallas_codegen::wgsl::{BarrierAudit, UNIFORM_HEADER_WORDS, audit_barriers};
 }

@@ -7,10 +7,10 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 thread_local! {
-    /// Number of guards of this thread.
-    static GUARD_COUNT: Cell<usize> = const { Cell::new(0) };
+    /// Number of [`NansDebugged`] guards that exist on this thread; above 0, results of calls are checked for NaN.
+    static NAN_GUARD_COUNT: Cell<usize> = const { Cell::new(0) };
     /// True while a call is repeated to find the operation that makes NaN; its results are not checked.
-    static IS_SEARCHING: Cell<bool> = const { Cell::new(false) };
+    static IS_NAN_SEARCH_RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// While this guard exists, the results of its thread's calls are checked for NaN; see [`debug_nans`].
@@ -23,7 +23,7 @@ pub struct NansDebugged {
 
 impl Drop for NansDebugged {
     fn drop(&mut self) {
-        GUARD_COUNT.set(GUARD_COUNT.get() - 1);
+        NAN_GUARD_COUNT.set(NAN_GUARD_COUNT.get() - 1);
     }
 }
 
@@ -50,7 +50,7 @@ impl Drop for NansDebugged {
 /// # Ok::<(), Error>(())
 /// ```
 pub fn debug_nans() -> NansDebugged {
-    GUARD_COUNT.set(GUARD_COUNT.get() + 1);
+    NAN_GUARD_COUNT.set(NAN_GUARD_COUNT.get() + 1);
     NansDebugged { _not_send: PhantomData }
 }
 
@@ -58,18 +58,18 @@ pub fn debug_nans() -> NansDebugged {
 pub(crate) fn is_nan_check_on() -> bool {
     static IS_ON_BY_ENVIRONMENT: LazyLock<bool> =
         LazyLock::new(|| std::env::var("PALLAS_DEBUG_NANS").is_ok_and(|value| value == "1"));
-    !IS_SEARCHING.get() && (GUARD_COUNT.get() > 0 || *IS_ON_BY_ENVIRONMENT)
+    !IS_NAN_SEARCH_RUNNING.get() && (NAN_GUARD_COUNT.get() > 0 || *IS_ON_BY_ENVIRONMENT)
 }
 
 /// Runs `f` without checks for NaN, as the search for the operation does.
 pub(crate) fn without_nan_checks<R>(f: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
-    impl Drop for Restore {
+    struct RestoreSearchFlag(bool);
+    impl Drop for RestoreSearchFlag {
         fn drop(&mut self) {
-            IS_SEARCHING.set(self.0);
+            IS_NAN_SEARCH_RUNNING.set(self.0);
         }
     }
-    let _outer = Restore(IS_SEARCHING.replace(true));
+    let _outer = RestoreSearchFlag(IS_NAN_SEARCH_RUNNING.replace(true));
     f()
 }
 

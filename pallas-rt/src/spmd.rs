@@ -22,14 +22,14 @@ mod runs;
 
 use crate::array::{Array, canonicalize_axis};
 use crate::jit::axis_names::{BoundAxes, find_bound_axes};
-use crate::jit::{create_array, is_tracing, states};
+use crate::jit::{create_array, is_tracing, manual_axis_states};
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{AllGather, AllToAll, Axis, Pcast, Permute};
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Loc, StructuralOp};
 
-use runs::member_numbers;
+use runs::consecutive_device_table;
 
 pub use crate::jit::axis_names::AxisNames;
 pub use pallas_graph::mesh::ManualAxisState;
@@ -39,7 +39,7 @@ fn collective_diag(name: &'static str, message: String, help: &str) -> Diag {
     Diag::new(name, At::Op, message, help)
 }
 
-/// The states that a collective accepts of its operand, along the collective's axes.
+/// States, along the axes of a collective, in which the collective accepts its operand.
 #[derive(Clone, Copy)]
 struct AdmittedStates {
     /// The accepted states along each axis.
@@ -65,7 +65,7 @@ fn apply_collective(
         let bound = find_bound_axes(&axes.names(), at)?;
         // Examples of a batch have no states.
         let axes = bound.manual_axes();
-        let own = states(x);
+        let own = manual_axis_states(x);
         let own =
             |(_, axis): &(_, Axis)| own.as_ref().map_or(ManualAxisState::Invariant, |own| own[usize::from(axis.id)]);
         let own: Vec<ManualAxisState> = axes.iter().map(own).collect();
@@ -96,15 +96,15 @@ fn apply_collective(
     }
 }
 
-/// States that are accepted by collectives that only move blocks.
-const MOVE_STATES: AdmittedStates =
+/// States in which collectives that only move blocks accept their operand.
+const MOVE_OPERAND_STATES: AdmittedStates =
     AdmittedStates { states: &[ManualAxisState::Invariant, ManualAxisState::Varying], mixed: true, needs: None };
 
 /// The blocks of all devices along axes, stacked along a new dimension `dim`; `lax.all_gather`.
 #[track_caller]
 #[must_use]
 pub fn all_gather(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    apply_collective("all_gather", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+    apply_collective("all_gather", x, &axes, Loc::caller(), MOVE_OPERAND_STATES, |graph, v, bound| {
         push_all_gather(graph, v, bound, dim, false)
     })
 }
@@ -124,7 +124,7 @@ pub fn all_gather(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
 #[track_caller]
 #[must_use]
 pub fn all_gather_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    apply_collective("all_gather", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+    apply_collective("all_gather", x, &axes, Loc::caller(), MOVE_OPERAND_STATES, |graph, v, bound| {
         push_all_gather(graph, v, bound, dim, true)
     })
 }
@@ -134,7 +134,7 @@ pub fn all_gather_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
 #[track_caller]
 #[must_use]
 pub fn all_gather_invariant(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    apply_collective("all_gather", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+    apply_collective("all_gather", x, &axes, Loc::caller(), MOVE_OPERAND_STATES, |graph, v, bound| {
         let all = push_all_gather(graph, v, bound, dim, true)?;
         bound.push_collective(graph, Pcast { from: ManualAxisState::Varying, to: ManualAxisState::Invariant }, &[all])
     })
@@ -146,7 +146,7 @@ pub fn all_gather_invariant(x: &Array, axes: impl AxisNames, dim: isize) -> Arra
 #[track_caller]
 #[must_use]
 pub fn all_gather_reduced(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    let admits = AdmittedStates { needs: Some(ManualAxisState::Varying), ..MOVE_STATES };
+    let admits = AdmittedStates { needs: Some(ManualAxisState::Varying), ..MOVE_OPERAND_STATES };
     apply_collective("all_gather", x, &axes, Loc::caller(), admits, |graph, v, bound| {
         let all = push_all_gather(graph, v, bound, dim, true)?;
         bound.push_collective(graph, Pcast { from: ManualAxisState::Varying, to: ManualAxisState::Reduced }, &[all])
@@ -167,7 +167,7 @@ fn push_all_gather(graph: &mut Graph, v: Var, bound: &BoundAxes, dim: isize, til
 #[track_caller]
 #[must_use]
 pub fn all_to_all(x: &Array, axes: impl AxisNames, split: isize, concat: isize) -> Array {
-    apply_collective("all_to_all", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+    apply_collective("all_to_all", x, &axes, Loc::caller(), MOVE_OPERAND_STATES, |graph, v, bound| {
         let rank = graph.ty(v).shape.len();
         let (split, concat) = (canonicalize_axis(split, rank)?, canonicalize_axis(concat, rank)?);
         check_group_length(graph, v, split, bound, "all_to_all")?;
@@ -194,7 +194,7 @@ pub fn all_to_all(x: &Array, axes: impl AxisNames, split: isize, concat: isize) 
 #[track_caller]
 #[must_use]
 pub fn all_to_all_tiled(x: &Array, axes: impl AxisNames, split: isize, concat: isize) -> Array {
-    apply_collective("all_to_all", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+    apply_collective("all_to_all", x, &axes, Loc::caller(), MOVE_OPERAND_STATES, |graph, v, bound| {
         let rank = graph.ty(v).shape.len();
         let (split, concat) = (canonicalize_axis(split, rank)?, canonicalize_axis(concat, rank)?);
         let parts = split_dimension(graph, v, split, bound, "all_to_all")?;
@@ -220,14 +220,14 @@ pub fn all_to_all_tiled(x: &Array, axes: impl AxisNames, split: isize, concat: i
 #[track_caller]
 #[must_use]
 pub fn ppermute(x: &Array, axes: impl AxisNames, pairs: &[(usize, usize)]) -> Array {
-    apply_collective("ppermute", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+    apply_collective("ppermute", x, &axes, Loc::caller(), MOVE_OPERAND_STATES, |graph, v, bound| {
         push_permutation(graph, v, bound, pairs)
     })
 }
 
 /// Appends a permutation of blocks by pairs of a source and its target; refuses a device that sends or receives twice.
 fn push_permutation(graph: &mut Graph, v: Var, bound: &BoundAxes, pairs: &[(usize, usize)]) -> Result<Var, Diag> {
-    let n = bound.members();
+    let n = bound.member_count();
     let mut sources = vec![None; n];
     let mut sends = vec![false; n];
     for &(from, to) in pairs {
@@ -247,9 +247,9 @@ fn push_permutation(graph: &mut Graph, v: Var, bound: &BoundAxes, pairs: &[(usiz
 #[track_caller]
 #[must_use]
 pub fn pshuffle(x: &Array, axes: impl AxisNames, sources: &[usize]) -> Array {
-    apply_collective("pshuffle", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
-        if sources.len() != bound.members() {
-            let message = format!("{} sources in a group of {}", sources.len(), bound.members());
+    apply_collective("pshuffle", x, &axes, Loc::caller(), MOVE_OPERAND_STATES, |graph, v, bound| {
+        if sources.len() != bound.member_count() {
+            let message = format!("{} sources in a group of {}", sources.len(), bound.member_count());
             return Err(collective_diag("pshuffle", message, "one for each device"));
         }
         let pairs: Vec<(usize, usize)> = sources.iter().enumerate().map(|(to, &from)| (from, to)).collect();
@@ -275,7 +275,7 @@ pub fn pshuffle(x: &Array, axes: impl AxisNames, sources: &[usize]) -> Array {
 #[track_caller]
 #[must_use]
 pub fn pbroadcast(x: &Array, axes: impl AxisNames, source: usize) -> Array {
-    apply_collective("pbroadcast", x, &axes, Loc::caller(), MOVE_STATES, |graph, v, bound| {
+    apply_collective("pbroadcast", x, &axes, Loc::caller(), MOVE_OPERAND_STATES, |graph, v, bound| {
         bound.push_broadcast(graph, source, v)
     })
 }
@@ -289,9 +289,9 @@ pub fn pbroadcast(x: &Array, axes: impl AxisNames, source: usize) -> Array {
 pub fn axis_index(axes: impl AxisNames) -> Array {
     let at = Loc::caller();
     match find_bound_axes(&axes.names(), at) {
-        Ok(bound) if is_tracing() => {
-            create_array(&[], at, |graph, _| bound.push_collective(graph, member_numbers(bound.members()), &[]))
-        }
+        Ok(bound) if is_tracing() => create_array(&[], at, |graph, _| {
+            bound.push_collective(graph, consecutive_device_table(bound.member_count()), &[])
+        }),
         Ok(_) => unreachable!("axes are bound where a function is traced"),
         Err(error) => Array::new_poisoned(error, crate::array::Client::cpu(), DType::I32, &[]),
     }
@@ -303,7 +303,7 @@ pub fn axis_index(axes: impl AxisNames) -> Array {
 /// An axis that is not bound.
 #[track_caller]
 pub fn axis_size(axes: impl AxisNames) -> Result<usize> {
-    Ok(find_bound_axes(&axes.names(), Loc::caller())?.members())
+    Ok(find_bound_axes(&axes.names(), Loc::caller())?.member_count())
 }
 
 /// The block of a value that is equal on all devices along axes, as a varying value; `lax.pvary`. The gradient of the
@@ -330,7 +330,7 @@ fn cast_state(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, to:
         ManualAxisState::Reduced => &[ManualAxisState::Invariant],
         ManualAxisState::Invariant => &[],
     };
-    let own = states(x);
+    let own = manual_axis_states(x);
     apply_collective(name, x, axes, at, AdmittedStates { states: of, mixed: false, needs: None }, |graph, v, bound| {
         let first = bound.manual_axes().first().map(|(_, axis)| usize::from(axis.id));
         let from = own.zip(first).map_or(ManualAxisState::Invariant, |(own, first)| own[first]);
@@ -340,7 +340,7 @@ fn cast_state(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, to:
 
 /// Refuses a dimension that is not as long as the group.
 fn check_group_length(graph: &Graph, v: Var, dim: usize, bound: &BoundAxes, name: &'static str) -> Result<(), Diag> {
-    let (ty, n) = (graph.ty(v), bound.members());
+    let (ty, n) = (graph.ty(v), bound.member_count());
     if ty.shape[dim] == n {
         return Ok(());
     }
@@ -354,7 +354,7 @@ fn check_group_length(graph: &Graph, v: Var, dim: usize, bound: &BoundAxes, name
 
 /// Splits a dimension into a part for each device of the group, along a new first dimension.
 fn split_dimension(graph: &mut Graph, v: Var, dim: usize, bound: &BoundAxes, name: &'static str) -> Result<Var, Diag> {
-    let (ty, n) = (graph.ty(v).clone(), bound.members());
+    let (ty, n) = (graph.ty(v).clone(), bound.member_count());
     if !ty.shape[dim].is_multiple_of(n) {
         let message = format!("dimension {dim} of {ty} in {n} parts");
         return Err(collective_diag(name, message, "its length is a multiple of the number of devices"));

@@ -160,7 +160,7 @@ fn interpret(text: &str, number: usize, n: i32) -> Numbers {
     };
     let sizes = kernel.dims.iter().map(|d| d.size.unwrap_or_else(|| named(&d.name) as i64)).collect();
     let mut machine = Machine::new(Arc::new(kernel), sizes, vec![2], arguments);
-    walk::run(&mut machine).unwrap_or_else(|f| panic!("{f:?}\n{text}"));
+    walk::run_all_programs(&mut machine).unwrap_or_else(|f| panic!("{f:?}\n{text}"));
     let (outputs, _) = machine.finish().unwrap_or_else(|f| panic!("{f:?}\n{text}"));
     let words = |d: &Data| -> Vec<[u8; 4]> {
         d.to_bytes().chunks_exact(4).map(|c| c.try_into().expect("four bytes")).collect()

@@ -2,7 +2,7 @@
 //! replaced by plain WGSL, and its f16 by f32.
 use crate::support::{doubles, epsilon};
 use crate::validate::validate;
-use pallas_rt::__tests::HEADER_WORDS;
+use pallas_rt::__tests::UNIFORM_HEADER_WORDS;
 use pallas_rt::ir::{Kernel, OperandKind};
 use pallas_rt::launch::Explanation;
 use pallas_rt::prelude::*;
@@ -104,7 +104,7 @@ pub fn run(
     };
     let programs: u64 = kernel.grid[..k.grid.len()].iter().map(|&n| n as u64).product();
     let mut words = vec![0, programs as u32, programs as u32, 0];
-    assert_eq!(words.len(), HEADER_WORDS);
+    assert_eq!(words.len(), UNIFORM_HEADER_WORDS);
     words.extend(kernel.grid[..k.grid.len()].iter().map(|&n| n as u32));
     words.extend(kernel.grid[k.grid.len()..].iter().map(|&n| n as u32));
     words.extend(k.dims.iter().map(|d| d.size.unwrap_or_else(|| dim(k, &d.name, &shape)) as u32));

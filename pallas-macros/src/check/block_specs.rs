@@ -107,7 +107,7 @@ fn check_parameter(p: &Parameter, options: &KernelOptions, all: &[Parameter], er
         (ParameterRole::Prefetch, _, None) if !p.unread => {
             errors.push_at(&p.ty, format!("`{}` has no shape", p.name), "write `#[prefetch([B])]` before it");
         }
-        (ParameterRole::Fixed, ..) if borrowed(&p.ty) => {
+        (ParameterRole::Fixed, ..) if is_borrowed_type(&p.ty) => {
             errors.push_at(
                 &p.ty,
                 format!("`{}` is borrowed, and `#[fixed]` values are compared with those of later calls", p.name),
@@ -277,7 +277,7 @@ struct GridAxisUse<'a> {
     own: usize,
 }
 
-fn text(tokens: &dyn ToTokens) -> String {
+fn tokens_to_string(tokens: &dyn ToTokens) -> String {
     tokens.to_token_stream().to_string()
 }
 
@@ -295,13 +295,13 @@ fn grid_axis_uses<'a>(p: &'a Parameter, options: &KernelOptions) -> Vec<GridAxis
     }
     let count = |((entry, size), dim): ((&'a Expr, &BlockSize), &'a Expr)| {
         let blocks = match size {
-            BlockSize::Squeezed => text(dim),
-            BlockSize::Blocked(block) if text(block) == "1" => text(dim),
-            BlockSize::Blocked(block) => text(&quote!(cdiv(#dim, #block))),
+            BlockSize::Squeezed => tokens_to_string(dim),
+            BlockSize::Blocked(block) if tokens_to_string(block) == "1" => tokens_to_string(dim),
+            BlockSize::Blocked(block) => tokens_to_string(&quote!(cdiv(#dim, #block))),
             BlockSize::Element(..) => return None,
         };
-        let taken = map.inputs.iter().position(|input| text(input) == text(entry))?;
-        let is_right = |axis: &usize| options.grid.get(*axis).is_some_and(|extent| text(extent) == blocks);
+        let taken = map.inputs.iter().position(|input| tokens_to_string(input) == tokens_to_string(entry))?;
+        let is_right = |axis: &usize| options.grid.get(*axis).is_some_and(|extent| tokens_to_string(extent) == blocks);
         let own = Some(taken).filter(is_right).or_else(|| (0..options.grid.len()).find(is_right))?;
         Some(GridAxisUse { entry, dim, blocks, taken, own })
     };
@@ -316,7 +316,7 @@ fn report_wrong_grid_axes(all: &[GridAxisUse<'_>], options: &KernelOptions, erro
         return;
     }
     let spaced = |e: &str| e.replace(" (", "(").replace(" ,", ",").replace("( ", "(").replace(" )", ")");
-    let extent = |axis: usize| options.grid.get(axis).map_or(String::new(), |e| spaced(&text(e)));
+    let extent = |axis: usize| options.grid.get(axis).map_or(String::new(), |e| spaced(&tokens_to_string(e)));
     let wrong: Vec<&GridAxisUse<'_>> = all.iter().filter(|count| count.taken != count.own).collect();
     // For each axis' argument: the axis that counts the blocks it is used for, in all maps.
     let order: Vec<usize> = (0..options.grid.len())
@@ -338,30 +338,35 @@ fn report_wrong_grid_axes(all: &[GridAxisUse<'_>], options: &KernelOptions, erro
         return;
     }
     for GridAxisUse { entry, dim, blocks, taken, own } in wrong {
-        let message = format!("`{}` counts {}, not the blocks of `{}`", text(entry), extent(*taken), text(dim));
+        let message = format!(
+            "`{}` counts {}, not the blocks of `{}`",
+            tokens_to_string(entry),
+            extent(*taken),
+            tokens_to_string(dim)
+        );
         errors.push_at(entry, message, &format!("grid axis {own} counts {}: take its argument", spaced(blocks)));
     }
 }
 
 /// Returns true for a reference type whose referent may end with the call; `&str` is copied and does not count.
-fn borrowed(ty: &syn::Type) -> bool {
+fn is_borrowed_type(ty: &syn::Type) -> bool {
     let syn::Type::Reference(r) = ty else { return false };
     let is_static = r.lifetime.as_ref().is_some_and(|l| l.ident == "static");
     !is_static && !matches!(&*r.elem, syn::Type::Path(p) if p.path.is_ident("str"))
 }
 
 /// Reports parameters that the expression `e` of a spec mentions but that have no value while the kernel is traced.
-/// Names in `own` are not parameters.
+/// Names in `own_names` are not parameters; messages say that `reader` cannot read them.
 fn report_unreadable_names(
     e: &Expr,
-    what: &str,
-    (parameters, own): (&[Parameter], &HashSet<String>),
+    reader: &str,
+    (parameters, own_names): (&[Parameter], &HashSet<String>),
     help: &str,
     errors: &mut Errors,
 ) {
     let mut names = MentionedNames(vec![]);
     names.visit_expr(e);
-    for name in names.0.into_iter().filter(|name| !own.contains(&name.to_string())) {
+    for name in names.0.into_iter().filter(|name| !own_names.contains(&name.to_string())) {
         let Some(p) = parameters.iter().find(|p| p.name == name) else { continue };
         let kind = match p.role {
             ParameterRole::Param => "a run-time value",
@@ -370,7 +375,7 @@ fn report_unreadable_names(
             ParameterRole::Scratch => "scratch",
             ParameterRole::Prefetch | ParameterRole::Fixed | ParameterRole::Dim => continue,
         };
-        errors.push_at(&name, format!("{what} can't read `{name}`, {kind}"), help);
+        errors.push_at(&name, format!("{reader} can't read `{name}`, {kind}"), help);
     }
 }
 

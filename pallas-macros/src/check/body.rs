@@ -7,7 +7,7 @@ use super::parameters::{self, is_primitive_type};
 use super::shadowed_names;
 use super::symbolic_value::{AxisSpan, SymbolicValue};
 use super::tracked_variables::{ChangedVariables, UntrackedNames, Variables, root_variable, strip_parentheses};
-use crate::ast::{Errors, KernelOptions, Parameter, ParameterRole, assigns};
+use crate::ast::{Errors, KernelOptions, Parameter, ParameterRole, is_assigning};
 use crate::rewrite::ident_from_name;
 use crate::size_language::SizeNames;
 use pallas_ir::dim::Facts;
@@ -46,14 +46,17 @@ pub(super) fn check_shapes(
             );
         }
         for d in &names.dims {
-            let value =
-                if names.statics.contains(d) { SymbolicValue::Size(Dim::name(d)) } else { SymbolicValue::scalar() };
+            let value = if names.statics.contains(d) {
+                SymbolicValue::Size(Dim::name(d))
+            } else {
+                SymbolicValue::run_time_scalar()
+            };
             walk.variables.declare(&ident_from_name(d), false, value);
         }
         for p in parameters.iter().filter(|p| p.role != ParameterRole::Dim) {
             walk.variables.declare(&p.name, false, parameters::parameter_value(p, names));
         }
-        walk.block(&f.block);
+        walk.eval_block(&f.block);
         walk
     };
     let mut walked = walk(UntrackedNames::from_body(&f.block));
@@ -67,7 +70,7 @@ pub(super) fn check_shapes(
     errors.extend(walked.errors);
 }
 
-/// The walk over a body, and what it knows so far.
+/// Evaluator of a kernel's body on symbolic sizes, which reports shapes that do not agree; with what it knows so far.
 pub(super) struct ShapeChecker {
     /// Equalities of sizes.
     pub(super) facts: Facts,
@@ -83,9 +86,9 @@ pub(super) struct ShapeChecker {
 }
 
 impl ShapeChecker {
-    fn new(facts: Facts, axes: Option<usize>, unseen: UntrackedNames) -> ShapeChecker {
+    fn new(facts: Facts, grid_axes: Option<usize>, untracked: UntrackedNames) -> ShapeChecker {
         let (variables, called) = (Variables::default(), BTreeSet::new());
-        ShapeChecker { facts, axes, variables, unseen, quiet: false, errors: vec![], called }
+        ShapeChecker { facts, axes: grid_axes, variables, unseen: untracked, quiet: false, errors: vec![], called }
     }
     /// Reports a mistake at the token of the operation, or at the operand that it blames; nothing while `quiet`.
     pub(super) fn report(&mut self, diag: &Diag, at: &dyn ToTokens, operands: &[&Expr]) {
@@ -116,7 +119,7 @@ impl ShapeChecker {
         at: &dyn ToTokens,
         operands: &[&Expr],
     ) -> SymbolicValue {
-        let shapes: Vec<Vec<Dim>> = shapes.iter().map(|s| self.normal(s)).collect();
+        let shapes: Vec<Vec<Dim>> = shapes.iter().map(|s| self.normalize_shape(s)).collect();
         let shapes: Vec<&[Dim]> = shapes.iter().map(|s| &s[..]).collect();
         let op = op.into();
         // The user's name of the operation: several names share one operation of the IR.
@@ -135,58 +138,59 @@ impl ShapeChecker {
         if values.iter().all(|v| v.is_host()) {
             return SymbolicValue::Host { sized: values.iter().any(|v| v.depends_on_sizes()) };
         }
-        let shapes: Option<Vec<Vec<Dim>>> = values.iter().map(|v| Some(self.normal(v.operand_shape()?))).collect();
+        let shapes: Option<Vec<Vec<Dim>>> =
+            values.iter().map(|v| Some(self.normalize_shape(v.operand_shape()?))).collect();
         let Some(shapes) = shapes else { return SymbolicValue::Unknown };
         let shapes: Vec<&[Dim]> = shapes.iter().map(|s| &s[..]).collect();
         let rule = op.infer_shape(&shapes, &self.facts);
         self.tile_or_report(rule, at, operands)
     }
-    /// The shape with known equalities applied.
-    fn normal(&self, dims: &[Dim]) -> Vec<Dim> {
-        dims.iter().map(|d| self.facts.normal(d)).collect()
+    /// Returns the shape with each size replaced by its normal form under the known equalities.
+    fn normalize_shape(&self, dims: &[Dim]) -> Vec<Dim> {
+        dims.iter().map(|d| self.facts.rewrite_by_facts(d)).collect()
     }
 
-    /// Returns the value of a block: that of its last expression.
-    pub(super) fn block(&mut self, b: &Block) -> SymbolicValue {
+    /// Evaluates a block symbolically; returns the value of its last expression.
+    pub(super) fn eval_block(&mut self, b: &Block) -> SymbolicValue {
         let scope = self.variables.0.len();
         let mut value = SymbolicValue::Unit;
         for statement in &b.stmts {
-            value = self.statement(statement);
+            value = self.eval_statement(statement);
         }
         self.variables.0.truncate(scope);
         value
     }
     /// Walks a statement; returns the value of a final expression.
-    fn statement(&mut self, s: &Stmt) -> SymbolicValue {
+    fn eval_statement(&mut self, s: &Stmt) -> SymbolicValue {
         match s {
             Stmt::Local(l) => {
                 let conditional = has_cfg_attribute(&l.attrs);
                 let quiet = self.quiet;
                 self.quiet |= conditional;
-                let value = l.init.as_ref().map_or(SymbolicValue::Unknown, |init| self.expr(&init.expr));
+                let value = l.init.as_ref().map_or(SymbolicValue::Unknown, |init| self.eval_expr(&init.expr));
                 self.quiet = quiet;
                 let first = self.variables.0.len();
-                self.variables.bind(&l.pat, if conditional { SymbolicValue::Unknown } else { value });
+                self.variables.bind_pattern(&l.pat, if conditional { SymbolicValue::Unknown } else { value });
                 if l.init.is_none() {
-                    self.variables.mark_deferred(first);
+                    self.variables.mark_as_assigned_later(first);
                 }
                 // Code after a `let .. else` may be for some sizes only.
                 self.quiet |= l.init.as_ref().is_some_and(|i| i.diverge.is_some());
                 SymbolicValue::Unit
             }
-            Stmt::Expr(e, end) if has_cfg_attribute(attributes(e)) => {
+            Stmt::Expr(e, end) if has_cfg_attribute(statement_attributes(e)) => {
                 let quiet = std::mem::replace(&mut self.quiet, true);
-                self.expr(e);
+                self.eval_expr(e);
                 self.quiet = quiet;
-                self.variables.forget_all(&ChangedVariables::from_visit(|c| c.visit_expr(e)));
+                self.variables.forget_changed_values(&ChangedVariables::from_visit(|c| c.visit_expr(e)));
                 if end.is_some() { SymbolicValue::Unit } else { SymbolicValue::Unknown }
             }
             Stmt::Expr(e, end) => {
-                let value = self.expr(e);
+                let value = self.eval_expr(e);
                 if end.is_some() { SymbolicValue::Unit } else { value }
             }
             Stmt::Macro(m) => {
-                self.macro_call(&m.mac);
+                self.eval_macro_call(&m.mac);
                 SymbolicValue::Unknown
             }
             Stmt::Item(_) => SymbolicValue::Unit,
@@ -194,14 +198,14 @@ impl ShapeChecker {
     }
 
     /// Returns the value of an expression, and walks each of its parts once.
-    pub(super) fn expr(&mut self, e: &Expr) -> SymbolicValue {
+    pub(super) fn eval_expr(&mut self, e: &Expr) -> SymbolicValue {
         match strip_parentheses(e) {
-            Expr::Lit(l) => literal(&l.lit),
-            Expr::Path(p) => self.path(p),
-            Expr::Reference(r) => self.expr(&r.expr),
-            Expr::Unary(u) => self.unary(u),
-            Expr::Binary(b) => self.binary(b),
-            Expr::Cast(c) => match self.expr(&c.expr) {
+            Expr::Lit(l) => literal_value(&l.lit),
+            Expr::Path(p) => self.eval_path(p),
+            Expr::Reference(r) => self.eval_expr(&r.expr),
+            Expr::Unary(u) => self.eval_unary(u),
+            Expr::Binary(b) => self.eval_binary(b),
+            Expr::Cast(c) => match self.eval_expr(&c.expr) {
                 SymbolicValue::Size(d) if matches!(&*c.ty, Type::Path(t) if !t.path.is_ident("f32") && !t.path.is_ident("f64")) => {
                     SymbolicValue::Size(d)
                 }
@@ -209,22 +213,22 @@ impl ShapeChecker {
                 _ => SymbolicValue::Unknown,
             },
             Expr::Tuple(t) if t.elems.is_empty() => SymbolicValue::Unit,
-            Expr::Tuple(t) => SymbolicValue::Sequence(t.elems.iter().map(|e| self.expr(e)).collect()),
-            Expr::Array(a) => SymbolicValue::Sequence(a.elems.iter().map(|e| self.expr(e)).collect()),
+            Expr::Tuple(t) => SymbolicValue::Sequence(t.elems.iter().map(|e| self.eval_expr(e)).collect()),
+            Expr::Array(a) => SymbolicValue::Sequence(a.elems.iter().map(|e| self.eval_expr(e)).collect()),
             Expr::Repeat(r) => {
-                let (value, n) = (self.expr(&r.expr), self.expr(&r.len).as_axis());
+                let (value, n) = (self.eval_expr(&r.expr), self.eval_expr(&r.len).as_axis());
                 n.filter(|n| *n <= 64).map_or(SymbolicValue::Unknown, |n| SymbolicValue::Sequence(vec![value; n]))
             }
-            Expr::Range(r) => self.range(r),
+            Expr::Range(r) => self.eval_range(r),
             Expr::Index(i) => {
-                let (list, index) = (self.expr(&i.expr), self.expr(&i.index));
+                let (list, index) = (self.eval_expr(&i.expr), self.eval_expr(&i.index));
                 let is_host = match &list {
                     SymbolicValue::Sequence(items) => items.iter().all(SymbolicValue::is_host),
                     list => matches!(list, SymbolicValue::HostList),
                 };
                 match (list, index) {
                     (_, SymbolicValue::Tile(dims)) if is_host && dims.is_empty() => {
-                        self.report(&diag::host_index(), &i.index, &[]);
+                        self.report(&diag::run_time_host_list_index(), &i.index, &[]);
                         SymbolicValue::Unknown
                     }
                     (SymbolicValue::Sequence(mut items), index) => match index.as_axis() {
@@ -235,64 +239,66 @@ impl ShapeChecker {
                     _ => SymbolicValue::Unknown,
                 }
             }
-            Expr::Field(f) => match (self.expr(&f.base), &f.member) {
+            Expr::Field(f) => match (self.eval_expr(&f.base), &f.member) {
                 (SymbolicValue::Sequence(mut items), syn::Member::Unnamed(i)) if (i.index as usize) < items.len() => {
                     items.swap_remove(i.index as usize)
                 }
                 _ => SymbolicValue::Unknown,
             },
-            Expr::Call(c) => self.call(c),
-            Expr::MethodCall(m) => self.method(m),
-            Expr::Macro(m) => self.macro_call(&m.mac),
+            Expr::Call(c) => self.eval_call(c),
+            Expr::MethodCall(m) => self.eval_method_call(m),
+            Expr::Macro(m) => self.eval_macro_call(&m.mac),
             Expr::Assign(a) => {
-                let value = self.expr(&a.right);
-                self.assign(&a.left, value, &a.right);
+                let value = self.eval_expr(&a.right);
+                self.assign_to_place(&a.left, value, &a.right);
                 SymbolicValue::Unit
             }
-            Expr::If(i) => self.if_(i),
-            Expr::Match(m) => self.match_(m),
+            Expr::If(i) => self.eval_if(i),
+            Expr::Match(m) => self.eval_match(m),
             Expr::ForLoop(f) => {
-                self.for_(f);
+                self.walk_for(f);
                 SymbolicValue::Unit
             }
             Expr::While(w) => {
-                self.while_(w);
+                self.walk_while(w);
                 SymbolicValue::Unit
             }
             Expr::Loop(l) => {
-                self.walk_host_loop(&ChangedVariables::from_visit(|c| c.visit_block(&l.body)), |s| s.block(&l.body));
+                self.walk_host_loop(&ChangedVariables::from_visit(|c| c.visit_block(&l.body)), |s| {
+                    s.eval_block(&l.body)
+                });
                 SymbolicValue::Unknown
             }
             Expr::Block(b) => {
-                let value = self.block(&b.block);
+                let value = self.eval_block(&b.block);
                 if b.label.is_none() {
                     return value;
                 }
-                self.variables.forget_all(&ChangedVariables::from_visit(|c| c.visit_block(&b.block)));
+                self.variables.forget_changed_values(&ChangedVariables::from_visit(|c| c.visit_block(&b.block)));
                 SymbolicValue::Unknown
             }
-            Expr::Unsafe(u) => self.block(&u.block),
-            Expr::Const(c) => self.block(&c.block),
+            Expr::Unsafe(u) => self.eval_block(&u.block),
+            Expr::Const(c) => self.eval_block(&c.block),
             Expr::Return(r) => self.eval_jump(r.expr.as_deref()),
             Expr::Break(b) => self.eval_jump(b.expr.as_deref()),
             Expr::Try(t) => self.eval_jump(Some(&t.expr)),
             // A closure may never be called; what it assigns is unseen.
             Expr::Closure(_) => SymbolicValue::Unknown,
             other => {
-                self.variables.forget_all(&ChangedVariables::from_visit(|c| c.visit_expr(other)));
+                self.variables.forget_changed_values(&ChangedVariables::from_visit(|c| c.visit_expr(other)));
                 SymbolicValue::Unknown
             }
         }
     }
     fn eval_jump(&mut self, value: Option<&Expr>) -> SymbolicValue {
         if let Some(e) = value {
-            self.expr(e);
+            self.eval_expr(e);
         }
         SymbolicValue::Unknown
     }
 
-    /// The value of a variable or constant.
-    fn path(&self, p: &syn::ExprPath) -> SymbolicValue {
+    /// Returns the value of a variable or constant; unknown if the check cannot follow it.
+    fn eval_path(&self, p: &syn::ExprPath) -> SymbolicValue {
         let Some(name) = p.path.get_ident() else {
             // `f32::NEG_INFINITY`
             let number =
@@ -309,23 +315,24 @@ impl ShapeChecker {
             None => SymbolicValue::Unknown,
         }
     }
-    /// The value of a unary operation.
-    fn unary(&mut self, u: &syn::ExprUnary) -> SymbolicValue {
-        match (&u.op, self.expr(&u.expr)) {
+    /// Evaluates a unary operation symbolically; returns its value.
+    fn eval_unary(&mut self, u: &syn::ExprUnary) -> SymbolicValue {
+        match (&u.op, self.eval_expr(&u.expr)) {
             (syn::UnOp::Deref(_), value) => value,
             (syn::UnOp::Neg(_), SymbolicValue::Size(d)) => SymbolicValue::Size(&Dim::from(0i64) - &d),
             (_, tile @ (SymbolicValue::Tile(_) | SymbolicValue::Host { .. })) => tile,
             _ => SymbolicValue::Unknown,
         }
     }
-    /// The value of a binary operation; for an assigning one also the change of its place.
-    fn binary(&mut self, b: &syn::ExprBinary) -> SymbolicValue {
-        let left = self.expr(&b.left);
+    /// Evaluates a binary operation symbolically and returns its value; an assigning one also changes the variable on
+    /// its left.
+    fn eval_binary(&mut self, b: &syn::ExprBinary) -> SymbolicValue {
+        let left = self.eval_expr(&b.left);
         // The right side of `BQ == BK && ..` is for some sizes only.
         let quiet = self.quiet;
         self.quiet |= matches!(b.op, BinOp::And(_) | BinOp::Or(_))
             && !matches!(left, SymbolicValue::Tile(_) | SymbolicValue::Host { sized: false });
-        let right = self.expr(&b.right);
+        let right = self.eval_expr(&b.right);
         self.quiet = quiet;
         if let (SymbolicValue::Size(x), SymbolicValue::Size(y)) = (&left, &right) {
             match b.op {
@@ -336,46 +343,46 @@ impl ShapeChecker {
                     if let (Some(x), Some(y)) = (x.as_number(), y.as_number())
                         && let Some(n) = x.checked_div(y)
                     {
-                        return SymbolicValue::number(n);
+                        return SymbolicValue::constant_size(n);
                     }
                 }
                 _ => {}
             }
         }
-        let value = match operation(&b.op) {
+        let value = match scalar_operation(&b.op) {
             Some(op) => self.elementwise_value(op, &[&left, &right], &b.op, &[&b.left, &b.right]),
             None => SymbolicValue::Unknown,
         };
-        if assigns(&b.op) {
-            self.assign(&b.left, value, &b.right);
+        if is_assigning(&b.op) {
+            self.assign_to_place(&b.left, value, &b.right);
             return SymbolicValue::Unit;
         }
         value
     }
-    /// Assigns a value, which the expression `given` computes, to a place.
-    fn assign(&mut self, place: &Expr, value: SymbolicValue, given: &Expr) {
+    /// Assigns a value, which the expression `source` computes, to a place.
+    fn assign_to_place(&mut self, place: &Expr, value: SymbolicValue, source: &Expr) {
         match (strip_parentheses(place), value) {
             (Expr::Path(p), value) => {
                 if let Some(name) = p.path.get_ident() {
-                    self.variables.set(name, value, given.to_token_stream());
+                    self.variables.set(name, value, source.to_token_stream());
                 }
             }
             (Expr::Tuple(t), SymbolicValue::Sequence(parts)) if parts.len() == t.elems.len() => {
-                t.elems.iter().zip(parts).for_each(|(e, v)| self.assign(e, v, given));
+                t.elems.iter().zip(parts).for_each(|(e, v)| self.assign_to_place(e, v, source));
             }
-            (Expr::Tuple(t), _) => t.elems.iter().for_each(|e| self.assign(e, SymbolicValue::Unknown, given)),
-            (Expr::Array(t), _) => t.elems.iter().for_each(|e| self.assign(e, SymbolicValue::Unknown, given)),
+            (Expr::Tuple(t), _) => t.elems.iter().for_each(|e| self.assign_to_place(e, SymbolicValue::Unknown, source)),
+            (Expr::Array(t), _) => t.elems.iter().for_each(|e| self.assign_to_place(e, SymbolicValue::Unknown, source)),
             (other, _) => {
                 if let Some(name) = root_variable(other) {
-                    self.variables.set(name, SymbolicValue::Unknown, given.to_token_stream());
+                    self.variables.set(name, SymbolicValue::Unknown, source.to_token_stream());
                 }
             }
         }
     }
-    /// The value of a range, as an index of a view.
-    fn range(&mut self, r: &syn::ExprRange) -> SymbolicValue {
-        let start = r.start.as_ref().map(|e| self.expr(e));
-        let end = r.end.as_ref().map(|e| self.expr(e));
+    /// Returns the elements that a range selects as an index of a view; unknown if its bounds are no known sizes.
+    fn eval_range(&mut self, r: &syn::ExprRange) -> SymbolicValue {
+        let start = r.start.as_ref().map(|e| self.eval_expr(e));
+        let end = r.end.as_ref().map(|e| self.eval_expr(e));
         match (start, end) {
             (None, None) => SymbolicValue::Span(AxisSpan::All),
             (Some(SymbolicValue::Size(a)), Some(SymbolicValue::Size(b)))
@@ -386,13 +393,14 @@ impl ShapeChecker {
             _ => SymbolicValue::Unknown,
         }
     }
-    /// Walks the arguments of macros of the standard library that take expressions.
-    fn macro_call(&mut self, m: &syn::Macro) -> SymbolicValue {
+    /// Evaluates the arguments of macros of the standard library; `assert!` and `assert_eq!` of sizes add an equality,
+    /// `vec!` gives a sequence.
+    fn eval_macro_call(&mut self, m: &syn::Macro) -> SymbolicValue {
         type Arguments = syn::punctuated::Punctuated<Expr, syn::Token![,]>;
         let Ok(arguments) = m.parse_body_with(Arguments::parse_terminated) else { return SymbolicValue::Unknown };
         let is = |name: &str| m.path.is_ident(name);
         if is("vec") {
-            return SymbolicValue::Sequence(arguments.iter().map(|e| self.expr(e)).collect());
+            return SymbolicValue::Sequence(arguments.iter().map(|e| self.eval_expr(e)).collect());
         }
         let equal = match arguments.first().map(strip_parentheses) {
             Some(Expr::Binary(b)) if is("assert") && matches!(b.op, BinOp::Eq(_)) => Some((&*b.left, &*b.right)),
@@ -400,7 +408,7 @@ impl ShapeChecker {
             _ => None,
         };
         if let Some((left, right)) = equal
-            && let (SymbolicValue::Size(x), SymbolicValue::Size(y)) = (self.expr(left), self.expr(right))
+            && let (SymbolicValue::Size(x), SymbolicValue::Size(y)) = (self.eval_expr(left), self.eval_expr(right))
         {
             self.facts.assume(&x, &y);
         }
@@ -409,10 +417,12 @@ impl ShapeChecker {
 }
 
 /// The value of a literal.
-fn literal(l: &Lit) -> SymbolicValue {
+fn literal_value(l: &Lit) -> SymbolicValue {
     match l {
         Lit::Int(n) if n.suffix() == "f32" || n.suffix() == "f64" => SymbolicValue::Host { sized: false },
-        Lit::Int(n) => n.base10_parse::<i64>().map_or(SymbolicValue::Host { sized: false }, SymbolicValue::number),
+        Lit::Int(n) => {
+            n.base10_parse::<i64>().map_or(SymbolicValue::Host { sized: false }, SymbolicValue::constant_size)
+        }
         Lit::Float(_) => SymbolicValue::Host { sized: false },
         // Literals count as sized, since `if false` may guard code that is wrong.
         Lit::Bool(_) => SymbolicValue::Host { sized: true },
@@ -420,8 +430,9 @@ fn literal(l: &Lit) -> SymbolicValue {
     }
 }
 
-/// The scalar operation of a binary operator; for an assigning one that of its plain form.
-fn operation(op: &BinOp) -> Option<ScalarOp> {
+/// Returns the scalar operation of a binary operator, for an assigning one that of its plain form; `None` if it has
+/// none.
+fn scalar_operation(op: &BinOp) -> Option<ScalarOp> {
     Some(match op {
         BinOp::Add(_) | BinOp::AddAssign(_) => ScalarOp::Add,
         BinOp::Sub(_) | BinOp::SubAssign(_) => ScalarOp::Sub,
@@ -452,8 +463,8 @@ fn has_cfg_attribute(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|a| a.path().is_ident("cfg") || a.path().is_ident("cfg_attr"))
 }
 
-/// Attributes of an expression that is a statement.
-fn attributes(e: &Expr) -> &[syn::Attribute] {
+/// Returns the attributes of an expression that is a statement.
+fn statement_attributes(e: &Expr) -> &[syn::Attribute] {
     match e {
         Expr::Assign(e) => &e.attrs,
         Expr::Binary(e) => &e.attrs,

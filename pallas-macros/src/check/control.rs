@@ -25,22 +25,22 @@ struct SavedState {
 }
 
 impl ShapeChecker {
-    /// Walks a condition; returns when it is decided.
-    fn condition(&mut self, e: &Expr) -> DecisionTime {
+    /// Evaluates a condition symbolically; returns the time at which it is decided.
+    fn eval_condition(&mut self, e: &Expr) -> DecisionTime {
         match strip_parentheses(e) {
             Expr::Let(l) => {
-                let value = self.expr(&l.expr);
-                self.variables.bind(&l.pat, value);
+                let value = self.eval_expr(&l.expr);
+                self.variables.bind_pattern(&l.pat, value);
                 DecisionTime::Unclear
             }
             Expr::Binary(b) if matches!(b.op, syn::BinOp::And(_)) && has_let(e) => {
-                self.condition(&b.left);
+                self.eval_condition(&b.left);
                 let quiet = std::mem::replace(&mut self.quiet, true);
-                self.condition(&b.right);
+                self.eval_condition(&b.right);
                 self.quiet = quiet;
                 DecisionTime::Unclear
             }
-            e => match self.expr(e) {
+            e => match self.eval_expr(e) {
                 SymbolicValue::Tile(_) => DecisionTime::AtRunTime,
                 SymbolicValue::Host { sized: false } => DecisionTime::ByHost,
                 _ => DecisionTime::Unclear,
@@ -64,14 +64,15 @@ impl ShapeChecker {
         (value, after)
     }
 
-    /// The value of an `if`; reports branches whose shapes differ at run time.
-    pub(super) fn if_(&mut self, e: &ExprIf) -> SymbolicValue {
+    /// Evaluates an `if` symbolically and returns its value; reports branches whose shapes differ if the kernel
+    /// decides it at run time.
+    pub(super) fn eval_if(&mut self, e: &ExprIf) -> SymbolicValue {
         let scope = self.variables.0.len();
-        let when = self.condition(&e.cond);
-        let (a, then) = self.walk_branch(when, scope, |s| s.block(&e.then_branch));
+        let when = self.eval_condition(&e.cond);
+        let (a, then) = self.walk_branch(when, scope, |s| s.eval_block(&e.then_branch));
         self.variables.0.truncate(scope);
         let other = e.else_branch.as_ref().map(|(_, other)| &**other);
-        let (b, other) = self.walk_branch(when, scope, |s| other.map_or(SymbolicValue::Unit, |e| s.expr(e)));
+        let (b, other) = self.walk_branch(when, scope, |s| other.map_or(SymbolicValue::Unit, |e| s.eval_expr(e)));
         let value = a.join(&b, &self.facts);
         if when == DecisionTime::AtRunTime {
             if let Some((a, b)) = a.find_conflict(&b, &self.facts) {
@@ -86,12 +87,12 @@ impl ShapeChecker {
                 }
             }
         }
-        self.merge(then, other);
+        self.merge_branches(then, other);
         self.quiet |= when == DecisionTime::Unclear && has_jump(|j| j.visit_expr_if(e));
         value
     }
     /// Sets the variables to what either of two branches may have left.
-    fn merge(&mut self, a: Vec<Variable>, b: Vec<Variable>) {
+    fn merge_branches(&mut self, a: Vec<Variable>, b: Vec<Variable>) {
         let join = |(mut a, b): (Variable, Variable)| {
             if a.mutable {
                 a.value = a.value.join(&b.value, &self.facts);
@@ -100,9 +101,9 @@ impl ShapeChecker {
         };
         self.variables.0 = a.into_iter().zip(b).map(join).collect();
     }
-    /// The value of a `match`.
-    pub(super) fn match_(&mut self, e: &ExprMatch) -> SymbolicValue {
-        let when = match self.expr(&e.expr) {
+    /// Evaluates a `match` symbolically; returns the value that its arms have in common.
+    pub(super) fn eval_match(&mut self, e: &ExprMatch) -> SymbolicValue {
+        let when = match self.eval_expr(&e.expr) {
             SymbolicValue::Host { sized: false } => DecisionTime::ByHost,
             _ => DecisionTime::Unclear,
         };
@@ -110,18 +111,18 @@ impl ShapeChecker {
         let mut result: Option<(SymbolicValue, Vec<Variable>)> = None;
         for arm in &e.arms {
             let (value, after) = self.walk_branch(when, scope, |s| {
-                s.variables.bind(&arm.pat, SymbolicValue::Unknown);
+                s.variables.bind_pattern(&arm.pat, SymbolicValue::Unknown);
                 if let Some((_, guard)) = &arm.guard {
-                    s.condition(guard);
+                    s.eval_condition(guard);
                     s.quiet = true;
                 }
-                s.expr(&arm.body)
+                s.eval_expr(&arm.body)
             });
             result = Some(match result {
                 None => (value, after),
                 Some((other, variables)) => {
                     let joined = other.join(&value, &self.facts);
-                    self.merge(variables, after);
+                    self.merge_branches(variables, after);
                     (joined, self.variables.0.clone())
                 }
             });
@@ -135,11 +136,11 @@ impl ShapeChecker {
     /// Walks a loop of the host: variables that it changes may have any shape in it and after it.
     pub(super) fn walk_host_loop(&mut self, changed: &ChangedVariables, walk: impl FnOnce(&mut Self) -> SymbolicValue) {
         let (scope, facts) = (self.variables.0.len(), self.facts.clone());
-        self.variables.forget_all(changed);
+        self.variables.forget_changed_values(changed);
         walk(self);
         self.facts = facts;
         self.variables.0.truncate(scope);
-        self.variables.forget_all(changed);
+        self.variables.forget_changed_values(changed);
     }
     /// Walks a loop at run time: variables that it changes must have the same shape in each iteration.
     fn walk_staged_loop(&mut self, walk: impl FnOnce(&mut Self) -> SymbolicValue) {
@@ -153,16 +154,17 @@ impl ShapeChecker {
                 self.report(&diag::carried_type_mismatch(diag::shape(&x), diag::shape(&y)), &b.given, &[]);
             }
         }
-        self.merge(before, after);
+        self.merge_branches(before, after);
     }
-    /// Walks a `for` loop.
-    pub(super) fn for_(&mut self, e: &ExprForLoop) {
+    /// Evaluates a `for` loop symbolically, for its effects on the variables; reports those whose shapes differ
+    /// between iterations at run time.
+    pub(super) fn walk_for(&mut self, e: &ExprForLoop) {
         let changed = ChangedVariables::from_visit(|c| c.visit_block(&e.body));
-        let over = self.expr(&e.expr);
+        let over = self.eval_expr(&e.expr);
         if is_range(&e.expr) && !e.attrs.iter().any(|a| a.path().is_ident("unroll")) {
             return self.walk_staged_loop(|s| {
-                s.variables.bind(&e.pat, SymbolicValue::scalar());
-                s.block(&e.body)
+                s.variables.bind_pattern(&e.pat, SymbolicValue::run_time_scalar());
+                s.eval_block(&e.body)
             });
         }
         let item = match over {
@@ -170,25 +172,26 @@ impl ShapeChecker {
             _ => SymbolicValue::Unknown,
         };
         self.walk_host_loop(&changed, |s| {
-            s.variables.bind(&e.pat, item);
-            s.block(&e.body)
+            s.variables.bind_pattern(&e.pat, item);
+            s.eval_block(&e.body)
         });
     }
-    /// Walks a `while` loop.
-    pub(super) fn while_(&mut self, e: &ExprWhile) {
+    /// Evaluates a `while` loop symbolically, for its effects on the variables; reports those whose shapes differ
+    /// between iterations at run time.
+    pub(super) fn walk_while(&mut self, e: &ExprWhile) {
         let changed = ChangedVariables::from_visit(|c| c.visit_expr_while(e));
         let scope = self.variables.0.len();
         // Walked once quietly to see who decides the condition, so that no mistake is reported twice.
         let (mut when, quiet) = (DecisionTime::Unclear, std::mem::replace(&mut self.quiet, true));
         self.walk_branch(DecisionTime::Unclear, scope, |s| {
-            when = s.condition(&e.cond);
+            when = s.eval_condition(&e.cond);
             SymbolicValue::Unit
         });
         self.quiet = quiet;
         let body = |s: &mut ShapeChecker| {
-            s.condition(&e.cond);
+            s.eval_condition(&e.cond);
             s.quiet |= when == DecisionTime::Unclear;
-            s.block(&e.body)
+            s.eval_block(&e.body)
         };
         if when == DecisionTime::AtRunTime {
             self.walk_staged_loop(body);

@@ -4,7 +4,7 @@
 use super::body::ShapeChecker;
 use super::symbolic_value::{AxisSpan, SymbolicValue};
 use super::tracked_variables::{root_variable, strip_parentheses};
-use pallas_ir::dim::Verdict;
+use pallas_ir::dim::SizeComparison;
 use pallas_ir::scalar::Surface;
 use pallas_ir::structural::{Broadcast, Concat, Dot, Iota, Reshape, Slice, Transpose};
 use pallas_ir::{DType, Diag, Dim, ScalarOp, diag};
@@ -31,7 +31,7 @@ macro_rules! argument {
         $arg.0.as_size().as_number()
     };
     (Index $arg:ident $rank:ident) => {
-        tile($arg.0).map(|shape| (shape, $arg.1))
+        tile_shape($arg.0).map(|shape| (shape, $arg.1))
     };
     (Value $arg:ident $rank:ident) => {
         $arg.0.operand_shape().map(|shape| (shape, $arg.1))
@@ -48,8 +48,9 @@ macro_rules! argument {
 }
 
 impl ShapeChecker {
-    /// The name of a function, if the callee is one of the language.
-    fn language_function(&mut self, callee: &Expr) -> Option<String> {
+    /// Returns the name of the called function if it is one of the language; `None` if it is or may be a function of
+    /// the user.
+    fn language_function_name(&mut self, callee: &Expr) -> Option<String> {
         let Expr::Path(p) = strip_parentheses(callee) else { return None };
         let segments = &p.path.segments;
         let last = &segments.last()?.ident;
@@ -63,11 +64,11 @@ impl ShapeChecker {
         (ours && p.qself.is_none()).then(|| last.to_string())
     }
 
-    /// The value of a function call.
-    pub(super) fn call(&mut self, c: &ExprCall) -> SymbolicValue {
-        let args: Vec<SymbolicValue> = c.args.iter().map(|a| self.expr(a)).collect();
+    /// Returns the symbolic value of a function call; unknown for a function that is not of the language.
+    pub(super) fn eval_call(&mut self, c: &ExprCall) -> SymbolicValue {
+        let args: Vec<SymbolicValue> = c.args.iter().map(|a| self.eval_expr(a)).collect();
         let exprs: Vec<&Expr> = c.args.iter().collect();
-        let Some(name) = self.language_function(&c.func) else { return SymbolicValue::Unknown };
+        let Some(name) = self.language_function_name(&c.func) else { return SymbolicValue::Unknown };
         let at = &c.func;
         match (name.as_str(), &args[..]) {
             ("dot", [SymbolicValue::Tile(a), SymbolicValue::Tile(b)]) => {
@@ -81,7 +82,7 @@ impl ShapeChecker {
                 self.structural_value(op, &[a, b], at, &exprs)
             }
             ("dot_general", [SymbolicValue::Tile(a), SymbolicValue::Tile(b), contract, batch]) => {
-                match (pairs(contract), pairs(batch)) {
+                match (axis_pairs(contract), axis_pairs(batch)) {
                     (Some(contract), Some(batch)) => {
                         self.structural_value(Dot { batch, contract, acc: PLACEHOLDER_DTYPE }, &[a, b], at, &exprs)
                     }
@@ -91,7 +92,7 @@ impl ShapeChecker {
             ("select", [mask, a, b]) => self.elementwise_value(ScalarOp::Select, &[mask, a, b], at, &exprs),
             ("maximum", [a, b]) => self.elementwise_value(ScalarOp::Maximum, &[a, b], at, &exprs),
             ("minimum", [a, b]) => self.elementwise_value(ScalarOp::Minimum, &[a, b], at, &exprs),
-            ("scalar", [_]) | ("cdiv", [_, _]) => SymbolicValue::scalar(),
+            ("scalar", [_]) | ("cdiv", [_, _]) => SymbolicValue::run_time_scalar(),
             ("full", [to, x]) => match (to.as_shape(), x.operand_shape()) {
                 (Some(to), Some(x)) => self.structural_value(Broadcast::to(to), &[x], at, &exprs[1..]),
                 (to, _) => to.map_or(SymbolicValue::Unknown, SymbolicValue::Tile),
@@ -104,7 +105,7 @@ impl ShapeChecker {
                 (shape, _) => shape.map_or(SymbolicValue::Unknown, SymbolicValue::Tile),
             },
             ("concat", [SymbolicValue::Sequence(tiles), axis]) => {
-                let shapes: Option<Vec<&[Dim]>> = tiles.iter().map(tile).collect();
+                let shapes: Option<Vec<&[Dim]>> = tiles.iter().map(tile_shape).collect();
                 let (Some(shapes), Some(axis)) = (shapes, axis.as_axis()) else { return SymbolicValue::Unknown };
                 let written: Vec<&Expr> = match strip_parentheses(exprs[0]) {
                     Expr::Array(a) => a.elems.iter().collect(),
@@ -117,38 +118,40 @@ impl ShapeChecker {
                 if let (Some(axis), Some(axes)) = (axis.as_axis(), self.axes)
                     && axis >= axes
                 {
-                    self.report(&diag::grid_axis(axis, axes), exprs[0], &[]);
+                    self.report(&diag::grid_axis_out_of_range(axis, axes), exprs[0], &[]);
                 }
-                SymbolicValue::scalar()
+                SymbolicValue::run_time_scalar()
             }
-            ("ds", [start, size]) => span(start, size, &SymbolicValue::number(1)),
-            ("strided", [start, size, stride]) => span(start, size, stride),
+            ("ds", [start, size]) => axis_span(start, size, &SymbolicValue::constant_size(1)),
+            ("strided", [start, size, stride]) => axis_span(start, size, stride),
             _ => SymbolicValue::Unknown,
         }
     }
 
-    /// The value of a method call.
-    pub(super) fn method(&mut self, m: &ExprMethodCall) -> SymbolicValue {
-        let receiver = self.expr(&m.receiver);
-        let args: Vec<SymbolicValue> = m.args.iter().map(|a| self.expr(a)).collect();
+    /// Returns the symbolic value of a method call; unknown if the language has no such method.
+    pub(super) fn eval_method_call(&mut self, m: &ExprMethodCall) -> SymbolicValue {
+        let receiver = self.eval_expr(&m.receiver);
+        let args: Vec<SymbolicValue> = m.args.iter().map(|a| self.eval_expr(a)).collect();
         let known = match receiver {
-            SymbolicValue::View(view) => Some(self.view_method(view, m, &args)),
-            SymbolicValue::Prefetch(name, rank) => Some(self.prefetch_method(&name, rank, m, &args)),
-            SymbolicValue::Tile(ref dims) => self.tile_method(dims, m, &args),
-            SymbolicValue::Sequence(ref items) if m.method == "len" => Some(SymbolicValue::number(items.len() as i64)),
-            ref host if host.is_host() => host_method(host, m, &args),
+            SymbolicValue::View(view) => Some(self.eval_view_method(view, m, &args)),
+            SymbolicValue::Prefetch(name, rank) => Some(self.eval_prefetch_method(&name, rank, m, &args)),
+            SymbolicValue::Tile(ref dims) => self.eval_tile_method(dims, m, &args),
+            SymbolicValue::Sequence(ref items) if m.method == "len" => {
+                Some(SymbolicValue::constant_size(items.len() as i64))
+            }
+            ref host if host.is_host() => eval_host_method(host, m, &args),
             _ => None,
         };
         known.unwrap_or_else(|| {
             // An unknown method may borrow its receiver mutably.
             if let Some(name) = root_variable(&m.receiver) {
-                self.variables.forget(name);
+                self.variables.forget_value(name);
             }
             SymbolicValue::Unknown
         })
     }
-    /// The value of a method of a tile or a scalar; `None` if the language has none of this name.
-    fn tile_method(&mut self, dims: &[Dim], m: &ExprMethodCall, args: &[SymbolicValue]) -> Option<SymbolicValue> {
+    /// Returns the symbolic value of a method of a tile or a scalar; `None` if the language has none of this name.
+    fn eval_tile_method(&mut self, dims: &[Dim], m: &ExprMethodCall, args: &[SymbolicValue]) -> Option<SymbolicValue> {
         let name = m.method.to_string();
         let exprs: Vec<&Expr> = std::iter::once(&*m.receiver).chain(&m.args).collect();
         let same = || SymbolicValue::Tile(dims.to_vec());
@@ -174,10 +177,10 @@ impl ShapeChecker {
             // Scalars have no other method.
             return None;
         }
-        self.shape_method(dims, m, args, &exprs)
+        self.eval_shape_method(dims, m, args, &exprs)
     }
-    /// The value of a method that changes shapes; `None` if there is none of this name.
-    fn shape_method(
+    /// Returns the symbolic value of a method that changes shapes; `None` if there is none of this name.
+    fn eval_shape_method(
         &mut self,
         dims: &[Dim],
         m: &ExprMethodCall,
@@ -202,7 +205,7 @@ impl ShapeChecker {
         // Unknown arguments make an unknown result.
         Some(match (name.as_str(), args) {
             ("shape", []) => SymbolicValue::Sequence(dims.iter().cloned().map(SymbolicValue::Size).collect()),
-            ("rank", []) => SymbolicValue::number(rank as i64),
+            ("rank", []) => SymbolicValue::constant_size(rank as i64),
             ("t", []) => {
                 let mut axes: Vec<usize> = (0..rank.max(2)).collect();
                 axes.swap(rank.max(2) - 2, rank.max(2) - 1);
@@ -214,7 +217,7 @@ impl ShapeChecker {
                     dims.insert(axis, Dim::from(1i64));
                     SymbolicValue::Tile(dims)
                 }
-                Some(axis) => self.refuse(&diag::new_axis(axis, rank), m),
+                Some(axis) => self.report_method_mistake(&diag::new_axis_out_of_range(axis, rank), m),
                 None => SymbolicValue::Unknown,
             },
             ("squeeze", [axis]) => match axis.as_axis() {
@@ -223,7 +226,7 @@ impl ShapeChecker {
                     dims.remove(axis);
                     SymbolicValue::Tile(dims)
                 }
-                Some(axis) => self.refuse(&diag::kept_axis(axis, diag::shape(dims)), m),
+                Some(axis) => self.report_method_mistake(&diag::axis_not_droppable(axis, diag::shape(dims)), m),
                 None => SymbolicValue::Unknown,
             },
             ("at", [index]) => {
@@ -231,10 +234,10 @@ impl ShapeChecker {
             }
             ("item", []) => self.structural_value(Reshape { to: vec![] }, &[dims], &m.method, exprs),
             ("slice", [start, size]) => {
-                let every = SymbolicValue::Sequence(vec![SymbolicValue::number(1); rank]);
-                self.slice(dims, [start, size, &every], m, exprs)
+                let every = SymbolicValue::Sequence(vec![SymbolicValue::constant_size(1); rank]);
+                self.eval_slice(dims, [start, size, &every], m, exprs)
             }
-            ("strided_slice", [start, size, stride]) => self.slice(dims, [start, size, stride], m, exprs),
+            ("strided_slice", [start, size, stride]) => self.eval_slice(dims, [start, size, stride], m, exprs),
             ("one_hot", [depth]) => {
                 let mut marks = vec![Dim::from(1i64); rank];
                 marks[rank - 1] = depth.as_size();
@@ -245,15 +248,15 @@ impl ShapeChecker {
         })
     }
     fn may_be_one(&self, d: &Dim) -> bool {
-        self.facts.same(d, &Dim::from(1i64)) != Verdict::No
+        self.facts.compare_equal(d, &Dim::from(1i64)) != SizeComparison::No
     }
     /// Reports a mistake of a method call.
-    fn refuse(&mut self, mistake: &Diag, m: &ExprMethodCall) -> SymbolicValue {
+    fn report_method_mistake(&mut self, mistake: &Diag, m: &ExprMethodCall) -> SymbolicValue {
         self.report(mistake, &m.method, &[]);
         SymbolicValue::Unknown
     }
-    /// The value of a slice with these starts, sizes and strides.
-    fn slice(
+    /// Returns the symbolic value of a slice with these starts, sizes and strides.
+    fn eval_slice(
         &mut self,
         dims: &[Dim],
         parts: [&SymbolicValue; 3],
@@ -273,21 +276,21 @@ impl ShapeChecker {
                 let part = |axis: usize| [&start[axis], &size[axis], &stride[axis]];
                 let mut axes = 0..dims.len();
                 let outside = axes.find_map(|axis| Slice::check_bounds(dims, axis, part(axis), &self.facts).err());
-                outside.map_or(SymbolicValue::Tile(size.clone()), |mistake| self.refuse(&mistake, m))
+                outside.map_or(SymbolicValue::Tile(size.clone()), |mistake| self.report_method_mistake(&mistake, m))
             }
         }
     }
 }
 
-fn tile(v: &SymbolicValue) -> Option<&[Dim]> {
+fn tile_shape(v: &SymbolicValue) -> Option<&[Dim]> {
     match v {
         SymbolicValue::Tile(dims) => Some(dims),
         _ => None,
     }
 }
 
-/// The pairs of axes in an expression such as `&[(1, 0)]`.
-fn pairs(v: &SymbolicValue) -> Option<Vec<(usize, usize)>> {
+/// Returns the pairs of axes in an expression such as `&[(1, 0)]`; `None` if it is no list of pairs of numbers.
+fn axis_pairs(v: &SymbolicValue) -> Option<Vec<(usize, usize)>> {
     let pair = |v: &SymbolicValue| match v {
         SymbolicValue::Sequence(two) if two.len() == 2 => Some((two[0].as_axis()?, two[1].as_axis()?)),
         _ => None,
@@ -298,7 +301,7 @@ fn pairs(v: &SymbolicValue) -> Option<Vec<(usize, usize)>> {
     }
 }
 
-fn span(start: &SymbolicValue, size: &SymbolicValue, stride: &SymbolicValue) -> SymbolicValue {
+fn axis_span(start: &SymbolicValue, size: &SymbolicValue, stride: &SymbolicValue) -> SymbolicValue {
     let start = match start {
         SymbolicValue::Size(d) => Some(d.clone()),
         _ => None,
@@ -306,8 +309,9 @@ fn span(start: &SymbolicValue, size: &SymbolicValue, stride: &SymbolicValue) -> 
     SymbolicValue::Span(AxisSpan::Part { start, size: size.as_size(), stride: stride.as_size() })
 }
 
-/// The value of a host number's method that returns a host number; `None` if the check does not know the method.
-fn host_method(host: &SymbolicValue, m: &ExprMethodCall, args: &[SymbolicValue]) -> Option<SymbolicValue> {
+/// Returns the symbolic value of a host number's method that returns a host number; `None` if the check does not know
+/// the method.
+fn eval_host_method(host: &SymbolicValue, m: &ExprMethodCall, args: &[SymbolicValue]) -> Option<SymbolicValue> {
     let name = m.method.to_string();
     if let (SymbolicValue::Size(a), [SymbolicValue::Size(b)]) = (host, args) {
         match name.as_str() {

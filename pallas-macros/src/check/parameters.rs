@@ -26,7 +26,7 @@ pub(super) fn parameter_value(p: &Parameter, names: &SizeNames) -> SymbolicValue
             p.sizes.as_ref().map_or(SymbolicValue::Unknown, |s| SymbolicValue::Prefetch(name, s.len()))
         }
         ParameterRole::Fixed if is_list(&p.ty) => SymbolicValue::HostList,
-        ParameterRole::Param if matches!(&p.ty, Type::Path(_)) => SymbolicValue::scalar(),
+        ParameterRole::Param if matches!(&p.ty, Type::Path(_)) => SymbolicValue::run_time_scalar(),
         ParameterRole::Fixed if matches!(&p.ty, Type::Path(t) if t.path.get_ident().is_some_and(is_primitive_type)) => {
             SymbolicValue::Host { sized: false }
         }

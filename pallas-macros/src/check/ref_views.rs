@@ -4,14 +4,14 @@ use super::symbolic_value::{AxisSpan, SymbolicValue, View};
 use super::tracked_variables::strip_parentheses;
 use pallas_ir::Dim;
 use pallas_ir::diag::{self, shape};
-use pallas_ir::dim::Verdict;
+use pallas_ir::dim::SizeComparison;
 use pallas_ir::structural::Broadcast;
 use quote::ToTokens;
 use syn::{Expr, ExprMethodCall};
 
 impl ShapeChecker {
-    /// The value of a method of a ref or a view.
-    pub(super) fn view_method(&mut self, view: View, m: &ExprMethodCall, args: &[SymbolicValue]) -> SymbolicValue {
+    /// Returns the symbolic value of a method of a ref or a view.
+    pub(super) fn eval_view_method(&mut self, view: View, m: &ExprMethodCall, args: &[SymbolicValue]) -> SymbolicValue {
         let name = m.method.to_string();
         let Some(dims) = view.shape.clone() else {
             return if name == "at" { SymbolicValue::View(view) } else { SymbolicValue::Unknown };
@@ -47,7 +47,7 @@ impl ShapeChecker {
                     SymbolicValue::Tile(dims.into_iter().enumerate().map(kept).collect())
                 }
                 Some(axis) => {
-                    self.report(&diag::block_axis(axis, dims.len()), &m.args[0], &[]);
+                    self.report(&diag::block_axis_out_of_range(axis, dims.len()), &m.args[0], &[]);
                     SymbolicValue::Unknown
                 }
                 None => SymbolicValue::Unknown,
@@ -60,8 +60,8 @@ impl ShapeChecker {
             _ => SymbolicValue::Unknown,
         }
     }
-    /// The value of an element of a prefetch operand.
-    pub(super) fn prefetch_method(
+    /// Evaluates a method of a prefetch operand: the read of an element, a scalar.
+    pub(super) fn eval_prefetch_method(
         &mut self,
         name: &str,
         rank: usize,
@@ -78,13 +78,13 @@ impl ShapeChecker {
             _ => rank,
         };
         if indices != rank {
-            self.report(&diag::element_rank(name, rank, indices), &m.args[0], &[]);
+            self.report(&diag::wrong_prefetch_index_count(name, rank, indices), &m.args[0], &[]);
         }
-        SymbolicValue::scalar()
+        SymbolicValue::run_time_scalar()
     }
     /// Returns true if two shapes differ for some sizes.
     fn differ(&self, a: &[Dim], b: &[Dim]) -> bool {
-        a.len() != b.len() || a.iter().zip(b).any(|(a, b)| self.facts.same(a, b) == Verdict::No)
+        a.len() != b.len() || a.iter().zip(b).any(|(a, b)| self.facts.compare_equal(a, b) == SizeComparison::No)
     }
     /// Reports a store of a tile of another shape.
     fn check_stored_shape(&mut self, tile: &SymbolicValue, view: &View, dims: &[Dim], at: &Expr) {
@@ -115,7 +115,7 @@ impl ShapeChecker {
             one => vec![one],
         };
         if entries.len() > dims.len() {
-            self.report(&diag::view_rank(entries.len(), dims.len()), at, &[]);
+            self.report(&diag::too_many_view_indices(entries.len(), dims.len()), at, &[]);
             return None;
         }
         let mut out = Some(vec![]);
@@ -158,11 +158,11 @@ impl ShapeChecker {
     /// Reports a selection of `size` elements, from `start` to `last`, that is outside of an axis.
     fn check_in_bounds(&mut self, start: &Dim, last: &Dim, size: &Dim, dim: &Dim, at: &dyn ToTokens) {
         let one = Dim::from(1i64);
-        let some = self.facts.at_most(&one, size) == Verdict::Yes;
-        let before = self.facts.at_most(&Dim::from(0i64), start) == Verdict::No;
-        let behind = self.facts.at_most(&(last + &one), dim) == Verdict::No;
+        let some = self.facts.compare_at_most(&one, size) == SizeComparison::Yes;
+        let before = self.facts.compare_at_most(&Dim::from(0i64), start) == SizeComparison::No;
+        let behind = self.facts.compare_at_most(&(last + &one), dim) == SizeComparison::No;
         if some && (before || behind) {
-            self.report(&diag::view_bounds(start, last + &one, dim), at, &[]);
+            self.report(&diag::view_out_of_bounds(start, last + &one, dim), at, &[]);
         }
     }
 }

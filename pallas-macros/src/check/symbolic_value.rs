@@ -1,6 +1,6 @@
 //! Values of expressions, as far as the check knows them.
 use pallas_ir::Dim;
-use pallas_ir::dim::{Facts, Verdict};
+use pallas_ir::dim::{Facts, SizeComparison};
 
 /// Value of an expression, as far as it is known without numbers.
 #[derive(Clone, Debug)]
@@ -48,14 +48,15 @@ pub(super) enum AxisSpan {
 
 impl SymbolicValue {
     /// Creates a constant size.
-    pub(super) fn number(n: i64) -> SymbolicValue {
+    pub(super) fn constant_size(n: i64) -> SymbolicValue {
         SymbolicValue::Size(Dim::from(n))
     }
     /// Creates a run-time scalar.
-    pub(super) fn scalar() -> SymbolicValue {
+    pub(super) fn run_time_scalar() -> SymbolicValue {
         SymbolicValue::Tile(vec![])
     }
-    /// Shape of a tile or scalar as an operand; empty for a host number, which stands for any shape, like a scalar.
+    /// Returns the shape of a tile or scalar as an operand, empty for a host number, which stands for any shape;
+    /// `None` for any other value.
     pub(super) fn operand_shape(&self) -> Option<&[Dim]> {
         match self {
             SymbolicValue::Tile(dims) => Some(dims),
@@ -88,18 +89,19 @@ impl SymbolicValue {
             _ => Dim::UNKNOWN,
         }
     }
-    /// The value as a small number, such as an axis.
+    /// Returns the value as the number of an axis; `None` if it is no number that the check knows.
     pub(super) fn as_axis(&self) -> Option<usize> {
         usize::try_from(self.as_size().as_number()?).ok()
     }
-    /// The elements of a tuple or array as the sizes of a shape.
+    /// Returns the elements of a tuple or array as the sizes of a shape; `None` for any other value.
     pub(super) fn as_shape(&self) -> Option<Vec<Dim>> {
         match self {
             SymbolicValue::Sequence(items) => Some(items.iter().map(SymbolicValue::as_size).collect()),
             _ => None,
         }
     }
-    /// The value as a list of axes of a tile of this rank: `..`, a tuple or one number.
+    /// Returns the value as a list of axes of a tile of this rank: `..`, a tuple or one number; `None` for any other
+    /// value.
     pub(super) fn as_axes(&self, rank: usize) -> Option<Vec<usize>> {
         match self {
             SymbolicValue::Span(AxisSpan::All) => Some((0..rank).collect()),
@@ -108,9 +110,9 @@ impl SymbolicValue {
         }
     }
 
-    /// The value of an expression that is either `self` or `other`.
+    /// Returns the value of an expression that is either `self` or `other`: what both have in common, else unknown.
     pub(super) fn join(&self, other: &SymbolicValue, facts: &Facts) -> SymbolicValue {
-        let same = |a: &Dim, b: &Dim| facts.same(a, b) == Verdict::Yes;
+        let same = |a: &Dim, b: &Dim| facts.compare_equal(a, b) == SizeComparison::Yes;
         match (self, other) {
             (SymbolicValue::Unit, SymbolicValue::Unit) => SymbolicValue::Unit,
             (SymbolicValue::Size(a), SymbolicValue::Size(b)) if same(a, b) => SymbolicValue::Size(a.clone()),
@@ -125,11 +127,11 @@ impl SymbolicValue {
             _ => SymbolicValue::Unknown,
         }
     }
-    /// Shapes of the first pair of tiles within two values that cannot be equal.
+    /// Returns the shapes of the first pair of tiles within two values that cannot be equal; `None` if there is none.
     pub(super) fn find_conflict(&self, other: &SymbolicValue, facts: &Facts) -> Option<(Vec<Dim>, Vec<Dim>)> {
         match (self, other) {
             (SymbolicValue::Tile(a), SymbolicValue::Tile(b)) => {
-                let differs = |(a, b): (&Dim, &Dim)| facts.same(a, b) == Verdict::No;
+                let differs = |(a, b): (&Dim, &Dim)| facts.compare_equal(a, b) == SizeComparison::No;
                 (a.len() != b.len() || a.iter().zip(b).any(differs)).then(|| (a.clone(), b.clone()))
             }
             (SymbolicValue::Sequence(a), SymbolicValue::Sequence(b)) if a.len() == b.len() => {

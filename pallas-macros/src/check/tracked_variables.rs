@@ -1,6 +1,6 @@
 //! Variables of a body: their values, and which of them change where the check cannot see.
 use super::symbolic_value::SymbolicValue;
-use crate::ast::assigns;
+use crate::ast::is_assigning;
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use std::collections::HashSet;
@@ -30,41 +30,41 @@ impl Variables {
     pub(super) fn get(&self, name: &Ident) -> Option<&Variable> {
         self.0.iter().rev().find(|v| *name == v.name)
     }
-    pub(super) fn set(&mut self, name: &Ident, value: SymbolicValue, given: TokenStream) {
+    pub(super) fn set(&mut self, name: &Ident, value: SymbolicValue, source: TokenStream) {
         if let Some(v) = self.0.iter_mut().rev().find(|v| *name == v.name) {
-            (v.value, v.given) = (value, given);
+            (v.value, v.given) = (value, source);
         }
     }
     /// Marks the variables from index `from` on as getting their values later.
-    pub(super) fn mark_deferred(&mut self, from: usize) {
+    pub(super) fn mark_as_assigned_later(&mut self, from: usize) {
         self.0[from..].iter_mut().for_each(|v| v.mutable = true);
     }
-    /// Forgets the value of a variable, if it is mutable.
-    pub(super) fn forget(&mut self, name: &Ident) {
+    /// Sets a variable to unknown, if it is mutable.
+    pub(super) fn forget_value(&mut self, name: &Ident) {
         if let Some(v) = self.0.iter_mut().rev().find(|v| *name == v.name && v.mutable) {
             v.value = SymbolicValue::Unknown;
         }
     }
-    /// Forgets the values of the mutable variables that some code changes.
-    pub(super) fn forget_all(&mut self, changed: &ChangedVariables) {
+    /// Sets to unknown the mutable variables that some code changes.
+    pub(super) fn forget_changed_values(&mut self, changed: &ChangedVariables) {
         let names = [&changed.assigned, &changed.called];
         let forgotten = |v: &&mut Variable| v.mutable && names.iter().any(|n| n.contains(&v.name));
         self.0.iter_mut().filter(forgotten).for_each(|v| v.value = SymbolicValue::Unknown);
     }
     /// Declares a pattern's names, with parts of the value where pattern and value have the same form, else with
     /// unknown values.
-    pub(super) fn bind(&mut self, pattern: &Pat, value: SymbolicValue) {
+    pub(super) fn bind_pattern(&mut self, pattern: &Pat, value: SymbolicValue) {
         match (pattern, value) {
             (Pat::Ident(id), value) if id.subpat.is_none() => {
                 self.declare(&id.ident, id.mutability.is_some(), value);
             }
-            (Pat::Type(t), value) => self.bind(&t.pat, value),
-            (Pat::Paren(p), value) => self.bind(&p.pat, value),
+            (Pat::Type(t), value) => self.bind_pattern(&t.pat, value),
+            (Pat::Paren(p), value) => self.bind_pattern(&p.pat, value),
             (Pat::Tuple(syn::PatTuple { elems, .. }) | Pat::Slice(syn::PatSlice { elems, .. }), value) => match value {
                 SymbolicValue::Sequence(parts) if parts.len() == elems.len() && !elems.iter().any(is_rest) => {
-                    elems.iter().zip(parts).for_each(|(p, v)| self.bind(p, v));
+                    elems.iter().zip(parts).for_each(|(p, v)| self.bind_pattern(p, v));
                 }
-                _ => elems.iter().for_each(|p| self.bind(p, SymbolicValue::Unknown)),
+                _ => elems.iter().for_each(|p| self.bind_pattern(p, SymbolicValue::Unknown)),
             },
             (other, _) => {
                 struct PatternNames<'a>(&'a mut Variables);
@@ -95,7 +95,7 @@ pub(super) fn strip_parentheses(mut e: &Expr) -> &Expr {
     }
 }
 
-/// The variable that a place expression is, or is a part of.
+/// Returns the variable that a place expression is, or is a part of; `None` if there is none.
 pub(super) fn root_variable(e: &Expr) -> Option<&Ident> {
     match strip_parentheses(e) {
         Expr::Path(p) => p.path.get_ident(),
@@ -135,7 +135,7 @@ impl Visit<'_> for ChangedVariables {
         visit::visit_expr_assign(self, a);
     }
     fn visit_expr_binary(&mut self, b: &syn::ExprBinary) {
-        if assigns(&b.op) {
+        if is_assigning(&b.op) {
             self.add_assigned(&b.left);
         }
         visit::visit_expr_binary(self, b);

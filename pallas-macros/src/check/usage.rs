@@ -70,17 +70,17 @@ struct NameUses<'a> {
 }
 impl<'a> NameUses<'a> {
     /// Returns true if the body has a variable of the parameter's name, so that the name's uses may be the variable's.
-    fn shadowed(&self, name: &str) -> bool {
+    fn is_shadowed(&self, name: &str) -> bool {
         self.bound.iter().any(|b| *b == name)
     }
     /// Methods that write the parameter of this name.
     fn writing_methods(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
-        let shadowed = self.shadowed(name);
+        let shadowed = self.is_shadowed(name);
         self.calls.iter().filter(move |(receiver, _)| !shadowed && *receiver == name).map(|(_, method)| *method)
     }
     /// Places where the parameter of this name stands for a tile.
     fn tile_uses(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
-        let shadowed = self.shadowed(name);
+        let shadowed = self.is_shadowed(name);
         self.tiles.iter().filter(move |tile| !shadowed && **tile == name).copied()
     }
     /// Records an expression in the place of a tile.

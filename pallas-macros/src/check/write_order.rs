@@ -144,10 +144,10 @@ impl<'a> OperandAccesses<'a> {
         is_parallel(self.options, axis).then(|| ProgramCondition { condition: condition.clone(), axis })
     }
     /// Returns true if the expression is this output or buffer.
-    fn is_ours(&self, e: &Expr) -> bool {
+    fn is_this_operand(&self, e: &Expr) -> bool {
         match e {
-            Expr::Paren(p) => self.is_ours(&p.expr),
-            Expr::Group(p) => self.is_ours(&p.expr),
+            Expr::Paren(p) => self.is_this_operand(&p.expr),
+            Expr::Group(p) => self.is_this_operand(&p.expr),
             Expr::Path(p) => p.path.is_ident(self.name),
             _ => false,
         }
@@ -170,7 +170,7 @@ impl Visit<'_> for OperandAccesses<'_> {
             views.push(inner);
             receiver = &inner.receiver;
         }
-        if !self.is_ours(receiver) {
+        if !self.is_this_operand(receiver) {
             return visit::visit_expr_method_call(self, call);
         }
         views.iter().flat_map(|v| &v.args).chain(&call.args).for_each(|a| self.visit_expr(a));

@@ -1,6 +1,6 @@
 //! Rewrites `if`, `for` and `while`: the user's blocks stay in place between calls that record a region.
 use super::state::{BodyRewriter, RegionKind};
-use super::tokens::{braced, call, first_span, last_span, strip_parentheses};
+use super::tokens::{first_span, last_span, spanned_block, spanned_call, strip_parentheses};
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -11,11 +11,12 @@ use syn::{BinOp, Block, Expr, Ident, Stmt, parse_quote_spanned};
 type RangeMethods = Vec<(Ident, Option<Expr>)>;
 
 impl BodyRewriter {
-    /// Checks an assignment to a variable declared without a value: the host must decide every region around it.
-    pub(super) fn check_late_value(&mut self, left: &Expr, e: &mut Expr) {
-        let Expr::Path(p) = left else { return };
+    /// Inserts a check before an assignment to a variable that was declared without a value: the host must decide
+    /// every region around it.
+    pub(super) fn insert_late_value_checks(&mut self, place: &Expr, assign_expr: &mut Expr) {
+        let Expr::Path(p) = place else { return };
         let Some(i) = p.path.get_ident() else { return };
-        let Some(at) = self.find(&i.to_string()).filter(|&at| self.vars[at].late) else { return };
+        let Some(at) = self.find_variable(&i.to_string()).filter(|&at| self.vars[at].late) else { return };
         let here = Span::mixed_site().located_at(i.span());
         let path = self.item_path(here, quote!(first_value));
         let inside = self.regions.iter().filter(|r| r.outer_variables > at && r.kind != RegionKind::For);
@@ -27,17 +28,17 @@ impl BodyRewriter {
             })
             .collect();
         if !checks.is_empty() {
-            let assignment = &*e;
-            *e = parse_quote_spanned!(here=> { #(#checks)* #assignment })
+            let assignment = &*assign_expr;
+            *assign_expr = parse_quote_spanned!(here=> { #(#checks)* #assignment })
         }
     }
     /// Declares the names that a condition with `let` binds; the host decides such a condition.
-    pub(super) fn bind_let_names(&mut self, c: &mut Expr) {
-        match c {
+    pub(super) fn bind_let_names(&mut self, condition: &mut Expr) {
+        match condition {
             Expr::Let(l) => {
                 self.visit_expr_mut(&mut l.expr);
                 let p = l.pat.clone();
-                self.bind(&p, false)
+                self.bind_pattern(&p, false)
             }
             Expr::Binary(b) if matches!(b.op, BinOp::And(_)) => {
                 self.bind_let_names(&mut b.left);
@@ -47,7 +48,7 @@ impl BodyRewriter {
         }
     }
     /// Rewrites an `if`.
-    pub(super) fn if_(&mut self, e: &mut Expr) {
+    pub(super) fn rewrite_if(&mut self, e: &mut Expr) {
         let Expr::If(mut i) = e.clone() else { return };
         let expect = self.expect.take();
         if has_let(&i.cond) || self.is_host_known(&i.cond) {
@@ -103,7 +104,7 @@ impl BodyRewriter {
             let value = match region.gate() { Some(p) => { #root::pass(p); region.#finish(#value, &mut [#(#slots),*]) } None => value };
             value
         );
-        *e = braced(sp, inner);
+        *e = spanned_block(sp, inner);
     }
     /// Rewrites a branch of an `if`: a host number that it yields becomes an argument of its own call, so that errors
     /// point at it. Returns its span.
@@ -126,20 +127,20 @@ impl BodyRewriter {
         let (here, value) = (first_span(e), &*e);
         let gives = self.item_path(here, quote!(gives));
         let key = Ident::new(&key.to_string(), Span::mixed_site().located_at(here));
-        *e = Expr::Verbatim(call(last_span(e), gives, quote!(#key, #value)));
+        *e = Expr::Verbatim(spanned_call(last_span(e), gives, quote!(#key, #value)));
     }
     /// Rewrites a `for`.
-    pub(super) fn for_(&mut self, e: &mut Expr) {
+    pub(super) fn rewrite_for(&mut self, e: &mut Expr) {
         let Expr::ForLoop(mut f) = e.clone() else { return };
         let unroll = f.attrs.iter().any(|a| a.path().is_ident("unroll"));
         f.attrs.retain(|a| !a.path().is_ident("unroll"));
-        let staged = if unroll { None } else { staged_range(&mut f.expr) };
+        let staged = if unroll { None } else { match_staged_range(&mut f.expr) };
         let Some((bounds, chain)) = staged else {
             self.visit_expr_mut(&mut f.expr);
             self.enter_loop(f.label.as_ref(), None);
             let p = (*f.pat).clone();
             self.scoped(|s| {
-                s.bind(&p, false);
+                s.bind_pattern(&p, false);
                 s.visit_block_mut(&mut f.body)
             });
             self.exit_host_loop(&mut f.label);
@@ -155,7 +156,7 @@ impl BodyRewriter {
         self.enter_loop(f.label.as_ref(), Some(RegionKind::For));
         let p = (*f.pat).clone();
         self.scoped(|s| {
-            s.bind(&p, false);
+            s.bind_pattern(&p, false);
             s.visit_block_mut(&mut f.body)
         });
         self.exit_frame();
@@ -175,8 +176,8 @@ impl BodyRewriter {
         let new = self.item_path(sp, quote!(For::new));
         let (pat, body) = (&f.pat, &f.body);
         let (a, b) = (strip_parentheses(&a), strip_parentheses(&b));
-        let rg = call(dots, rf, quote!(#a, #b));
-        let new = call(sp, new, quote!(#rg #(#chain)*));
+        let rg = spanned_call(dots, rf, quote!(#a, #b));
+        let new = spanned_call(sp, new, quote!(#rg #(#chain)*));
         let root = self.root_path(m);
         let inner = quote_spanned!(m=>
             #[allow(unused_imports, reason = "what a region reads may all be steady")] use #root::Otherwise as _;
@@ -185,10 +186,10 @@ impl BodyRewriter {
             let frozen = #frozen;
             while let Some(#pat) = region.next(&mut [#(#slots),*]) #body
         );
-        *e = braced(sp, inner);
+        *e = spanned_block(sp, inner);
     }
     /// Rewrites a `while`.
-    pub(super) fn while_(&mut self, e: &mut Expr) {
+    pub(super) fn rewrite_while(&mut self, e: &mut Expr) {
         let Expr::While(mut f) = e.clone() else { return };
         if has_let(&f.cond) || self.is_host_known(&f.cond) {
             self.enter_loop(f.label.as_ref(), None);
@@ -212,7 +213,7 @@ impl BodyRewriter {
         let new = quote_spanned!(sp=> #new());
         let (c, body) = (strip_parentheses(&f.cond), &f.body);
         let test = Ident::new("condition", sp);
-        let test = call(sp, quote!(#test), quote!(#c));
+        let test = spanned_call(sp, quote!(#test), quote!(#c));
         let root = self.root_path(m);
         let inner = quote_spanned!(m=>
             #[allow(unused_imports, reason = "what a region reads may all be steady")] use #root::Otherwise as _;
@@ -226,7 +227,7 @@ impl BodyRewriter {
                 #body
             }
         );
-        *e = braced(sp, inner);
+        *e = spanned_block(sp, inner);
     }
 }
 
@@ -240,7 +241,7 @@ fn has_let(e: &Expr) -> bool {
     }
 }
 
-/// Span of the host number that an expression is, or that a tuple contains.
+/// Returns the span of the host number that an expression is, or that a tuple contains; `None` if there is none.
 fn host_number_span(e: &Expr) -> Option<Span> {
     match e {
         Expr::Lit(_) | Expr::Cast(_) => Some(first_span(e)),
@@ -252,16 +253,17 @@ fn host_number_span(e: &Expr) -> Option<Span> {
     }
 }
 
-/// The range `a..b` or `a..=b` and the methods called on it, if a `for` over it can be staged.
-fn staged_range(e: &mut Expr) -> Option<(syn::ExprRange, RangeMethods)> {
+/// Returns the range `a..b` or `a..=b` and the methods called on it; `None` if a `for` over the expression cannot be
+/// staged.
+fn match_staged_range(e: &mut Expr) -> Option<(syn::ExprRange, RangeMethods)> {
     match e {
         Expr::Range(r) if r.start.is_some() && r.end.is_some() => Some((r.clone(), vec![])),
-        Expr::Paren(p) => staged_range(&mut p.expr),
-        Expr::Group(p) => staged_range(&mut p.expr),
+        Expr::Paren(p) => match_staged_range(&mut p.expr),
+        Expr::Group(p) => match_staged_range(&mut p.expr),
         Expr::MethodCall(c)
             if (c.method == "rev" && c.args.is_empty()) || (c.method == "step_by" && c.args.len() == 1) =>
         {
-            let (bounds, mut chain) = staged_range(&mut c.receiver)?;
+            let (bounds, mut chain) = match_staged_range(&mut c.receiver)?;
             chain.push((c.method.clone(), c.args.first().cloned()));
             Some((bounds, chain))
         }

@@ -62,21 +62,21 @@ impl BodyRewriter {
             self.errors.push(syn::Error::new(span, message));
         }
     }
-    /// Target label of a jump, and checks of the regions that it leaves.
+    /// Returns the label that a jump needs, and checks of the regions that it leaves; `None` if it is refused.
     fn jump_target_and_checks(
         &mut self,
         label: Option<Lifetime>,
-        word: &str,
+        keyword: &str,
         span: Span,
     ) -> Option<(Option<Lifetime>, Vec<TokenStream>)> {
-        let (from, target) = self.find_jump_target(label.as_ref(), word);
+        let (from, target) = self.find_jump_target(label.as_ref(), keyword);
         let loops = target.and_then(|i| match &self.frames[i] {
             JumpFrame::Loop(l) => l.staged,
             JumpFrame::Closure { .. } => None,
         });
         if loops == Some(RegionKind::For) || self.regions[from..].iter().any(|r| r.kind == RegionKind::For) {
             let message = format!(
-                "`{word}` can't leave a staged `for`: all iterations are recorded at once\n  help: use `while`, or guard the rest of the body with `if`, or write `#[unroll]`"
+                "`{keyword}` can't leave a staged `for`: all iterations are recorded at once\n  help: use `while`, or guard the rest of the body with `if`, or write `#[unroll]`"
             );
             self.errors.push(syn::Error::new(span, message));
             return None;
@@ -94,12 +94,13 @@ impl BodyRewriter {
         let target = target.filter(|_| label.is_none() && through_if).map(|i| self.ensure_label(i));
         Some((target.flatten().or(label), checks))
     }
-    /// Index of the first region that a jump leaves, and index of the loop or block that it leads to.
-    fn find_jump_target(&self, label: Option<&Lifetime>, word: &str) -> (usize, Option<usize>) {
+    /// Returns the index of the first open region that a jump leaves, and the index of the frame of the loop or block
+    /// that it leads to; `None` for `return`.
+    fn find_jump_target(&self, label: Option<&Lifetime>, keyword: &str) -> (usize, Option<usize>) {
         for (i, frame) in self.frames.iter().enumerate().rev() {
             match frame {
                 JumpFrame::Closure { regions } => return (*regions, None),
-                JumpFrame::Loop(_) if word == "return" => {}
+                JumpFrame::Loop(_) if keyword == "return" => {}
                 JumpFrame::Loop(l) if label.map_or(!l.block, |label| l.label.as_ref() == Some(label)) => {
                     return (l.regions, Some(i));
                 }

@@ -13,7 +13,7 @@ mod variable_names;
 mod variables;
 
 pub(crate) use state::BodyRewriter;
-pub(crate) use tokens::{dim_ident, ident_from_name, idents};
+pub(crate) use tokens::{dim_variable_ident, ident_from_name, idents};
 
 use quote::ToTokens;
 use syn::punctuated::Punctuated;
@@ -57,7 +57,7 @@ impl VisitMut for BodyRewriter {
     }
     fn visit_local_mut(&mut self, l: &mut syn::Local) {
         let size = match (&l.pat, &l.init) {
-            (Pat::Ident(_), Some(init)) => self.is_size(&init.expr),
+            (Pat::Ident(_), Some(init)) => self.is_size_expression(&init.expr),
             (Pat::Type(t), _) => {
                 matches!((&*t.pat, &*t.ty), (Pat::Ident(_), syn::Type::Path(p)) if p.path.is_ident("usize"))
             }
@@ -74,7 +74,7 @@ impl VisitMut for BodyRewriter {
                 self.visit_expr_mut(e)
             }
         }
-        self.bind(&l.pat, l.init.is_none());
+        self.bind_pattern(&l.pat, l.init.is_none());
         if let (true, Some(var)) = (size, self.vars.last_mut()) {
             var.size = true;
         }
@@ -99,7 +99,7 @@ impl VisitMut for BodyRewriter {
     fn visit_arm_mut(&mut self, a: &mut syn::Arm) {
         let p = a.pat.clone();
         self.scoped(|s| {
-            s.bind(&p, false);
+            s.bind_pattern(&p, false);
             if let Some((_, g)) = &mut a.guard {
                 s.visit_expr_mut(g)
             }
@@ -115,7 +115,7 @@ impl VisitMut for BodyRewriter {
                     let i = i.clone();
                     self.record_read(&i);
                     if self.is_dim(&i.to_string()) {
-                        let d = dim_ident(&i);
+                        let d = dim_variable_ident(&i);
                         *e = parse_quote_spanned!(i.span()=> #d)
                     }
                 }
@@ -126,7 +126,7 @@ impl VisitMut for BodyRewriter {
                 self.enter_closure();
                 let ins: Vec<Pat> = c.inputs.iter().cloned().collect();
                 self.scoped(|s| {
-                    ins.iter().for_each(|p| s.bind(p, false));
+                    ins.iter().for_each(|p| s.bind_pattern(p, false));
                     s.visit_expr_mut(&mut c.body)
                 });
                 self.exit_frame();
@@ -146,10 +146,10 @@ impl VisitMut for BodyRewriter {
                     self.visit_expr_mut(&mut a.left)
                 }
                 self.record_assignment(&a.left);
-                self.check_late_value(&a.left.clone(), e)
+                self.insert_late_value_checks(&a.left.clone(), e)
             }
             Expr::Binary(b) => self.rewrite_binary(b.clone(), e),
-            Expr::If(_) => self.if_(e),
+            Expr::If(_) => self.rewrite_if(e),
             Expr::Match(m) => {
                 let expect = self.expect.take();
                 match self.match_to_if_chain(m, expect) {
@@ -170,8 +170,8 @@ impl VisitMut for BodyRewriter {
                 self.record_mutating_call(m);
                 visit_mut::visit_expr_mut(self, e);
             }
-            Expr::ForLoop(_) => self.for_(e),
-            Expr::While(_) => self.while_(e),
+            Expr::ForLoop(_) => self.rewrite_for(e),
+            Expr::While(_) => self.rewrite_while(e),
             Expr::Loop(l) => {
                 self.enter_loop(l.label.as_ref(), None);
                 self.visit_block_mut(&mut l.body);

@@ -1,8 +1,8 @@
 //! Rewrites operators: `a < b` becomes `Cmp(&a).lt(&b)`, `a && b` keeps its short circuit, a size on the left is
 //! borrowed.
 use super::state::{BodyRewriter, RegionKind};
-use super::tokens::{braced, call, first_span, strip_parentheses};
-use crate::ast::assigns;
+use super::tokens::{first_span, spanned_block, spanned_call, strip_parentheses};
+use crate::ast::is_assigning;
 use proc_macro2::Span;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -12,7 +12,7 @@ use syn::{BinOp, Expr, Ident, Stmt, UnOp, parse_quote_spanned};
 impl BodyRewriter {
     /// Rewrites a binary operator.
     pub(super) fn rewrite_binary(&mut self, mut b: syn::ExprBinary, e: &mut Expr) {
-        if assigns(&b.op) {
+        if is_assigning(&b.op) {
             self.visit_expr_mut(&mut b.right);
             self.visit_expr_mut(&mut b.left);
             self.record_assignment(&b.left);
@@ -20,10 +20,10 @@ impl BodyRewriter {
             return;
         }
         let host = self.is_host_known(&Expr::Binary(b.clone()));
-        if !host && matches!(b.op, BinOp::And(_) | BinOp::Or(_)) && !effectless(&b.right) {
-            return self.short_circuit(b, e);
+        if !host && matches!(b.op, BinOp::And(_) | BinOp::Or(_)) && !is_effect_free(&b.right) {
+            return self.rewrite_short_circuit(b, e);
         }
-        let borrowed = !compares(&b.op) && self.is_size(&b.left) && !self.is_size(&b.right);
+        let borrowed = !is_comparison(&b.op) && self.is_size_expression(&b.left) && !self.is_size_expression(&b.right);
         self.visit_expr_mut(&mut b.left);
         self.visit_expr_mut(&mut b.right);
         if borrowed && !matches!(strip_parentheses(&b.right), Expr::Lit(_)) {
@@ -53,8 +53,8 @@ impl BodyRewriter {
                 let root = self.root_path(ms);
                 let path = self.item_path(sp, quote!(Logic::#rf));
                 let (lv, rv) = (Ident::new("__left", first_span(l)), Ident::new("__right", first_span(r)));
-                let call = call(sp, path, quote!(#lv, #rv));
-                *e = braced(
+                let call = spanned_call(sp, path, quote!(#lv, #rv));
+                *e = spanned_block(
                     sp,
                     quote_spanned!(ms=> let #lv = #l; let #rv = if #root::Left::#lf(&#lv) { Some(#r) } else { None }; #call),
                 );
@@ -78,28 +78,28 @@ impl BodyRewriter {
         let cmp = self.item_path(ml, quote!(Cmp));
         let lhs = quote_spanned!(ml=> #cmp(&(#l)));
         let rhs = quote_spanned!(mr=> &(#r));
-        let compared = call(sp, quote_spanned!(sp=> #lhs.#f), rhs);
-        *e = braced(
+        let compared = spanned_call(sp, quote_spanned!(sp=> #lhs.#f), rhs);
+        *e = spanned_block(
             sp,
             quote_spanned!(sp=> #[allow(unused_imports, reason = "staged values compare without")] use #root::HostCmp as _; #compared),
         );
     }
     /// Rewrites `&&` or `||` whose right side may have effects: only the right side is inside of the region.
-    fn short_circuit(&mut self, mut b: syn::ExprBinary, e: &mut Expr) {
+    fn rewrite_short_circuit(&mut self, mut b: syn::ExprBinary, e: &mut Expr) {
         let (sp, and) = (b.op.span(), matches!(b.op, BinOp::And(_)));
         self.visit_expr_mut(&mut b.left);
         let key = self.open_region(RegionKind::If);
         self.visit_expr_mut(&mut b.right);
         let (slots, frozen) = self.close_region(sp);
-        let (l, r) = (strip_parentheses(&b.left), unbraced(&b.right));
+        let (l, r) = (strip_parentheses(&b.left), strip_braces(&b.right));
         let m = Span::mixed_site().located_at(sp);
         let root = self.root_path(m);
         let (lv, rv) = (Ident::new("__left", first_span(l)), Ident::new("__right", first_span(r)));
-        let new = call(sp, self.item_path(sp, quote!(short_circuit)), quote!(&#lv, #and));
+        let new = spanned_call(sp, self.item_path(sp, quote!(short_circuit)), quote!(&#lv, #and));
         let right = if and { quote!(Some(#r)) } else { quote!(None) };
         let other = if and { quote!(None) } else { quote!(Some(#r)) };
         let joined = Ident::new(if and { "and" } else { "or" }, sp);
-        let joined = call(sp, self.item_path(sp, quote!(#joined)), quote!(#key, #lv, #rv));
+        let joined = spanned_call(sp, self.item_path(sp, quote!(#joined)), quote!(#key, #lv, #rv));
         let inner = quote_spanned!(m=>
             #[allow(unused_imports, reason = "what a region reads may all be steady")] use #root::Otherwise as _;
             let #lv = #l;
@@ -114,12 +114,12 @@ impl BodyRewriter {
             let value = match region.gate() { Some(p) => { #root::pass(p); region.finish(value, &mut [#(#slots),*]) } None => value };
             value
         );
-        *e = braced(sp, inner);
+        *e = spanned_block(sp, inner);
     }
 }
 
 /// Strips braces or parentheses that rustc would call unnecessary around an argument.
-fn unbraced(e: &Expr) -> &Expr {
+fn strip_braces(e: &Expr) -> &Expr {
     match strip_parentheses(e) {
         Expr::Block(b) if b.label.is_none() => match &b.block.stmts[..] {
             [Stmt::Expr(one, None)] => one,
@@ -130,29 +130,29 @@ fn unbraced(e: &Expr) -> &Expr {
 }
 
 /// Returns true for a comparison operator.
-fn compares(op: &BinOp) -> bool {
+fn is_comparison(op: &BinOp) -> bool {
     matches!(op, BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_) | BinOp::Eq(_) | BinOp::Ne(_))
 }
 
 /// Returns true if evaluating an expression of run-time values can neither fault nor have effects, so that it may be
 /// computed although its result is not needed.
-fn effectless(e: &Expr) -> bool {
+fn is_effect_free(e: &Expr) -> bool {
     match e {
         Expr::Lit(_) | Expr::Path(_) => true,
-        Expr::Paren(p) => effectless(&p.expr),
-        Expr::Group(p) => effectless(&p.expr),
-        Expr::Field(f) => effectless(&f.base),
-        Expr::Cast(c) => effectless(&c.expr),
-        Expr::Unary(u) => !matches!(u.op, UnOp::Deref(_)) && effectless(&u.expr),
-        Expr::Binary(b) => effectless(&b.left) && effectless(&b.right) && !assigns(&b.op),
+        Expr::Paren(p) => is_effect_free(&p.expr),
+        Expr::Group(p) => is_effect_free(&p.expr),
+        Expr::Field(f) => is_effect_free(&f.base),
+        Expr::Cast(c) => is_effect_free(&c.expr),
+        Expr::Unary(u) => !matches!(u.op, UnOp::Deref(_)) && is_effect_free(&u.expr),
+        Expr::Binary(b) => is_effect_free(&b.left) && is_effect_free(&b.right) && !is_assigning(&b.op),
         Expr::Block(b) => b.block.stmts.iter().all(|s| match s {
-            Stmt::Local(l) => l.init.as_ref().is_some_and(|i| i.diverge.is_none() && effectless(&i.expr)),
-            Stmt::Expr(e, _) => effectless(e),
+            Stmt::Local(l) => l.init.as_ref().is_some_and(|i| i.diverge.is_none() && is_effect_free(&i.expr)),
+            Stmt::Expr(e, _) => is_effect_free(e),
             Stmt::Item(_) | Stmt::Macro(_) => false,
         }),
         Expr::Call(c) => {
             let asks = |p: &syn::ExprPath| p.path.is_ident("program_id") || p.path.is_ident("num_programs");
-            matches!(&*c.func, Expr::Path(p) if asks(p)) && c.args.iter().all(effectless)
+            matches!(&*c.func, Expr::Path(p) if asks(p)) && c.args.iter().all(is_effect_free)
         }
         _ => false,
     }

@@ -37,9 +37,9 @@ struct PatternTest {
 }
 
 impl BodyRewriter {
-    /// Returns the chain of `if`s for a `match` whose patterns are numbers, ranges, names and `_`, or tuples of these, and
-    /// whose last arm takes the rest.
-    pub(super) fn match_to_if_chain(&self, m: &syn::ExprMatch, expect: Option<syn::Type>) -> Option<Expr> {
+    /// Returns the chain of `if`s for a `match` whose patterns are numbers, ranges, names and `_`, or tuples of these,
+    /// and whose last arm takes the rest; `None` for any other, which stays a `match`.
+    pub(super) fn match_to_if_chain(&self, m: &syn::ExprMatch, expected_type: Option<syn::Type>) -> Option<Expr> {
         if self.is_host_known(&m.expr) || m.arms.iter().any(|a| !a.attrs.is_empty()) {
             return None;
         }
@@ -63,7 +63,7 @@ impl BodyRewriter {
             let (body, at) = (arm_block(test, &arm.body, arm.guard.is_some()), arm.pat.span());
             chain = quote_spanned!(at=> if #holds #body else #chain);
         }
-        let chain = match expect {
+        let chain = match expected_type {
             Some(ty) => quote!(let value: #ty = #chain; value),
             None => chain,
         };
@@ -77,19 +77,20 @@ impl BodyRewriter {
         let holds = arm_condition(&test[0], guard.as_ref(), pattern.span());
         Some(self.bind_numbers(&value, &numbers, &holds, m.path.span()))
     }
-    /// Binds the numbers of `value` to hidden variables, and evaluates `then` with them.
-    fn bind_numbers(&self, value: &Expr, numbers: &BTreeSet<usize>, then: &TokenStream, span: Span) -> Expr {
+    /// Binds the numbers of `value`, at these indices if it is a tuple, to hidden variables, and evaluates `then` with
+    /// them.
+    fn bind_numbers(&self, value: &Expr, tuple_indices: &BTreeSet<usize>, then: &TokenStream, span: Span) -> Expr {
         let m = Span::mixed_site().located_at(span);
         let root = self.root_path(m);
         let pattern = match tuple_length(value) {
-            None => whole_variable(span, 0).to_token_stream(),
+            None => matched_value_variable(span, 0).to_token_stream(),
             Some(places) => {
-                let wholes = (0..places).map(|place| whole_variable(span, place));
+                let wholes = (0..places).map(|place| matched_value_variable(span, place));
                 quote_spanned!(m=> (#(#wholes,)*))
             }
         };
-        let numbers = numbers.iter().map(|&place| {
-            let (whole, number) = (whole_variable(span, place), number_variable(span, place));
+        let numbers = tuple_indices.iter().map(|&place| {
+            let (whole, number) = (matched_value_variable(span, place), matched_number_variable(span, place));
             quote_spanned!(m=> let #number = #whole.matched();)
         });
         parse_quote_spanned!(m=> match #value { #pattern => {
@@ -117,12 +118,12 @@ fn number_indices(tests: &[PatternTest]) -> Option<BTreeSet<usize>> {
 }
 
 /// Hidden variable for a matched value.
-fn whole_variable(at: Span, place: usize) -> Ident {
-    Ident::new(&format!("__whole{place}"), Span::mixed_site().located_at(at))
+fn matched_value_variable(span: Span, tuple_index: usize) -> Ident {
+    Ident::new(&format!("__whole{tuple_index}"), Span::mixed_site().located_at(span))
 }
 /// Hidden variable for the number in a matched value.
-fn number_variable(at: Span, place: usize) -> Ident {
-    Ident::new(&format!("__number{place}"), Span::mixed_site().located_at(at))
+fn matched_number_variable(span: Span, tuple_index: usize) -> Ident {
+    Ident::new(&format!("__number{tuple_index}"), Span::mixed_site().located_at(span))
 }
 
 /// The condition of an arm as tokens; with a guard, the number is bound to the arm's name.
@@ -150,7 +151,7 @@ fn arm_block(test: &PatternTest, body: &Expr, guarded: bool) -> TokenStream {
 /// unused.
 fn arm_bindings(test: &PatternTest, guarded: bool) -> Option<TokenStream> {
     let names = test.names.iter().map(|(place, name)| {
-        let (whole, m, ident) = (whole_variable(name.span(), *place), &name.mutability, &name.ident);
+        let (whole, m, ident) = (matched_value_variable(name.span(), *place), &name.mutability, &name.ident);
         let quiet =
             guarded.then(|| quote!(#[allow(unused_variables, unused_mut, reason = "guard and body share a name")]));
         quote!(#quiet let #m #ident = #whole;)
@@ -198,16 +199,16 @@ fn any_pattern_test(cases: Vec<PatternTest>, at: Span) -> Option<PatternTest> {
     Some(PatternTest { holds, names: vec![], numbers, compared })
 }
 
-/// Returns the test of the number at index `place` by a pattern; `None` for a pattern of anything else.
-fn number_test(p: &Pat, place: usize) -> Option<PatternTest> {
-    let (at, n) = (p.span(), number_variable(p.span(), place));
+/// Returns the test of the number at `tuple_index` by a pattern; `None` for a pattern of anything else.
+fn number_test(p: &Pat, tuple_index: usize) -> Option<PatternTest> {
+    let (at, n) = (p.span(), matched_number_variable(p.span(), tuple_index));
     let compared = |op: TokenStream, x: &Expr| quote_spanned!(at=> #n #op #x);
-    let here = || BTreeSet::from([place]);
+    let here = || BTreeSet::from([tuple_index]);
     let number = |holds| Some(PatternTest { holds: Some(holds), names: vec![], numbers: here(), compared: here() });
     let constant = |holds| Some(PatternTest { holds: Some(holds), compared: here(), ..PatternTest::default() });
     match p {
         Pat::Wild(_) => Some(PatternTest::default()),
-        Pat::Paren(p) => number_test(&p.pat, place),
+        Pat::Paren(p) => number_test(&p.pat, tuple_index),
         Pat::Lit(l) if matches!(l.lit, Lit::Int(_) | Lit::Float(_) | Lit::Bool(_)) => {
             number(compared(quote_spanned!(at=> ==), &Expr::Lit(l.clone())))
         }
@@ -230,7 +231,7 @@ fn number_test(p: &Pat, place: usize) -> Option<PatternTest> {
             }
         }
         Pat::Or(or) => {
-            any_pattern_test(or.cases.iter().map(|case| number_test(case, place)).collect::<Option<_>>()?, at)
+            any_pattern_test(or.cases.iter().map(|case| number_test(case, tuple_index)).collect::<Option<_>>()?, at)
         }
         Pat::Ident(p) if p.by_ref.is_none() => {
             // By Rust's convention, a name in capitals is a constant.
@@ -241,11 +242,11 @@ fn number_test(p: &Pat, place: usize) -> Option<PatternTest> {
             let mut inner = p
                 .subpat
                 .as_ref()
-                .map_or_else(|| Some(PatternTest::default()), |(_, inner)| number_test(inner, place))?;
+                .map_or_else(|| Some(PatternTest::default()), |(_, inner)| number_test(inner, tuple_index))?;
             if !inner.names.is_empty() {
                 return None;
             }
-            inner.names.push((place, syn::PatIdent { subpat: None, ..p.clone() }));
+            inner.names.push((tuple_index, syn::PatIdent { subpat: None, ..p.clone() }));
             Some(inner)
         }
         Pat::Path(c) => constant(quote_spanned!(at=> #n == #c)),

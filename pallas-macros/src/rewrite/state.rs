@@ -26,8 +26,8 @@ pub(crate) struct BodyRewriter {
 }
 
 impl BodyRewriter {
-    pub(crate) fn new(root: TokenStream, host: Vec<String>) -> Self {
-        BodyRewriter { root, host, ..BodyRewriter::default() }
+    pub(crate) fn new(root: TokenStream, host_names: Vec<String>) -> Self {
+        BodyRewriter { root, host: host_names, ..BodyRewriter::default() }
     }
     /// The root path with this span, which `Location::caller()` and rustc's messages show.
     pub(super) fn root_path(&self, span: Span) -> TokenStream {

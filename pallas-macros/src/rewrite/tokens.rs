@@ -26,7 +26,7 @@ pub(super) fn each_ident(tokens: TokenStream, f: &mut impl FnMut(&Ident)) {
 
 /// Name of a dimension's variable in the body: changed, since an item of the same name would turn the binding into a
 /// pattern.
-pub(crate) fn dim_ident(i: &Ident) -> Ident {
+pub(crate) fn dim_variable_ident(i: &Ident) -> Ident {
     Ident::new(&format!("__dim_{}", i.to_string().trim_start_matches("r#")), i.span())
 }
 
@@ -39,14 +39,14 @@ pub(crate) fn ident_from_name(name: &str) -> Ident {
 }
 
 /// Tokens of a call whose parentheses carry the user's span, so that `Location::caller()` gives it.
-pub(super) fn call(span: Span, path: TokenStream, args: TokenStream) -> TokenStream {
+pub(super) fn spanned_call(span: Span, path: TokenStream, args: TokenStream) -> TokenStream {
     let mut parentheses = Group::new(Delimiter::Parenthesis, args);
     parentheses.set_span(span);
     quote!(#path #parentheses)
 }
 
 /// Tokens of a block whose braces carry the user's span, so that an operator next to it keeps its location.
-pub(super) fn braced(span: Span, inner: TokenStream) -> Expr {
+pub(super) fn spanned_block(span: Span, inner: TokenStream) -> Expr {
     let mut braces = Group::new(Delimiter::Brace, inner);
     braces.set_span(span);
     Expr::Verbatim(quote!(#braces))

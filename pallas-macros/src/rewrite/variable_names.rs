@@ -1,6 +1,6 @@
 //! Naming of values: in IR and shaders a value has the name of the variable it is first assigned to.
 use super::state::BodyRewriter;
-use super::tokens::{call, first_span, last_span, strip_parentheses};
+use super::tokens::{first_span, last_span, spanned_call, strip_parentheses};
 use quote::{quote, quote_spanned};
 use syn::{Expr, Pat};
 
@@ -51,7 +51,7 @@ impl BodyRewriter {
                 // From the value's first token to its last, as rustc's carets shall be.
                 let (from, to) = (first_span(value), last_span(value));
                 let [named, so_far] = [quote!(named), quote!(so_far)].map(|item| self.item_path(from, item));
-                *value = Expr::Verbatim(call(to, named, quote_spanned!(from=> #name, #so_far(), #value)));
+                *value = Expr::Verbatim(spanned_call(to, named, quote_spanned!(from=> #name, #so_far(), #value)));
             }
             (ValueNames::Parts(parts), Expr::Tuple(values)) => {
                 parts.iter().zip(&mut values.elems).for_each(|(given, value)| self.wrap_with_names(given, value));

@@ -15,7 +15,7 @@ impl BodyRewriter {
         self.vars.push(ScopedVariable { name, late: false, fixed: false, mutable: false, size });
     }
     /// Declares the names of a pattern; `late` if they get their values later.
-    pub(super) fn bind(&mut self, p: &Pat, late: bool) {
+    pub(super) fn bind_pattern(&mut self, p: &Pat, late: bool) {
         struct PatternNames<'a>(&'a mut Vec<ScopedVariable>, bool);
         impl Visit<'_> for PatternNames<'_> {
             fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
@@ -27,8 +27,8 @@ impl BodyRewriter {
         }
         PatternNames(&mut self.vars, late).visit_pat(p);
     }
-    /// Index of the innermost variable of this name.
-    pub(super) fn find(&self, name: &str) -> Option<usize> {
+    /// Returns the index of the innermost variable of this name; `None` if none is in scope.
+    pub(super) fn find_variable(&self, name: &str) -> Option<usize> {
         self.vars.iter().rposition(|v| v.name == name)
     }
     /// Returns true if a name is a dimension that no variable hides.
@@ -60,13 +60,13 @@ impl BodyRewriter {
     }
 
     /// Returns true for a host `usize` computed from const generics, variables and dimensions that size blocks.
-    pub(super) fn is_size(&self, e: &Expr) -> bool {
+    pub(super) fn is_size_expression(&self, e: &Expr) -> bool {
         match e {
             Expr::Lit(l) => matches!(&l.lit, syn::Lit::Int(n) if n.suffix() == "usize"),
-            Expr::Paren(p) => self.is_size(&p.expr),
-            Expr::Group(p) => self.is_size(&p.expr),
+            Expr::Paren(p) => self.is_size_expression(&p.expr),
+            Expr::Group(p) => self.is_size_expression(&p.expr),
             Expr::Path(p) => p.path.get_ident().map(Ident::to_string).is_some_and(|name| {
-                self.find(&name).map_or_else(|| self.sizes.contains(&name), |at| self.vars[at].size)
+                self.find_variable(&name).map_or_else(|| self.sizes.contains(&name), |at| self.vars[at].size)
             }),
             Expr::Binary(b) => {
                 let literal = |e: &Expr| matches!(e, Expr::Lit(_));
@@ -74,8 +74,8 @@ impl BodyRewriter {
                 let arithmetic =
                     matches!(b.op, BinOp::Add(_) | BinOp::Sub(_) | BinOp::Mul(_) | BinOp::Div(_) | BinOp::Rem(_));
                 arithmetic
-                    && sides.iter().any(|e| self.is_size(e))
-                    && sides.iter().all(|e| literal(e) || self.is_size(e))
+                    && sides.iter().any(|e| self.is_size_expression(e))
+                    && sides.iter().all(|e| literal(e) || self.is_size_expression(e))
             }
             _ => false,
         }
@@ -87,7 +87,7 @@ impl BodyRewriter {
         if self.is_dim(&name) {
             return;
         }
-        let Some(at) = self.find(&name).filter(|&at| !self.vars[at].late) else { return };
+        let Some(at) = self.find_variable(&name).filter(|&at| !self.vars[at].late) else { return };
         for r in self.regions.iter_mut().filter(|r| r.outer_variables > at) {
             r.seen.entry(name.clone()).or_insert_with(|| i.clone());
         }
@@ -113,7 +113,7 @@ impl BodyRewriter {
     fn record_variable_assignment(&mut self, i: &Ident) {
         let name = i.to_string();
         // A variable that is not found may be a macro's: every region carries it.
-        let found = self.find(&name);
+        let found = self.find_variable(&name);
         let (at, late, fixed) = found.map_or((0, false, false), |at| (at, self.vars[at].late, self.vars[at].fixed));
         for r in self.regions.iter_mut().filter(|r| r.outer_variables > at) {
             if late {
@@ -168,7 +168,7 @@ impl BodyRewriter {
         ];
         let method = m.method.to_string();
         let changing = method.ends_with("_mut") || MUTATING_METHODS.contains(&&*method);
-        let variable = root_variable(&m.receiver).and_then(|i| self.find(&i.to_string()));
+        let variable = root_variable(&m.receiver).and_then(|i| self.find_variable(&i.to_string()));
         if changing && variable.is_some_and(|at| self.vars[at].mutable) {
             self.record_assignment(&m.receiver);
         }

@@ -2,6 +2,6 @@
 use std::cell::Cell;
 
 thread_local! {
-    /// Number of actions visited while the work of sequences was added up.
+    /// Number of actions that this thread visited to compute the totals of sequences; tests read it.
     pub static VISITED_ACTIONS: Cell<usize> = const { Cell::new(0) };
 }

@@ -65,7 +65,7 @@ pub enum Error {
     #[error(
         "{}shape {from:?} has {} elements, {to:?} has {}; help: a reshape keeps their number",
         location_prefix(*called),
-        count(from),
+        saturating_element_count(from),
         requested_elements_text(to)
     )]
     Reshape {
@@ -432,7 +432,7 @@ fn location_prefix(called: Loc) -> String {
 }
 
 /// Number of elements of a shape for a message; saturates, since a message must not fail.
-fn count(shape: &[usize]) -> usize {
+fn saturating_element_count(shape: &[usize]) -> usize {
     shape.iter().fold(1, |n, &extent| n.saturating_mul(extent))
 }
 
@@ -440,8 +440,8 @@ fn count(shape: &[usize]) -> usize {
 fn requested_elements_text(shape: &[isize]) -> String {
     let known: Vec<usize> = shape.iter().filter_map(|&extent| usize::try_from(extent).ok()).collect();
     match known.len() == shape.len() {
-        true => count(&known).to_string(),
-        false => format!("a multiple of {}, by one extent of -1", count(&known)),
+        true => saturating_element_count(&known).to_string(),
+        false => format!("a multiple of {}, by one extent of -1", saturating_element_count(&known)),
     }
 }
 

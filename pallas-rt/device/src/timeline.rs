@@ -123,13 +123,13 @@ impl Drop for Timeline {
 /// [`Error::File`].
 pub fn write(file: impl AsRef<Path>, spans: &[Span]) -> Result<()> {
     let file = file.as_ref();
-    let text = json!({ "traceEvents": spans.iter().map(event).collect::<Vec<_>>(), "displayTimeUnit": "ns" });
+    let text = json!({ "traceEvents": spans.iter().map(span_to_json).collect::<Vec<_>>(), "displayTimeUnit": "ns" });
     let refused = |e: std::io::Error| Error::File { path: file.display().to_string(), message: e.to_string() };
     std::fs::write(file, text.to_string()).map_err(refused)
 }
 
 /// A span as an event of the JSON format.
-fn event(span: &Span) -> Value {
+fn span_to_json(span: &Span) -> Value {
     let microseconds = |time: Duration| time.as_nanos() as f64 / 1e3;
     json!({
         "name": span.name,
@@ -183,16 +183,16 @@ pub fn now_if_recording() -> Option<Duration> {
 pub fn record_since(start: Option<Duration>, kind: SpanKind, describe: impl FnOnce() -> (String, String)) {
     if let Some(start) = start {
         let duration = TIME_ORIGIN.elapsed() - start;
-        record(kind, describe(), start, duration);
+        record_span(kind, describe(), start, duration);
     }
 }
 
 /// Adds a finished span to the file and to all active timelines.
-fn record(kind: SpanKind, (name, detail): (String, String), start: Duration, duration: Duration) {
+fn record_span(kind: SpanKind, (name, detail): (String, String), start: Duration, duration: Duration) {
     let span = Span { kind, name, detail, start, duration, thread: thread_number() };
     if let Some(file) = &*TIMELINE_FILE {
         // An error of the file must not affect the program.
-        let _ = append(&mut *file.lock(), &event(&span));
+        let _ = append_event(&mut *file.lock(), &span_to_json(&span));
     }
     for spans in RECORDED_SPANS.lock().iter() {
         spans.lock().push(span.clone());
@@ -200,7 +200,7 @@ fn record(kind: SpanKind, (name, detail): (String, String), start: Duration, dur
 }
 
 /// Appends an event to a JSON list in a file, which stays valid at any time, as a program may end without notice.
-fn append(file: &mut (impl Write + Seek), event: &Value) -> std::io::Result<()> {
+fn append_event(file: &mut (impl Write + Seek), event: &Value) -> std::io::Result<()> {
     // In an empty list the position before the end is also that after the beginning.
     let end = file.seek(SeekFrom::End(-2))?;
     let comma = if end > 1 { "," } else { "" };
@@ -256,7 +256,7 @@ mod tests {
         for events in 0..4 {
             let list: Value = serde_json::from_slice(file.get_ref()).expect("JSON");
             assert_eq!(list.as_array().map(Vec::len), Some(events));
-            append(&mut file, &json!({ "name": "a \"kernel\"", "ts": events })).expect("memory");
+            append_event(&mut file, &json!({ "name": "a \"kernel\"", "ts": events })).expect("memory");
         }
     }
 }

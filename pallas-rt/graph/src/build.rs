@@ -4,9 +4,9 @@ use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::identity::Identity;
 use crate::mesh::Collective;
-use pallas_ir::emit::{Id, Term};
+use pallas_ir::emit::{Term, ValueId};
 use pallas_ir::structural::{Broadcast, Cast, Reshape};
-use pallas_ir::{At, DType, Diag, Dim, Emit, Facts, Literal, Loc, MAX_RANK, ScalarOp, StructuralOp, Type};
+use pallas_ir::{At, DType, Diag, Dim, Facts, Literal, Loc, MAX_RANK, RuleBackend, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
 impl Graph {
@@ -131,12 +131,12 @@ impl Graph {
     /// Appends the equations of another graph, with `args` as its parameters, and returns its results. Its sharding
     /// groups are renumbered so that they differ from those of this graph.
     pub fn inline(&mut self, other: &Graph, args: &[Var]) -> Vec<Var> {
-        self.inline_with_groups_from(other, args, 0)
+        self.inline_with_sharding_groups_from(other, args, 0)
     }
 
-    /// Inlines a graph like [`inline`](Graph::inline), with its sharding groups numbered from at least `least`.
-    pub(crate) fn inline_with_groups_from(&mut self, other: &Graph, args: &[Var], least: u32) -> Vec<Var> {
-        let first = if other.sharding_group_count() == 0 { 0 } else { self.sharding_group_count().max(least) };
+    /// Inlines a graph like [`inline`](Graph::inline), with its sharding groups numbered from at least `min_group`.
+    pub(crate) fn inline_with_sharding_groups_from(&mut self, other: &Graph, args: &[Var], min_group: u32) -> Vec<Var> {
+        let first = if other.sharding_group_count() == 0 { 0 } else { self.sharding_group_count().max(min_group) };
         let mut names: Vec<Option<Var>> = vec![None; other.types.len()];
         other.params.iter().zip(args).for_each(|(p, &a)| names[p.index()] = Some(a));
         let at = self.at;
@@ -145,7 +145,7 @@ impl Graph {
             self.at = e.loc;
             let results: Vec<Var> = e.results.iter().map(|&r| self.var(other.ty(r).clone())).collect();
             e.results.iter().zip(&results).for_each(|(old, &new)| names[old.index()] = Some(new));
-            self.equations.push(Equation { op: e.op.with_groups_shifted_by(first), args, results, loc: e.loc });
+            self.equations.push(Equation { op: e.op.with_sharding_groups_shifted(first), args, results, loc: e.loc });
         }
         self.at = at;
         other.results.iter().map(|r| names[r.index()].expect("a result is defined")).collect()
@@ -261,8 +261,8 @@ pub(crate) fn infer(op: &Op, args: &[&Type]) -> Result<Vec<Type>, Diag> {
 
 /// Lets the derivative and batching rules of pallas-ir append to a graph. Operands that such a rule lets stretch are
 /// broadcast here.
-impl Emit for Graph {
-    fn emit(&mut self, op: Term, args: &[Id]) -> Id {
+impl RuleBackend for Graph {
+    fn emit(&mut self, op: Term, args: &[ValueId]) -> ValueId {
         let args: Vec<Var> = args.iter().map(|a| Var(a.0)).collect();
         let made = match op {
             Term::Scalar(op) => {
@@ -280,6 +280,6 @@ impl Emit for Graph {
             }
             Term::Number(x) => self.literal(Literal::new(self.ty(args[0]).dtype, x)),
         };
-        Id(made.0)
+        ValueId(made.0)
     }
 }

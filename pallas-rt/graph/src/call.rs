@@ -70,14 +70,15 @@ pub(crate) trait CallExpansion {
     fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph>;
 }
 
-/// Implemented by steps: calls that stay in the plan, where they run as one step.
-pub(crate) trait StepInterface {
+/// Properties of a step: a call that stays in the plan and runs there as one step, such as a loop or a kernel. No
+/// method has a default.
+pub(crate) trait PlanStepInterface {
     /// Returns true if the call itself, apart from its graphs, does more than compute its results: it prints, for
     /// example.
     fn has_effect(&self) -> bool;
-    /// Returns the call's equation without the parts that only unread results need; `is_read` says for each result
-    /// whether something reads it. `None` if there is nothing to leave out, or nothing is read at all.
-    fn without_unread(&self, e: &Equation, is_read: &[bool]) -> Option<Equation>;
+    /// Returns the call's equation without the parts that only unread results need; `is_read` says for each result if
+    /// something reads it. `None` if there is nothing to leave out, or no result is read at all.
+    fn without_unread_results(&self, e: &Equation, is_read: &[bool]) -> Option<Equation>;
 }
 
 /// Number of times that a graph runs for each run of the call that refers to it.
@@ -124,10 +125,11 @@ pub fn has_effect(op: &Op) -> bool {
 }
 
 impl Graph {
-    /// Returns true if `is` holds for any operation of the graph, or of a graph that it calls at any depth.
-    pub fn any_op(&self, is: &dyn Fn(&Op) -> bool) -> bool {
-        let inside = |op: &Op| matches!(op, Op::Call(call) if call.graphs().iter().any(|graph| graph.any_op(is)));
-        self.equations.iter().any(|e| is(&e.op) || inside(&e.op))
+    /// Returns true if `predicate` holds for any operation of the graph, or of a graph that it calls at any depth.
+    pub fn any_op(&self, predicate: &dyn Fn(&Op) -> bool) -> bool {
+        let inside =
+            |op: &Op| matches!(op, Op::Call(call) if call.graphs().iter().any(|graph| graph.any_op(predicate)));
+        self.equations.iter().any(|e| predicate(&e.op) || inside(&e.op))
     }
 
     /// Returns true if any operation of the graph, at any depth of calls, does more than compute its results.
@@ -159,8 +161,9 @@ impl Call {
         self.graphs_with_run_counts().into_iter().map(|(_, graph)| graph).collect()
     }
 
-    /// Returns the graph that replaces the call in a plan; `None` for a call that stays, as a loop does.
-    pub fn plan_expansion(&self) -> Option<&Graph> {
+    /// Returns the graph whose equations replace the call before the plan is made; `None` for a call that stays in the
+    /// plan, as a loop does.
+    pub fn expansion_in_plan(&self) -> Option<&Graph> {
         self.expansion_at(ExpansionStage::Plan)
     }
 

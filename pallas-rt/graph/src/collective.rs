@@ -4,7 +4,7 @@
 //! a *group*. A device's *number* in its group is its coordinate along these axes. Parts for or from the members of a
 //! group are listed along the array's first axis, so that each part is contiguous in memory.
 use crate::graph::OpName;
-use crate::mesh::{Axis, Form, Mesh, Piece, axes_text, size};
+use crate::mesh::{Axis, Form, Mesh, Piece, axes_text, product_of_sizes};
 pub use crate::ops::{
     AllGather, AllReduce, AllToAll, CollectiveKind, DeviceTable, Pbroadcast, Pcast, Permute, ReduceScatter,
 };
@@ -27,7 +27,8 @@ pub struct Collective {
 pub(crate) trait CollectiveInterface: OpName {
     /// Returns the attributes that follow the name in texts, with a space in front of each.
     fn attributes(&self) -> String;
-    /// Returns what the group's member with this number gets. The variant is the same for all numbers.
+    /// Returns how the result of the group's member with this number is made from the operands of all members. The
+    /// variant is the same for all numbers.
     fn form_for_member(&self, number: usize) -> Form;
     /// Checks the attributes for groups of `members` devices. The error is the mistake and how to correct it.
     fn check_attributes(&self, members: usize) -> Result<(), (String, &'static str)>;
@@ -41,7 +42,8 @@ impl CollectiveKind {
         self.kind().name()
     }
 
-    /// Returns what the group's member with this number gets. The variant is the same for all numbers.
+    /// Returns how the result of the group's member with this number is made from the operands of all members. The
+    /// variant is the same for all numbers.
     pub fn form_for_member(&self, number: usize) -> Form {
         self.kind().form_for_member(number)
     }
@@ -55,8 +57,8 @@ impl CollectiveKind {
 
 impl Collective {
     /// Returns the number of devices in a group.
-    pub fn members(&self) -> usize {
-        size(&self.axes)
+    pub fn group_size(&self) -> usize {
+        product_of_sizes(&self.axes)
     }
 
     /// Returns the name of the operation, as in StableHLO.
@@ -81,32 +83,33 @@ impl Collective {
         first.map(|p| mesh.group(p, &self.axes).into_iter().map(|p| mesh.device(p)).collect()).collect()
     }
 
-    /// Returns what the first member of a group gets; its variant is that of all members.
-    pub fn form(&self) -> Form {
+    /// Returns how the result of a group's first member is made from the operands of all members; for other members the
+    /// form has the same variant, with their own numbers.
+    pub fn first_member_form(&self) -> Form {
         self.kind.form_for_member(0)
     }
 
-    /// Returns for each member of a group what it gets.
+    /// Returns for each member of a group how its result is made from the operands of all members.
     pub fn member_forms(&self) -> Vec<Form> {
-        (0..self.members()).map(|number| self.kind.form_for_member(number)).collect()
+        (0..self.group_size()).map(|number| self.kind.form_for_member(number)).collect()
     }
 
     /// Returns for each member the number of the member whose operand it gets, if each gets one operand; `None` for a
     /// member that gets zeros, and for collectives of other forms.
-    pub fn sources(&self) -> Vec<Option<usize>> {
+    pub fn source_members(&self) -> Vec<Option<usize>> {
         let of = |number| if let Form::FromMember(source) = self.kind.form_for_member(number) { source } else { None };
-        (0..self.members()).map(of).collect()
+        (0..self.group_size()).map(of).collect()
     }
 
-    /// Returns two bools: whether the operand's first axis lists parts for the members, and whether the result's first
-    /// axis lists parts from them.
-    pub(crate) fn has_part_axes(&self) -> (bool, bool) {
-        self.form().has_member_axes()
+    /// Returns two bools. The first is true if the operand has a first axis with one part for each member of the group,
+    /// the second if the result has one.
+    pub(crate) fn has_member_axes(&self) -> (bool, bool) {
+        self.first_member_form().has_member_axes()
     }
 
     /// Returns true if devices send anything to each other.
     pub fn communicates(&self) -> bool {
-        self.form().communicates()
+        self.first_member_form().communicates()
     }
 
     /// Returns the type of the result for operands of types `args`.
@@ -116,7 +119,7 @@ impl Collective {
     /// operation cannot combine.
     pub fn infer(&self, args: &[&Type]) -> Result<Type, Diag> {
         let wrong = |message: String, help: &str| Diag::new(self.name(), At::Op, message, help);
-        let (k, form) = (self.members(), self.form());
+        let (k, form) = (self.group_size(), self.first_member_form());
         let checked = || self.kind.kind().check_attributes(k).map_err(|(message, help)| wrong(message, help));
         match (form, args) {
             (Form::Constant(_), []) => checked().map(|()| Type::scalar(DType::I32)),
@@ -144,8 +147,8 @@ impl Collective {
 
     /// Returns the number of bytes that each device sends, if it sends each part once to each member that needs it.
     pub fn bytes_sent(&self, operand: &Type) -> usize {
-        let (bytes, k) = (operand.bytes(), self.members());
-        match self.form() {
+        let (bytes, k) = (operand.bytes(), self.group_size());
+        match self.first_member_form() {
             Form::Stack(Piece::Whole) => bytes * (k - 1),
             Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) => bytes / k * (k - 1),
             // An all-reduce is a reduce-scatter followed by an all-gather.

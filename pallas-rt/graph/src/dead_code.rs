@@ -10,8 +10,8 @@
 use crate::call::has_effect;
 use crate::graph::{Graph, Op};
 
-/// Returns the graph without equations that nothing needs.
-pub(crate) fn without_dead(mut graph: Graph) -> Graph {
+/// Returns the graph without equations, and without parts of calls, that have no effect and that no result depends on.
+pub(crate) fn without_dead_equations(mut graph: Graph) -> Graph {
     let mut live = vec![false; graph.types.len()];
     graph.results.iter().for_each(|r| live[r.index()] = true);
     let mut kept = vec![];
@@ -20,7 +20,7 @@ pub(crate) fn without_dead(mut graph: Graph) -> Graph {
             let is_read: Vec<bool> = e.results.iter().map(|r| live[r.index()]).collect();
             if is_read.contains(&false)
                 && let Op::Call(call) = &e.op
-                && let Some(less) = call.stays().and_then(|step| step.without_unread(&e, &is_read))
+                && let Some(less) = call.stays().and_then(|step| step.without_unread_results(&e, &is_read))
             {
                 e = less;
             }

@@ -63,7 +63,7 @@ impl Graph {
     }
 }
 
-/// Returns the variables with commas between them, each as `one` writes it.
-pub(crate) fn join_vars<'a>(vars: impl IntoIterator<Item = &'a Var>, one: impl FnMut(&'a Var) -> String) -> String {
-    vars.into_iter().map(one).collect::<Vec<_>>().join(", ")
+/// Returns the variables with commas between them, each as `to_text` writes it.
+pub(crate) fn join_vars<'a>(vars: impl IntoIterator<Item = &'a Var>, to_text: impl FnMut(&'a Var) -> String) -> String {
+    vars.into_iter().map(to_text).collect::<Vec<_>>().join(", ")
 }

@@ -36,7 +36,7 @@ impl Dynamic {
     }
 
     /// Returns the size of the window of an operation that reads; `None` for one that writes.
-    pub(crate) fn read_window_size(&self) -> Option<&[usize]> {
+    pub(crate) fn size_of_read_window(&self) -> Option<&[usize]> {
         if let WindowAccess::Read(size) = self.access() { Some(size) } else { None }
     }
 
@@ -87,7 +87,7 @@ impl Dynamic {
 impl fmt::Display for Dynamic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
-        self.read_window_size().map_or(Ok(()), |size| write!(f, " size{size:?}"))
+        self.size_of_read_window().map_or(Ok(()), |size| write!(f, " size{size:?}"))
     }
 }
 

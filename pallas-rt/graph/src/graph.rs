@@ -132,7 +132,7 @@ impl Graph {
 
 impl Op {
     /// Returns true for an operation that costs only a few instructions for each element.
-    pub(crate) fn is_light(&self) -> bool {
+    pub(crate) fn is_cheap_per_element(&self) -> bool {
         match self {
             Op::Scalar(ScalarOp::Rem) => false,
             Op::Scalar(op) => op.row().cost.transcendental == 0,

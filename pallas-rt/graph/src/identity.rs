@@ -18,11 +18,12 @@ pub(crate) trait IdentityInterface: OpName {
     fn jaxpr_name_and_param(&self) -> (&'static str, Option<String>);
     /// Returns what the operation states about its operand.
     fn operand_property(&self) -> OperandProperty<'_>;
-    /// Returns the operation after a change of the graph or value that it belongs to.
+    /// Returns the identity that stands for this one after `by`: renumbered sharding groups, another demanded sharding,
+    /// or a batch axis in front of the value.
     fn with_update(&self, by: IdentityUpdate) -> Identity;
 }
 
-/// A statement of an identity about its operand.
+/// The property that an identity operation states of its operand, for derivatives, the compiler or the partitioner.
 pub(crate) enum OperandProperty<'a> {
     /// Derivatives take it for a constant.
     Constant,
@@ -64,10 +65,10 @@ impl Identity {
 }
 
 impl Op {
-    /// Returns the operation with its sharding group renumbered for a graph whose groups begin at `first`.
-    pub(crate) fn with_groups_shifted_by(&self, first: u32) -> Op {
+    /// Returns the operation with `offset` added to the number of its sharding group; other operations are unchanged.
+    pub(crate) fn with_sharding_groups_shifted(&self, offset: u32) -> Op {
         match self {
-            Op::Identity(op) => op.data().with_update(IdentityUpdate::ShiftGroups(first)).into(),
+            Op::Identity(op) => op.data().with_update(IdentityUpdate::ShiftGroups(offset)).into(),
             _ => self.clone(),
         }
     }

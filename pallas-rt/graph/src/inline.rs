@@ -13,11 +13,11 @@ pub fn inline(graph: &Graph) -> Graph {
     expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Plan))
 }
 
-/// Returns the graph with each call replaced by the equations of the graph that `of` gives for it, also inside of such
-/// graphs; calls for which `of` gives `None` stay.
-pub(crate) fn expand_calls(graph: &Graph, of: &dyn Fn(&Call) -> Option<&Graph>) -> Graph {
+/// Returns the graph with each call replaced by the equations of the graph that `expansion_of` gives for it, also
+/// inside of such graphs; calls for which `expansion_of` gives `None` stay.
+pub(crate) fn expand_calls(graph: &Graph, expansion_of: &dyn Fn(&Call) -> Option<&Graph>) -> Graph {
     let called = |e: &Equation| match &e.op {
-        Op::Call(call) => of(call).is_some(),
+        Op::Call(call) => expansion_of(call).is_some(),
         _ => false,
     };
     if !graph.equations.iter().any(called) {
@@ -29,10 +29,10 @@ pub(crate) fn expand_calls(graph: &Graph, of: &dyn Fn(&Call) -> Option<&Graph>) 
     for e in &graph.equations {
         let mut e = e.clone();
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
-        let body = if let Op::Call(call) = &e.op { of(call) } else { None };
+        let body = if let Op::Call(call) = &e.op { expansion_of(call) } else { None };
         match body {
             Some(body) => {
-                let made = to.inline_with_groups_from(&expand_calls(body, of), &e.args, groups);
+                let made = to.inline_with_sharding_groups_from(&expand_calls(body, expansion_of), &e.args, groups);
                 e.results.iter().zip(made).for_each(|(r, v)| same[r.index()] = v);
             }
             None => to.equations.push(e),

@@ -8,15 +8,15 @@ use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::axes_text;
 use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice, Sort};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
-use python::{dtype, literal, tuple};
+use python::{literal, numpy_dtype_name, tuple};
 
 /// Maximum number of columns of a printed line.
 const MAX_LINE_COLUMNS: usize = 80;
 
 impl Graph {
     /// Prints the graph in the style of JAX 0.12: primitives have JAX's names, parameters are in brackets, and literals
-    /// stand where they are used. The last `constants` parameters are printed before the semicolon, as values that a
-    /// function captured.
+    /// stand where they are used. The last `constant_count` parameters are printed before the semicolon, as values that
+    /// a function captured.
     ///
     /// ```
     /// use pallas_graph::Graph;
@@ -28,8 +28,8 @@ impl Graph {
     /// assert_eq!(graph.to_jaxpr(0), "{ lambda ; a:f32[2]. let b:f32[2] = exp a in (b,) }");
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
-    pub fn to_jaxpr(&self, constants: usize) -> String {
-        JaxprPrinter::new(self).print_jaxpr(constants)
+    pub fn to_jaxpr(&self, constant_count: usize) -> String {
+        JaxprPrinter::new(self).print_jaxpr(constant_count)
     }
 }
 
@@ -70,7 +70,7 @@ impl<'g> JaxprPrinter<'g> {
         graph.results.iter().for_each(|r| printer.is_read[r.index()] = true);
         for e in graph.equations.iter().rev() {
             for (i, arg) in e.args.iter().enumerate() {
-                if printer.literal(e, i).is_none() {
+                if printer.inlined_literal(e, i).is_none() {
                     printer.is_read[arg.index()] = true;
                 }
             }
@@ -82,13 +82,13 @@ impl<'g> JaxprPrinter<'g> {
         self.graph.ty(v).is_scalar()
     }
 
-    /// Returns the literal printed in place of operand `i`. In elementwise operations it may stand beside an array of
-    /// any shape, except in a selection, which takes arrays of one shape.
-    fn literal(&self, e: &Equation, i: usize) -> Option<Literal> {
+    /// Returns the literal printed in place of operand number `operand`. In elementwise operations it may stand beside
+    /// an array of any shape, except in a selection, which takes arrays of one shape.
+    fn inlined_literal(&self, e: &Equation, operand: usize) -> Option<Literal> {
         let own = |v: Var| self.literals[v.index()];
         let stretches = matches!(&e.op, Op::Scalar(op) if *op != ScalarOp::Select);
         let has_array = e.args.iter().any(|&v| own(v).is_none());
-        own(e.args[i]).filter(|_| self.is_scalar(e.args[i]) || stretches && has_array)
+        own(e.args[operand]).filter(|_| self.is_scalar(e.args[operand]) || stretches && has_array)
     }
 
     /// Returns the name of a variable: a, b, .. z, ba, bb and so on, in the order in which variables are printed.
@@ -122,7 +122,7 @@ impl<'g> JaxprPrinter<'g> {
         if matches!(e.op, Op::Literal(_)) || is_unread_splat {
             return vec![];
         }
-        let operand = |i: usize| match self.literal(e, i) {
+        let operand = |i: usize| match self.inlined_literal(e, i) {
             Some(x) => literal(x),
             None => self.name(e.args[i]),
         };
@@ -177,7 +177,7 @@ impl<'g> JaxprPrinter<'g> {
             }
             Op::Collective(op) => return (op.name().into(), vec![format!("axes=({})", axes_text(&op.axes, &op.mesh))]),
             Op::Dynamic(op) => {
-                let param = op.read_window_size().map(|size| format!("slice_sizes={}", tuple(size)));
+                let param = op.size_of_read_window().map(|size| format!("slice_sizes={}", tuple(size)));
                 return (op.name().into(), param.into_iter().collect());
             }
             Op::Call(call) => {
@@ -192,9 +192,9 @@ impl<'g> JaxprPrinter<'g> {
     }
 
     /// Returns the whole text: on one line if it fits, otherwise with a line for each equation.
-    fn print_jaxpr(mut self, constants: usize) -> String {
+    fn print_jaxpr(mut self, constant_count: usize) -> String {
         let graph = self.graph;
-        let (params, captured) = graph.params.split_at(graph.params.len().saturating_sub(constants));
+        let (params, captured) = graph.params.split_at(graph.params.len().saturating_sub(constant_count));
         let captured: Vec<String> = captured.iter().map(|&v| self.binder(v)).collect();
         let params: Vec<String> = params.iter().map(|&v| self.binder(v)).collect();
         let lines: Vec<PrintedEquation> = graph.equations.iter().flat_map(|e| self.printed_equations(e)).collect();
@@ -351,10 +351,11 @@ fn structural_primitive(op: &StructuralOp, graph: &Graph, e: &Equation) -> Optio
     };
     #[allow(clippy::wildcard_enum_match_arm, reason = "an operation that JAX lacks has its own name and attributes")]
     match op {
-        StructuralOp::Cast(_) => {
-            made("convert_element_type", &[("new_dtype", dtype(ty.dtype).into()), ("weak_type", "False".into())])
-        }
-        StructuralOp::Bitcast(_) => made("bitcast_convert_type", &[("new_dtype", dtype(ty.dtype).into())]),
+        StructuralOp::Cast(_) => made(
+            "convert_element_type",
+            &[("new_dtype", numpy_dtype_name(ty.dtype).into()), ("weak_type", "False".into())],
+        ),
+        StructuralOp::Bitcast(_) => made("bitcast_convert_type", &[("new_dtype", numpy_dtype_name(ty.dtype).into())]),
         StructuralOp::Powi(op) => made("integer_pow", &[("y", op.exponent.to_string())]),
         StructuralOp::Broadcast(Broadcast { dims, .. }) => match &dims[..graph.ty(e.args[0]).shape.len()] {
             [] => made("broadcast_in_dim", &[]),
@@ -371,7 +372,7 @@ fn structural_primitive(op: &StructuralOp, graph: &Graph, e: &Equation) -> Optio
             "iota",
             &[
                 ("dimension", axis.to_string()),
-                ("dtype", dtype(ty.dtype).into()),
+                ("dtype", numpy_dtype_name(ty.dtype).into()),
                 ("shape", tuple(&ty.shape)),
                 ("sharding", "None".into()),
             ],
@@ -396,7 +397,10 @@ fn structural_primitive(op: &StructuralOp, graph: &Graph, e: &Equation) -> Optio
                 format!("({}, {})", list(a), list(b))
             };
             let numbers = format!("({}, {})", side(contract), side(batch));
-            made("dot_general", &[("dimension_numbers", numbers), ("preferred_element_type", dtype(*acc).into())])
+            made(
+                "dot_general",
+                &[("dimension_numbers", numbers), ("preferred_element_type", numpy_dtype_name(*acc).into())],
+            )
         }
         StructuralOp::Reduce(Reduce { op, axes, .. }) => {
             let axes = ("axes", tuple(axes));

@@ -111,7 +111,7 @@ impl Printer {
 pub fn parse(text: &str) -> Result<Graph, String> {
     let mut parser = Parser { lines: text.lines().enumerate(), kernels: vec![], graphs: vec![], depth: 0 };
     while let Some((at, line)) = parser.lines.next() {
-        parser.parse_item(line).map_err(|message| format!("line {}: {message}", at + 1))?;
+        parser.parse_graph_or_kernel(line).map_err(|message| format!("line {}: {message}", at + 1))?;
     }
     match parser.graphs.pop() {
         Some(Some((graph, _))) => Ok(graph),
@@ -133,11 +133,11 @@ pub(crate) struct Parser<'a> {
 pub(crate) struct Words<'a>(std::str::SplitWhitespace<'a>);
 
 impl<'a> Words<'a> {
-    pub(crate) fn word(&mut self, what: &str) -> Result<&'a str, String> {
+    pub(crate) fn next_word(&mut self, what: &str) -> Result<&'a str, String> {
         self.0.next().ok_or_else(|| format!("expected {what} at the end"))
     }
     pub(crate) fn parse_next<T: std::str::FromStr>(&mut self, what: &str) -> Result<T, String> {
-        let word = self.word(what)?;
+        let word = self.next_word(what)?;
         word.parse().map_err(|_| format!("expected {what}, found `{word}`"))
     }
     pub(crate) fn parse_rest<T: std::str::FromStr>(&mut self, what: &str) -> Result<Vec<T>, String> {
@@ -153,11 +153,11 @@ impl<'a> Words<'a> {
     }
     pub(crate) fn parse_literal(&mut self) -> Result<Literal, String> {
         let dtype: DType = self.parse_next("an element type")?;
-        let word = self.word("a number")?;
+        let word = self.next_word("a number")?;
         Literal::parse(dtype, word).ok_or_else(|| format!("`{word}` is no {dtype}"))
     }
     pub(crate) fn expect(&mut self, wanted: &str) -> Result<(), String> {
-        match self.word(&format!("`{wanted}`"))? {
+        match self.next_word(&format!("`{wanted}`"))? {
             word if word == wanted => Ok(()),
             word => Err(format!("expected `{wanted}`, found `{word}`")),
         }
@@ -165,7 +165,7 @@ impl<'a> Words<'a> {
     /// Reads a variable followed by its type.
     fn parse_typed_var(&mut self) -> Result<(Var, Type), String> {
         let v = self.parse_next("a variable").map(Var)?;
-        let word = self.word("a type")?;
+        let word = self.next_word("a type")?;
         let ty = parse_type(word).ok_or_else(|| format!("`{word}` is no type"))?;
         Ok((v, ty))
     }
@@ -181,7 +181,7 @@ pub fn parse_type(text: &str) -> Option<Type> {
 
 impl Parser<'_> {
     /// Reads the graph or kernel that begins with this line.
-    fn parse_item(&mut self, line: &str) -> Result<(), String> {
+    fn parse_graph_or_kernel(&mut self, line: &str) -> Result<(), String> {
         if line == "graph" {
             self.depth = 1;
             let graph = self.parse_graph()?;
@@ -226,7 +226,7 @@ impl Parser<'_> {
             let (at, line) = self.lines.next().ok_or("the graph ends early")?;
             let place = |message: String| format!("(line {}) {message}", at + 1);
             let mut words = Words(line.split_whitespace());
-            match words.word("a line").map_err(place)? {
+            match words.next_word("a line").map_err(place)? {
                 "param" if !is_begun => {
                     is_begun = true;
                     graph.params =
@@ -257,9 +257,9 @@ impl Parser<'_> {
     }
 
     /// Takes the graph at an index of the text for the one call that refers to it.
-    pub(crate) fn take_graph(&mut self, number: usize) -> Result<Graph, String> {
-        let found = self.graphs.get_mut(number).ok_or_else(|| format!("there is no graph {number} above"))?;
-        let (graph, own) = found.take().ok_or_else(|| format!("graph {number} is mentioned twice"))?;
+    pub(crate) fn take_graph(&mut self, index: usize) -> Result<Graph, String> {
+        let found = self.graphs.get_mut(index).ok_or_else(|| format!("there is no graph {index} above"))?;
+        let (graph, own) = found.take().ok_or_else(|| format!("graph {index} is mentioned twice"))?;
         self.depth = (own + 1).max(self.depth);
         Ok(graph)
     }
@@ -285,8 +285,8 @@ impl Parser<'_> {
     }
 
     /// Returns the kernel at an index of the text.
-    pub(crate) fn kernel_at(&self, number: usize) -> Result<Arc<Kernel>, String> {
-        self.kernels.get(number).cloned().ok_or_else(|| format!("there is no kernel {number} above"))
+    pub(crate) fn kernel_at(&self, index: usize) -> Result<Arc<Kernel>, String> {
+        self.kernels.get(index).cloned().ok_or_else(|| format!("there is no kernel {index} above"))
     }
 }
 

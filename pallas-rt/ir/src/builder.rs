@@ -204,8 +204,8 @@ impl Builder {
         Ok(self.push_with_regions(Op::While, init.to_vec(), types, vec![condition, body], loc))
     }
     /// Types of the carried values, if the body yields the same ones.
-    fn carried_types(&self, init: &[Value], body: RegionId) -> Result<Vec<Type>, Diag> {
-        let start: Vec<Type> = init.iter().map(|&v| self.kernel.ty(v).clone()).collect();
+    fn carried_types(&self, initial_values: &[Value], body: RegionId) -> Result<Vec<Type>, Diag> {
+        let start: Vec<Type> = initial_values.iter().map(|&v| self.kernel.ty(v).clone()).collect();
         let end = self.yielded_types(body);
         if let Some((a, b)) = start.iter().zip(&end).find(|(a, b)| a != b) {
             return Err(diag::carried_type_mismatch(a, b));

@@ -45,9 +45,9 @@ impl<'a> Cursor<'a> {
     fn rest(&self) -> &'a str {
         self.text[self.at..].trim_start()
     }
-    /// Advances past the first `read` bytes of the rest.
-    fn skip(&mut self, read: usize) {
-        self.at = self.text.len() - self.rest().len() + read;
+    /// Advances past the first `count` bytes of the rest.
+    fn skip_bytes(&mut self, count: usize) {
+        self.at = self.text.len() - self.rest().len() + count;
     }
     /// Reads text that may contain itself. The depth of nesting is limited, so that no text exhausts the stack.
     pub(crate) fn parse_nested<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
@@ -81,7 +81,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn eat(&mut self, token: &str) -> bool {
         let found = self.peek(token);
         if found {
-            self.skip(token.len());
+            self.skip_bytes(token.len());
         }
         found
     }
@@ -104,36 +104,36 @@ impl<'a> Cursor<'a> {
             c == ',' && depth == 0
         });
         let end = end.unwrap_or(rest.len());
-        self.skip(end);
+        self.skip_bytes(end);
         rest[..end].trim_end()
     }
     /// Returns true if nothing is left but spaces.
     pub(crate) fn is_done(&self) -> bool {
         self.rest().is_empty()
     }
-    /// Reads characters as long as `part` accepts them, at least one; `what` names them in the error.
-    pub(crate) fn read_while(&mut self, what: &str, part: impl Fn(char) -> bool) -> ParseResult<&'a str> {
+    /// Reads characters as long as `accepts` returns true, at least one; `expected` names them in the error.
+    pub(crate) fn read_while(&mut self, expected: &str, accepts: impl Fn(char) -> bool) -> ParseResult<&'a str> {
         let rest = self.rest();
-        let end = rest.find(|c| !part(c)).unwrap_or(rest.len());
+        let end = rest.find(|c| !accepts(c)).unwrap_or(rest.len());
         if end == 0 {
-            return self.error(format!("expected {what}"));
+            return self.error(format!("expected {expected}"));
         }
-        self.skip(end);
+        self.skip_bytes(end);
         Ok(&rest[..end])
     }
     /// Reads a word: letters, digits and `_`.
-    pub(crate) fn read_word(&mut self, what: &str) -> ParseResult<&'a str> {
-        self.read_while(what, is_word_char)
+    pub(crate) fn read_word(&mut self, expected: &str) -> ParseResult<&'a str> {
+        self.read_while(expected, is_word_char)
     }
     /// Reads a word and parses it as a `T`.
-    pub(crate) fn read_value<T: std::str::FromStr>(&mut self, what: &str) -> ParseResult<T> {
+    pub(crate) fn read_value<T: std::str::FromStr>(&mut self, expected: &str) -> ParseResult<T> {
         let start = self.at;
-        let word = self.read_while(what, |c| is_word_char(c) || c == '-')?;
+        let word = self.read_while(expected, |c| is_word_char(c) || c == '-')?;
         match word.parse() {
             Ok(x) => Ok(x),
             Err(_) => {
                 self.at = start;
-                self.error(format!("expected {what}, found `{word}`"))
+                self.error(format!("expected {expected}, found `{word}`"))
             }
         }
     }

@@ -81,44 +81,44 @@ pub fn store_mismatch(tile: impl fmt::Display, target: impl fmt::Display, name: 
 }
 
 /// Message about a grid axis that does not exist.
-pub fn grid_axis(axis: usize, of: usize) -> Diag {
-    let message = format!("there is no grid axis {axis}: the grid has {}", axes(of));
+pub fn grid_axis_out_of_range(axis: usize, grid_rank: usize) -> Diag {
+    let message = format!("there is no grid axis {axis}: the grid has {}", axes(grid_rank));
     Diag::new("grid-axis", At::Op, message, "axes count from 0")
 }
 
 /// Message about an axis of a block that does not exist.
-pub fn block_axis(axis: usize, of: usize) -> Diag {
-    let message = format!("there is no axis {axis}: the block has {}", axes(of));
+pub fn block_axis_out_of_range(axis: usize, block_rank: usize) -> Diag {
+    let message = format!("there is no axis {axis}: the block has {}", axes(block_rank));
     Diag::new("axis", At::Op, message, "axes count from 0; squeezed dimensions have none")
 }
 
 /// Message about a wrong number of indices of a prefetch operand.
-pub fn element_rank(name: &str, rank: usize, indices: usize) -> Diag {
+pub fn wrong_prefetch_index_count(name: &str, rank: usize, indices: usize) -> Diag {
     let message = format!("`{name}` has {}, found {indices} indices", dimensions(rank));
     Diag::new("rank", At::Op, message, "one index per dimension")
 }
 
 /// Message about a run-time scalar as the index of a list of host values.
-pub fn host_index() -> Diag {
+pub fn run_time_host_list_index() -> Diag {
     let help = "`#[unroll]` the loop, so that the host counts; or take the numbers as an array, \
                 `#[prefetch([N])] table: Prefetch<i32>`, and read `table.at(i)`";
     Diag::new("misuse", At::Op, "a run-time scalar is no index of a list of the host".into(), help)
 }
 
 /// Message about more indices than a view has axes.
-pub fn view_rank(indices: usize, of: usize) -> Diag {
+pub fn too_many_view_indices(indices: usize, of: usize) -> Diag {
     let message = format!("{indices} indices into a view of {}", axes(of));
     Diag::new("misuse", At::Op, message, "squeezed dimensions and dropped axes take no index")
 }
 
 /// Message about elements outside of a view's axis.
-pub fn view_bounds(start: impl fmt::Display, end: impl fmt::Display, size: impl fmt::Display) -> Diag {
+pub fn view_out_of_bounds(start: impl fmt::Display, end: impl fmt::Display, size: impl fmt::Display) -> Diag {
     let message = format!("elements {start}..{end} of an axis with {size}");
     Diag::new("misuse", At::Op, message, "a view stays inside of its block")
 }
 
 /// Message about a run-time position in a computed tile.
-pub fn tile_position(axis: usize) -> Diag {
+pub fn run_time_tile_position(axis: usize) -> Diag {
     let message = format!("a run-time position along axis {axis} of a computed tile");
     let help = "positions of a tile are known while tracing: index the block that it is loaded from, or store it to a \
                 `Scratch` and index that";
@@ -126,7 +126,7 @@ pub fn tile_position(axis: usize) -> Diag {
 }
 
 /// Message about a range that ends before it begins.
-pub fn view_reversed(start: usize, end: usize) -> Diag {
+pub fn reversed_view_range(start: usize, end: usize) -> Diag {
     let message = format!("{start}..{end} ends before it begins");
     Diag::new("misuse", At::Op, message, "a range is `first..end`, without `end`")
 }
@@ -138,13 +138,13 @@ pub fn mask_mismatch(mask: impl fmt::Display, target: impl fmt::Display) -> Diag
 }
 
 /// Message about a new axis beyond the end of a shape.
-pub fn new_axis(axis: usize, of: usize) -> Diag {
-    let message = format!("a new axis {axis} of a tile with {}", axes(of));
+pub fn new_axis_out_of_range(axis: usize, rank: usize) -> Diag {
+    let message = format!("a new axis {axis} of a tile with {}", axes(rank));
     Diag::new("misuse", At::Op, message, "axes count from 0; the last place is behind all axes")
 }
 
 /// Message about an axis that cannot be dropped.
-pub fn kept_axis(axis: usize, shape: impl fmt::Display) -> Diag {
+pub fn axis_not_droppable(axis: usize, shape: impl fmt::Display) -> Diag {
     let message = format!("axis {axis} of a tile of shape {shape} can't be dropped");
     Diag::new("misuse", At::Op, message, "only an axis of extent 1 can")
 }

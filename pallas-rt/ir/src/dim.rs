@@ -16,14 +16,14 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Atom {
     Name(String),
-    Cdiv(Poly, Poly),
-    Min(Poly, Poly),
-    Max(Poly, Poly),
+    Cdiv(Polynomial, Polynomial),
+    Min(Polynomial, Polynomial),
+    Max(Polynomial, Polynomial),
 }
 
 /// A polynomial: maps a monomial (its atoms, sorted, repeated for powers) to its coefficient, which is never 0.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-struct Poly(BTreeMap<Vec<Atom>, i64>);
+struct Polynomial(BTreeMap<Vec<Atom>, i64>);
 
 /// A symbolic size. Arithmetic saturates at 2^63, which fits no memory. Constant sizes, the most common, do not
 /// allocate.
@@ -37,12 +37,12 @@ enum DimRepr {
     Unknown,
     Number(i64),
     /// Not a constant: [`Dim::from_poly`] ensures it, so that equal sizes have equal representations.
-    Symbolic(Arc<Poly>),
+    Symbolic(Arc<Polynomial>),
 }
 
 /// Answer to a question about two sizes, for every value of the names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum SizeComparison {
     /// The relation always holds.
     Yes,
     /// The relation fails: a mistake.
@@ -71,9 +71,9 @@ pub trait DimAlgebra {
     fn max(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
 }
 
-impl Poly {
+impl Polynomial {
     /// Adds `times * rhs`.
-    fn add_scaled(mut self, rhs: &Poly, times: i64) -> Poly {
+    fn add_scaled(mut self, rhs: &Polynomial, times: i64) -> Polynomial {
         for (m, c) in &rhs.0 {
             let k = self.0.entry(m.clone()).or_default();
             *k = k.saturating_add(c.saturating_mul(times));
@@ -84,28 +84,28 @@ impl Poly {
         self
     }
     /// The product of two polynomials.
-    fn mul(&self, rhs: &Poly) -> Poly {
-        let mut out = Poly::default();
+    fn mul(&self, rhs: &Polynomial) -> Polynomial {
+        let mut out = Polynomial::default();
         for (a, x) in &self.0 {
             for (b, y) in &rhs.0 {
                 let mut m = [a.clone(), b.clone()].concat();
                 m.sort();
-                out = out.add_scaled(&Poly::from_monomial(m, x.saturating_mul(*y)), 1);
+                out = out.add_scaled(&Polynomial::from_monomial(m, x.saturating_mul(*y)), 1);
             }
         }
         out
     }
-    fn from_number(n: i64) -> Poly {
-        if n == 0 { Poly::default() } else { Poly::from_monomial(vec![], n) }
+    fn from_number(n: i64) -> Polynomial {
+        if n == 0 { Polynomial::default() } else { Polynomial::from_monomial(vec![], n) }
     }
-    fn from_atom(a: Atom) -> Poly {
-        Poly::from_monomial(vec![a], 1)
+    fn from_atom(a: Atom) -> Polynomial {
+        Polynomial::from_monomial(vec![a], 1)
     }
     /// Creates a polynomial of one monomial. (`BTreeMap::from` would sort it first.)
-    fn from_monomial(monomial: Vec<Atom>, coefficient: i64) -> Poly {
+    fn from_monomial(monomial: Vec<Atom>, coefficient: i64) -> Polynomial {
         let mut terms = BTreeMap::new();
         terms.insert(monomial, coefficient);
-        Poly(terms)
+        Polynomial(terms)
     }
     /// The number, if the polynomial is constant.
     fn as_number(&self) -> Option<i64> {
@@ -116,20 +116,20 @@ impl Poly {
         }
     }
     /// The quotient rounded up, in closed form if the division is exact.
-    fn cdiv(&self, by: &Poly) -> Poly {
+    fn cdiv(&self, by: &Polynomial) -> Polynomial {
         match (self.as_number(), by.as_number()) {
-            (Some(a), Some(b)) if b > 0 => Poly::from_number(a.saturating_add(b - 1).div_euclid(b)),
+            (Some(a), Some(b)) if b > 0 => Polynomial::from_number(a.saturating_add(b - 1).div_euclid(b)),
             (_, Some(1)) => self.clone(),
-            _ if self == by => Poly::from_number(1),
+            _ if self == by => Polynomial::from_number(1),
             // The division is exact if every term is a multiple of the divisor, a monomial.
             _ => match self.exact_div(by) {
                 Some(q) => q,
-                None => Poly::from_atom(Atom::Cdiv(self.clone(), by.clone())),
+                None => Polynomial::from_atom(Atom::Cdiv(self.clone(), by.clone())),
             },
         }
     }
     /// Quotient by a single monomial; `None` if the division is not exact.
-    fn exact_div(&self, by: &Poly) -> Option<Poly> {
+    fn exact_div(&self, by: &Polynomial) -> Option<Polynomial> {
         let ((m, k), 1) = (by.0.iter().next()?, by.0.len()) else { return None };
         let mut out = BTreeMap::new();
         for (n, c) in &self.0 {
@@ -142,31 +142,31 @@ impl Poly {
             }
             out.insert(rest, c / k);
         }
-        Some(Poly(out))
+        Some(Polynomial(out))
     }
-    /// The smaller of two polynomials, or the larger if `smaller` is false.
-    fn min_or_max(&self, b: &Poly, smaller: bool) -> Poly {
+    /// The smaller of two polynomials, or the larger if `is_min` is false.
+    fn min_or_max(&self, b: &Polynomial, is_min: bool) -> Polynomial {
         match self.clone().add_scaled(b, -1).as_number() {
-            Some(d) if (d <= 0) == smaller => self.clone(),
+            Some(d) if (d <= 0) == is_min => self.clone(),
             Some(_) => b.clone(),
             None => {
                 let (x, y) = if self < b { (self, b) } else { (b, self) };
-                let atom = if smaller { Atom::Min } else { Atom::Max };
-                Poly::from_atom(atom(x.clone(), y.clone()))
+                let atom = if is_min { Atom::Min } else { Atom::Max };
+                Polynomial::from_atom(atom(x.clone(), y.clone()))
             }
         }
     }
     /// Replaces the names for which `f` gives a polynomial; rebuilds atoms so that they are normalised again.
-    fn subst(&self, f: &dyn Fn(&str) -> Option<Poly>) -> Poly {
-        let mut out = Poly::default();
+    fn substitute_names(&self, f: &dyn Fn(&str) -> Option<Polynomial>) -> Polynomial {
+        let mut out = Polynomial::default();
         for (m, c) in &self.0 {
-            let mut term = Poly::from_number(*c);
+            let mut term = Polynomial::from_number(*c);
             for a in m {
                 term = term.mul(&match a {
-                    Atom::Name(n) => f(n).unwrap_or_else(|| Poly::from_atom(a.clone())),
-                    Atom::Cdiv(x, y) => x.subst(f).cdiv(&y.subst(f)),
-                    Atom::Min(x, y) => x.subst(f).min_or_max(&y.subst(f), true),
-                    Atom::Max(x, y) => x.subst(f).min_or_max(&y.subst(f), false),
+                    Atom::Name(n) => f(n).unwrap_or_else(|| Polynomial::from_atom(a.clone())),
+                    Atom::Cdiv(x, y) => x.substitute_names(f).cdiv(&y.substitute_names(f)),
+                    Atom::Min(x, y) => x.substitute_names(f).min_or_max(&y.substitute_names(f), true),
+                    Atom::Max(x, y) => x.substitute_names(f).min_or_max(&y.substitute_names(f), false),
                 });
             }
             out = out.add_scaled(&term, 1);
@@ -237,7 +237,7 @@ impl Dim {
     pub const UNKNOWN: Dim = Dim(DimRepr::Unknown);
     /// The size that this name stands for.
     pub fn name(n: &str) -> Dim {
-        Dim::from_poly(Poly::from_atom(Atom::Name(n.into())))
+        Dim::from_poly(Polynomial::from_atom(Atom::Name(n.into())))
     }
     /// The number, if the size is constant.
     pub fn as_number(&self) -> Option<i64> {
@@ -248,7 +248,7 @@ impl Dim {
     }
     /// The quotient rounded up.
     pub fn cdiv(&self, by: &Dim) -> Dim {
-        self.combine(by, Poly::cdiv)
+        self.combine(by, Polynomial::cdiv)
     }
     /// The smaller of two sizes.
     pub fn min(&self, b: &Dim) -> Dim {
@@ -259,19 +259,19 @@ impl Dim {
         self.combine(b, |a, b| a.min_or_max(b, false))
     }
     /// Creates a size from a polynomial.
-    fn from_poly(p: Poly) -> Dim {
+    fn from_poly(p: Polynomial) -> Dim {
         Dim(p.as_number().map_or_else(|| DimRepr::Symbolic(Arc::new(p)), DimRepr::Number))
     }
     /// The size as a polynomial; `None` if unknown.
-    fn as_poly(&self) -> Option<Cow<'_, Poly>> {
+    fn as_poly(&self) -> Option<Cow<'_, Polynomial>> {
         match &self.0 {
             DimRepr::Unknown => None,
-            DimRepr::Number(n) => Some(Cow::Owned(Poly::from_number(*n))),
+            DimRepr::Number(n) => Some(Cow::Owned(Polynomial::from_number(*n))),
             DimRepr::Symbolic(p) => Some(Cow::Borrowed(p)),
         }
     }
     /// Applies a function of polynomials; unknown if an operand is.
-    fn combine(&self, b: &Dim, f: impl FnOnce(&Poly, &Poly) -> Poly) -> Dim {
+    fn combine(&self, b: &Dim, f: impl FnOnce(&Polynomial, &Polynomial) -> Polynomial) -> Dim {
         self.as_poly().zip(b.as_poly()).map_or(Dim::UNKNOWN, |(a, b)| Dim::from_poly(f(&a, &b)))
     }
     /// Number of names and numbers that occur in the size, with repetitions.
@@ -300,15 +300,15 @@ impl Dim {
         }
     }
     /// Replaces the names for which `f` gives a polynomial.
-    fn subst(&self, f: &dyn Fn(&str) -> Option<Poly>) -> Dim {
+    fn substitute_names(&self, f: &dyn Fn(&str) -> Option<Polynomial>) -> Dim {
         match &self.0 {
             DimRepr::Unknown | DimRepr::Number(_) => self.clone(),
-            DimRepr::Symbolic(p) => Dim::from_poly(p.subst(f)),
+            DimRepr::Symbolic(p) => Dim::from_poly(p.substitute_names(f)),
         }
     }
     /// Replaces names by these values.
     pub fn bind(&self, values: &[(&str, i64)]) -> Dim {
-        self.subst(&|n| values.iter().find(|(m, _)| *m == n).map(|(_, v)| Poly::from_number(*v)))
+        self.substitute_names(&|n| values.iter().find(|(m, _)| *m == n).map(|(_, v)| Polynomial::from_number(*v)))
     }
 }
 
@@ -342,12 +342,12 @@ operator!(Mul mul |x, y| x.saturating_mul(*y), |a, b| a.mul(b));
 
 /// Equations between sizes that `assume(..)` states, as rewrites of one name each.
 #[derive(Clone, Default, Debug)]
-pub struct Facts(Vec<(String, Poly)>);
+pub struct Facts(Vec<(String, Polynomial)>);
 
 impl Facts {
     /// Records `a == b`; returns false if neither side isolates a name, so that the fact cannot be used.
     pub fn assume(&mut self, a: &Dim, b: &Dim) -> bool {
-        let difference = &self.normal(a) - &self.normal(b);
+        let difference = &self.rewrite_by_facts(a) - &self.rewrite_by_facts(b);
         let Some(diff) = difference.as_poly().map(Cow::into_owned) else { return false };
         let isolated = diff.0.iter().find_map(|(m, c)| match (&m[..], *c) {
             ([Atom::Name(n)], 1 | -1) => {
@@ -359,43 +359,43 @@ impl Facts {
         let Some((name, m, c)) = isolated else { return diff.0.is_empty() };
         let mut rest = diff;
         rest.0.remove(&m);
-        let value = Poly::default().add_scaled(&rest, -c);
+        let value = Polynomial::default().add_scaled(&rest, -c);
         // Earlier facts may mention the name.
         for (_, p) in &mut self.0 {
-            *p = p.subst(&|n| (n == name).then(|| value.clone()));
+            *p = p.substitute_names(&|n| (n == name).then(|| value.clone()));
         }
         self.0.push((name, value));
         true
     }
     /// Rewrites the size by all facts.
-    pub fn normal(&self, d: &Dim) -> Dim {
-        d.subst(&|n| self.0.iter().find(|(m, _)| m == n).map(|(_, p)| p.clone()))
+    pub fn rewrite_by_facts(&self, d: &Dim) -> Dim {
+        d.substitute_names(&|n| self.0.iter().find(|(m, _)| m == n).map(|(_, p)| p.clone()))
     }
     /// Compares for equality. It is rigid: two different polynomials differ for some values, and kernels must be right
     /// for all.
-    pub fn same(&self, a: &Dim, b: &Dim) -> Verdict {
-        match (&self.normal(a) - &self.normal(b)).0 {
-            DimRepr::Number(0) => Verdict::Yes,
-            DimRepr::Number(_) => Verdict::No,
-            DimRepr::Symbolic(difference) if difference.has_only_names() => Verdict::No,
-            DimRepr::Unknown | DimRepr::Symbolic(_) => Verdict::Undecided,
+    pub fn compare_equal(&self, a: &Dim, b: &Dim) -> SizeComparison {
+        match (&self.rewrite_by_facts(a) - &self.rewrite_by_facts(b)).0 {
+            DimRepr::Number(0) => SizeComparison::Yes,
+            DimRepr::Number(_) => SizeComparison::No,
+            DimRepr::Symbolic(difference) if difference.has_only_names() => SizeComparison::No,
+            DimRepr::Unknown | DimRepr::Symbolic(_) => SizeComparison::Undecided,
         }
     }
     /// Compares for order. It is lenient: `No` only if `a <= b` fails for every value of the names (each at least 1).
-    pub fn at_most(&self, a: &Dim, b: &Dim) -> Verdict {
-        let room = match (&self.normal(b) - &self.normal(a)).0 {
-            DimRepr::Unknown => return Verdict::Undecided,
-            DimRepr::Number(room) if room >= 0 => return Verdict::Yes,
-            DimRepr::Number(_) => return Verdict::No,
+    pub fn compare_at_most(&self, a: &Dim, b: &Dim) -> SizeComparison {
+        let room = match (&self.rewrite_by_facts(b) - &self.rewrite_by_facts(a)).0 {
+            DimRepr::Unknown => return SizeComparison::Undecided,
+            DimRepr::Number(room) if room >= 0 => return SizeComparison::Yes,
+            DimRepr::Number(_) => return SizeComparison::No,
             DimRepr::Symbolic(room) => room,
         };
         let at_one = room.0.values().fold(0i64, |sum, c| sum.saturating_add(*c));
         let up = room.0.iter().all(|(m, c)| m.is_empty() || *c > 0);
         let down = room.0.iter().all(|(m, c)| m.is_empty() || *c < 0);
         match room.has_only_names() {
-            true if up && at_one >= 0 => Verdict::Yes,
-            true if down && at_one < 0 => Verdict::No,
-            _ => Verdict::Undecided,
+            true if up && at_one >= 0 => SizeComparison::Yes,
+            true if down && at_one < 0 => SizeComparison::No,
+            _ => SizeComparison::Undecided,
         }
     }
 }
@@ -410,7 +410,7 @@ impl fmt::Display for Atom {
         }
     }
 }
-impl fmt::Display for Poly {
+impl fmt::Display for Polynomial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("0");
@@ -467,18 +467,18 @@ mod tests {
     #[test]
     fn equality_is_rigid_and_order_lenient() {
         let mut f = Facts::default();
-        assert_eq!(f.same(&n("BQ"), &n("BK")), Verdict::No);
-        assert_eq!(f.same(&n("BQ"), &Dim::UNKNOWN), Verdict::Undecided);
+        assert_eq!(f.compare_equal(&n("BQ"), &n("BK")), SizeComparison::No);
+        assert_eq!(f.compare_equal(&n("BQ"), &Dim::UNKNOWN), SizeComparison::Undecided);
         let c = |a: &str, b: &str| n(a).cdiv(&n(b));
         // Two spellings of one value: not an error. One more than itself: an error.
         let scaled = (&Dim::from(2i64) * &n("S")).cdiv(&(&Dim::from(2i64) * &n("B")));
-        assert_eq!(f.same(&scaled, &c("S", "B")), Verdict::Undecided);
-        assert_eq!(f.same(&(&c("S", "B") + &Dim::from(1i64)), &c("S", "B")), Verdict::No);
-        assert_eq!(f.at_most(&n("S"), &n("T")), Verdict::Undecided);
-        assert_eq!(f.at_most(&(&n("S") + &Dim::from(1i64)), &n("S")), Verdict::No);
+        assert_eq!(f.compare_equal(&scaled, &c("S", "B")), SizeComparison::Undecided);
+        assert_eq!(f.compare_equal(&(&c("S", "B") + &Dim::from(1i64)), &c("S", "B")), SizeComparison::No);
+        assert_eq!(f.compare_at_most(&n("S"), &n("T")), SizeComparison::Undecided);
+        assert_eq!(f.compare_at_most(&(&n("S") + &Dim::from(1i64)), &n("S")), SizeComparison::No);
         assert!(f.assume(&n("BQ"), &n("BK")));
-        assert_eq!(f.same(&(&n("BQ") * &n("D")), &(&n("BK") * &n("D"))), Verdict::Yes);
+        assert_eq!(f.compare_equal(&(&n("BQ") * &n("D")), &(&n("BK") * &n("D"))), SizeComparison::Yes);
         assert!(f.assume(&(&Dim::from(2i64) * &n("BK")), &n("S")));
-        assert_eq!(f.same(&(&n("BQ") + &n("BQ")), &n("S")), Verdict::Yes);
+        assert_eq!(f.compare_equal(&(&n("BQ") + &n("BQ")), &n("S")), SizeComparison::Yes);
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 /// Name of a value in the builder that made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Id(pub u32);
+pub struct ValueId(pub u32);
 
 /// An operation that a derivative rule can append.
 #[derive(Clone, PartialEq, Debug)]
@@ -20,22 +20,22 @@ pub enum Term {
 }
 
 /// A builder on which derivative rules run.
-pub trait Emit {
+pub trait RuleBackend {
     /// Appends an operation and returns its result.
-    fn emit(&mut self, op: Term, args: &[Id]) -> Id;
+    fn emit(&mut self, op: Term, args: &[ValueId]) -> ValueId;
 }
 
 /// A value in a derivative rule: `Copy`, with operators and a method for every scalar operation.
 #[derive(Clone, Copy)]
 pub struct E<'g> {
     /// The builder that made it.
-    pub to: &'g RefCell<dyn Emit>,
+    pub to: &'g RefCell<dyn RuleBackend>,
     /// Name of the value in that builder.
-    pub id: Id,
+    pub id: ValueId,
 }
 
 /// Result of a `jvp` cell of an operand without tangent.
-pub struct Zero;
+pub struct ZeroTangent;
 
 /// Results that a `jvp` cell may have.
 pub trait Tangent<'g> {
@@ -47,19 +47,19 @@ impl<'g> Tangent<'g> for E<'g> {
         Some(self)
     }
 }
-impl<'g> Tangent<'g> for Zero {
+impl<'g> Tangent<'g> for ZeroTangent {
     fn value(self) -> Option<E<'g>> {
         None
     }
 }
 
-/// Adds the contribution `cell(t)` of an operand's tangent `t` to the sum of contributions.
+/// Adds the contribution `contribution(t)` of an operand's tangent `t` to the sum of contributions.
 pub fn linear<'g, R: Tangent<'g>>(
     sum: Option<E<'g>>,
-    t: Option<E<'g>>,
-    cell: impl FnOnce(E<'g>) -> R,
+    operand_tangent: Option<E<'g>>,
+    contribution: impl FnOnce(E<'g>) -> R,
 ) -> Option<E<'g>> {
-    match (sum, t.and_then(|t| cell(t).value())) {
+    match (sum, operand_tangent.and_then(|t| contribution(t).value())) {
         (Some(a), Some(b)) => Some(a + b),
         (a, b) => a.or(b),
     }
@@ -69,7 +69,7 @@ impl<'g> E<'g> {
     /// Appends an operation with these arguments.
     #[inline(never)] // derivative rules are cold; inlining this into each doubles ir's build
     pub fn emit(self, op: Term, args: &[E<'g>]) -> E<'g> {
-        let ids: Vec<Id> = args.iter().map(|a| a.id).collect();
+        let ids: Vec<ValueId> = args.iter().map(|a| a.id).collect();
         E { to: self.to, id: self.to.borrow_mut().emit(op, &ids) }
     }
     /// A constant with shape and type of this value.

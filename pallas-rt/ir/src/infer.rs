@@ -1,6 +1,6 @@
 //! Inference of an operation's result type: the one rule that the builder, the verifier and eager execution share.
 use crate::diag::{self, At, Diag};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::kernel::{Kernel, MAX_RANK, Op, OperandKind, Type, View};
 use crate::{DType, Dim, Facts, OperandId, ScalarOp};
 
@@ -50,7 +50,7 @@ impl ScalarOp {
             for (axis, (a, b)) in so_far.iter().zip(*arg).enumerate() {
                 if a.as_number() == Some(1) {
                     out[axis] = b.clone();
-                } else if b.as_number() != Some(1) && facts.same(a, b) == Verdict::No {
+                } else if b.as_number() != Some(1) && facts.compare_equal(a, b) == SizeComparison::No {
                     return Err(disagree(format!(
                         "axis {axis} is {a} on one side and {b} on the other; {}",
                         size_mismatch_help(a, b)
@@ -90,7 +90,7 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
         Op::ProgramId(axis) | Op::NumPrograms(axis) | Op::NumSteps(axis) => {
             let axes = if let Op::NumSteps(_) = op { kernel.steps.len() } else { kernel.grid.len() };
             if *axis >= axes {
-                return Err(diag::grid_axis(*axis, axes));
+                return Err(diag::grid_axis_out_of_range(*axis, axes));
             }
             Type::scalar(DType::I32)
         }
@@ -98,7 +98,7 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
         Op::Param(o) => Type::scalar(kernel.operand(*o).dtype),
         Op::Prefetch(o) => {
             let operand = kernel.operand(*o);
-            check_indices(args, operand.dims.len(), &operand.name)?;
+            check_prefetch_indices(args, operand.dims.len(), &operand.name)?;
             Type::scalar(operand.dtype)
         }
         Op::Load { from, view, masked } => {
@@ -116,7 +116,7 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
             check_arguments(args, &start_types(view), "valid")?;
             let mut shape = view.shape();
             if *axis >= shape.len() {
-                return Err(diag::block_axis(*axis, shape.len()));
+                return Err(diag::block_axis_out_of_range(*axis, shape.len()));
             }
             (0..shape.len()).filter(|a| a != axis).for_each(|a| shape[a] = 1);
             Type::new(DType::Bool, shape)
@@ -152,7 +152,7 @@ fn apply_shape_rule(
 }
 
 /// Checks a store: the operand's kind, and the types of value, starts and mask.
-fn check_store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: &[&Type]) -> Result<(), Diag> {
+fn check_store(kernel: &Kernel, to: OperandId, view: &View, has_mask: bool, args: &[&Type]) -> Result<(), Diag> {
     let operand = kernel.operand(to);
     if !matches!(operand.kind, OperandKind::Output { .. } | OperandKind::Scratch) {
         let message = format!("`{}` is an input and can't be written", operand.name);
@@ -168,7 +168,7 @@ fn check_store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: 
     }
     let mut expected = vec![target];
     expected.extend(start_types(view));
-    if masked {
+    if has_mask {
         check_mask(args.get(expected.len()), view)?;
         expected.push(Type::new(DType::Bool, view.shape()));
     }
@@ -176,8 +176,8 @@ fn check_store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: 
 }
 
 /// Checks that the mask of a load or store has the view's shape.
-fn check_mask(found: Option<&&Type>, view: &View) -> Result<(), Diag> {
-    match found {
+fn check_mask(mask_type: Option<&&Type>, view: &View) -> Result<(), Diag> {
+    match mask_type {
         Some(found) if found.shape != view.shape() => {
             Err(diag::mask_mismatch(found, Type::new(DType::Bool, view.shape())))
         }
@@ -191,14 +191,14 @@ fn start_types(view: &View) -> Vec<Type> {
 }
 
 /// Checks that the arguments have these types.
-fn check_arguments(args: &[&Type], expected: &[Type], what: &str) -> Result<(), Diag> {
+fn check_arguments(args: &[&Type], expected: &[Type], operation: &str) -> Result<(), Diag> {
     if args.len() != expected.len() {
-        let message = format!("a {what} takes {} arguments here, found {}", expected.len(), args.len());
+        let message = format!("a {operation} takes {} arguments here, found {}", expected.len(), args.len());
         return Err(Diag::new("arity", At::Op, message, ""));
     }
     for (i, (found, want)) in args.iter().zip(expected).enumerate() {
         if *found != want {
-            let message = format!("argument {i} of this {what} is {want}, found {found}");
+            let message = format!("argument {i} of this {operation} is {want}, found {found}");
             return Err(Diag::new("argument", At::Operand(i), message, "broadcast or cast it first"));
         }
     }
@@ -206,9 +206,9 @@ fn check_arguments(args: &[&Type], expected: &[Type], what: &str) -> Result<(), 
 }
 
 /// Checks the indices of a prefetch operand's element.
-fn check_indices(args: &[&Type], rank: usize, name: &str) -> Result<(), Diag> {
+fn check_prefetch_indices(args: &[&Type], rank: usize, name: &str) -> Result<(), Diag> {
     if args.len() != rank {
-        return Err(diag::element_rank(name, rank, args.len()));
+        return Err(diag::wrong_prefetch_index_count(name, rank, args.len()));
     }
     check_arguments(args, &vec![Type::scalar(DType::I32); rank], "prefetch")
 }

@@ -30,7 +30,7 @@ pub use cursor::ParseError;
 pub use diag::{At, Diag};
 pub use dim::{Dim, Facts};
 pub use dtype::{Bf16, DType, Elem, F16, Slice, SliceMut};
-pub use emit::{E, Emit};
+pub use emit::{E, RuleBackend};
 pub use evaluate::SizeError;
 pub use infer::infer;
 pub use kernel::{
@@ -38,8 +38,8 @@ pub use kernel::{
     OperandKind, Region, RegionId, Semantics, Type, Value, View, ViewAxis, ViewFrame,
 };
 pub use literal::Literal;
-pub use memory_sharing::may_share;
-pub use scalar::{Args, Lane, ScalarOp, Visit};
+pub use memory_sharing::may_share_memory;
+pub use scalar::{ElementFunction, ElementOperands, OpVisitor, ScalarOp};
 pub use structural::{Access, StructuralOp};
 pub use verify::{Violation, verify, verify_lowered};
 

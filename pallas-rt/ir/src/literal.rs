@@ -118,15 +118,15 @@ fn f16_bits(x: f64) -> u16 {
 }
 
 /// Value of a binary16 number with these bits.
-fn f16_value(h: u16) -> f64 {
-    let (e, m) = (i32::from(h >> 10 & 31), f64::from(h & 1023));
+fn f16_value(bits: u16) -> f64 {
+    let (e, m) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     let a = match e {
         0 => m * 2f64.powi(-24),
         31 if m == 0.0 => f64::INFINITY,
         31 => f64::NAN,
         e => (1024.0 + m) * 2f64.powi(e - 25),
     };
-    if h & 0x8000 != 0 { -a } else { a }
+    if bits & 0x8000 != 0 { -a } else { a }
 }
 
 impl fmt::Display for Literal {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// - both have the same blocks and the same index map, without overlap;
 /// - each program has its own block in each of its steps;
 /// - every load of the input comes before every store of the output.
-pub fn may_share(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
+pub fn may_share_memory(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
     let (x, y) = (kernel.operand(input), kernel.operand(output));
     let alike = x.kind == OperandKind::Input && x.dtype == y.dtype && x.dims == y.dims && x.block == y.block;
     let apart = !x.block.iter().any(|b| matches!(b, BlockDim::Element { .. }));
@@ -18,7 +18,7 @@ pub fn may_share(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
             let map = kernel.region(b);
             // Different programs, different blocks: every grid index has an entry of the map for itself.
             map.params.iter().all(|&id| map.yields.iter().any(|&y| is_constant_shift(kernel, b, y, id)))
-                && is_same_map(kernel, a, b)
+                && are_same_function(kernel, a, b)
         }
         (None, None) => kernel.grid.is_empty(),
         _ => false,
@@ -26,9 +26,9 @@ pub fn may_share(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
     alike && apart && own_block && loads_before_stores(kernel, input, output)
 }
 
-/// Returns true if a value of a region is `of` plus a constant, or a constant minus `of`.
-fn is_constant_shift(kernel: &Kernel, region: RegionId, value: Value, of: Value) -> bool {
-    if value == of {
+/// Returns true if a value of a region is `base` plus a constant, or a constant minus `base`.
+fn is_constant_shift(kernel: &Kernel, region: RegionId, value: Value, base: Value) -> bool {
+    if value == base {
         return true;
     }
     let insts = kernel.region(region).insts.iter().map(|&i| kernel.inst(i));
@@ -38,12 +38,12 @@ fn is_constant_shift(kernel: &Kernel, region: RegionId, value: Value, of: Value)
         return false;
     };
     let [a, b] = inst.args[..] else { return false };
-    let shifted = |v| is_constant_shift(kernel, region, v, of);
+    let shifted = |v| is_constant_shift(kernel, region, v, base);
     (is_constant(a) && shifted(b)) || (is_constant(b) && shifted(a))
 }
 
 /// Returns true if two regions compute the same function of their parameters.
-fn is_same_map(kernel: &Kernel, a: RegionId, b: RegionId) -> bool {
+fn are_same_function(kernel: &Kernel, a: RegionId, b: RegionId) -> bool {
     let (a, b) = (kernel.region(a), kernel.region(b));
     let mut twin: HashMap<Value, Value> = a.params.iter().copied().zip(b.params.iter().copied()).collect();
     let same = |twin: &HashMap<Value, Value>, x: &[Value], y: &[Value]| {

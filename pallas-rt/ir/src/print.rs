@@ -127,7 +127,7 @@ impl Kernel {
     fn operand_name(&self, id: OperandId) -> String {
         format!("@{}", self.operand(id).name)
     }
-    fn results_text(&self, values: &[Value]) -> String {
+    fn typed_values_text(&self, values: &[Value]) -> String {
         let named = |v: Value| self.names.get(&v).map_or(v.to_string(), |name| format!("{v} {name}"));
         let typed: Vec<String> = values.iter().map(|&v| format!("{}: {}", named(v), self.ty(v))).collect();
         typed.join(", ")
@@ -136,7 +136,7 @@ impl Kernel {
     fn print_region(&self, id: RegionId, level: usize, f: &mut Formatter<'_>) -> fmt::Result {
         let region = self.region(id);
         if !region.params.is_empty() {
-            write!(f, " ({})", self.results_text(&region.params))?;
+            write!(f, " ({})", self.typed_values_text(&region.params))?;
         }
         writeln!(f, " {{")?;
         for &inst in &region.insts {
@@ -163,7 +163,7 @@ impl Kernel {
     pub fn inst_text(&self, inst: &Inst) -> String {
         let mut text = String::new();
         if !inst.results.is_empty() {
-            text = format!("{} = ", self.results_text(&inst.results));
+            text = format!("{} = ", self.typed_values_text(&inst.results));
         }
         text += &self.op_text(&inst.op);
         if !inst.args.is_empty() {

@@ -4,7 +4,7 @@
 //! program's own builder or accepted here.
 use crate::kernel::*;
 use crate::parse::region_count;
-use crate::structural::{Access, Piece};
+use crate::structural::{Access, MapPiece};
 use crate::{DType, Dim, StructuralOp, infer};
 use std::collections::HashSet;
 use std::fmt;
@@ -65,7 +65,7 @@ impl std::error::Error for Violation {}
 /// The first violation.
 pub fn verify(kernel: &Kernel) -> Result<(), Violation> {
     let defined = vec![false; kernel.values.len()];
-    let mut checker = Checker { kernel, defined, regions: HashSet::new(), insts: HashSet::new(), depth: 0 };
+    let mut checker = KernelVerifier { kernel, defined, regions: HashSet::new(), insts: HashSet::new(), depth: 0 };
     checker.check_ids()?;
     checker.check_declarations()?;
     for operand in kernel.operands.iter().filter(|o| o.map.is_some()) {
@@ -76,7 +76,7 @@ pub fn verify(kernel: &Kernel) -> Result<(), Violation> {
         return checker.fail("the body", Loc::NONE, "has parameters or yields values");
     }
     checker.check_region(kernel.body, "the body", Loc::NONE)?;
-    match checker.frames_in_use() {
+    match checker.view_frames_in_use() {
         (true, true) => checker.fail("the body", Loc::NONE, "has views of blocks and views of arrays"),
         (_, true) => checker.check_lowered(),
         _ => Ok(()),
@@ -89,8 +89,8 @@ pub fn verify(kernel: &Kernel) -> Result<(), Violation> {
 /// The first violation.
 pub fn verify_lowered(kernel: &Kernel) -> Result<(), Violation> {
     verify(kernel)?;
-    let checker = Checker { kernel, defined: vec![], regions: HashSet::new(), insts: HashSet::new(), depth: 0 };
-    match checker.frames_in_use() {
+    let checker = KernelVerifier { kernel, defined: vec![], regions: HashSet::new(), insts: HashSet::new(), depth: 0 };
+    match checker.view_frames_in_use() {
         (true, _) => checker.fail("the body", Loc::NONE, "has views of blocks, which is not the lowered form"),
         _ => checker.check_lowered(),
     }
@@ -103,7 +103,7 @@ type CheckResult = Result<(), Violation>;
 const MAX_POSITION: i64 = i32::MAX as i64;
 
 /// State of the verification of one kernel.
-struct Checker<'a> {
+struct KernelVerifier<'a> {
     kernel: &'a Kernel,
     /// True if each value is defined in the current scope, indexed by [`Value`].
     defined: Vec<bool>,
@@ -114,8 +114,8 @@ struct Checker<'a> {
     depth: usize,
 }
 
-impl<'a> Checker<'a> {
-    /// Returns the violation of this entity.
+impl<'a> KernelVerifier<'a> {
+    /// Returns the error that an entity of the kernel, such as `%3` or a grid axis, breaks an invariant.
     fn fail(&self, entity: impl Into<String>, loc: Loc, message: impl Into<String>) -> CheckResult {
         Err(Violation { kernel: self.kernel.name.clone(), entity: entity.into(), loc, message: message.into() })
     }
@@ -249,8 +249,9 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Returns whether views of blocks occur (traced form), and whether views of arrays do (lowered form).
-    fn frames_in_use(&self) -> (bool, bool) {
+    /// Returns two bools: true if views of blocks occur (traced form), and true if views of arrays occur (lowered
+    /// form).
+    fn view_frames_in_use(&self) -> (bool, bool) {
         let mut found = (false, false);
         self.kernel.walk(self.kernel.body, &mut |_, inst| {
             if let Op::Load { view, .. } | Op::Store { view, .. } | Op::Valid { view, .. } = &inst.op {
@@ -278,7 +279,7 @@ impl<'a> Checker<'a> {
     }
     /// Returns the broken invariant of a structural operation in lowered form.
     fn lowered_op_violation(&self, op: &StructuralOp, inst: &Inst) -> Option<&'static str> {
-        if op.keeping().is_some() {
+        if op.with_kept_axes().is_some() {
             return Some("drops the axes it folds, which the lowered form keeps");
         }
         let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| self.kernel.ty(v).dims()).collect();
@@ -295,7 +296,7 @@ impl<'a> Checker<'a> {
             }
             _ => return None,
         };
-        let inside = |p: &Piece| dims.get(p.operand).is_some_and(|operand| p.is_inside(operand, &result));
+        let inside = |p: &MapPiece| dims.get(p.operand).is_some_and(|operand| p.is_inside(operand, &result));
         (!pieces.iter().all(inside)).then_some("has an access form that reads outside of its operand")
     }
 

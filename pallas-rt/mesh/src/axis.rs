@@ -12,7 +12,7 @@ pub struct Axis {
     pub size: u32,
 }
 
-/// Relation of a list of axes to the beginning of another list.
+/// Result of comparing a list of axes with the beginning of another list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PrefixRelation {
     /// The first list is no prefix of the second one.
@@ -119,8 +119,8 @@ impl Axis {
     }
 }
 
-/// Product of the sizes of the axes.
-pub fn size(axes: &[Axis]) -> usize {
+/// Returns the product of the sizes of the axes.
+pub fn product_of_sizes(axes: &[Axis]) -> usize {
     axes.iter().map(|axis| axis.len()).product()
 }
 
@@ -133,7 +133,7 @@ pub fn push_merged(axes: &mut Vec<Axis>, axis: Axis) {
 }
 
 /// Sorts axes by number and part, and joins parts that follow each other.
-pub fn merge(axes: &mut Vec<Axis>) {
+pub fn sort_and_merge(axes: &mut Vec<Axis>) {
     axes.sort();
     let mut merged = vec![];
     axes.drain(..).for_each(|axis| push_merged(&mut merged, axis));
@@ -141,11 +141,11 @@ pub fn merge(axes: &mut Vec<Axis>) {
 }
 
 /// Returns true if an axis of `a` overlaps one of `b`.
-pub fn overlap(a: &[Axis], b: &[Axis]) -> bool {
+pub fn has_overlap(a: &[Axis], b: &[Axis]) -> bool {
     a.iter().any(|x| b.iter().any(|&y| x.overlaps(y)))
 }
 
-/// Compares `a` with the beginning of `b`.
+/// Compares `a` with the beginning of `b`: no prefix of it, a shorter prefix, or equal to all of `b`.
 pub fn prefix_relation(a: &[Axis], b: &[Axis]) -> PrefixRelation {
     let Some((last, front)) = a.split_last() else {
         return if b.is_empty() { PrefixRelation::Equal } else { PrefixRelation::Strict };
@@ -186,7 +186,7 @@ pub fn difference(a: &[Axis], b: &[Axis]) -> Vec<Axis> {
 
 /// Shortens a list of axes: `keep` gets each axis and the product of the sizes before it, and returns the axis, a first
 /// part of it, or `None`. The list ends at the first axis that isn't returned whole.
-pub fn truncate(axes: &mut Vec<Axis>, mut keep: impl FnMut(Axis, usize) -> Option<Axis>) {
+pub fn truncate_axes(axes: &mut Vec<Axis>, mut keep: impl FnMut(Axis, usize) -> Option<Axis>) {
     let mut before = 1;
     for i in 0..axes.len() {
         match keep(axes[i], before) {

@@ -26,7 +26,7 @@ pub enum Piece {
 }
 
 impl Form {
-    /// Returns true if the devices of the group send each other data.
+    /// Returns true if members of the group send each other data; false if each computes its result alone.
     pub fn communicates(self) -> bool {
         !matches!(self, Form::Constant(_) | Form::Own)
     }

@@ -13,7 +13,7 @@ mod mesh;
 mod sharding;
 mod view;
 
-pub use axis::{Axis, difference, size};
+pub use axis::{Axis, difference, product_of_sizes};
 pub use collective_form::{Form, Piece};
 pub use mesh::Mesh;
 pub use sharding::{DimSharding, MeshSharding, Sharding, axes_text};

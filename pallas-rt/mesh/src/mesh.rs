@@ -19,10 +19,11 @@ pub struct Mesh {
     pub(crate) is_batch: bool,
 }
 
-/// Most axes of a mesh; [`Axis`] stores the number of one in a byte.
-const MOST_AXES: usize = 64;
-/// Most devices of a mesh: the compiler and the plans have lists of all devices.
-const MOST_DEVICES: usize = 1 << 20;
+/// Maximum number of axes of a mesh, which is refused with more; [`Axis`] stores the number of an axis in a byte.
+const MAX_MESH_AXES: usize = 64;
+/// Maximum number of devices of a mesh, which is refused with more: the compiler and the plans have lists of all
+/// devices.
+const MAX_MESH_DEVICES: usize = 1 << 20;
 
 impl Mesh {
     /// Makes a mesh of the devices 0, 1, 2, .. in row-major order, from the name and size of each axis.
@@ -38,12 +39,12 @@ impl Mesh {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn new(axes: &[(&str, usize)]) -> Result<Mesh, Diag> {
-        Mesh::with_device_limit(axes, MOST_DEVICES)
+        Mesh::with_device_limit(axes, MAX_MESH_DEVICES)
     }
 
-    /// Makes a mesh of at most `most` devices, each with the number of its position.
-    fn with_device_limit(axes: &[(&str, usize)], most: usize) -> Result<Mesh, Diag> {
-        if axes.len() > MOST_AXES {
+    /// Makes a mesh of at most `max_devices` devices, each with the number of its position.
+    fn with_device_limit(axes: &[(&str, usize)], max_devices: usize) -> Result<Mesh, Diag> {
+        if axes.len() > MAX_MESH_AXES {
             return Err(mesh_error(format!("a mesh of {} axes", axes.len()), "a mesh has at most 64 axes"));
         }
         for (i, (name, size)) in axes.iter().enumerate() {
@@ -55,8 +56,11 @@ impl Mesh {
             }
         }
         let count = axes.iter().try_fold(1usize, |n, (_, size)| n.checked_mul(*size));
-        let Some(count) = count.filter(|&n| n <= most) else {
-            return Err(mesh_error(format!("a mesh of {axes:?} has more than {most} devices"), "divide fewer ways"));
+        let Some(count) = count.filter(|&n| n <= max_devices) else {
+            return Err(mesh_error(
+                format!("a mesh of {axes:?} has more than {max_devices} devices"),
+                "divide fewer ways",
+            ));
         };
         let (names, sizes) = axes.iter().map(|(name, size)| ((*name).to_string(), *size)).unzip();
         Ok(Mesh { names, sizes, count, devices: vec![], is_batch: false })
@@ -194,8 +198,8 @@ impl fmt::Display for Mesh {
     }
 }
 
-fn mesh_error(found: String, help: &str) -> Diag {
-    Diag::new("mesh", At::Op, found, help)
+fn mesh_error(problem: String, help: &str) -> Diag {
+    Diag::new("mesh", At::Op, problem, help)
 }
 
 #[cfg(test)]

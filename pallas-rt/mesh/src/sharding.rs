@@ -1,11 +1,11 @@
 //! Sharding of one array among the devices of a mesh.
 use crate::Mesh;
-use crate::axis::{Axis, merge, push_merged, size};
+use crate::axis::{Axis, product_of_sizes, push_merged, sort_and_merge};
 use pallas_ir::{At, Diag, Type};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-/// Sharding of one dimension.
+/// Sharding of one dimension of an array: the axes that divide it, and what propagation may change.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct DimSharding {
     /// The axes that shard the dimension, the slowest first.
@@ -59,7 +59,7 @@ impl Sharding {
         Sharding { dims: axes.into_iter().map(DimSharding::closed).collect(), ..Sharding::default() }
     }
 
-    /// Returns the axes of each dimension.
+    /// Returns the axes of each dimension, in the order of the dimensions.
     pub fn axes(&self) -> Vec<Vec<Axis>> {
         self.dims.iter().map(|dim| dim.axes.clone()).collect()
     }
@@ -82,7 +82,7 @@ impl Sharding {
 
     /// Returns the number of blocks along each dimension.
     pub fn blocks_per_dim(&self) -> Vec<usize> {
-        self.dims.iter().map(|dim| size(&dim.axes)).collect()
+        self.dims.iter().map(|dim| product_of_sizes(&dim.axes)).collect()
     }
 
     /// Returns the shape of a device's block of an array with this shape; the last blocks of a dimension may extend
@@ -102,7 +102,7 @@ impl Sharding {
         };
         let sorted = |axes: &[Axis]| {
             let mut axes = wide(axes);
-            merge(&mut axes);
+            sort_and_merge(&mut axes);
             axes
         };
         debug_assert!(self.dims.iter().flat_map(|dim| &dim.axes).all(|axis| usize::from(axis.id) < mesh.rank()));
@@ -224,8 +224,8 @@ impl Sharding {
         left.expect("[")?;
         while !left.try_skip("]") {
             left.try_skip(",");
-            let (axes, open) = left.axes()?;
-            let priority = if left.try_skip("p") { Some(left.number()?) } else { None };
+            let (axes, open) = left.parse_dim_axes()?;
+            let priority = if left.try_skip("p") { Some(left.parse_number()?) } else { None };
             sharding.dims.push(DimSharding { axes, open, priority });
         }
         while left.try_skip(",") {
@@ -234,7 +234,7 @@ impl Sharding {
                 (_, true) => &mut sharding.unreduced,
                 _ => return Err(format!("expected `replicated` or `unreduced`, found `{}`", left.left)),
             };
-            *list = left.axes()?.0;
+            *list = left.parse_dim_axes()?.0;
         }
         if left.left.is_empty() { Ok(sharding) } else { Err(format!("expected the end, found `{}`", left.left)) }
     }
@@ -262,7 +262,7 @@ impl ShardingParser<'_> {
         if self.try_skip(token) { Ok(()) } else { Err(format!("expected `{token}`, found `{}`", self.left)) }
     }
 
-    fn number(&mut self) -> Result<u32, String> {
+    fn parse_number(&mut self) -> Result<u32, String> {
         let digits = self.left.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.left.len());
         let (number, left) = self.left.split_at(digits);
         self.left = left.trim_start();
@@ -270,7 +270,7 @@ impl ShardingParser<'_> {
     }
 
     /// Reads axes of one dimension, as in `{"x", "y":(1)2, ?}`; returns true if the dimension is open.
-    fn axes(&mut self) -> Result<(Vec<Axis>, bool), String> {
+    fn parse_dim_axes(&mut self) -> Result<(Vec<Axis>, bool), String> {
         self.expect("{")?;
         let (mut axes, mut open) = (vec![], false);
         while !self.try_skip("}") {
@@ -285,9 +285,9 @@ impl ShardingParser<'_> {
             self.left = left.trim_start();
             if self.try_skip(":") {
                 self.expect("(")?;
-                axis.pre = self.number()?;
+                axis.pre = self.parse_number()?;
                 self.expect(")")?;
-                axis.size = self.number()?;
+                axis.size = self.parse_number()?;
             }
             axes.push(axis);
         }

@@ -8,8 +8,8 @@ use crate::axis::{Axis, push_merged};
 use crate::{DimSharding, Mesh, Sharding};
 
 impl Mesh {
-    /// Returns by position of `other` the position of the same device on this mesh; `None` if the meshes have different
-    /// devices.
+    /// Returns, for each position of the mesh `other`, the position of the same device on this mesh; `None` if the
+    /// meshes have different devices.
     ///
     /// ```
     /// use pallas_mesh::Mesh;
@@ -37,9 +37,11 @@ impl Mesh {
     /// use pallas_mesh::{Mesh, Sharding};
     /// let [flat, square] = [Mesh::new(&[("x", 8)])?, Mesh::new(&[("data", 2), ("model", 4)])?];
     /// let rows = Sharding::parse(r#"[{"x"}, {}]"#, &flat).expect("a sharding");
-    /// assert_eq!(square.sharding_of(&flat, &rows).expect("a view").text(&square), r#"[{"data", "model"}, {}]"#);
+    /// let on_square = square.translate_sharding(&flat, &rows).expect("a view");
+    /// assert_eq!(on_square.text(&square), r#"[{"data", "model"}, {}]"#);
     /// let columns = Sharding::parse(r#"[{}, {"model"}]"#, &square).expect("a sharding");
-    /// assert_eq!(flat.sharding_of(&square, &columns).expect("a view").text(&flat), r#"[{}, {"x":(2)4}]"#);
+    /// let on_flat = flat.translate_sharding(&square, &columns).expect("a view");
+    /// assert_eq!(on_flat.text(&flat), r#"[{}, {"x":(2)4}]"#);
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn translate_sharding(&self, other: &Mesh, sharding: &Sharding) -> Option<Sharding> {
@@ -108,10 +110,10 @@ impl Mesh {
     }
 }
 
-/// Returns the part `of` an axis that is made of `axes`; `None` if it begins or ends inside of one that has no such
-/// part.
-fn composite_axis_part(axes: &[Axis], of: Axis) -> Option<Vec<Axis>> {
-    let (mut skip, mut left, mut found) = (of.pre as usize, of.len(), vec![]);
+/// Returns the axes that make up `part` of an axis which is made of `axes`; `None` if the part begins or ends inside
+/// of one that cannot be divided there.
+fn composite_axis_part(axes: &[Axis], part: Axis) -> Option<Vec<Axis>> {
+    let (mut skip, mut left, mut found) = (part.pre as usize, part.len(), vec![]);
     for &axis in axes {
         let mut axis = axis;
         if skip > 1 {

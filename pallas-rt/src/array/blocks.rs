@@ -20,13 +20,13 @@ pub(crate) struct ShardedBlocks {
 }
 
 impl ShardedBlocks {
-    /// Makes a sharded array of blocks, at least one, which `join` puts together to the whole array.
+    /// Makes a sharded array of blocks, at least one, which `assemble` puts together to the whole array.
     pub(crate) fn new(
         blocks: Vec<Arc<Buffer>>,
-        about: Box<ErasedPlacement>,
-        join: fn(&ShardedBlocks) -> Result<Buffer>,
+        placement: Box<ErasedPlacement>,
+        assemble: fn(&ShardedBlocks) -> Result<Buffer>,
     ) -> ShardedBlocks {
-        ShardedBlocks { blocks, about, join, whole: OnceLock::new() }
+        ShardedBlocks { blocks, about: placement, join: assemble, whole: OnceLock::new() }
     }
 
     pub(super) fn client(&self) -> &Client {

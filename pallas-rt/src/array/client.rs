@@ -146,9 +146,9 @@ impl Client {
     /// 64-bit elements on a GPU.
     #[track_caller]
     pub fn array<T: Elem>(&self, elements: &[T], shape: &[usize]) -> Result<Array> {
-        startup::fix_on_first_use("an array", Location::caller())?;
+        startup::freeze_on_first_use("an array", Location::caller())?;
         self.check_dtype(T::DTYPE)?;
-        let bytes = host::to_bytes(elements, shape)?;
+        let bytes = host::elements_as_bytes(elements, shape)?;
         Ok(Array::new(T::DTYPE, shape, Buffer::from_bytes(&self.0, bytes)?))
     }
 
@@ -158,10 +158,10 @@ impl Client {
     /// As [`Client::array`], and [`Error::Value`] for a `bool` that is neither 0 nor 1.
     #[track_caller]
     pub fn array_from_bytes(&self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Array> {
-        startup::fix_on_first_use("an array", Location::caller())?;
+        startup::freeze_on_first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
         host::check_length(shape, host::byte_count(dtype, shape)?, bytes.len(), "bytes")?;
-        host::check_values(dtype, bytes)?;
+        host::check_element_bytes(dtype, bytes)?;
         Ok(Array::new(dtype, shape, Buffer::from_bytes(&self.0, bytes)?))
     }
 
@@ -182,7 +182,7 @@ impl Client {
     /// [`Error::Overflow`], [`Error::Memory`], [`Error::Unsupported`].
     #[track_caller]
     pub fn zeros(&self, shape: &[usize], dtype: DType) -> Result<Array> {
-        startup::fix_on_first_use("an array", Location::caller())?;
+        startup::freeze_on_first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
         Ok(Array::new(dtype, shape, Buffer::allocate(&self.0, host::byte_count(dtype, shape)?, true)?))
     }
@@ -193,12 +193,12 @@ impl Client {
     /// As [`Client::zeros`].
     #[track_caller]
     pub fn full<T: Elem>(&self, shape: &[usize], value: T) -> Result<Array> {
-        startup::fix_on_first_use("an array", Location::caller())?;
+        startup::freeze_on_first_use("an array", Location::caller())?;
         self.check_dtype(T::DTYPE)?;
         let count = host::byte_count(T::DTYPE, shape)? / T::DTYPE.bytes();
         // Booked first, so that a shape beyond the memory limit is refused before the host makes its copy.
         let mut buffer = Buffer::allocate_for_host(&self.0, count * T::DTYPE.bytes())?;
-        buffer.write(host::to_bytes(&vec![value; count], shape)?)?;
+        buffer.write(host::elements_as_bytes(&vec![value; count], shape)?)?;
         Ok(Array::new(T::DTYPE, shape, buffer))
     }
 
@@ -208,7 +208,7 @@ impl Client {
     /// As [`Client::zeros`].
     #[track_caller]
     pub fn empty(&self, shape: &[usize], dtype: DType) -> Result<Array> {
-        startup::fix_on_first_use("an array", Location::caller())?;
+        startup::freeze_on_first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
         Ok(Array::new(dtype, shape, Buffer::allocate(&self.0, host::byte_count(dtype, shape)?, false)?))
     }

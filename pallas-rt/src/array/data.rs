@@ -47,12 +47,12 @@ pub(crate) enum ArrayContents {
 }
 
 /// Stands for the number of a trace in an array that has only a shape and an element type.
-const NO_TRACE: u32 = u32::MAX;
+const ABSTRACT_TRACE_NUMBER: u32 = u32::MAX;
 
 /// A value of a function that is being traced; its elements do not exist yet.
 #[derive(Clone)]
 pub(crate) struct TracedValue {
-    /// The number of the trace that the value belongs to, or [`NO_TRACE`].
+    /// The number of the trace that the value belongs to, or [`ABSTRACT_TRACE_NUMBER`].
     pub trace: u32,
     /// The value's number in the graph of that trace.
     pub value: u32,
@@ -132,12 +132,16 @@ impl Array {
     /// Returns an array that has only a shape and an element type.
     #[cfg(feature = "graph")]
     pub(crate) fn new_abstract(dtype: DType, shape: &[usize], client: &Client) -> Array {
-        Array::from_traced_value(dtype, shape, TracedValue { trace: NO_TRACE, value: 0, client: client.clone() })
+        Array::from_traced_value(
+            dtype,
+            shape,
+            TracedValue { trace: ABSTRACT_TRACE_NUMBER, value: 0, client: client.clone() },
+        )
     }
 
     /// Returns true if the array has only a shape and an element type.
     pub(crate) fn is_abstract(&self) -> bool {
-        matches!(&self.what, ArrayContents::Traced(traced) if traced.trace == NO_TRACE)
+        matches!(&self.what, ArrayContents::Traced(traced) if traced.trace == ABSTRACT_TRACE_NUMBER)
     }
 
     /// Returns an array of these contents.
@@ -326,20 +330,20 @@ impl Array {
         if owned { Ok(Array { shape: shape.into(), dtype, what: self.what }) } else { Err(self) }
     }
 
-    /// Returns the array's memory if it has no other owner, else the array itself as `Err`; if `wanted`, a copy of the
-    /// memory instead of `Err`.
-    pub(crate) fn into_buffer(self, wanted: bool) -> Result<std::result::Result<Buffer, Array>> {
+    /// Returns the array's memory if it has no other owner; else a copy of the memory if `copy_if_shared`, or the array
+    /// itself as `Err`.
+    pub(crate) fn into_buffer(self, copy_if_shared: bool) -> Result<std::result::Result<Buffer, Array>> {
         self.buffer()?;
         let Array { shape, dtype, what } = self;
         let ArrayContents::InMemory(buffer) = what else {
             // What lies in several blocks is put together in memory of its own.
-            return Array { shape, dtype, what }.deep_copy()?.into_buffer(wanted);
+            return Array { shape, dtype, what }.deep_copy()?.into_buffer(copy_if_shared);
         };
         match Arc::try_unwrap(buffer) {
             Ok(own) => Ok(Ok(own)),
             Err(buffer) => {
                 let array = Array { shape, dtype, what: ArrayContents::InMemory(buffer) };
-                if wanted { array.deep_copy()?.into_buffer(false) } else { Ok(Err(array)) }
+                if copy_if_shared { array.deep_copy()?.into_buffer(false) } else { Ok(Err(array)) }
             }
         }
     }
@@ -354,13 +358,20 @@ impl Array {
         self.require_buffer(at, || "elements".into(), "read them from the result of the traced function")
     }
 
-    /// Returns the memory. `at` is the user's line; `tried` and `help` explain the request in the error of a traced
-    /// array.
-    pub(super) fn require_buffer(&self, at: Loc, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
+    /// Returns the memory. `at` is the user's line; `describe_use` and `help` explain the request in the error of a
+    /// traced array.
+    pub(super) fn require_buffer(
+        &self,
+        at: Loc,
+        describe_use: impl FnOnce() -> String,
+        help: &str,
+    ) -> Result<&Arc<Buffer>> {
         match &self.what {
             ArrayContents::InMemory(buffer) => Ok(buffer),
             ArrayContents::Sharded(blocks) => blocks.assembled_buffer(),
-            ArrayContents::Traced(_) | ArrayContents::Poisoned(_) => Err(self.missing_buffer_error(at, &tried(), help)),
+            ArrayContents::Traced(_) | ArrayContents::Poisoned(_) => {
+                Err(self.missing_buffer_error(at, &describe_use(), help))
+            }
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn check_length(shape: &[usize], expected: usize, found: usize, unit:
 }
 
 /// Refuses bytes that are not values of the element type; only `bool` has such bytes.
-pub(crate) fn check_values(dtype: DType, bytes: &[u8]) -> Result<()> {
+pub(crate) fn check_element_bytes(dtype: DType, bytes: &[u8]) -> Result<()> {
     if dtype != DType::Bool {
         return Ok(());
     }
@@ -43,7 +43,7 @@ pub(crate) fn check_values(dtype: DType, bytes: &[u8]) -> Result<()> {
 
 /// Returns the bytes of elements; refuses another number of elements than an array of this shape has.
 #[track_caller]
-pub(crate) fn to_bytes<'a, T: Elem>(elements: &'a [T], shape: &[usize]) -> Result<&'a [u8]> {
+pub(crate) fn elements_as_bytes<'a, T: Elem>(elements: &'a [T], shape: &[usize]) -> Result<&'a [u8]> {
     let expected = byte_count(T::DTYPE, shape)? / T::DTYPE.bytes();
     check_length(shape, expected, elements.len(), "elements")?;
     Ok(memory::bytes_of(elements))

@@ -174,7 +174,7 @@ impl Member<'_> {
         let count = self.positions().len();
         let first = operands.first().map(|x| Type::new(x.dtype(), x.shape()));
         let alike = |x: &Array| first.as_ref().is_some_and(|ty| x.dtype() == ty.dtype && x.shape() == &ty.shape[..]);
-        let is_table = matches!(op.form(), Form::Constant(_));
+        let is_table = matches!(op.first_member_form(), Form::Constant(_));
         if is_table && !operands.is_empty() || !is_table && (operands.len() != count || !operands.iter().all(alike)) {
             let found = format!("{} arrays for {count} devices", operands.len());
             return Err(wrong(Diag::new("exchange", At::Op, found, "an array of each device, all of one type")));
@@ -214,10 +214,11 @@ impl Member<'_> {
 ///
 /// # Errors
 /// An axis is named twice.
-pub(super) fn check_distinct_axes(op: &Collective) -> std::result::Result<(), Diag> {
-    let Some((_, axis)) = op.axes.iter().enumerate().find(|(i, axis)| op.axes[..*i].contains(axis)) else {
+pub(super) fn check_distinct_axes(collective: &Collective) -> std::result::Result<(), Diag> {
+    let Some((_, axis)) = collective.axes.iter().enumerate().find(|(i, axis)| collective.axes[..*i].contains(axis))
+    else {
         return Ok(());
     };
-    let found = format!("axis `{}` twice", op.mesh.name(usize::from(axis.id)));
-    Err(Diag::new(op.name(), At::Op, found, "name each axis once"))
+    let found = format!("axis `{}` twice", collective.mesh.name(usize::from(axis.id)));
+    Err(Diag::new(collective.name(), At::Op, found, "name each axis once"))
 }

@@ -35,7 +35,7 @@ pub fn initialize() -> Result<Distributed> {
     let size = MPI_SIZE_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.parse::<usize>().ok());
     match size {
         None | Some(0 | 1) => {
-            startup::fix_on_first_use("`distributed::initialize`", at)?;
+            startup::freeze_on_first_use("`distributed::initialize`", at)?;
             Ok(Distributed { rank: 0, processes: 1 })
         }
         Some(processes) => join_mpi_job(processes, at),
@@ -65,7 +65,7 @@ fn join_mpi_job(_: usize, at: &Location<'_>) -> Result<Distributed> {
     // One process writes compiled kernels, which the others read.
     let cache = if rank == 0 { config.cache } else { config.cache.read_only() };
     let config = StartupConfig { engine: startup::Engine::Mpi, processes, cache, ..config };
-    startup::fix_exact_config(config, format!("`distributed::initialize` at {at}"))?;
+    startup::freeze_exact_config(config, format!("`distributed::initialize` at {at}"))?;
     if !join_process_group(wire) {
         let message = "this process is in a job already".into();
         return Err(Error::Driver { action: "join the job".into(), device: "MPI".into(), message });

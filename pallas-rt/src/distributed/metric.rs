@@ -61,7 +61,7 @@ pub fn metric(x: &Array) -> Result<Metric> {
     // Reading an array is an error if its devices have parts of a sum.
     let value = x.cast(DType::F64).to_vec::<f64>()?[0];
     let receipts = x.placement().map_or(vec![], |placement| placement.receipts.to_vec());
-    let config = startup::get_or_fix_config("a metric", std::panic::Location::caller())?;
+    let config = startup::get_or_freeze_config("a metric", std::panic::Location::caller())?;
     Ok(Metric { value, receipts, config })
 }
 
@@ -156,7 +156,7 @@ impl Local {
             let diag = Diag::new("metric", At::Op, found, "`reduce` it over that axis first");
             return Err(Error::operation(Loc::caller(), diag));
         }
-        let config = startup::get_or_fix_config("a metric", std::panic::Location::caller())?;
+        let config = startup::get_or_freeze_config("a metric", std::panic::Location::caller())?;
         Ok(Metric { value: self.values[0], receipts: self.receipts.clone(), config })
     }
 }

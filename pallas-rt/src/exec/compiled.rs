@@ -6,7 +6,7 @@ use crate::array::Client;
 use pallas_codegen::cpu::Thresholds;
 use pallas_codegen::passes::block_position_ranges;
 use pallas_device::error::{Error, Result};
-use pallas_device::{Executable, KernelSource, LaunchGeometry, inputs};
+use pallas_device::{Executable, KernelSource, LaunchGeometry, argument_indices};
 use pallas_ir::{At, Diag, Dim, Kernel, Literal, Loc, Operand, OperandId, OperandKind};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
@@ -127,10 +127,10 @@ impl Compiled {
                 x.check_argument(&kernel.name, called)?;
             }
         }
-        let geometry = self.geometry(sizes)?;
+        let geometry = self.launch_geometry(sizes)?;
         let (mut arrays, mut params) = (vec![None; kernel.operands.len()], vec![None; kernel.operands.len()]);
         let mut rest = arguments.into_iter();
-        for i in inputs(kernel) {
+        for i in argument_indices(kernel) {
             let (shape, is_param) = (&geometry.shapes[i], kernel.operands[i].kind == OperandKind::Param);
             let given = rest.next();
             let is_donated = matches!(given, Some(Argument::Donated(_)));
@@ -157,7 +157,7 @@ impl Compiled {
     /// # Errors
     /// [`Error::Kernel`] for sizes that do not fit the kernel.
     pub fn prepare(&self, client: &Client, sizes: &[i64]) -> Result<Prepared> {
-        Ok(Prepared { compiled: self.clone(), client: client.clone(), geometry: self.geometry(sizes)? })
+        Ok(Prepared { compiled: self.clone(), client: client.clone(), geometry: self.launch_geometry(sizes)? })
     }
 
     /// The executable for a client's kind of device, compiled at the first use.
@@ -177,13 +177,13 @@ impl Compiled {
     pub(crate) fn estimated_bytes(&self) -> u64 {
         let kernel = self.traced();
         let own = (kernel.insts.len() + kernel.values.len() + kernel.operands.len()) as u64 * 160;
-        let devices = self.0.devices.iter().filter_map(OnceLock::get).map(|form| form.bytes()).sum::<u64>();
+        let devices = self.0.devices.iter().filter_map(OnceLock::get).map(|form| form.estimated_bytes()).sum::<u64>();
         let sharing = self.0.sharing.lock();
         own + devices + sharing.iter().map(|(_, compiled)| compiled.estimated_bytes()).sum::<u64>()
     }
 
     /// The variant of the kernel in which outputs alias inputs by these pairs; it is kept.
-    pub(super) fn aliasing_variant(&self, pairs: AliasPairs) -> Compiled {
+    pub(super) fn find_or_make_aliasing_variant(&self, pairs: AliasPairs) -> Compiled {
         let mut sharing = self.0.sharing.lock();
         if let Some((_, found)) = sharing.iter().find(|(p, _)| *p == pairs) {
             return found.clone();
@@ -204,7 +204,7 @@ impl Compiled {
     }
 
     /// Returns the grid and the shapes of a launch with these sizes.
-    pub(crate) fn geometry(&self, sizes: &[i64]) -> Result<LaunchGeometry> {
+    pub(crate) fn launch_geometry(&self, sizes: &[i64]) -> Result<LaunchGeometry> {
         let kernel = self.traced();
         if sizes.len() != kernel.dims.len() {
             let message = format!("the kernel has {} dimensions, {} sizes were given", kernel.dims.len(), sizes.len());
@@ -261,7 +261,7 @@ impl Compiled {
     /// # Errors
     /// The index map of an operand gives a position out of range.
     pub(crate) fn check_positions(&self, geometry: &LaunchGeometry) -> Result<(), Diag> {
-        block_position_ranges::check(self.traced(), &geometry.sizes, &geometry.grid)
+        block_position_ranges::check_block_positions(self.traced(), &geometry.sizes, &geometry.grid)
     }
 
     /// Returns the array for an operand of this shape if it fits. Refuses a missing one, one of another element type or
@@ -304,9 +304,9 @@ impl Compiled {
         self.launch_error("argument", message, "give arrays in the order of the operands, as large as the sizes say")
     }
 
-    /// The error for `more` arguments beyond those that the kernel takes.
-    pub(super) fn excess_arguments_error(&self, more: usize) -> Error {
-        let message = format!("{more} more arguments than the kernel has operands");
+    /// The error for `excess` arguments beyond those that the kernel takes.
+    pub(super) fn excess_arguments_error(&self, excess: usize) -> Error {
+        let message = format!("{excess} more arguments than the kernel has operands");
         self.launch_error("argument", message, "inputs, prefetches and parameters take one each; see the kernel's text")
     }
 }

@@ -20,11 +20,11 @@ impl Cost {
         self.flops += row.arithmetic * elements;
         self.transcendentals += row.transcendental * elements;
     }
-    /// Adds the work `own`, done `times` times.
-    pub(crate) fn add_times(&mut self, times: u64, own: Cost) {
-        self.flops += times * own.flops;
-        self.bytes_accessed += times * own.bytes_accessed;
-        self.transcendentals += times * own.transcendentals;
+    /// Adds the work `cost`, done `times` times.
+    pub(crate) fn add_repeated(&mut self, times: u64, cost: Cost) {
+        self.flops += times * cost.flops;
+        self.bytes_accessed += times * cost.bytes_accessed;
+        self.transcendentals += times * cost.transcendentals;
     }
     /// The least time for this work on a device with these peaks, in FLOP/s and bytes/s: all operations or all memory
     /// traffic, whichever takes longer (Williams, Waterman, Patterson 2009).
@@ -39,7 +39,7 @@ impl Cost {
 }
 
 /// Number of multiplications of a power by repeated squaring, and one division for a negative exponent.
-fn power_multiplications(exponent: i32) -> u64 {
+fn count_power_multiplications(exponent: i32) -> u64 {
     let n = exponent.unsigned_abs();
     let squares = n.checked_ilog2().unwrap_or(0);
     u64::from(squares + n.count_ones().saturating_sub(1)) + u64::from(exponent < 0)
@@ -47,14 +47,14 @@ fn power_multiplications(exponent: i32) -> u64 {
 
 /// Estimates the work of a launch: that of a program, times the number of programs. Both sides of an `if` count; loops
 /// of unknown length count once.
-pub(crate) fn estimate(kernel: &Kernel, geometry: &LaunchGeometry) -> Cost {
+pub(crate) fn estimate_launch_cost(kernel: &Kernel, geometry: &LaunchGeometry) -> Cost {
     let mut sum = Cost::default();
-    estimate_each(kernel, geometry, &mut |_, own| sum.add_times(1, own));
+    estimate_instruction_costs(kernel, geometry, &mut |_, own| sum.add_repeated(1, own));
     sum
 }
 
 /// Calls `f` with the estimated work of each instruction in all programs of a launch.
-pub(crate) fn estimate_each(kernel: &Kernel, geometry: &LaunchGeometry, f: &mut dyn FnMut(InstId, Cost)) {
+pub(crate) fn estimate_instruction_costs(kernel: &Kernel, geometry: &LaunchGeometry, f: &mut dyn FnMut(InstId, Cost)) {
     let programs: u64 = geometry.grid.iter().map(|&n| n as u64).product();
     let elements = |v: Value| programs * kernel.ty(v).elements() as u64;
     let bytes = |v: Value| programs * kernel.ty(v).bytes() as u64;
@@ -82,7 +82,7 @@ pub(crate) fn estimate_each(kernel: &Kernel, geometry: &LaunchGeometry, f: &mut 
                         let comparisons = kernel.ty(inst.args[0]).shape[axis].max(2).ilog2();
                         cost.flops += elements(inst.args[0]) * u64::from(comparisons);
                     }
-                    Access::Powi(exponent) => cost.flops += results * power_multiplications(exponent),
+                    Access::Powi(exponent) => cost.flops += results * count_power_multiplications(exponent),
                     _ => {}
                 }
             }

@@ -81,7 +81,7 @@ pub(crate) mod tests;
 pub use compiled::{Argument, Compiled};
 pub(crate) use compiled::{CPU_THRESHOLDS, CompiledForms};
 pub use launch_cost::Cost;
-pub(crate) use launch_cost::{estimate, estimate_each};
+pub(crate) use launch_cost::{estimate_instruction_costs, estimate_launch_cost};
 pub use prepared::Prepared;
 pub(crate) use prepared::exclusive_output_buffer;
 pub(crate) use run::{LaunchArguments, OperandArrays, interpret_kernel, run_kernel};

@@ -1,6 +1,6 @@
 //! The selection of outputs that take over the memory of donated inputs: those that [`may_share`] allows.
 use crate::array::Array;
-use pallas_ir::{Kernel, OperandId, OperandKind, may_share};
+use pallas_ir::{Kernel, OperandId, OperandKind, may_share_memory};
 
 /// Pairs of an output and the donated input whose memory it may take over.
 pub(super) fn find_donation_pairs(
@@ -19,7 +19,7 @@ pub(super) fn find_donation_pairs(
         if !matches!(operand.kind, OperandKind::Output { alias: None, .. }) {
             continue;
         }
-        if let Some(at) = donated.iter().position(|&x| may_share(kernel, x, out)) {
+        if let Some(at) = donated.iter().position(|&x| may_share_memory(kernel, x, out)) {
             pairs.push((out, donated.remove(at)));
         }
     }

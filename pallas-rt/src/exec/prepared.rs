@@ -4,7 +4,7 @@ use super::run::repeat_value_bytes;
 use crate::array::Array;
 use crate::array::Client;
 #[cfg(feature = "graph")]
-use pallas_device::devices::sequence::{Action, Builder, MemorySlot};
+use pallas_device::devices::sequence::{Action, MemorySlot, SequenceBuilder};
 use pallas_device::error::{Error, Result};
 use pallas_device::{Buffer, ByOperand, LAUNCHES, Launch, LaunchGeometry};
 use pallas_ir::{Kernel, Literal, Loc, Operand, OperandKind};
@@ -49,7 +49,7 @@ pub struct Prepared {
 impl Prepared {
     /// Shape of each output, in order.
     pub fn shapes(&self) -> Vec<&[usize]> {
-        pallas_device::outputs(self.compiled.traced()).map(|i| &self.geometry.shapes[i][..]).collect()
+        pallas_device::output_indices(self.compiled.traced()).map(|i| &self.geometry.shapes[i][..]).collect()
     }
 
     /// Runs the kernel. `inputs` are inputs and prefetches in the order of the operands, `params` the parameters in
@@ -72,7 +72,7 @@ impl Prepared {
         let mut buffers: ByOperand<Option<&Buffer>> = smallvec![None; count];
         let mut values: ByOperand<Option<Literal>> = smallvec![None; count];
         let mut results = outputs.iter();
-        for i in pallas_device::outputs(kernel) {
+        for i in pallas_device::output_indices(kernel) {
             let array = self.check_operand(i, results.next().map(|array| &**array))?;
             buffers[i] = Some(array.buffer()?);
             if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
@@ -96,7 +96,7 @@ impl Prepared {
         if self.geometry.is_empty() {
             drop(buffers);
             // Outputs that alias an input already hold its contents.
-            for ((index, i), output) in pallas_device::outputs(kernel).enumerate().zip(outputs) {
+            for ((index, i), output) in pallas_device::output_indices(kernel).enumerate().zip(outputs) {
                 if let OperandKind::Output { empty, alias: None } = &kernel.operands[i].kind {
                     let bytes = repeat_value_bytes(*empty, output.len());
                     exclusive_output_buffer(index, output)?.write(&bytes)?;
@@ -142,7 +142,7 @@ impl Prepared {
         }
         if self.geometry.is_empty() {
             drop(buffers);
-            for (i, output) in pallas_device::outputs(kernel).zip(outputs) {
+            for (i, output) in pallas_device::output_indices(kernel).zip(outputs) {
                 if let OperandKind::Output { empty, alias: None } = &kernel.operands[i].kind {
                     output.write(&repeat_value_bytes(*empty, self.geometry.shapes[i].iter().product()))?;
                 }
@@ -168,7 +168,7 @@ impl Prepared {
     #[cfg(feature = "graph")]
     pub(crate) fn build_actions(
         &self,
-        builder: &mut Builder,
+        builder: &mut SequenceBuilder,
         inputs: &[MemorySlot],
         params: &[Literal],
         outputs: &[MemorySlot],
@@ -192,7 +192,7 @@ impl Prepared {
             }),
             _ => None,
         };
-        pallas_device::outputs(kernel).zip(outputs).filter_map(fill).collect()
+        pallas_device::output_indices(kernel).zip(outputs).filter_map(fill).collect()
     }
 
     /// Returns the array of an operand, if it has the operand's element type and shape and is on this client.
@@ -206,7 +206,7 @@ impl Prepared {
 fn assign_by_operand<T: Copy>(kernel: &Kernel, inputs: &[T], outputs: &[T]) -> ByOperand<Option<T>> {
     let (mut inputs, mut outputs) = (inputs.iter().copied(), outputs.iter().copied());
     let mut all: ByOperand<Option<T>> = smallvec![None; kernel.operands.len()];
-    for i in pallas_device::outputs(kernel) {
+    for i in pallas_device::output_indices(kernel) {
         all[i] = outputs.next();
         if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
             all[from.index()] = all[i];

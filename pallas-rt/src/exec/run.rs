@@ -6,7 +6,7 @@ use crate::array::Client;
 use pallas_codegen::interp::Machine;
 use pallas_device::devices::interpreter;
 use pallas_device::error::Result;
-use pallas_device::{Buffer, ByOperand, DeviceKind, LAUNCHES, Launch, LaunchGeometry, outputs};
+use pallas_device::{Buffer, ByOperand, DeviceKind, LAUNCHES, Launch, LaunchGeometry, output_indices};
 use pallas_ir::{Kernel, Literal, Loc, OperandKind};
 use smallvec::smallvec;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) fn run_kernel(compiled: &Compiled, client: &Client, mut call: LaunchA
     if client.kind() != DeviceKind::Interpreter && call.lent.is_empty() && !call.geometry.is_empty() {
         let pairs = output_aliases::find_donation_pairs(compiled.traced(), &mut call.arrays);
         if !pairs.is_empty() {
-            sharing = compiled.aliasing_variant(pairs);
+            sharing = compiled.find_or_make_aliasing_variant(pairs);
             compiled = &sharing;
         }
     }
@@ -80,7 +80,7 @@ fn launch_with_outputs(
     for (buffer, array) in buffers.iter_mut().zip(&call.arrays) {
         *buffer = array.as_ref().map(|(array, _)| array.buffer()).transpose()?;
     }
-    for (i, result) in outputs(kernel).zip(&results) {
+    for (i, result) in output_indices(kernel).zip(&results) {
         buffers[i] = Some(result.buffer()?);
         if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
             buffers[from.index()] = buffers[i];
@@ -104,7 +104,7 @@ fn allocate_outputs(client: &Client, kernel: &Kernel, call: &mut LaunchArguments
         return Ok(std::mem::take(&mut call.lent));
     }
     let mut results = vec![];
-    for i in outputs(kernel) {
+    for i in output_indices(kernel) {
         let (dtype, shape) = (kernel.operands[i].dtype, &call.geometry.shapes[i]);
         let OperandKind::Output { alias, empty } = &kernel.operands[i].kind else { continue };
         results.push(match alias {

@@ -7,7 +7,7 @@
 use super::control_flow::Scan;
 use super::function::Outcome;
 use super::linearize::check_matching_leaves;
-use super::trace::{apply_all, traced_axis_size, type_of};
+use super::trace::{apply_all, longest_traced_axis_size, type_of};
 use crate::array::{Array, canonicalize_axis};
 use crate::tree::{self, Tree};
 use pallas_device::DeviceKind;
@@ -142,20 +142,20 @@ const MAX_SEQUENTIAL_ELEMENTS: usize = 4096;
 impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> ScanArguments<'_, T, F> {
     /// Returns true if a scan of `n` elements in turn is faster than a tree: on one CPU, for elements with several
     /// numbers or for a short array.
-    fn is_sequential_faster(&self, all: &[Array], n: usize) -> bool {
-        let has_rows = all.iter().any(|x| x.shape().iter().product::<usize>() > n);
-        all[0].client().kind() == DeviceKind::Cpu
-            && traced_axis_size() == 1
+    fn is_sequential_faster(&self, arrays: &[Array], n: usize) -> bool {
+        let has_rows = arrays.iter().any(|x| x.shape().iter().product::<usize>() > n);
+        arrays[0].client().kind() == DeviceKind::Cpu
+            && longest_traced_axis_size() == 1
             && (has_rows || n <= MAX_SEQUENTIAL_ELEMENTS)
     }
 
     /// Scans arrays with `n` elements along their axes one element after the other, from the last one on if `reverse`.
-    fn scan_sequentially(&self, all: &[Array], n: usize, reverse: bool) -> Result<Vec<Array>> {
+    fn scan_sequentially(&self, arrays: &[Array], n: usize, reverse: bool) -> Result<Vec<Array>> {
         if n < 2 {
-            return Ok(all.to_vec());
+            return Ok(arrays.to_vec());
         }
         let (first, rest) = if reverse { (n - 1, 0) } else { (0, 1) };
-        let (first, rest) = (self.strided_slice(all, first, 1, 1)?, self.strided_slice(all, rest, n - 1, 1)?);
+        let (first, rest) = (self.strided_slice(arrays, first, 1, 1)?, self.strided_slice(arrays, rest, n - 1, 1)?);
         let rest: Vec<Array> = self.map_with_axes(&rest, |x, axis| x.moveaxis(axis, 0));
         let first = self.map_with_axes(&first, |x, axis| x.squeeze([axis]));
         let step = |before: &Vec<Array>, x: &Vec<Array>| {
@@ -171,16 +171,16 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> ScanArguments<'_, T, F> 
         self.map_leaves([a, b], concatenated)
     }
 
-    fn map_with_axes(&self, all: &[Array], f: impl Fn(&Array, isize) -> Array) -> Vec<Array> {
-        all.iter().zip(self.axes).map(|(x, &axis)| f(x, axis as isize)).collect()
+    fn map_with_axes(&self, arrays: &[Array], f: impl Fn(&Array, isize) -> Array) -> Vec<Array> {
+        arrays.iter().zip(self.axes).map(|(x, &axis)| f(x, axis as isize)).collect()
     }
 
     /// Scans arrays with `n` elements along their axes as a tree: combines pairs, scans the pairs, and fills in the
     /// elements between.
-    fn scan_as_tree(&self, all: Vec<Array>, n: usize) -> Result<Vec<Array>> {
+    fn scan_as_tree(&self, arrays: Vec<Array>, n: usize) -> Result<Vec<Array>> {
         // The arrays of each level, of which the next one has the combined pairs.
         let (mut levels, mut n) = (vec![], n);
-        let mut all = all;
+        let mut all = arrays;
         while n >= 2 {
             let first = self.strided_slice(&all, 0, n / 2, 2)?;
             let second = self.strided_slice(&all, 1, n / 2, 2)?;
@@ -210,8 +210,8 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> ScanArguments<'_, T, F> 
     }
 
     /// Takes `count` elements of each array along its axis, from `start` on, with a stride.
-    fn strided_slice(&self, all: &[Array], start: usize, count: usize, stride: usize) -> Result<Vec<Array>> {
-        self.map_leaves([all], |graph, v, axis| {
+    fn strided_slice(&self, arrays: &[Array], start: usize, count: usize, stride: usize) -> Result<Vec<Array>> {
+        self.map_leaves([arrays], |graph, v, axis| {
             let mut shape = graph.ty(v[0]).shape.clone();
             let (mut starts, mut strides) = (vec![0; shape.len()], vec![1; shape.len()]);
             (shape[axis], starts[axis], strides[axis]) = (count, start as i64, stride as i64);

@@ -68,14 +68,15 @@ impl Drop for AxisBinding {
     }
 }
 
-/// Binds axes on this thread: those of the mesh of a `shard_map` for which `binds` is true, or the axis of a batch.
+/// Binds axes on this thread: those of the mesh of a `shard_map` for which `bound_mask` is true, or the axis of a
+/// batch.
 ///
 /// # Errors
 /// A name that a `shard_map` around binds if this is the axis of a batch, or that a `vmap` around binds if this is an
 /// axis of a mesh.
-pub(super) fn bind_axes(mesh: &Arc<Mesh>, binds: &[bool], at: Loc) -> Result<AxisBinding> {
+pub(super) fn bind_axes(mesh: &Arc<Mesh>, bound_mask: &[bool], at: Loc) -> Result<AxisBinding> {
     AXIS_SCOPES.with_borrow_mut(|scopes| {
-        let scope = AxisScope { mesh: mesh.clone(), binds: binds.to_vec() };
+        let scope = AxisScope { mesh: mesh.clone(), binds: bound_mask.to_vec() };
         for name in scope.names() {
             let is_batch = |scope: &AxisScope| scope.mesh.is_batch();
             let of_other_kind =
@@ -93,7 +94,7 @@ pub(super) fn bind_axes(mesh: &Arc<Mesh>, binds: &[bool], at: Loc) -> Result<Axi
 }
 
 /// The mesh of the innermost `shard_map`, and by axis true if that or one around it is manual along it.
-pub(crate) fn manual_axes() -> Option<(Arc<Mesh>, Vec<bool>)> {
+pub(crate) fn innermost_manual_axes() -> Option<(Arc<Mesh>, Vec<bool>)> {
     AXIS_SCOPES.with_borrow(|scopes| {
         let of_mesh = || scopes.iter().filter(|scope| !scope.mesh.is_batch());
         let mesh = of_mesh().next_back()?.mesh.clone();
@@ -108,20 +109,21 @@ pub(super) fn has_bound_axes() -> bool {
     AXIS_SCOPES.with_borrow(|scopes| !scopes.is_empty())
 }
 
-/// The states of a value from outside of the body of a `shard_map`, which is invariant; `None` outside of one.
-pub(super) fn invariant_states() -> Option<AxisStates> {
-    manual_axes().map(|(mesh, _)| mesh::invariant(&mesh))
+/// Returns the states of a value that is invariant along all axes of the mesh, as values from outside of the body of a
+/// `shard_map` are; `None` outside of such a body.
+pub(super) fn all_invariant_states() -> Option<AxisStates> {
+    innermost_manual_axes().map(|(mesh, _)| mesh::all_invariant_states(&mesh))
 }
 
-/// Bound axes of one mesh that follow each other in a collective's list of axes.
-pub(crate) struct AxisRun {
+/// Bound axes of the same mesh that are adjacent in a collective's list of axes.
+pub(crate) struct SameMeshAxes {
     pub mesh: Arc<Mesh>,
     pub axes: Vec<Axis>,
 }
 
 /// The axes of a collective, as runs of axes of one mesh, in order.
 pub(crate) struct BoundAxes {
-    pub runs: Vec<AxisRun>,
+    pub runs: Vec<SameMeshAxes>,
 }
 
 impl BoundAxes {
@@ -139,7 +141,7 @@ impl BoundAxes {
 pub(crate) fn find_bound_axes(names: &[&str], at: Loc) -> Result<BoundAxes> {
     let wrong = |found: String, help: &str| Err(Error::operation(at, Diag::new("axis-name", At::Op, found, help)));
     let scopes = AXIS_SCOPES.with_borrow(Vec::clone);
-    let mut runs: Vec<AxisRun> = vec![];
+    let mut runs: Vec<SameMeshAxes> = vec![];
     for (i, name) in names.iter().enumerate() {
         if names[..i].contains(name) {
             return wrong(format!("axis `{name}` twice"), "name each axis once");
@@ -164,7 +166,7 @@ pub(crate) fn find_bound_axes(names: &[&str], at: Loc) -> Result<BoundAxes> {
         };
         match runs.last_mut() {
             Some(run) if run.mesh == *mesh => run.axes.push(axis),
-            _ => runs.push(AxisRun { mesh: mesh.clone(), axes: vec![axis] }),
+            _ => runs.push(SameMeshAxes { mesh: mesh.clone(), axes: vec![axis] }),
         }
     }
     if runs.is_empty() {
@@ -178,9 +180,10 @@ fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Describes the axes along which a value is not equal on all devices.
-pub(super) fn states_text(states: &[ManualAxisState]) -> String {
-    let Some((mesh, _)) = manual_axes() else { return "equal on all devices".into() };
+/// Describes by axis the states of a value that differs between devices; says that it is equal on all devices if there
+/// are none.
+pub(super) fn describe_varying_axes(states: &[ManualAxisState]) -> String {
+    let Some((mesh, _)) = innermost_manual_axes() else { return "equal on all devices".into() };
     let other = |(axis, state): (usize, &ManualAxisState)| match state {
         ManualAxisState::Invariant => None,
         state => Some(format!("{} over `{}`", state.name(), mesh.name(axis))),

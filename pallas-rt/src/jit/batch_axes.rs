@@ -86,7 +86,7 @@ impl BatchAxes {
         Ok(leaves)
     }
 
-    /// The only entry, if this is a list of one.
+    /// Returns the only entry if these axes are a list with one entry, else `None`.
     pub(super) fn single_entry(&self) -> Option<&BatchAxes> {
         match &self.0 {
             BatchAxesForm::EachChild(all) if all.len() == 1 => all.first(),
@@ -94,32 +94,38 @@ impl BatchAxes {
         }
     }
 
-    /// Appends the axes of the leaves below the node `at`; returns the index of the node after them. Nodes are in
-    /// preorder, each as the number of its children, or [`Structure::LEAF`].
-    fn push_leaf_axes(&self, nodes: &[usize], at: usize, leaves: &mut Vec<Option<isize>>) -> Result<usize, String> {
-        let end = subtree_end(nodes, at);
+    /// Appends the axes of the leaves in the subtree of the node with index `node_index`; returns the index of the
+    /// first node after that subtree. `child_counts` has the number of children of each node in preorder, or
+    /// [`Structure::LEAF_MARKER`] for a leaf.
+    fn push_leaf_axes(
+        &self,
+        child_counts: &[usize],
+        node_index: usize,
+        leaves: &mut Vec<Option<isize>>,
+    ) -> Result<usize, String> {
+        let end = subtree_end(child_counts, node_index);
         let is_leaf = |&&node: &&usize| node == Structure::LEAF_MARKER;
-        let count = nodes[at..end].iter().filter(is_leaf).count();
+        let count = child_counts[node_index..end].iter().filter(is_leaf).count();
         match &self.0 {
             BatchAxesForm::AllLeaves(axis) => leaves.extend(std::iter::repeat_n(*axis, count)),
-            BatchAxesForm::LeafAxes(own, axes) if own[..] == nodes[at..end] => leaves.extend(axes),
+            BatchAxesForm::LeafAxes(own, axes) if own[..] == child_counts[node_index..end] => leaves.extend(axes),
             BatchAxesForm::LeafAxes(..) => return Err("a tree of axes of another structure".into()),
             BatchAxesForm::EachChild(all) => {
                 // An `Option` that has a value is no level of its own.
-                let mut node = at;
-                while nodes[node] == 1 && all.len() != 1 {
+                let mut node = node_index;
+                while child_counts[node] == 1 && all.len() != 1 {
                     node += 1;
                 }
                 let by_leaf: Option<Vec<Option<isize>>> = all.iter().map(BatchAxes::common_axis).collect();
-                if nodes[node] != Structure::LEAF_MARKER && nodes[node] == all.len() {
+                if child_counts[node] != Structure::LEAF_MARKER && child_counts[node] == all.len() {
                     let mut next = node + 1;
                     for one in all {
-                        next = one.push_leaf_axes(nodes, next, leaves)?;
+                        next = one.push_leaf_axes(child_counts, next, leaves)?;
                     }
                 } else if let Some(axes) = by_leaf.filter(|axes| axes.len() == count) {
                     leaves.extend(axes);
                 } else {
-                    let of = if nodes[node] == Structure::LEAF_MARKER { 0 } else { nodes[node] };
+                    let of = if child_counts[node] == Structure::LEAF_MARKER { 0 } else { child_counts[node] };
                     return Err(format!("{} axes for {of} children with {count} arrays", all.len()));
                 }
             }
@@ -127,7 +133,8 @@ impl BatchAxes {
         Ok(end)
     }
 
-    /// The axis that holds for all leaves, if this is one.
+    /// Returns the one axis that is given for all leaves, where `Some(None)` says that the leaves have no batch axis;
+    /// `None` if axes are given by child or by leaf.
     fn common_axis(&self) -> Option<Option<isize>> {
         match self.0 {
             BatchAxesForm::AllLeaves(axis) => Some(axis),
@@ -136,11 +143,11 @@ impl BatchAxes {
     }
 }
 
-/// The index of the node after all nodes below the node `at`.
-fn subtree_end(nodes: &[usize], at: usize) -> usize {
-    let (mut end, mut open) = (at, 1);
+/// Returns the index of the first node after the subtree of the node with index `node_index`.
+fn subtree_end(child_counts: &[usize], node_index: usize) -> usize {
+    let (mut end, mut open) = (node_index, 1);
     while open > 0 {
-        let children = if nodes[end] == Structure::LEAF_MARKER { 0 } else { nodes[end] };
+        let children = if child_counts[end] == Structure::LEAF_MARKER { 0 } else { child_counts[end] };
         open = open - 1 + children;
         end += 1;
     }

@@ -112,15 +112,15 @@ impl PureCallback {
                 tree::leaves(&made).iter().try_for_each(|x| x.check().map(drop))?;
                 Ok(made)
             };
-            let made = own().map_err(failed)?;
+            let made = own().map_err(callback_failure_diag)?;
             let made =
                 check_matching_leaves(&outline, &made, gives, "result of a callback", at).map_err(
                     |error| match error {
                         Error::Operation(e) => e.diag,
-                        other => failed(other),
+                        other => callback_failure_diag(other),
                     },
                 )?;
-            made.iter().map(|x| x.to_bytes().map_err(failed)).collect()
+            made.iter().map(|x| x.to_bytes().map_err(callback_failure_diag)).collect()
         };
         let function = HostFunction::new(move |operands, gives| run_on_own_thread(|| called(operands, gives)));
         let callback = Callback { function, method: self.vmap_method, takes, gives };
@@ -146,21 +146,23 @@ pub(super) fn call_callback(callback: &Callback, operands: &[&[u8]], at: Loc) ->
     callback.call(operands).map_err(|diag| Error::operation(at, diag))
 }
 
-fn failed(why: impl std::fmt::Display) -> Diag {
-    Diag::new("callback", At::Op, format!("a callback failed: {why}"), "")
+fn callback_failure_diag(cause: impl std::fmt::Display) -> Diag {
+    Diag::new("callback", At::Op, format!("a callback failed: {cause}"), "")
 }
 
 /// Calls a function on a thread of its own, where nothing is being traced.
 fn run_on_own_thread<T: Send>(f: impl FnOnce() -> Result<T, Diag> + Send) -> Result<T, Diag> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("pallas-callback".into());
-        let thread = thread.spawn_scoped(scope, f).map_err(failed)?;
+        let thread = thread.spawn_scoped(scope, f).map_err(callback_failure_diag)?;
         // The function may wait for launches, and these for this thread of the pool, so it does other work meanwhile.
         while rayon_core::current_thread_index().is_some() && !thread.is_finished() {
             if rayon_core::yield_now() != Some(rayon_core::Yield::Executed) {
                 std::thread::yield_now();
             }
         }
-        thread.join().unwrap_or_else(|panic| Err(failed(format!("it panicked: {}", panic_message(&*panic)))))
+        thread
+            .join()
+            .unwrap_or_else(|panic| Err(callback_failure_diag(format!("it panicked: {}", panic_message(&*panic)))))
     })
 }

@@ -12,7 +12,7 @@ use pallas_device::{DeviceKind, timeline};
 #[cfg(not(test))]
 use pallas_graph::fuse::DeviceLimits;
 use pallas_graph::fuse::{Plan, plan_watched};
-use pallas_graph::shard::{Partitioned, Propagation, inlined, merge_device_graphs, propagate_and_partition};
+use pallas_graph::shard::{PartitionedGraph, Propagation, inlined, merge_device_graphs, propagate_and_partition};
 use pallas_graph::simplify::simplify_watched;
 use pallas_graph::transform::TransformError;
 use pallas_graph::{Graph, StageObserver, check_arrays_indexable};
@@ -20,13 +20,14 @@ use parking_lot::{Mutex, MutexGuard};
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Block sizes for a client's device; unit tests have a function of their own in place of this one.
+/// Returns the limits of kernels on a client's device, such as block sizes; unit tests have a function of their own in
+/// place of this one.
 #[cfg(not(test))]
-fn block_sizes(client: &Client) -> DeviceLimits {
-    super::program::block_sizes(client.target())
+fn device_limits(client: &Client) -> DeviceLimits {
+    super::program::device_limits(client.target())
 }
 #[cfg(test)]
-use super::tests::sizes::block_sizes;
+use super::tests::sizes::device_limits;
 
 /// The input of a compilation.
 pub(super) struct CompilationInput {
@@ -55,7 +56,7 @@ impl CompilationInput {
 
     /// Returns true if the work of all devices of a mesh becomes one program. On a CPU, threads are devices; any other
     /// client runs one program for all of them.
-    fn is_united_program(&self) -> bool {
+    fn is_one_program_for_mesh(&self) -> bool {
         self.is_on_mesh() && self.client.kind() != DeviceKind::Cpu
     }
 }
@@ -67,7 +68,7 @@ pub(super) struct ShardedGraph {
     /// The shardings of the graph's values.
     pub propagation: Propagation,
     /// The graph that each device runs on its blocks.
-    pub partitioned: Partitioned,
+    pub partitioned: PartitionedGraph,
 }
 
 /// The results of the stages that have run so far.
@@ -109,31 +110,31 @@ struct Stage {
 
 /// All stages, in order.
 const STAGES: &[Stage] = &[
-    Stage { name: "inline", is_needed: CompilationInput::is_on_mesh, run: inline },
-    Stage { name: "shard", is_needed: CompilationInput::is_on_mesh, run: shard },
-    Stage { name: "simplify", is_needed: |_| true, run: simplify },
-    Stage { name: "unite", is_needed: CompilationInput::is_united_program, run: unite_devices },
-    Stage { name: "plan", is_needed: |_| true, run: plan },
+    Stage { name: "inline", is_needed: CompilationInput::is_on_mesh, run: inline_calls },
+    Stage { name: "shard", is_needed: CompilationInput::is_on_mesh, run: partition_graph },
+    Stage { name: "simplify", is_needed: |_| true, run: simplify_graph },
+    Stage { name: "unite", is_needed: CompilationInput::is_one_program_for_mesh, run: unite_devices },
+    Stage { name: "plan", is_needed: |_| true, run: plan_graph },
 ];
 
-fn inline(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
+fn inline_calls(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
     let flat = inlined(&input.graph);
     watch.observe_stage("inline", &flat);
     made.flat = Some(Arc::new(flat));
     Ok(())
 }
 
-fn shard(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
+fn partition_graph(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
     let mesh = input.declared.mesh.as_ref().expect("it is on a mesh");
-    let flat = made.flat.take().expect(IN_ORDER);
+    let flat = made.flat.take().expect(STAGE_ORDER_MESSAGE);
     let results = vec![None; flat.results.len()];
     let sharded = propagate_and_partition(&flat, mesh, &input.declared.shardings, &results, watch);
-    let (found, own) = sharded.map_err(refusal_error)?;
+    let (found, own) = sharded.map_err(convert_transform_error)?;
     made.sharded = Some(Arc::new(ShardedGraph { flat, propagation: found, partitioned: own }));
     Ok(())
 }
 
-fn simplify(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
+fn simplify_graph(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
     let simplified = simplify_watched(made.device_graph(input), watch);
     watch.observe_stage("simplify", &simplified);
     made.simplified = Some(Arc::new(simplified));
@@ -143,7 +144,7 @@ fn simplify(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn S
 /// Runs the stage "unite": makes one graph of the work of all devices, and simplifies it.
 fn unite_devices(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
     let mesh = input.declared.mesh.as_ref().expect("it is on a mesh");
-    let all = merge_device_graphs(made.simplified.as_ref().expect(IN_ORDER), mesh);
+    let all = merge_device_graphs(made.simplified.as_ref().expect(STAGE_ORDER_MESSAGE), mesh);
     watch.observe_stage("unite", &all);
     check_runnable(&all)?;
     let all = simplify_watched(&all, watch);
@@ -152,11 +153,11 @@ fn unite_devices(input: &CompilationInput, made: &mut StageResults, watch: &mut 
     Ok(())
 }
 
-fn plan(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
-    let graph = made.united.as_ref().or(made.simplified.as_ref()).expect(IN_ORDER);
+fn plan_graph(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
+    let graph = made.united.as_ref().or(made.simplified.as_ref()).expect(STAGE_ORDER_MESSAGE);
     // A call on a mesh cuts its arguments into blocks, so their memory is not donated.
     let is_donated = if input.is_on_mesh() { &[][..] } else { &input.is_donated };
-    made.plan = Some(plan_watched(graph, is_donated, &block_sizes(&input.client), watch));
+    made.plan = Some(plan_watched(graph, is_donated, &device_limits(&input.client), watch));
     Ok(())
 }
 
@@ -166,11 +167,11 @@ fn check_runnable(graph: &Graph) -> Result<()> {
 }
 
 /// Converts the error of a graph's transformation.
-pub(super) fn refusal_error(refused: TransformError) -> Error {
+pub(super) fn convert_transform_error(refused: TransformError) -> Error {
     Error::operation(refused.at, refused.diag)
 }
 
-const IN_ORDER: &str = "stages run in order";
+const STAGE_ORDER_MESSAGE: &str = "stages run in order";
 
 /// The compilation of one graph; each stage runs when its result is needed first.
 pub(super) struct Compilation {
@@ -189,11 +190,11 @@ impl Compilation {
         Compilation { input, made: Mutex::new(StageResults::from_sharded(sharded)) }
     }
 
-    /// Runs the stages up to `stage`, with it, that have not run; returns all results so far.
+    /// Runs the stages up to `stage`, including it, that have not run yet; returns all results so far.
     ///
     /// # Errors
     /// A declaration that shards what a kernel cannot shard; with "unite", an array that is too large for a kernel.
-    fn run_until_stage(&self, stage: &str) -> Result<MutexGuard<'_, StageResults>> {
+    fn run_through_stage(&self, stage: &str) -> Result<MutexGuard<'_, StageResults>> {
         let mut made = self.made.lock();
         let end = 1 + STAGES.iter().position(|one| one.name == stage).expect("a stage of the list");
         if made.done < end {
@@ -222,7 +223,7 @@ impl Compilation {
     /// # Errors
     /// A declaration that shards what a kernel cannot shard.
     pub(super) fn sharded_graph(&self) -> Result<Option<Arc<ShardedGraph>>> {
-        Ok(self.run_until_stage("shard")?.sharded.clone())
+        Ok(self.run_through_stage("shard")?.sharded.clone())
     }
 
     /// Calls `read` with the simplified graph and the plan of each device; returns its result.
@@ -230,12 +231,12 @@ impl Compilation {
     /// # Errors
     /// The errors of [`sharded_graph`](Compilation::sharded_graph).
     pub(super) fn with_plan<R>(&self, read: impl FnOnce(&Graph, &Plan) -> R) -> Result<R> {
-        if self.input.is_united_program() {
-            let made = self.run_until_stage("shard")?;
+        if self.input.is_one_program_for_mesh() {
+            let made = self.run_through_stage("shard")?;
             return Ok(with_graph_plan(made.device_graph(&self.input), &self.input.client, read));
         }
-        let made = self.run_until_stage("plan")?;
-        Ok(read(made.simplified.as_ref().expect(IN_ORDER), made.plan.as_ref().expect(IN_ORDER)))
+        let made = self.run_through_stage("plan")?;
+        Ok(read(made.simplified.as_ref().expect(STAGE_ORDER_MESSAGE), made.plan.as_ref().expect(STAGE_ORDER_MESSAGE)))
     }
 
     /// Runs all stages, and makes the program of their results.
@@ -248,19 +249,19 @@ impl Compilation {
         if let Some(mesh) = &self.input.declared.mesh {
             startup::require_spmd(Location::caller(), mesh.device_count())?;
         }
-        self.into_program_on(startup::engine())
+        self.into_program_with_engine(startup::engine())
     }
 
     /// Makes the program as [`into_program`](Compilation::into_program) does, with this engine for its collectives.
-    pub(super) fn into_program_on(self, engine: Engine) -> Result<Program> {
+    pub(super) fn into_program_with_engine(self, engine: Engine) -> Result<Program> {
         let client = &self.input.client;
-        if self.input.is_united_program() && pallas_device::collective::process_group().is_some() {
+        if self.input.is_one_program_for_mesh() && pallas_device::collective::process_group().is_some() {
             let (what, device) = ("meshes over several processes".into(), client.device().to_string());
             return Err(Error::Unsupported { what, device, help: "run functions on such meshes on `Client::cpu()`" });
         }
         timeline::time_compilation(|| {
-            check_runnable(self.run_until_stage("shard")?.device_graph(&self.input))?;
-            drop(self.run_until_stage("plan")?);
+            check_runnable(self.run_through_stage("shard")?.device_graph(&self.input))?;
+            drop(self.run_through_stage("plan")?);
             let made = self.made.into_inner();
             Program::from_stages(self.input, made, engine)
         })

@@ -77,7 +77,7 @@ impl Scan {
     {
         let at = Loc::caller();
         let (carried, arrays) = (tree::leaves(init), tree::leaves(xs));
-        let client = first_client(carried.iter().chain(&arrays))?;
+        let client = first_client_or_default(carried.iter().chain(&arrays))?;
         let length = self.step_count(&arrays, &|| tree::paths(xs), at)?;
         let takes = scan_parameters(&carried, &arrays);
         let (y, traced) = trace_with_value(&client, &takes, |params| {
@@ -103,13 +103,14 @@ impl Scan {
             x.check()?;
             match (x.shape().first(), length) {
                 (Some(&n), Some(known)) if n != known => {
-                    let message = format!("{}{} in a scan of {known} steps", leaf_prefix("array", &path), type_of(x));
+                    let message =
+                        format!("{}{} in a scan of {known} steps", leaf_message_prefix("array", &path), type_of(x));
                     return refused(message, "the first axes of all arrays are equal, and the length if it is given");
                 }
                 (None, _) => {
                     let message = format!(
                         "{}{}, which a scan reads element by element, has no axis",
-                        leaf_prefix("array", &path),
+                        leaf_message_prefix("array", &path),
                         type_of(x)
                     );
                     return refused(message, "what each step reads is captured or carried");
@@ -218,7 +219,7 @@ where
         let message = format!("a loop over {range:?}");
         return Err(Error::operation(at, Diag::new("range", At::Op, message, "bounds are i32")));
     }
-    let client = first_client(tree::leaves(init).iter())?;
+    let client = first_client_or_default(tree::leaves(init).iter())?;
     let first = Array::from_slice(&[range.start as i32], &[])?.to_device(&client)?;
     let steps = Scan::new().length((range.end - range.start).max(0) as usize);
     let ((_, last), ()) = steps.run(&(first, init.clone()), &(), |(i, c): &(Array, C), ()| {
@@ -255,7 +256,7 @@ where
 {
     let at = Loc::caller();
     let carried = tree::leaves(init);
-    let client = first_client(carried.iter())?;
+    let client = first_client_or_default(carried.iter())?;
     let takes: Vec<TracedParameter> = carried.iter().map(TracedParameter::like_array).collect();
     let given = |params: &[Array]| tree::rebuild(init, params.iter().cloned());
     let condition = trace(&client, &takes, |params| {
@@ -340,23 +341,24 @@ where
 /// A branch of a [`cond`] or [`switch`].
 type Branch<'a, A, T> = Box<dyn FnOnce(&A) -> Result<T> + 'a>;
 
-/// Text that names a leaf in front of its type, as in ``array `x.y` of ``; empty if the path is.
-fn leaf_prefix(what: &str, path: &str) -> String {
+/// Returns the words that name a leaf in front of its type in a message, as in ``array `x.y` of ``; empty for an empty
+/// path.
+fn leaf_message_prefix(what: &str, path: &str) -> String {
     if path.is_empty() { String::new() } else { format!("{what} `{path}` of ").trim_start().into() }
 }
 
 /// Text that names a leaf of a result: its path, or "the result" for an empty path.
-fn result_name(path: &str) -> String {
+fn result_leaf_name(path: &str) -> String {
     if path.is_empty() { "the result".into() } else { format!("`{path}`") }
 }
 
-/// Traces the branches `all` of a [`cond`] or [`switch`], checks that they return alike arrays, and appends the
-/// operation that runs the one with this number. `name` names a branch in messages.
+/// Traces the branches of a [`cond`] or [`switch`], checks that they return alike arrays, and appends the operation
+/// that runs the one with this number. `branch_name` names a branch in messages.
 fn push_branches<A: Tree, T: Tree>(
     number: &Array,
     args: &A,
-    all: Vec<Branch<'_, A, T>>,
-    name: &dyn Fn(usize) -> String,
+    branches: Vec<Branch<'_, A, T>>,
+    branch_name: &dyn Fn(usize) -> String,
     at: Loc,
 ) -> Result<T> {
     let refused = |message: String, help: &str| Error::operation(at, Diag::new("switch", At::Op, message, help));
@@ -366,7 +368,7 @@ fn push_branches<A: Tree, T: Tree>(
         return Err(refused(message, "it is an i32 scalar"));
     }
     let operands = tree::leaves(args);
-    let client = first_client([number].into_iter().chain(&operands))?;
+    let client = first_client_or_default([number].into_iter().chain(&operands))?;
     let takes: Vec<TracedParameter> = operands.iter().map(TracedParameter::like_array).collect();
     let one = |branch: Branch<'_, A, T>| {
         trace_with_value(&client, &takes, |params| {
@@ -376,33 +378,33 @@ fn push_branches<A: Tree, T: Tree>(
         })
     };
     let (outs, traced): (Vec<T>, Vec<TracedFunction>) =
-        all.into_iter().map(one).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        branches.into_iter().map(one).collect::<Result<Vec<_>>>()?.into_iter().unzip();
     let Some(first) = traced.first() else {
         return Err(refused("a switch without functions".into(), "give at least one"));
     };
     for (i, other) in traced.iter().enumerate().skip(1) {
         let [a, b] = [&outs[0], &outs[i]].map(|out| tree::structure(out));
         if a != b {
-            let message = format!("{} returns {a}, {} {b}", name(0), name(i));
+            let message = format!("{} returns {a}, {} {b}", branch_name(0), branch_name(i));
             return Err(refused(message, "all branches return equal trees"));
         }
         let (a, b) = (first.graph.result_types(), other.graph.result_types());
         if let Some(leaf) = a.iter().zip(&b).position(|(a, b)| a != b) {
-            let path = result_name(&tree::paths(&outs[0])[leaf]);
-            let message = format!("{path} is {} in {} and {} in {}", a[leaf], name(0), b[leaf], name(i));
+            let path = result_leaf_name(&tree::paths(&outs[0])[leaf]);
+            let message = format!("{path} is {} in {} and {} in {}", a[leaf], branch_name(0), b[leaf], branch_name(i));
             return Err(refused(message, "all branches return arrays of equal types"));
         }
         if let Some(leaf) = (0..a.len()).find(|&leaf| first.states[leaf] != other.states[leaf]) {
-            let path = result_name(&tree::paths(&outs[0])[leaf]);
-            let text = |states: &Option<_>| states.as_deref().map_or(String::new(), axis_names::states_text);
+            let path = result_leaf_name(&tree::paths(&outs[0])[leaf]);
+            let text = |states: &Option<_>| states.as_deref().map_or(String::new(), axis_names::describe_varying_axes);
             let (a, b) = (text(&first.states[leaf]), text(&other.states[leaf]));
-            let message = format!("{path} is {a} in {} and {b} in {}", name(0), name(i));
+            let message = format!("{path} is {a} in {} and {b} in {}", branch_name(0), branch_name(i));
             return Err(refused(message, "`pvary` the one that devices have alike over the axis"));
         }
     }
     let takes = takes.len();
     let (graphs, captured) =
-        share_captured(traced.into_iter().map(|branch| BodyGraph::from_traced(branch, takes)).collect());
+        unify_captured_arrays(traced.into_iter().map(|branch| BodyGraph::from_traced(branch, takes)).collect());
     let args: Vec<&Array> = [number].into_iter().chain(&captured).chain(&operands).collect();
     let case = Case { branches: graphs };
     let results = apply_all(&args, at, |graph, v| graph.push_multi_result(case, v))?;
@@ -420,16 +422,17 @@ pub(super) struct BodyGraph {
 }
 
 impl BodyGraph {
-    /// A traced function that has `own` parameters beside those for captured arrays.
-    pub(super) fn from_traced(function: TracedFunction, own: usize) -> BodyGraph {
-        BodyGraph { graph: function.graph, own, captured: function.captured }
+    /// Makes a body of a traced function whose first `own_parameters` parameters are its own; the others stand for
+    /// captured arrays.
+    pub(super) fn from_traced(function: TracedFunction, own_parameters: usize) -> BodyGraph {
+        BodyGraph { graph: function.graph, own: own_parameters, captured: function.captured }
     }
 }
 
-/// Gives functions the same captured arrays: returns their graphs, each with the captured arrays of all `parts` as
+/// Gives all bodies the same captured arrays: returns their graphs, each with the captured arrays of all `bodies` as
 /// first parameters, and these arrays.
-pub(super) fn share_captured(parts: Vec<BodyGraph>) -> (Vec<Graph>, Vec<Array>) {
-    let captured: Vec<Array> = parts.iter().flat_map(|part| part.captured.clone()).collect();
+pub(super) fn unify_captured_arrays(bodies: Vec<BodyGraph>) -> (Vec<Graph>, Vec<Array>) {
+    let captured: Vec<Array> = bodies.iter().flat_map(|part| part.captured.clone()).collect();
     let mut before = 0;
     let shared = |part: BodyGraph| {
         let (first, count) = (before, part.captured.len());
@@ -445,18 +448,18 @@ pub(super) fn share_captured(parts: Vec<BodyGraph>) -> (Vec<Graph>, Vec<Array>) 
         graph.params.splice(0..0, all);
         graph
     };
-    let graphs = parts.into_iter().map(shared).collect();
+    let graphs = bodies.into_iter().map(shared).collect();
     (graphs, captured)
 }
 
 /// Client of the first array, or the default one if there are none.
-fn first_client<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<Client> {
+fn first_client_or_default<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<Client> {
     arrays.into_iter().next().map_or_else(Client::from_env, |x| Ok(x.client().clone()))
 }
 
-/// Moves the parameters after the first `own` ones, which stand for captured arrays, to the front.
-fn move_captured_first(mut graph: Graph, own: usize) -> Graph {
-    let captured: Vec<Var> = graph.params.split_off(own);
+/// Moves the parameters after the first `own_parameters` ones, which stand for captured arrays, to the front.
+fn move_captured_first(mut graph: Graph, own_parameters: usize) -> Graph {
+    let captured: Vec<Var> = graph.params.split_off(own_parameters);
     graph.params.splice(0..0, captured);
     graph
 }

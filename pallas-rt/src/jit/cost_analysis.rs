@@ -1,7 +1,7 @@
 //! The cost and the memory of a traced function.
 use super::function::Function;
 use super::lower::Lowered;
-use crate::exec::{Compiled, Cost, estimate};
+use crate::exec::{Compiled, Cost, estimate_launch_cost};
 use crate::tree::Tree;
 use pallas_graph::Graph;
 use pallas_graph::call::{Call, KernelCall, RunCount};
@@ -153,14 +153,14 @@ impl fmt::Display for MemoryAnalysis {
     }
 }
 
-/// The work of a graph; bodies of scans run once for each step if `is_scaled`, else once.
-pub(super) fn graph_cost(graph: &Graph, is_scaled: bool) -> Cost {
+/// Estimates the work of a graph; bodies of scans count once for each step if `is_scaled_by_steps`, else once.
+pub(super) fn graph_cost(graph: &Graph, is_scaled_by_steps: bool) -> Cost {
     let mut cost = Cost::default();
     for e in &graph.equations {
         match &e.op {
             Op::Literal(_) | Op::Identity(_) | Op::Collective(_) => {}
             Op::Scalar(op) => {
-                cost.add_scalar_op(*op, elements(graph.ty(e.result())));
+                cost.add_scalar_op(*op, element_count(graph.ty(e.result())));
                 cost.bytes_accessed += equation_bytes(graph, e);
             }
             Op::Structural(op) => add_structural_cost(graph, e, op, &mut cost),
@@ -172,7 +172,7 @@ pub(super) fn graph_cost(graph: &Graph, is_scaled: bool) -> Cost {
             Op::Call(call) => match &**call {
                 Call::KernelCall(KernelCall { kernel, sizes, .. }) => {
                     if let Some(own) = launch_cost(kernel, sizes) {
-                        cost.add_times(1, own);
+                        cost.add_repeated(1, own);
                     }
                 }
                 // The body of a `shard_map` counts once: the work is that of one device.
@@ -180,10 +180,10 @@ pub(super) fn graph_cost(graph: &Graph, is_scaled: bool) -> Cost {
                     for (runs, graph) in call.graphs_with_run_counts() {
                         let times = match runs {
                             RunCount::Never => continue,
-                            RunCount::Times(n) if is_scaled => n as u64,
+                            RunCount::Times(n) if is_scaled_by_steps => n as u64,
                             RunCount::Times(_) | RunCount::Once | RunCount::Unknown => 1,
                         };
-                        cost.add_times(times, graph_cost(graph, is_scaled));
+                        cost.add_repeated(times, graph_cost(graph, is_scaled_by_steps));
                     }
                 }
             },
@@ -194,16 +194,16 @@ pub(super) fn graph_cost(graph: &Graph, is_scaled: bool) -> Cost {
 
 /// The work of one launch of a kernel with these sizes; `None` for sizes that no launch can have.
 fn launch_cost(kernel: &Arc<Kernel>, sizes: &[i64]) -> Option<Cost> {
-    let geometry = Compiled::from_trace((**kernel).clone()).geometry(sizes).ok()?;
-    Some(estimate(kernel, &geometry))
+    let geometry = Compiled::from_trace((**kernel).clone()).launch_geometry(sizes).ok()?;
+    Some(estimate_launch_cost(kernel, &geometry))
 }
 
 /// Bytes that the steps of a plan read and write. A step counts its inputs and outputs once, or less if its kernel
 /// loads and stores less, as for a window of an array. Scans count all their steps, other loops one; all branches
-/// count. `params` are the bytes of the parameters.
-pub(super) fn traffic_bytes(plan: &Plan, params: &[usize]) -> u64 {
+/// count. `parameter_bytes` has the size of each parameter.
+pub(super) fn traffic_bytes(plan: &Plan, parameter_bytes: &[usize]) -> u64 {
     let bytes = |place: &MemoryLocation| match *place {
-        MemoryLocation::Param(i) => params[i],
+        MemoryLocation::Param(i) => parameter_bytes[i],
         MemoryLocation::Fresh(i) => plan.fresh[i],
         MemoryLocation::Temporary(i) => plan.temporary[i].bytes,
     };
@@ -236,7 +236,7 @@ pub(super) fn traffic_bytes(plan: &Plan, params: &[usize]) -> u64 {
     total
 }
 
-fn elements(ty: &Type) -> u64 {
+fn element_count(ty: &Type) -> u64 {
     ty.elements() as u64
 }
 
@@ -253,39 +253,39 @@ fn add_structural_cost(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mu
     // XLA counts the initial value of a fold as an operand.
     let start = result.dtype.bytes() as u64;
     match (op, op.access(&dims)) {
-        (StructuralOp::Cast(_) | StructuralOp::Bitcast(_), _) => cost.flops += elements(result),
+        (StructuralOp::Cast(_) | StructuralOp::Bitcast(_), _) => cost.flops += element_count(result),
         (StructuralOp::Powi(power), _) => {
-            cost.flops += elements(result) * u64::from(power.exponent.unsigned_abs().max(1).ilog2())
+            cost.flops += element_count(result) * u64::from(power.exponent.unsigned_abs().max(1).ilog2())
         }
         (StructuralOp::Slice(_), _) => bytes = 2 * result.bytes() as u64,
         (_, Access::Gather { .. }) => bytes = 2 * result.bytes() as u64 + graph.ty(e.args[1]).bytes() as u64,
         (_, Access::Scatter { op, .. }) => {
             let updates = graph.ty(e.args[2]);
             bytes = 3 * updates.bytes() as u64 + graph.ty(e.args[1]).bytes() as u64;
-            op.into_iter().for_each(|op| cost.add_scalar_op(op, elements(updates)));
+            op.into_iter().for_each(|op| cost.add_scalar_op(op, element_count(updates)));
         }
         (_, Access::Contract { contract, .. }) => {
             let of = operand.expect("a product has operands");
             let inner = contract.iter().map(|p| of.shape[p.0] as u64).product::<u64>();
-            cost.flops += 2 * elements(result) * inner;
+            cost.flops += 2 * element_count(result) * inner;
         }
         (_, Access::Fold { op, .. }) => {
-            cost.add_scalar_op(op, operand.map_or(0, elements).saturating_sub(elements(result)));
+            cost.add_scalar_op(op, operand.map_or(0, element_count).saturating_sub(element_count(result)));
             bytes += start;
         }
         (_, Access::Scan { op, axis, .. }) => {
             // XLA counts a scan as reductions over windows that end at each element.
-            cost.add_scalar_op(op, elements(result) * (result.shape[axis] as u64).saturating_sub(1));
+            cost.add_scalar_op(op, element_count(result) * (result.shape[axis] as u64).saturating_sub(1));
             bytes += start;
         }
-        (_, Access::Nest(nest)) if e.args.len() == 2 => cost.flops += 2 * unpadded_products(&nest, graph, e),
+        (_, Access::Nest(nest)) if e.args.len() == 2 => cost.flops += 2 * count_unpadded_products(&nest, graph, e),
         (_, Access::Nest(nest)) => {
-            cost.add_scalar_op(nest.op, elements(result) * (nest.folded_count() as u64).saturating_sub(1));
+            cost.add_scalar_op(nest.op, element_count(result) * (nest.folded_count() as u64).saturating_sub(1));
             bytes += start;
         }
-        (_, Access::Arg { .. }) => cost.flops += operand.map_or(0, elements),
+        (_, Access::Arg { .. }) => cost.flops += operand.map_or(0, element_count),
         (_, Access::Sort { .. }) => {
-            let n = operand.map_or(0, elements);
+            let n = operand.map_or(0, element_count);
             cost.flops += n * u64::from(n.max(1).next_power_of_two().ilog2());
         }
         _ => {}
@@ -294,7 +294,7 @@ fn add_structural_cost(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mu
 }
 
 /// Number of products of a convolution in which both operands have an element, so that padding does not count.
-fn unpadded_products(nest: &Nest, graph: &Graph, e: &Equation) -> u64 {
+fn count_unpadded_products(nest: &Nest, graph: &Graph, e: &Equation) -> u64 {
     let mut all: f64 = nest.axes.iter().map(|axis| axis.extent as f64).product();
     for (places, &arg) in nest.operands.iter().zip(&e.args) {
         for (position, &n) in places.iter().zip(&graph.ty(arg).shape) {

@@ -1,6 +1,6 @@
 //! Functions with a forward-mode derivative of their own.
-use super::control_flow::{BodyGraph, share_captured};
-use super::custom_vjp::call_without_rule;
+use super::control_flow::{BodyGraph, unify_captured_arrays};
+use super::custom_vjp::call_if_rule_unneeded;
 use super::function::{CallArguments, Function, Outcome};
 use super::linearize::check_matching_leaves;
 use super::recursive_rules;
@@ -59,7 +59,7 @@ where
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
         let name = (at, std::any::type_name::<(F, Rule)>());
-        if let Some(out) = call_without_rule(&f, &tuple, &args, name)? {
+        if let Some(out) = call_if_rule_unneeded(&f, &tuple, &args, name)? {
             return Ok(out);
         }
         let (out, primal, client) = trace_function(&f, &tuple, &args)?;
@@ -105,7 +105,7 @@ fn push_jvp_call(primal: TracedFunction, rule: TracedFunction, args: &[Array], a
         return Err(Error::operation(at, Diag::new("not-linear", At::Op, message, help)));
     }
     let (graphs, captured) =
-        share_captured(vec![BodyGraph::from_traced(primal, args.len()), BodyGraph::from_traced(rule, takes)]);
+        unify_captured_arrays(vec![BodyGraph::from_traced(primal, args.len()), BodyGraph::from_traced(rule, takes)]);
     let [primal, rule] = graphs.try_into().expect("two functions");
     let call = CustomJvp { captured: captured.len(), primal, rule };
     let all: Vec<&Array> = captured.iter().chain(args).collect();

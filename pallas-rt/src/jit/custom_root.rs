@@ -1,5 +1,5 @@
 //! Roots of functions, with derivatives by the implicit function theorem.
-use super::compile::refusal_error;
+use super::compile::convert_transform_error;
 use super::custom_jvp::custom_jvp_at;
 use super::function::Outcome;
 use super::linearize::check_matching_leaves;
@@ -146,7 +146,7 @@ where
     let (of_value, of_rule) = (function.clone(), function.clone());
     let value = move |captured: &Vec<Array>, guess: &X| {
         let RootProblem { types, graph, solve, at, .. } = &*of_value;
-        let f = |x: &X| call_graph(graph, x, captured, &[], types, *at);
+        let f = |x: &X| apply_graph(graph, x, captured, &[], types, *at);
         let solution = solve(&f, guess)?;
         check_matching_leaves(guess, solution.root(), types, "root", *at)?;
         Ok::<_, Error>(solution)
@@ -159,16 +159,16 @@ where
         // The derivative of the function alone, by some of its parameters.
         let by = |which: &dyn Fn(usize) -> bool| {
             let flags: Vec<bool> = (0..graph.params.len()).map(|i| which(i) && is_float(i)).collect();
-            let mut forward = transform::jvp(graph, &flags).map_err(refusal_error)?;
+            let mut forward = transform::jvp(graph, &flags).map_err(convert_transform_error)?;
             forward.results.drain(..graph.results.len());
             Ok::<_, Error>(forward)
         };
         let (by_captured, by_x) = (by(&|i| i >= types.len())?, by(&|i| i < types.len())?);
         let tangents: Vec<Array> = d_captured.iter().filter(|x| x.dtype().is_float()).cloned().collect();
-        let moved = call_graph(&by_captured, root, captured, &tangents, types, *at)?;
+        let moved = apply_graph(&by_captured, root, captured, &tangents, types, *at)?;
         let along = |dx: &X| {
             let dx = check_matching_leaves(root, dx, types, "tangent of a root", *at)?;
-            call_graph(&by_x, root, captured, &dx, types, *at)
+            apply_graph(&by_x, root, captured, &dx, types, *at)
         };
         let tangent = tangent_solve(&along, &tree::map(&moved, |x| Ok(-x))?)?;
         check_matching_leaves(root, &tangent, types, "tangent of a root", *at)?;
@@ -178,17 +178,17 @@ where
     custom_jvp_at(value, rule, function.at)(captured, guess)
 }
 
-/// Calls a graph on the leaves of `x`, then `captured`, then `further`; returns its results as a tree like `x`.
-fn call_graph<X: Tree>(
+/// Calls a graph on the leaves of `x`, then `captured`, then `trailing`; returns its results as a tree like `x`.
+fn apply_graph<X: Tree>(
     graph: &Graph,
     x: &X,
     captured: &[Array],
-    further: &[Array],
+    trailing: &[Array],
     types: &[Type],
     at: Loc,
 ) -> Result<X> {
     let own = check_matching_leaves(x, x, types, "argument of a function whose root is sought", at)?;
-    let all: Vec<&Array> = own.iter().chain(captured).chain(further).collect();
+    let all: Vec<&Array> = own.iter().chain(captured).chain(trailing).collect();
     let outs = apply_all(&all, at, |to, vars| Ok(to.inline(graph, vars)))?;
     tree::rebuild(x, outs)
 }

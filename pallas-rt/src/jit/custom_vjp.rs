@@ -1,5 +1,5 @@
 //! Functions with a reverse-mode derivative of their own.
-use super::control_flow::{BodyGraph, share_captured};
+use super::control_flow::{BodyGraph, unify_captured_arrays};
 use super::function::{CallArguments, Function, Outcome};
 use super::linearize::check_matching_leaves;
 use super::recursive_rules;
@@ -57,7 +57,7 @@ where
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
         let rule = (at, std::any::type_name::<(F, Forward, Backward)>());
-        if let Some(out) = call_without_rule(&f, &tuple, &args, rule)? {
+        if let Some(out) = call_if_rule_unneeded(&f, &tuple, &args, rule)? {
             return Ok(out);
         }
         let (own, primal, client) = trace_function(&f, &tuple, &args)?;
@@ -87,14 +87,14 @@ where
 ///
 /// # Errors
 /// The error that an argument holds; the function's own.
-pub(super) fn call_without_rule<Args: Tree + 'static, F: Function<Args>>(
+pub(super) fn call_if_rule_unneeded<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     tuple: &Args,
     args: &[Array],
     rule: (Loc, &'static str),
 ) -> Result<Option<F::Out>> {
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    if recursive_rules::has_max_nesting(rule) {
+    if recursive_rules::has_max_rule_nesting(rule) {
         return f.call(tuple).map(Some);
     }
     if args.iter().any(Array::is_traced) {
@@ -105,17 +105,23 @@ pub(super) fn call_without_rule<Args: Tree + 'static, F: Function<Args>>(
 }
 
 /// Returns an error if the result of `forward` has another tree or other types than that of the function.
-fn check_forward_result<T: Tree>(own: &T, by_forward: &T, function: &Graph, forward: &Graph, at: Loc) -> Result<()> {
+fn check_forward_result<T: Tree>(
+    result: &T,
+    forward_result: &T,
+    function: &Graph,
+    forward: &Graph,
+    at: Loc,
+) -> Result<()> {
     let wrong = |message: String| {
         let help = "`forward` returns what the function returns, and what `backward` needs: `(result, residuals)`";
         Err(Error::operation(at, Diag::new("custom-vjp", At::Op, message, help)))
     };
-    let [a, b] = [own, by_forward].map(|tree| tree::structure(tree));
+    let [a, b] = [result, forward_result].map(|tree| tree::structure(tree));
     if a != b {
         return wrong(format!("the function returns {a}, and `forward` {b}"));
     }
     let (gives, found) = (function.result_types(), forward.result_types());
-    match gives.iter().zip(&found).zip(tree::paths(own)).find(|((a, b), _)| a != b) {
+    match gives.iter().zip(&found).zip(tree::paths(result)).find(|((a, b), _)| a != b) {
         None => Ok(()),
         Some(((a, b), path)) => {
             let path = if path.is_empty() { "a result".into() } else { format!("`{path}`") };
@@ -151,7 +157,7 @@ impl CustomVjpParts {
     fn push_call(self, backward: TracedFunction, has_tangents: bool, at: Loc) -> Result<Vec<Array>> {
         let CustomVjpParts { args, primal, forward } = self;
         let takes = forward.graph.results.len();
-        let (graphs, captured) = share_captured(vec![primal, forward, BodyGraph::from_traced(backward, takes)]);
+        let (graphs, captured) = unify_captured_arrays(vec![primal, forward, BodyGraph::from_traced(backward, takes)]);
         let [primal, forward, backward] = graphs.try_into().expect("three functions");
         let custom = CustomVjp { captured: captured.len(), known: 0, has_tangents, primal, forward, backward };
         let all: Vec<&Array> = captured.iter().chain(&args).collect();

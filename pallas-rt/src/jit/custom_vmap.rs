@@ -1,5 +1,5 @@
 //! Functions with a stated batching rule.
-use super::custom_vjp::call_without_rule;
+use super::custom_vjp::call_if_rule_unneeded;
 use super::function::{CallArguments, Function, Outcome};
 use super::recursive_rules;
 use super::trace::{TracedParameter, apply_all, trace_with_value};
@@ -53,7 +53,7 @@ where
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
         let name = (at, std::any::type_name::<(F, Rule)>());
-        if let Some(out) = call_without_rule(&f, &tuple, &args, name)? {
+        if let Some(out) = call_if_rule_unneeded(&f, &tuple, &args, name)? {
             return Ok(out);
         }
         let (out, function, client) = trace_function(&f, &tuple, &args)?;

@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 thread_local! {
-    /// Number of guards that exist on this thread.
-    static GUARD_COUNT: Cell<usize> = const { Cell::new(0) };
+    /// Number of [`JitDisabled`] guards that exist on this thread; above 0, functions of `jit` run one operation at a
+    /// time.
+    static DISABLE_GUARD_COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A guard: as long as it exists, functions of [`jit`](crate::jit()) that this thread calls run as they are; see
@@ -19,7 +20,7 @@ pub struct JitDisabled {
 
 impl Drop for JitDisabled {
     fn drop(&mut self) {
-        GUARD_COUNT.set(GUARD_COUNT.get() - 1);
+        DISABLE_GUARD_COUNT.set(DISABLE_GUARD_COUNT.get() - 1);
     }
 }
 
@@ -44,13 +45,13 @@ impl Drop for JitDisabled {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 pub fn disable_jit() -> JitDisabled {
-    GUARD_COUNT.set(GUARD_COUNT.get() + 1);
+    DISABLE_GUARD_COUNT.set(DISABLE_GUARD_COUNT.get() + 1);
     JitDisabled { _not_send: PhantomData }
 }
 
 /// Returns true if jitted functions run as they are on this thread.
-pub(super) fn is_disabled() -> bool {
+pub(super) fn is_jit_disabled() -> bool {
     static IS_DISABLED_BY_ENVIRONMENT: LazyLock<bool> =
         LazyLock::new(|| std::env::var("PALLAS_DISABLE_JIT").is_ok_and(|value| value == "1"));
-    GUARD_COUNT.get() > 0 || *IS_DISABLED_BY_ENVIRONMENT
+    DISABLE_GUARD_COUNT.get() > 0 || *IS_DISABLED_BY_ENVIRONMENT
 }

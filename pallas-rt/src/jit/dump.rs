@@ -24,8 +24,8 @@ static DUMP_FOLDER: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_o
 impl StageWatcher {
     /// A watcher for the stages of a traced graph, which it writes first.
     pub(super) fn from_graph(graph: &Graph) -> StageWatcher {
-        static NEXT_COMPILATION: AtomicUsize = AtomicUsize::new(0);
-        let dump = DUMP_FOLDER.as_deref().map(|folder| (folder, NEXT_COMPILATION.fetch_add(1, Relaxed)));
+        static NEXT_COMPILATION_NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let dump = DUMP_FOLDER.as_deref().map(|folder| (folder, NEXT_COMPILATION_NUMBER.fetch_add(1, Relaxed)));
         let mut watcher = StageWatcher { dump, next: 0, last: String::new(), began: None };
         watcher.observe_stage("traced", graph);
         watcher

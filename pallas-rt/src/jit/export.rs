@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The first line of a file: its version, and the order of the bytes of captured arrays.
 #[cfg(target_endian = "little")]
-const HEADER: &str = "pallas function 1 little-endian";
+const FILE_HEADER: &str = "pallas function 1 little-endian";
 #[cfg(target_endian = "big")]
-const HEADER: &str = "pallas function 1 big-endian";
+const FILE_HEADER: &str = "pallas function 1 big-endian";
 
 /// A function that was traced for arguments of certain types, in a form that can be saved; `jax.export`.
 /// [`Lowered::export`](crate::transform::Lowered::export) makes one.
@@ -99,7 +99,7 @@ impl Exported {
             body += &format!("captured {ty} {}\n", hex::encode(bytes));
         }
         body += &text_format::print(&self.graph);
-        format!("{HEADER}\nsha256 {}\n{body}", hash(&body))
+        format!("{FILE_HEADER}\nsha256 {}\n{body}", hash_text(&body))
     }
 
     /// Reads what [`to_text`](Exported::to_text) wrote.
@@ -108,12 +108,14 @@ impl Exported {
     /// [`Error::File`] for another text, one of another version, and one that was changed since.
     pub fn from_text(text: &str) -> Result<Exported> {
         let (header, rest) = text.split_once('\n').unwrap_or((text, ""));
-        if header != HEADER {
+        if header != FILE_HEADER {
             let shown: String = header.chars().take(60).collect();
-            return Err(export_error(format!("it begins with {shown:?}; help: expected {HEADER:?}: export it anew")));
+            return Err(export_error(format!(
+                "it begins with {shown:?}; help: expected {FILE_HEADER:?}: export it anew"
+            )));
         }
         let (line, body) = rest.split_once('\n').unwrap_or((rest, ""));
-        if line.strip_prefix("sha256 ") != Some(&hash(body)) {
+        if line.strip_prefix("sha256 ") != Some(&hash_text(body)) {
             return Err(export_error(
                 "its hash is not that of its contents; help: it is damaged or was edited: export it anew",
             ));
@@ -238,8 +240,8 @@ impl std::fmt::Debug for ExportedFunction {
 }
 
 /// Returns an error if the leaves of a tree have other paths than those of the exported function.
-fn check_paths(what: &str, given: &[String], known: &[(String, Type)]) -> Result<()> {
-    let known: Vec<&str> = known.iter().map(|(path, _)| &**path).collect();
+fn check_paths(what: &str, given: &[String], exported: &[(String, Type)]) -> Result<()> {
+    let known: Vec<&str> = exported.iter().map(|(path, _)| &**path).collect();
     if given.iter().map(String::as_str).eq(known.iter().copied()) {
         return Ok(());
     }
@@ -251,6 +253,6 @@ fn check_paths(what: &str, given: &[String], known: &[(String, Type)]) -> Result
     Err(Error::Tree { called: Loc::NONE, message })
 }
 
-fn hash(text: &str) -> String {
+fn hash_text(text: &str) -> String {
     hex::encode(Sha256::digest(text.as_bytes()))
 }

@@ -1,6 +1,6 @@
 //! Gradients of functions of trees.
 use super::argnums::{Arg, Argnums, leaf_indices};
-use super::compile::refusal_error;
+use super::compile::convert_transform_error;
 use super::function::{CallArguments, Function};
 use super::trace::{TracedFunction, apply_all, type_of};
 use super::traced::trace_function;
@@ -8,7 +8,7 @@ use super::transformed::{Transformation, Transformed, box_call};
 use crate::array::Array;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
-use pallas_graph::transform::vjp_of;
+use pallas_graph::transform::vjp_of_results;
 use pallas_ir::{At, Diag, Literal, Loc};
 use std::sync::Arc;
 
@@ -199,7 +199,7 @@ fn run_backward(traced: TracedFunction, args: &[Array], wrt: &[usize], at: Loc) 
     }
     let flags: Vec<bool> = (0..graph.params.len()).map(|i| wrt.contains(&i)).collect();
     let of_first: Vec<bool> = (0..graph.results.len()).map(|i| i == 0).collect();
-    let backward = vjp_of(&graph, &flags, &of_first).map_err(refusal_error)?;
+    let backward = vjp_of_results(&graph, &flags, &of_first).map_err(convert_transform_error)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let one = Literal::new(result.dtype, 1.0);
     let mut outs = apply_all(&all, at, |graph, vars| {

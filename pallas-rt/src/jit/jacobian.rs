@@ -1,11 +1,11 @@
 //! Jacobians and Hessians: the derivatives of arrays by every element of arrays, in one call.
 use super::argnums::{Arg, Argnums, leaf_indices};
-use super::compile::refusal_error;
+use super::compile::convert_transform_error;
 use super::function::{CallArguments, Function};
 use super::trace::{TracedFunction, apply_all, type_of};
 use super::traced::trace_function;
 use super::transformed::{Transformation, Transformed, box_call};
-use super::vmap::repeated;
+use super::vmap::push_repeat;
 use crate::array::Array;
 use crate::tree::{self, Mapped, Tree};
 use pallas_device::error::{Error, Result};
@@ -168,13 +168,13 @@ tuples!(P Q);
 tuples!(P Q R);
 tuples!(P Q R S);
 
-/// Groups arrays in order into a tree like `of` that has a tree like `picked` in place of each leaf.
-fn group_leaves<T: Tree, P: Tree>(of: &T, picked: &P, outs: Vec<Array>) -> Result<Mapped<P>> {
+/// Groups arrays in order into a tree like `result` that has a tree like `picked` in place of each leaf.
+fn group_leaves<T: Tree, P: Tree>(result: &T, picked: &P, jacobians: Vec<Array>) -> Result<Mapped<P>> {
     let count = tree::structure(picked).leaves();
-    let mut outs = outs.into_iter();
+    let mut outs = jacobians.into_iter();
     let mut one = || tree::rebuild(picked, outs.by_ref().take(count).collect::<Vec<_>>());
-    let mut all = (0..tree::structure(of).leaves()).map(|_| one()).collect::<Result<Vec<P>>>()?.into_iter();
-    let mapped = tree::map_to(of, |_| all.next());
+    let mut all = (0..tree::structure(result).leaves()).map(|_| one()).collect::<Result<Vec<P>>>()?.into_iter();
+    let mapped = tree::map_to(result, |_| all.next());
     let missing = || Error::Tree { called: Loc::caller(), message: "a tree whose leaves change".into() };
     mapped.try_map(|leaf| leaf.clone().ok_or_else(missing))
 }
@@ -187,7 +187,7 @@ fn prepare_hessian(graph: &Graph, leaves: &[usize], at: Loc) -> Result<AppendJac
         let help = "return one floating-point number, such as a sum or a mean";
         return Err(Error::operation(at, Diag::new("hessian", At::Op, message, help)));
     }
-    let backward = vjp(graph, &parameter_mask(graph, leaves)).map_err(refusal_error)?;
+    let backward = vjp(graph, &parameter_mask(graph, leaves)).map_err(convert_transform_error)?;
     let mut gradient = Graph::default();
     let mut args: Vec<Var> = graph.param_types().into_iter().map(|ty| gradient.param(ty)).collect();
     args.push(gradient.literal(Literal::new(result.dtype, 1.0)));
@@ -255,10 +255,10 @@ fn order_by_parameters<T: Clone>(leaves: &[usize], found: Vec<T>) -> Vec<T> {
 fn prepare_forward_jacobian(graph: &Graph, leaves: &[usize]) -> Result<AppendJacobians> {
     let gives = graph.result_types();
     let one = |&leaf: &usize| {
-        let forward = jvp(graph, &parameter_mask(graph, &[leaf])).map_err(refusal_error)?;
+        let forward = jvp(graph, &parameter_mask(graph, &[leaf])).map_err(convert_transform_error)?;
         let ty = graph.param_types().remove(leaf);
         let which: Vec<bool> = (0..forward.params.len()).map(|i| i == graph.params.len()).collect();
-        let (forward, has) = batched(&forward, &which, ty.elements()).map_err(refusal_error)?;
+        let (forward, has) = batched(&forward, &which, ty.elements()).map_err(convert_transform_error)?;
         Ok((forward, has, ty))
     };
     let all = leaves.iter().map(one).collect::<Result<Vec<_>>>()?;
@@ -269,7 +269,7 @@ fn prepare_forward_jacobian(graph: &Graph, leaves: &[usize]) -> Result<AppendJac
             let tangents = to.inline(forward, &[vars, &[basis]].concat()).split_off(gives.len());
             let mut results = vec![];
             for ((v, &has), ty) in tangents.into_iter().zip(&has[gives.len()..]).zip(&gives) {
-                let v = if has { v } else { repeated(to, v, 0, by.elements())? };
+                let v = if has { v } else { push_repeat(to, v, 0, by.elements())? };
                 let axes = (1..=ty.shape.len()).chain([0]).collect();
                 let v = to.push(StructuralOp::from(Transpose { axes }), &[v])?;
                 results.push(reshaped(to, v, &[&ty.shape[..], &by.shape].concat())?);
@@ -282,12 +282,12 @@ fn prepare_forward_jacobian(graph: &Graph, leaves: &[usize]) -> Result<AppendJac
 
 /// Prepares Jacobians by reverse mode: for each result, a batch of cotangents from all of its elements.
 fn prepare_reverse_jacobian(graph: &Graph, leaves: &[usize]) -> Result<AppendJacobians> {
-    let backward = vjp(graph, &parameter_mask(graph, leaves)).map_err(refusal_error)?;
+    let backward = vjp(graph, &parameter_mask(graph, leaves)).map_err(convert_transform_error)?;
     let takes: Vec<Type> = leaves.iter().map(|&leaf| graph.param_types().remove(leaf)).collect();
     let gives = graph.result_types();
     let one = |i: usize| {
         let which: Vec<bool> = (0..backward.params.len()).map(|k| k == graph.params.len() + i).collect();
-        let (mut back, mut has) = batched(&backward, &which, gives[i].elements()).map_err(refusal_error)?;
+        let (mut back, mut has) = batched(&backward, &which, gives[i].elements()).map_err(convert_transform_error)?;
         back.results = order_by_parameters(leaves, back.results.split_off(gives.len()));
         Ok((back, order_by_parameters(leaves, has.split_off(gives.len()))))
     };
@@ -304,7 +304,7 @@ fn prepare_reverse_jacobian(graph: &Graph, leaves: &[usize]) -> Result<AppendJac
                 });
             }
             for ((v, has), by) in to.inline(back, &args).into_iter().zip(has).zip(&takes) {
-                let v = if *has { v } else { repeated(to, v, 0, gives[i].elements())? };
+                let v = if *has { v } else { push_repeat(to, v, 0, gives[i].elements())? };
                 results.push(reshaped(to, v, &[&gives[i].shape[..], &by.shape].concat())?);
             }
         }

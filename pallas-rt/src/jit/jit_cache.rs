@@ -21,8 +21,8 @@ use std::time::Instant;
 /// Maximum number of kinds of arguments for which a function stays compiled; one more drops the oldest.
 const MAX_ARGUMENT_KINDS: usize = 256;
 
-/// A compiled function for one kind of arguments.
-pub(super) struct Entry<Out> {
+/// A function as it is compiled for one kind of arguments, with the tree structure of its result.
+pub(super) struct CacheEntry<Out> {
     pub form: CachedProgram,
     /// A result of the trace, of which only the tree structure matters.
     pub out: Out,
@@ -58,16 +58,17 @@ impl CachedProgram {
     ///
     /// # Errors
     /// Errors of the device.
-    pub(super) fn run(&self, mut donated: Vec<Array>, name: fn() -> &'static str) -> Result<Vec<Array>> {
+    pub(super) fn run(&self, mut args: Vec<Array>, name: fn() -> &'static str) -> Result<Vec<Array>> {
         // `split_off` would allocate a second list.
-        let rest = if self.donated == 0 { std::mem::take(&mut donated) } else { donated.split_off(self.donated) };
+        let rest = if self.donated == 0 { std::mem::take(&mut args) } else { args.split_off(self.donated) };
         let rest: Vec<&Array> = rest.iter().chain(&self.captured).collect();
         let described = || (name().into(), format!("{} steps", self.program.step_count()));
-        timeline::run_in_span(timeline::SpanKind::Call, described, || self.program.run_donating(donated, &rest))
+        timeline::run_in_span(timeline::SpanKind::Call, described, || self.program.run_donating(args, &rest))
     }
 }
 
-/// Another reason for the report of a miss beside the differences to other arguments, and a hint.
+/// Additions to the report of a cache miss: a cause of the miss beside the differences between this call's arguments
+/// and those of earlier calls, and a hint for the user.
 #[derive(Default)]
 pub(super) struct MissDetails {
     pub reason: Option<MissReason>,
@@ -75,8 +76,8 @@ pub(super) struct MissDetails {
 }
 
 /// The compiled forms of a function.
-pub(super) struct Cache<Out> {
-    entries: RwLock<Vec<Arc<Entry<Out>>>>,
+pub(super) struct JitCache<Out> {
+    entries: RwLock<Vec<Arc<CacheEntry<Out>>>>,
     settings: CompileSettings,
 }
 
@@ -89,15 +90,16 @@ struct CompileSettings {
     is_hinted: AtomicBool,
 }
 
-impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
-    pub(super) fn new(at: Loc, donates: bool) -> Cache<Out> {
-        Cache {
+impl<Out: Tree + Send + Sync + 'static> JitCache<Out> {
+    pub(super) fn new(at: Loc, donates: bool) -> JitCache<Out> {
+        JitCache {
             entries: RwLock::default(),
             settings: CompileSettings { at, donates, is_hinted: AtomicBool::new(false) },
         }
     }
 
-    /// The compiled form for these arguments. If it is compiled now, the report of the miss contains `extra`.
+    /// Finds the compiled form for these arguments, or compiles it; then the report of the miss contains
+    /// `miss_details`.
     ///
     /// # Errors
     /// The function's own error, the first error of an operation that its result depends on, and errors of the device.
@@ -107,8 +109,8 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         tuple: &dyn Fn() -> Args,
         args: &[Array],
         structures: Vec<Structure>,
-        extra: &dyn Fn() -> MissDetails,
-    ) -> Result<Arc<Entry<Out>>> {
+        miss_details: &dyn Fn() -> MissDetails,
+    ) -> Result<Arc<CacheEntry<Out>>> {
         args.iter().try_for_each(|x| x.check().map(drop))?;
         JIT_CALLS.fetch_add(1, Relaxed);
         // Of several fitting forms, the one with the most declarations: a result also fits a form without any.
@@ -120,7 +122,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         match known {
             Some(entry) => Ok(entry),
             None => {
-                let entry = Arc::new(self.compile(f, &tuple(), args, structures, extra())?);
+                let entry = Arc::new(self.compile(f, &tuple(), args, structures, miss_details())?);
                 let mut all = self.entries.write();
                 // Functions may live as long as the process, so entries of clients that are gone are dropped.
                 all.retain(|entry| entry.form.about.client.is_used());
@@ -140,8 +142,8 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         tuple: &Args,
         args: &[Array],
         structures: Vec<Structure>,
-        extra: MissDetails,
-    ) -> Result<Entry<Out>> {
+        miss_details: MissDetails,
+    ) -> Result<CacheEntry<Out>> {
         let client = common_client(args)?;
         let (args, about, mut reasons) = {
             let all = self.entries.read();
@@ -150,21 +152,21 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
             let declared = alike.map(|form| (&form.about.declared[..], &form.statements[..]));
             let args = keep_declarations(declared, args);
             let about = retrace_log::CompiledArguments::from_arrays(Outline::from_tree(tuple), &args, &client);
-            let reasons = retrace_log::reasons(&about, &mut known.iter().rev().map(|form| &form.about));
+            let reasons = retrace_log::recompile_reasons(&about, &mut known.iter().rev().map(|form| &form.about));
             (args, about, reasons)
         };
-        reasons.extend(extra.reason);
+        reasons.extend(miss_details.reason);
         let begun = Instant::now();
         let (out, traced, _) = trace_function(f, tuple, &args)?;
         let paths = &|| tree::paths(tuple);
-        let call = MissedCall { args: &args, structures, client, about, name: F::name, paths, begun, reasons };
-        let form = self.settings.compile_traced(call, traced, extra.hint)?;
-        Ok(Entry { form, out })
+        let call = CacheMissCall { args: &args, structures, client, about, name: F::name, paths, begun, reasons };
+        let form = self.settings.compile_traced(call, traced, miss_details.hint)?;
+        Ok(CacheEntry { form, out })
     }
 }
 
-/// A call for which a function is compiled.
-struct MissedCall<'a> {
+/// A call of a function that is not compiled for such arguments yet, so that it is compiled now.
+struct CacheMissCall<'a> {
     args: &'a [Array],
     structures: Vec<Structure>,
     client: Client,
@@ -182,11 +184,11 @@ impl CompileSettings {
     /// Compiles a traced function, and records the miss.
     fn compile_traced(
         &self,
-        call: MissedCall<'_>,
+        call: CacheMissCall<'_>,
         traced: TracedFunction,
         hint: Option<String>,
     ) -> Result<CachedProgram> {
-        let MissedCall { args, structures, client, about, name, paths, begun, reasons } = call;
+        let CacheMissCall { args, structures, client, about, name, paths, begun, reasons } = call;
         let TracedFunction { graph, captured, .. } = traced;
         captured.iter().try_for_each(|x| x.check_client(&client, &|| "a captured array".into()))?;
         let trace = begun.elapsed();
@@ -205,7 +207,7 @@ impl CompileSettings {
         let compile = begun.elapsed() - trace;
         let hint = repetition_hint::loop_hint(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(hint);
         let temporary_bytes = program.temporary_bytes();
-        retrace_log::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
+        retrace_log::record_miss(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
         let mut statements = sharded.statements;
         statements.truncate(args.len());
         Ok(CachedProgram { structures, about, statements, program, captured, donated })

@@ -3,9 +3,9 @@
 use super::argnums::Arg;
 use super::axis_names;
 use super::bounded::{BoundedCall, BoundedJit, BoundedSize};
-use super::disabled::is_disabled;
+use super::disabled::is_jit_disabled;
 use super::function::{CallArguments, Function};
-use super::jit_cache::{Cache, Entry, MissDetails};
+use super::jit_cache::{CacheEntry, JitCache, MissDetails};
 use super::transformed::{Transformation, Transformed};
 use crate::array::Array;
 use crate::tree::{self, Tree};
@@ -146,14 +146,14 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Jit<tr
 
 /// Compiled forms of a function: one for each kind of arguments, or one for all lengths up to a bound.
 enum JitForms<Out> {
-    PerArgumentKind(Cache<Out>),
+    PerArgumentKind(JitCache<Out>),
     Bounded(Box<BoundedJit<Out>>),
 }
 
 impl<Out: Tree + Send + Sync + 'static> JitForms<Out> {
     fn new(at: Loc, sizes: &[BoundedSize], donates: bool) -> JitForms<Out> {
         match sizes {
-            [] => JitForms::PerArgumentKind(Cache::new(at, donates)),
+            [] => JitForms::PerArgumentKind(JitCache::new(at, donates)),
             _ => JitForms::Bounded(Box::new(BoundedJit::new(at, sizes.to_vec(), donates))),
         }
     }
@@ -166,7 +166,7 @@ impl<Out: Tree + Send + Sync + 'static> JitForms<Out> {
         given: &CallArguments<'_, Args>,
     ) -> Result<PreparedCall<Out>> {
         let (args, structures) = (given.flat)();
-        let is_inner = args.iter().any(Array::is_traced) || is_disabled() || axis_names::has_bound_axes();
+        let is_inner = args.iter().any(Array::is_traced) || is_jit_disabled() || axis_names::has_bound_axes();
         match self {
             JitForms::Bounded(bounded) => bounded.prepare(f, given, args, structures, is_inner),
             JitForms::PerArgumentKind(_) if is_inner => f.call(&(given.tuple)()).map(PreparedCall::Done),
@@ -181,7 +181,7 @@ impl<Out: Tree + Send + Sync + 'static> JitForms<Out> {
 /// A call whose form is found, but that has not run: the caller can drop its own donated argument in between.
 pub(super) enum PreparedCall<Out> {
     Done(Out),
-    Ready { entry: Arc<Entry<Out>>, args: Vec<Array> },
+    Ready { entry: Arc<CacheEntry<Out>>, args: Vec<Array> },
     Bounded(BoundedCall<Out>),
 }
 

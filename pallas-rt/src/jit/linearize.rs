@@ -1,6 +1,6 @@
 //! Forward mode (`jvp`), and the linear functions of tangents and of cotangents that `linearize`, `vjp` and
 //! `linear_transpose` return.
-use super::compile::refusal_error;
+use super::compile::convert_transform_error;
 use super::function::{CallArguments, Function};
 use super::trace::{TracedFunction, apply_all, type_of};
 use super::traced::trace_function;
@@ -46,7 +46,8 @@ where
         args.iter().try_for_each(|x| x.check().map(drop))?;
         let tangents = retain_floats(check_matching_leaves(primals, tangents, &array_types(&args), "tangent", at)?);
         let (out, TracedFunction { graph, captured, .. }, _) = trace_function(&f, primals, &args)?;
-        let forward = transform::jvp(&graph, &float_mask(&graph, args.len())).map_err(refusal_error)?;
+        let forward =
+            transform::jvp(&graph, &leading_float_mask(&graph, args.len())).map_err(convert_transform_error)?;
         let all: Vec<&Array> = args.iter().chain(&captured).chain(&tangents).collect();
         let gives = graph.result_types();
         let mut outs = apply_all(&all, at, |graph, vars| {
@@ -88,7 +89,8 @@ where
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
         let (out, TracedFunction { graph, captured, .. }, _) = trace_function(&f, &tuple, &args)?;
-        let parts = transform::linearize(&graph, &float_mask(&graph, args.len())).map_err(refusal_error)?;
+        let parts =
+            transform::linearize(&graph, &leading_float_mask(&graph, args.len())).map_err(convert_transform_error)?;
         let (gives, takes) = (graph.result_types(), array_types(&args));
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
         let (value, rest) = LinearPart::new(&all, parts, gives.len(), at)?;
@@ -133,9 +135,10 @@ where
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
         let (out, TracedFunction { graph, captured, .. }, _) = trace_function(&f, &tuple, &args)?;
-        let backward = transform::vjp(&graph, &leading_mask(&graph, args.len())).map_err(refusal_error)?;
+        let backward =
+            transform::vjp(&graph, &leading_parameters_mask(&graph, args.len())).map_err(convert_transform_error)?;
         let gives = graph.result_types();
-        let parts = transform::split(&backward, graph.params.len(), gives.len());
+        let parts = transform::split_by_known_params(&backward, graph.params.len(), gives.len());
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
         let (value, rest) = LinearPart::new(&all, parts, gives.len(), at)?;
         let value = tree::rebuild(&out, value)?;
@@ -191,7 +194,7 @@ where
         args.iter().try_for_each(|x| x.check().map(drop))?;
         of_floats(&array_types(&args), "an argument")?;
         let (out, TracedFunction { graph, captured, .. }, _) = trace_function(&f, &tuple, &args)?;
-        let (gives, by) = (graph.result_types(), leading_mask(&graph, args.len()));
+        let (gives, by) = (graph.result_types(), leading_parameters_mask(&graph, args.len()));
         of_floats(&gives, "a result")?;
         if let Some(NotLinear { at: line, op, ty }) = transform::find_nonlinear_result(&graph, &by, 0, true) {
             let message = match op {
@@ -201,8 +204,8 @@ where
             let line = if line == Loc::NONE { at } else { line };
             return Err(wrong(line, message, "`vjp` takes functions of all kinds"));
         }
-        let backward = transform::vjp(&graph, &by).map_err(refusal_error)?;
-        let (mut known, waiting) = transform::split(&backward, graph.params.len(), gives.len());
+        let backward = transform::vjp(&graph, &by).map_err(convert_transform_error)?;
+        let (mut known, waiting) = transform::split_by_known_params(&backward, graph.params.len(), gives.len());
         // The value at the arguments is not needed.
         known.results.drain(..gives.len());
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
@@ -223,25 +226,30 @@ struct LinearPart {
 }
 
 impl LinearPart {
-    /// Computes the first part of a graph; returns its first results, `results` in number, and the second part with its
+    /// Computes the first part of a graph; returns its first `result_count` results, and the second part with its
     /// values.
     fn new(
         args: &[&Array],
         (known, graph): (Graph, Graph),
-        results: usize,
+        result_count: usize,
         at: Loc,
     ) -> Result<(Vec<Array>, LinearPart)> {
         let mut made = apply_all(args, at, |graph, vars| Ok(graph.inline(&known, vars)))?;
-        let stored = made.split_off(results);
+        let stored = made.split_off(result_count);
         Ok((made, LinearPart { graph, stored, at }))
     }
 
-    /// Computes the second part for these tangents or cotangents; `results` may add equations to what it returns.
-    fn call(&self, further: &[Array], results: impl FnOnce(&mut Graph, Vec<Var>) -> Vec<Var>) -> Result<Vec<Array>> {
-        let all: Vec<&Array> = self.stored.iter().chain(further).collect();
+    /// Computes the second part for these tangents or cotangents; `finish_results` takes its results, may add
+    /// equations, and returns the final ones.
+    fn call(
+        &self,
+        tangents: &[Array],
+        finish_results: impl FnOnce(&mut Graph, Vec<Var>) -> Vec<Var>,
+    ) -> Result<Vec<Array>> {
+        let all: Vec<&Array> = self.stored.iter().chain(tangents).collect();
         apply_all(&all, self.at, |graph, vars| {
             let found = graph.inline(&self.graph, vars);
-            Ok(results(graph, found))
+            Ok(finish_results(graph, found))
         })
     }
 }
@@ -251,13 +259,13 @@ fn array_types(arrays: &[Array]) -> Vec<Type> {
 }
 
 /// For each parameter of a graph, true if it is one of the first `n`.
-fn leading_mask(graph: &Graph, n: usize) -> Vec<bool> {
+fn leading_parameters_mask(graph: &Graph, n: usize) -> Vec<bool> {
     (0..graph.params.len()).map(|i| i < n).collect()
 }
 
 /// For each parameter of a graph, true if it is one of the first `n` and of floating-point type, so that it has a
 /// tangent.
-fn float_mask(graph: &Graph, n: usize) -> Vec<bool> {
+fn leading_float_mask(graph: &Graph, n: usize) -> Vec<bool> {
     graph.params.iter().enumerate().map(|(i, &p)| i < n && graph.ty(p).dtype.is_float()).collect()
 }
 
@@ -267,37 +275,37 @@ fn retain_floats(mut all: Vec<Array>) -> Vec<Array> {
     all
 }
 
-/// Adds zeros as tangents of results of integer type to `tangents`, which has those of floating-point type; `gives` are
-/// the types of all results.
-fn insert_integer_tangents(graph: &mut Graph, gives: &[Type], tangents: Vec<Var>) -> Vec<Var> {
+/// Adds zeros as tangents of results of integer type to `tangents`, which has those of floating-point type;
+/// `result_types` are the types of all results.
+fn insert_integer_tangents(graph: &mut Graph, result_types: &[Type], tangents: Vec<Var>) -> Vec<Var> {
     let mut tangents = tangents.into_iter();
     let one = |ty: &Type| match ty.dtype.is_float() {
         true => tangents.next().expect("one for each result of floats"),
         false => graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape),
     };
-    gives.iter().map(one).collect()
+    result_types.iter().map(one).collect()
 }
 
-/// Checks that the tree `given` (a tangent, a cotangent .. as `what` says) has the structure of `of` and leaves of
-/// these types; returns its leaves.
+/// Checks that the tree `given` (a tangent, a cotangent .. as `what` says) has the structure of `expected` and leaves
+/// of these types; returns its leaves.
 ///
 /// # Errors
 /// A tree of another structure; a leaf of another type; the error of a poisoned one.
 pub(super) fn check_matching_leaves<T: Tree>(
-    of: &T,
+    expected: &T,
     given: &T,
     types: &[Type],
     what: &'static str,
     at: Loc,
 ) -> Result<Vec<Array>> {
     let wrong = |message: String, help: &str| Error::operation(at, Diag::new(what, At::Op, message, help));
-    let [a, b] = [of, given].map(|tree| tree::structure(tree));
+    let [a, b] = [expected, given].map(|tree| tree::structure(tree));
     if a != b {
         return Err(wrong(format!("the {what} of {a} is {b}"), "it is a tree of the same structure"));
     }
     let leaves = tree::leaves(given);
     leaves.iter().try_for_each(|x| x.check().map(drop))?;
-    match leaves.iter().zip(types).zip(tree::paths(of)).find(|((x, ty), _)| type_of(x) != **ty) {
+    match leaves.iter().zip(types).zip(tree::paths(expected)).find(|((x, ty), _)| type_of(x) != **ty) {
         None => Ok(leaves),
         Some(((x, ty), path)) => {
             let of = if path.is_empty() { format!("{ty}") } else { format!("`{path}` of {ty}") };

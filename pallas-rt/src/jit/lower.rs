@@ -256,7 +256,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         let program = compilation.into_program()?;
         Ok(F::boxed(move |given: CallArguments<'_, Args>| {
             let (args, structures) = (given.flat)();
-            arguments.check(&given, &args, &structures)?;
+            arguments.check_arguments(&given, &args, &structures)?;
             let all: Vec<&Array> = args.iter().chain(&captured).collect();
             tree::rebuild(&out, program.run(&all)?)
         }))
@@ -276,7 +276,7 @@ pub(super) struct ArgumentsKind {
 
 impl ArgumentsKind {
     /// Returns an error that names the leaf if arguments are not of this kind.
-    fn check<Args: Tree + 'static>(
+    fn check_arguments<Args: Tree + 'static>(
         &self,
         given: &CallArguments<'_, Args>,
         args: &[Array],

@@ -21,7 +21,7 @@
 //! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a stated derivative, `custom_vmap`: with a
 //!   stated batching rule; `checkpoint`: functions whose values are recomputed in the backward pass;
 //! - `root`: roots with an implicit derivative;
-//! - `sharded`: functions on a mesh; `audit`: what they declare against what is intended and what was found; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
+//! - `sharded`: functions on a mesh; `audit`: what they declare against what is intended and what was found; `planning`: their cost on one that need not be there; `html_page`: all of that as HTML;
 //! - `shard_map` and `pmap`: functions of the blocks on each device; `axes`: the axes that are bound in them;
 //! - `analysis`: the cost and memory of functions; `print`: arrays that are shown at each call;
 //! - `callback`: functions of the host as operations;
@@ -59,7 +59,7 @@
 //! 3. **`pallas_graph::transform`**: a function of a function, such as `value_and_grad`, `jvp` or `vmap`, replaces the graph by
 //!    one that computes gradients or tangents too (`vjp`, `jvp`) or the results for a batch (`batched`). Rules of operations
 //!    are pallas-ir's. The result is an ordinary graph, so transformations nest.
-//! 4. **`pallas_graph::simplify`**: passes in one list, each with its rewrites as the text of its module (`opposites`: what is
+//! 4. **`pallas_graph::simplify_graph`**: passes in one list, each with its rewrites as the text of its module (`opposites`: what is
 //!    reversed, rolled or transposed is an operand where one move undoes another, so no computed value has to be whole for it).
 //!    Those of `OUTERMOST` come last and leave bodies of loops alone, along whose axes programs divide what is carried: `axes`
 //!    makes adjacent axes one that no operation tells apart, so that rows are as long as they can be in every kernel and block
@@ -168,7 +168,9 @@ pub use sharded::{
     WhyNot, clear_sharding, in_out_shardings, mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as,
     with_sharding_constraint,
 };
-pub(crate) use trace::{apply, create_array, innermost_client, is_tracing, states, traced_axis_size};
+pub(crate) use trace::{
+    apply, create_array, innermost_client, is_tracing, longest_traced_axis_size, manual_axis_states,
+};
 pub(crate) use traced_kernel_call::kernel_call;
 pub use transformed::{Transformation, Transformed};
 pub use vmap::{Vmap, vmap};

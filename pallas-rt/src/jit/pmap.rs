@@ -9,7 +9,7 @@ use super::transformed::{Transformation, Transformed, box_call};
 use crate::sharding::{DimSharding, Mesh, Sharding};
 use crate::tree::{self, Tree};
 use pallas_device::error::Result;
-use pallas_graph::manual::states_of;
+use pallas_graph::manual::block_states;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Reshape;
 use pallas_ir::{Dim, Loc, StructuralOp, Type};
@@ -72,7 +72,7 @@ fn call_on_devices<Args: Tree + 'static, F: Function<Args>>(
     let tuple = (given.tuple)();
     let (args, _) = (given.flat)();
     let client = common_client(&args)?;
-    if axis_names::manual_axes().is_some() {
+    if axis_names::innermost_manual_axes().is_some() {
         let help = "call a `shard_map` there, along axes that the outer one leaves";
         return Err(shard_map_error(at, "a `pmap` inside of a `shard_map`".into(), help));
     }
@@ -92,7 +92,7 @@ fn call_on_devices<Args: Tree + 'static, F: Function<Args>>(
         }
         let sharding = along_first(ty.shape.len());
         let element = Type::new(ty.dtype, &ty.shape[1..]);
-        inside.push(TracedParameter::with_states(element, Some(states_of(&sharding, mesh))));
+        inside.push(TracedParameter::with_states(element, Some(block_states(&sharding, mesh))));
         takes.push(sharding);
     }
     let (out, mut body) = ShardMapBody::trace(f, &tuple, &inside, &manual, &client, at)?;

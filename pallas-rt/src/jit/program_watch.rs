@@ -7,14 +7,15 @@ use crate::array::{Array, Client};
 use crate::exec::{self, Compiled};
 use crate::nans;
 use pallas_device::error::{Error, Result};
-use pallas_device::{LaunchGeometry, inputs};
+use pallas_device::{LaunchGeometry, argument_indices};
 use pallas_graph::call::{KernelCall, RunCount};
 use pallas_graph::{Equation, Graph, Op};
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// A kernel that a program would launch, as [`ProgramWatch::Inspect`] passes it on.
+/// A kernel that a program would launch, with its sizes, the line of its call and its number of launches, as
+/// [`ProgramWatch::Inspect`] passes it on.
 pub(crate) struct WatchedKernel {
     pub compiled: Compiled,
     pub geometry: LaunchGeometry,
@@ -28,7 +29,7 @@ pub(crate) struct WatchedKernel {
 /// A function that compares a kernel's outputs (second list) with those of the strict interpreter (first list).
 type CompareOutputs = dyn Fn(&Kernel, &[Array], &[Array]) -> Result<()>;
 
-/// The kind of a watch on programs.
+/// Action that replaces or accompanies each run of a program on a thread, as long as a watch is set there.
 pub(crate) enum ProgramWatch {
     /// Programs with kernels do not run: each kernel is passed to this function.
     Inspect(Box<dyn Fn(WatchedKernel)>),
@@ -37,24 +38,25 @@ pub(crate) enum ProgramWatch {
 }
 
 thread_local! {
-    static WATCH: RefCell<Option<Rc<ProgramWatch>>> = const { RefCell::new(None) };
+    static PROGRAM_WATCH: RefCell<Option<Rc<ProgramWatch>>> = const { RefCell::new(None) };
 }
 
-/// Runs `f` with this watch on the programs that its thread runs; `None` takes a watch away.
+/// Runs `f` while this watch replaces or accompanies each run of a program on its thread; `None` lets programs run as
+/// usual, also inside of another watch.
 pub(crate) fn with_watch<R>(watch: Option<ProgramWatch>, f: impl FnOnce() -> R) -> R {
-    struct Restore(Option<Rc<ProgramWatch>>);
-    impl Drop for Restore {
+    struct RestoreWatch(Option<Rc<ProgramWatch>>);
+    impl Drop for RestoreWatch {
         fn drop(&mut self) {
-            WATCH.set(self.0.take());
+            PROGRAM_WATCH.set(self.0.take());
         }
     }
-    let _outer = Restore(WATCH.replace(watch.map(Rc::new)));
+    let _outer = RestoreWatch(PROGRAM_WATCH.replace(watch.map(Rc::new)));
     f()
 }
 
-/// Returns true if there is a watch on this thread's programs, or a search for NaN.
-pub(super) fn is_watching() -> bool {
-    nans::is_nan_check_on() || WATCH.with_borrow(Option::is_some)
+/// Returns true if programs on this thread do not just run: a watch is set, or their results are checked for NaN.
+pub(super) fn is_program_watched() -> bool {
+    nans::is_nan_check_on() || PROGRAM_WATCH.with_borrow(Option::is_some)
 }
 
 /// Runs a program of this graph by `run`, or as the watch on this thread says.
@@ -67,28 +69,28 @@ pub(super) fn run_watched(
     args: &[&Array],
     run: impl FnOnce() -> Result<Vec<Array>>,
 ) -> Result<Vec<Array>> {
-    let watch = WATCH.with_borrow(Option::clone);
+    let watch = PROGRAM_WATCH.with_borrow(Option::clone);
     let has_kernels = || graph.any_op(&|op| KernelCall::of_op(op).is_some());
     match watch.as_deref() {
         Some(ProgramWatch::Inspect(see)) if has_kernels() => {
             for_each_kernel(graph, 1, &mut |call, called, times| {
                 let compiled = cached_kernel(&call.kernel);
-                let geometry = compiled.geometry(&call.sizes)?;
+                let geometry = compiled.launch_geometry(&call.sizes)?;
                 see(WatchedKernel { compiled, geometry, client: client.clone(), called, times });
                 Ok(())
             })?;
             graph.result_types().iter().map(|ty| client.zeros(&ty.shape, ty.dtype)).collect()
         }
         Some(ProgramWatch::Check(judge)) if has_kernels() => {
-            run_unwatched(graph, client, args, &mut |e, args, outputs| {
+            run_op_by_op_unwatched(graph, client, args, &mut |e, args, outputs| {
                 let Some(call) = KernelCall::of_op(&e.op) else { return Ok(()) };
-                let reference = run_interpreted(call, args, false).map_err(|error| error.called_at(e.loc))?;
+                let reference = run_kernel_interpreted(call, args, false).map_err(|error| error.called_at(e.loc))?;
                 judge(&call.kernel, &reference, outputs).map_err(|error| error.called_at(e.loc))
             })
         }
         _ if nans::is_nan_check_on() => {
             let results = run()?;
-            search_nan(graph, client, args, &results)?;
+            find_nan_origin(graph, client, args, &results)?;
             Ok(results)
         }
         _ => run(),
@@ -96,7 +98,7 @@ pub(super) fn run_watched(
 }
 
 /// Runs a graph one operation at a time, and calls `each` after every one. The operations themselves are not watched.
-fn run_unwatched(
+fn run_op_by_op_unwatched(
     graph: &Graph,
     client: &Client,
     args: &[&Array],
@@ -126,13 +128,13 @@ fn for_each_kernel(graph: &Graph, times: u64, f: &mut dyn FnMut(&KernelCall, Loc
 }
 
 /// Runs a kernel on the strict interpreter, and returns its outputs; if `finds_nans`, a NaN is an error.
-fn run_interpreted(call: &KernelCall, args: &[Array], finds_nans: bool) -> Result<Vec<Array>> {
+fn run_kernel_interpreted(call: &KernelCall, args: &[Array], finds_nans: bool) -> Result<Vec<Array>> {
     let (client, kernel) = (Client::interpreter(), &call.kernel);
-    let geometry = cached_kernel(kernel).geometry(&call.sizes)?;
+    let geometry = cached_kernel(kernel).launch_geometry(&call.sizes)?;
     let (mut arrays, mut params): (exec::OperandArrays, Vec<Option<Literal>>) =
         (vec![None; kernel.operands.len()], vec![None; kernel.operands.len()]);
     let (mut args, mut numbers) = (args.iter(), call.params.iter());
-    for i in inputs(kernel) {
+    for i in argument_indices(kernel) {
         match kernel.operands[i].kind {
             OperandKind::Param => params[i] = numbers.next().copied(),
             _ => arrays[i] = args.next().map(|x| x.to_device(&client).map(|x| (x, false))).transpose()?,
@@ -148,7 +150,7 @@ fn run_interpreted(call: &KernelCall, args: &[Array], finds_nans: bool) -> Resul
     };
     exec::interpret_kernel(&client, kernel, call, |mut machine| {
         machine.finds_nans = finds_nans;
-        pallas_codegen::interp::walk::run(&mut machine)?;
+        pallas_codegen::interp::walk::run_all_programs(&mut machine)?;
         Ok(machine)
     })
 }
@@ -162,18 +164,18 @@ fn has_nan<'a>(mut xs: impl Iterator<Item = &'a Array>) -> Result<bool> {
 ///
 /// # Errors
 /// An error `nan` with the operation and its line; in a kernel, the operation in the kernel.
-fn search_nan(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) -> Result<()> {
+fn find_nan_origin(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) -> Result<()> {
     if !has_nan(results.iter())? || has_nan(args.iter().copied())? {
         return Ok(());
     }
-    let found = run_unwatched(graph, client, args, &mut |e, args, outputs| {
+    let found = run_op_by_op_unwatched(graph, client, args, &mut |e, args, outputs| {
         let made = outputs.iter().map(nans::first_nan_position).collect::<Result<Vec<_>>>()?;
         let Some((output, at)) = made.iter().enumerate().find_map(|(k, at)| Some((k, (*at)?))) else { return Ok(()) };
         if has_nan(args.iter())? {
             return Ok(());
         }
         if let Some(call) = KernelCall::of_op(&e.op) {
-            run_interpreted(call, args, true).map_err(|error| error.called_at(e.loc))?;
+            run_kernel_interpreted(call, args, true).map_err(|error| error.called_at(e.loc))?;
         }
         Err(Error::operation(e.loc, nan_diagnostic(e, args, &outputs[output], at)?))
     });

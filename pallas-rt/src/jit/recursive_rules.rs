@@ -6,15 +6,16 @@
 use pallas_ir::Loc;
 use std::cell::RefCell;
 
-/// Maximum depth to which a rule inside of itself is traced, which is the highest order of derivatives that follows it.
+/// Maximum number of times that a rule is traced inside of itself, and so the highest order of derivatives that follows
+/// the rule; beyond it the function is traced without its rule.
 const MAX_NESTED_RULES: usize = 4;
 
-/// The name of a rule: the line that states it, and the types of its functions.
-type RuleName = (Loc, &'static str);
+/// Identity of a derivative rule: the line that states it, and the types of its functions.
+type RuleId = (Loc, &'static str);
 
 thread_local! {
     /// The rules that are being traced, innermost last.
-    static OPEN_RULES: RefCell<Vec<RuleName>> = const { RefCell::new(vec![]) };
+    static OPEN_RULES: RefCell<Vec<RuleId>> = const { RefCell::new(vec![]) };
 }
 
 /// A guard of a rule that is being traced; dropping it ends the trace of the rule.
@@ -27,13 +28,13 @@ impl Drop for RuleGuard {
 }
 
 /// Begins to trace a rule, until the guard is dropped.
-pub(super) fn enter_rule(rule: RuleName) -> RuleGuard {
+pub(super) fn enter_rule(rule: RuleId) -> RuleGuard {
     OPEN_RULES.with_borrow_mut(|open| open.push(rule));
     RuleGuard(())
 }
 
 /// Returns true if a rule is being traced inside of itself [`MAX_NESTED_RULES`] times, so that the function is traced without its
 /// rule.
-pub(super) fn has_max_nesting(rule: RuleName) -> bool {
+pub(super) fn has_max_rule_nesting(rule: RuleId) -> bool {
     OPEN_RULES.with_borrow(|open| open.iter().filter(|known| **known == rule).count() >= MAX_NESTED_RULES)
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Maximum number of misses that are kept.
 const MAX_KEPT_MISSES: usize = 1024;
 
-static MISSES: Mutex<VecDeque<Miss>> = Mutex::new(VecDeque::new());
+static RECENT_MISSES: Mutex<VecDeque<Miss>> = Mutex::new(VecDeque::new());
 
 /// A call of a function of [`jit`](crate::jit()) that traced and compiled it, since it was not compiled for such
 /// arguments.
@@ -150,10 +150,11 @@ impl fmt::Display for Miss {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 pub fn jit_misses() -> Vec<Miss> {
-    MISSES.lock().iter().cloned().collect()
+    RECENT_MISSES.lock().iter().cloned().collect()
 }
 
-/// Arguments for which a function is compiled, as calls compare theirs with.
+/// Description of the arguments for which a function is compiled; that of a new call is compared with it, to report the
+/// causes of a miss.
 pub(super) struct CompiledArguments {
     outline: Outline,
     pub types: Vec<Type>,
@@ -212,19 +213,22 @@ impl CompiledArguments {
 }
 
 /// The reasons for compiling for the arguments `new`: their differences from the most similar ones in `known`.
-pub(super) fn reasons(new: &CompiledArguments, known: &mut dyn Iterator<Item = &CompiledArguments>) -> Vec<MissReason> {
+pub(super) fn recompile_reasons(
+    new: &CompiledArguments,
+    known: &mut dyn Iterator<Item = &CompiledArguments>,
+) -> Vec<MissReason> {
     let weight = |reason: &MissReason| if matches!(reason, MissReason::Structure { .. }) { 1000 } else { 1 };
     let all = known.map(|old| old.differences(new));
     all.min_by_key(|found| found.iter().map(weight).sum::<usize>()).unwrap_or_else(|| vec![MissReason::First])
 }
 
 /// Keeps a miss for [`jit_misses`], and prints it with `PALLAS_LOG_COMPILES=1`. A hint is logged in any case.
-pub(super) fn record(miss: Miss) {
+pub(super) fn record_miss(miss: Miss) {
     timeline::log_compiled(|| miss.to_string());
     if let Some(hint) = &miss.hint {
         log::warn!("jit at {}: {hint}", miss.at);
     }
-    let mut all = MISSES.lock();
+    let mut all = RECENT_MISSES.lock();
     if all.len() == MAX_KEPT_MISSES {
         all.pop_front();
     }

@@ -1,15 +1,15 @@
 //! Functions of blocks, which every device of a mesh runs.
 use super::axis_names::{self, AxisNames};
 use super::function::{CallArguments, Function};
-use super::trace::{TracedFunction, TracedParameter, apply_all, states as array_states, type_of};
-use super::traced::{common_client, trace_function_as};
+use super::trace::{TracedFunction, TracedParameter, apply_all, manual_axis_states as array_states, type_of};
+use super::traced::{common_client, trace_function_with_parameters};
 use super::transformed::{Transformation, Transformed, box_call};
 use crate::array::{Array, Client};
 use crate::sharding::{Mesh, NamedSharding, PartitionSpec, Sharding};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
-use pallas_graph::manual::{cast_graph_results, states_of};
-use pallas_graph::mesh::{AxisStates, ManualAxisState, invariant};
+use pallas_graph::manual::{block_states, cast_graph_results};
+use pallas_graph::mesh::{AxisStates, ManualAxisState, all_invariant_states};
 use pallas_graph::{Graph, call};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
@@ -129,7 +129,7 @@ impl ManualAxes {
     /// No axis; one that the mesh does not have; a call inside of a body on another mesh, or of one that is manual
     /// along the axis already.
     pub(super) fn new(mesh: &Arc<Mesh>, names: Option<&[String]>, at: Loc) -> Result<ManualAxes> {
-        let around = match axis_names::manual_axes() {
+        let around = match axis_names::innermost_manual_axes() {
             None => vec![false; mesh.rank()],
             Some((other, around)) if other == *mesh => around,
             Some((other, _)) => {
@@ -165,8 +165,8 @@ impl ManualAxes {
     /// The states of a block of an array under a sharding. Along axes of bodies around this one, they are the states of
     /// the array.
     fn block_states(&self, sharding: &Sharding, array: Option<AxisStates>) -> AxisStates {
-        let mut states = states_of(sharding, &self.mesh);
-        let array = array.unwrap_or_else(|| invariant(&self.mesh));
+        let mut states = block_states(sharding, &self.mesh);
+        let array = array.unwrap_or_else(|| all_invariant_states(&self.mesh));
         let around = (0..states.len()).filter(|&axis| self.around[axis]);
         around.for_each(|axis| states[axis] = array[axis]);
         states
@@ -273,49 +273,56 @@ pub(super) struct ShardMapBody {
 }
 
 impl ShardMapBody {
-    /// Traces a function of blocks with the parameters `inside`; returns the body, and the function's result, of which
-    /// only the structure matters.
+    /// Traces a function of blocks with these parameters; returns the body, and the function's result, of which only
+    /// the structure matters.
     ///
     /// # Errors
     /// The function's error; the first error of an operation that its results depend on.
     pub(super) fn trace<Args: Tree + 'static, F: Function<Args>>(
         f: &F,
         tuple: &Args,
-        inside: &[TracedParameter],
+        parameters: &[TracedParameter],
         manual: &ManualAxes,
         client: &Client,
         at: Loc,
     ) -> Result<(F::Out, ShardMapBody)> {
         let binding = axis_names::bind_axes(&manual.mesh, &manual.axes, at)?;
-        let (out, TracedFunction { graph, captured, states }) = trace_function_as(f, tuple, inside, client)?;
+        let (out, TracedFunction { graph, captured, states }) =
+            trace_function_with_parameters(f, tuple, parameters, client)?;
         drop(binding);
         let states = states.into_iter().flatten().collect();
         Ok((out, ShardMapBody { graph, captured, states }))
     }
 
-    /// Calls the body on the blocks of `args` on each device; `takes` and `gives` are the shardings of arguments and
-    /// results.
+    /// Calls the body on the blocks of `args` on each device; `argument_shardings` and `result_shardings` are the
+    /// shardings of arguments and results.
     ///
     /// # Errors
     /// A result in a state that its sharding does not have; errors of the device.
     pub(super) fn call(
         mut self,
-        mut takes: Vec<Sharding>,
-        gives: Vec<Sharding>,
+        mut argument_shardings: Vec<Sharding>,
+        result_shardings: Vec<Sharding>,
         args: &[Array],
         manual: &ManualAxes,
         at: Loc,
     ) -> Result<Vec<Array>> {
         let ManualAxes { mesh, axes, .. } = manual;
-        let given = gives.iter().zip(&self.states);
+        let given = result_shardings.iter().zip(&self.states);
         let named: Vec<AxisStates> =
             given.map(|(sharding, own)| manual.block_states(sharding, Some(own.clone()))).collect();
         cast_graph_results(&mut self.graph, mesh, &self.states, &named).map_err(|(i, axis)| {
             let message = format!("result {i} is {} over axis `{}`", self.states[i][axis].name(), mesh.name(axis));
             shard_map_error(at, message, "combine it: `psum`")
         })?;
-        takes.extend(self.captured.iter().map(|x| Sharding::replicated(x.shape().len())));
-        let map = call::ShardMap { mesh: mesh.clone(), manual: axes.clone(), takes, gives, body: self.graph };
+        argument_shardings.extend(self.captured.iter().map(|x| Sharding::replicated(x.shape().len())));
+        let map = call::ShardMap {
+            mesh: mesh.clone(),
+            manual: axes.clone(),
+            takes: argument_shardings,
+            gives: result_shardings,
+            body: self.graph,
+        };
         let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
         apply_all(&all, at, |graph, v| graph.push_multi_result(map, v))
     }

@@ -30,7 +30,7 @@ use pallas_device::error::{Error, Result};
 use pallas_graph::call::RunCount;
 use pallas_graph::mesh::{Form, MeshSharding, ShardingConstraint};
 use pallas_graph::shard::propagation_program::{NodeKind, RegionGraph as View, Val};
-use pallas_graph::shard::{Partitioned, Propagation};
+use pallas_graph::shard::{PartitionedGraph, Propagation};
 use pallas_graph::{Graph, Op};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::collections::HashSet;
@@ -142,7 +142,8 @@ pub struct Shardings {
     values: Vec<ListedValue>,
 }
 
-/// An entry of the list of all values.
+/// A value of a program that users see in a list: an argument or the result of an operation, with its name, the path if
+/// it is an argument, and its line.
 struct ListedValue {
     value: Val,
     name: String,
@@ -219,7 +220,7 @@ impl Shardings {
     }
 
     /// Result of partitioning: the graph of each device, and the shardings of its results.
-    pub(super) fn partitioned(&self) -> &Partitioned {
+    pub(super) fn partitioned(&self) -> &PartitionedGraph {
         &self.sharded.partitioned
     }
 
@@ -247,9 +248,9 @@ impl Shardings {
     /// The collectives of one call; those of loops and branches are listed once.
     pub fn collectives(&self) -> Vec<CollectiveUse> {
         let mut all = vec![];
-        collectives(&pallas_graph::simplify::simplify(&self.partitioned().graph), Some(1), &mut all);
+        collect_collectives(&pallas_graph::simplify::simplify(&self.partitioned().graph), Some(1), &mut all);
         let mut written = vec![];
-        collectives(&self.sharded.flat, Some(1), &mut written);
+        collect_collectives(&self.sharded.flat, Some(1), &mut written);
         let written: HashSet<(&str, Loc)> = written.iter().map(|exchange| (exchange.name, exchange.at)).collect();
         for exchange in all.iter_mut().filter(|exchange| written.contains(&(exchange.name, exchange.at))) {
             exchange.cause = "the function says so";
@@ -304,7 +305,7 @@ impl Shardings {
 }
 
 /// Appends the collectives of a graph that runs `times` times per call (`None` if unknown) to `all`.
-fn collectives(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>) {
+fn collect_collectives(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>) {
     for e in &graph.equations {
         match &e.op {
             Op::Collective(op) if op.communicates() => all.push(CollectiveUse {
@@ -312,11 +313,11 @@ fn collectives(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>
                 axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
                 bytes: op.bytes_sent(graph.ty(e.args[0])),
                 times,
-                cause: match op.form() {
+                cause: match op.first_member_form() {
                     Form::Fold(..) => "parts of a sum",
                     // In a reshard every device receives a block; at the edge of an array there is no neighbour to send
                     // one.
-                    Form::FromMember(_) if op.sources().contains(&None) => "rows of neighbours",
+                    Form::FromMember(_) if op.source_members().contains(&None) => "rows of neighbours",
                     _ => "another division",
                 },
                 at: e.loc,
@@ -328,7 +329,7 @@ fn collectives(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>
                         RunCount::Unknown => None,
                         RunCount::Once | RunCount::Never => times,
                     };
-                    collectives(graph, times, all);
+                    collect_collectives(graph, times, all);
                 }
             }
             _ => {}
@@ -344,7 +345,7 @@ fn list_values(program: &View, paths: &[String]) -> Vec<ListedValue> {
     });
     let nodes = program.preorder().into_iter().flat_map(|id| {
         let node = &program.nodes[id];
-        let name = operation(&node.kind);
+        let name = operation_name(&node.kind);
         let arrays = node.results.iter().filter(|&&v| name.is_some() && !program.ty(v).shape.is_empty());
         let of = |&value: &Val| ListedValue { value, name: name.clone().unwrap_or_default(), path: None, at: node.loc };
         arrays.map(of).collect::<Vec<_>>()
@@ -353,7 +354,7 @@ fn list_values(program: &View, paths: &[String]) -> Vec<ListedValue> {
 }
 
 /// Name of an operation in the list of values; `None` for nodes that the user did not write.
-fn operation(kind: &NodeKind) -> Option<String> {
+fn operation_name(kind: &NodeKind) -> Option<String> {
     Some(match kind {
         NodeKind::Op(op) => op.name(),
         NodeKind::Constraint(_) => "sharding_constraint".into(),

@@ -1,13 +1,13 @@
 //! The graphs that are being traced on this thread, and operations on arrays: appended to a graph where an operand is
 //! traced, else run at once.
 use super::axis_names;
-use super::compile::{Compilation, CompilationInput, refusal_error};
+use super::compile::{Compilation, CompilationInput, convert_transform_error};
 use super::program::Program;
 use super::sharded::{DeclaredShardings, OperandShardings, operand_shardings};
 use crate::array::{Array, ArrayContents, Client, TracedValue};
 use pallas_device::Lru;
 use pallas_device::error::{Error, Result};
-use pallas_graph::manual::StateInference;
+use pallas_graph::manual::AxisStateInference;
 use pallas_graph::mesh::{AxisStates, Mesh, MeshSharding};
 use pallas_graph::{Graph, Var, check_arrays_indexable};
 use pallas_ir::{DType, Diag, Loc, Type};
@@ -16,15 +16,15 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
-/// A graph under construction.
-struct Trace {
+/// A function that is being traced: the graph so far, and the outer arrays that it captures.
+struct OpenTrace {
     id: u32,
     graph: Graph,
     client: Client,
     /// Arrays from outside of the function that it uses, with the parameters that stand for them.
     captured: Vec<(Array, Var)>,
     /// Inside of a `shard_map`, the states (varying, invariant, unreduced) of its values; `None` outside of one.
-    typing: Option<StateInference>,
+    typing: Option<AxisStateInference>,
     /// Size of the longest axis of a mesh that its arguments or constraints name; 1 without a mesh.
     longest_axis: usize,
 }
@@ -47,7 +47,7 @@ impl TracedParameter {
 
     /// A parameter of type `ty`, with the states and mesh of the array `like`.
     pub(super) fn with_type_like(ty: Type, like: &Array) -> TracedParameter {
-        TracedParameter { ty, states: states(like), longest_axis: declared_axis_size(like) }
+        TracedParameter { ty, states: manual_axis_states(like), longest_axis: longest_declared_axis_size(like) }
     }
 
     /// A parameter of type `ty` that is declared on no mesh: a whole array (`None`), or a block in these states.
@@ -57,11 +57,11 @@ impl TracedParameter {
 }
 
 /// The states of an array along the axes of the mesh of the innermost `shard_map`; `None` outside of one.
-pub(crate) fn states(x: &Array) -> Option<AxisStates> {
-    TRACES.with_borrow(|traces| states_in(traces, x))
+pub(crate) fn manual_axis_states(x: &Array) -> Option<AxisStates> {
+    TRACES.with_borrow(|traces| manual_axis_states_in(traces, x))
 }
 
-fn states_in(traces: &[Trace], x: &Array) -> Option<AxisStates> {
+fn manual_axis_states_in(traces: &[OpenTrace], x: &Array) -> Option<AxisStates> {
     let ArrayContents::Traced(traced) = x.contents() else { return None };
     let trace = traces.iter().find(|trace| trace.id == traced.trace)?;
     trace.typing.as_ref().map(|typing| typing.states(Var(traced.value)))
@@ -69,7 +69,7 @@ fn states_in(traces: &[Trace], x: &Array) -> Option<AxisStates> {
 
 thread_local! {
     /// The functions that are being traced on this thread, the innermost last.
-    static TRACES: RefCell<Vec<Trace>> = const { RefCell::new(vec![]) };
+    static TRACES: RefCell<Vec<OpenTrace>> = const { RefCell::new(vec![]) };
 }
 static NEXT_TRACE_ID: AtomicU32 = AtomicU32::new(0);
 
@@ -100,21 +100,22 @@ impl Drop for TraceGuard {
 
 impl TraceGuard {
     /// Begins to trace a function with these parameters; returns the trace, and the arrays to call the function with.
-    pub(super) fn begin(client: &Client, takes: &[TracedParameter]) -> (TraceGuard, Vec<Array>) {
+    pub(super) fn begin(client: &Client, parameters: &[TracedParameter]) -> (TraceGuard, Vec<Array>) {
         let id = NEXT_TRACE_ID.fetch_add(1, Relaxed);
         let mut graph = Graph::default();
-        let params: Vec<Var> = takes.iter().map(|taken| graph.param(taken.ty.clone())).collect();
-        let mut typing = axis_names::manual_axes().map(|(mesh, manual)| StateInference::new(&mesh, &manual));
+        let params: Vec<Var> = parameters.iter().map(|taken| graph.param(taken.ty.clone())).collect();
+        let mut typing =
+            axis_names::innermost_manual_axes().map(|(mesh, manual)| AxisStateInference::new(&mesh, &manual));
         if let Some(typing) = &mut typing {
-            for (&p, taken) in params.iter().zip(takes) {
-                taken.states.iter().for_each(|states| typing.define(p, states.clone()));
+            for (&p, taken) in params.iter().zip(parameters) {
+                taken.states.iter().for_each(|states| typing.define_states(p, states.clone()));
             }
         }
         // Compiled functions keep traced arrays, which must not count as a use of the client.
         let client = client.without_use_count();
         let params: Vec<Array> = params.into_iter().map(|v| traced_array(&graph, v, id, &client)).collect();
-        let parts = takes.iter().map(|taken| taken.longest_axis).max().unwrap_or(1);
-        let trace = Trace { id, graph, client, captured: vec![], typing, longest_axis: parts };
+        let parts = parameters.iter().map(|taken| taken.longest_axis).max().unwrap_or(1);
+        let trace = OpenTrace { id, graph, client, captured: vec![], typing, longest_axis: parts };
         TRACES.with_borrow_mut(|traces| traces.push(trace));
         (TraceGuard { id, _not_send: PhantomData }, params)
     }
@@ -131,15 +132,16 @@ impl TraceGuard {
         }
         let results = results.iter().map(|x| innermost_variable(x, Loc::NONE)).collect::<Result<Vec<Var>>>()?;
         let done = TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
-        record_axis_size(done.longest_axis);
+        record_longest_axis_size(done.longest_axis);
         let captured = done.captured.into_iter().map(|(array, _)| array).collect();
         let states = results.iter().map(|&r| done.typing.as_ref().map(|typing| typing.states(r))).collect();
         Ok(TracedFunction { graph: Graph { results, ..done.graph }, captured, states })
     }
 }
 
-/// Size of the longest axis of the mesh that an array is declared on; 1 without a declaration.
-fn declared_axis_size(x: &Array) -> usize {
+/// Returns the number of devices along the longest axis of the mesh that an array is declared on; 1 without a
+/// declaration.
+fn longest_declared_axis_size(x: &Array) -> usize {
     let declared = x.placement().filter(|placement| placement.declared.is_some());
     declared.map_or(1, |placement| longest_axis_size(&placement.mesh))
 }
@@ -148,20 +150,21 @@ fn longest_axis_size(mesh: &Mesh) -> usize {
     mesh.axes().iter().map(|axis| axis.size as usize).max().unwrap_or(1)
 }
 
-/// Records that the innermost traced function uses a mesh whose longest axis has `parts` devices.
-fn record_axis_size(parts: usize) {
+/// Records that the innermost traced function uses a mesh whose longest axis has `size` devices.
+fn record_longest_axis_size(size: usize) {
     TRACES.with_borrow_mut(|traces| {
-        traces.last_mut().into_iter().for_each(|trace| trace.longest_axis = trace.longest_axis.max(parts))
+        traces.last_mut().into_iter().for_each(|trace| trace.longest_axis = trace.longest_axis.max(size))
     });
 }
 
 /// Records that the innermost traced function uses this mesh.
 pub(super) fn record_mesh(mesh: &Mesh) {
-    record_axis_size(longest_axis_size(mesh));
+    record_longest_axis_size(longest_axis_size(mesh));
 }
 
-/// Size of the longest axis of the meshes that functions being traced use; 1 without a mesh.
-pub(crate) fn traced_axis_size() -> usize {
+/// Returns the number of devices along the longest axis of the meshes that functions being traced use; 1 without a
+/// mesh.
+pub(crate) fn longest_traced_axis_size() -> usize {
     TRACES.with_borrow(|traces| traces.iter().map(|trace| trace.longest_axis).max().unwrap_or(1))
 }
 
@@ -171,20 +174,20 @@ pub(crate) fn traced_axis_size() -> usize {
 /// The function's error, or the first error of an operation that its results depend on.
 pub(super) fn trace(
     client: &Client,
-    takes: &[TracedParameter],
+    parameters: &[TracedParameter],
     f: impl FnOnce(&[Array]) -> Result<Vec<Array>>,
 ) -> Result<TracedFunction> {
-    trace_boxed(client, takes, Box::new(f))
+    trace_boxed(client, parameters, Box::new(f))
 }
 
 /// Traces a function that returns a value beside its arrays; returns this value and the traced function.
 pub(super) fn trace_with_value<R>(
     client: &Client,
-    takes: &[TracedParameter],
+    parameters: &[TracedParameter],
     f: impl FnOnce(&[Array]) -> Result<(R, Vec<Array>)>,
 ) -> Result<(R, TracedFunction)> {
     let mut returned = None;
-    let traced = trace(client, takes, |params| {
+    let traced = trace(client, parameters, |params| {
         let (own, results) = f(params)?;
         returned = Some(own);
         Ok(results)
@@ -195,8 +198,8 @@ pub(super) fn trace_with_value<R>(
 /// A boxed function of arrays: code that calls it is compiled once, not for each closure of a program.
 type ArrayFunction<'a> = Box<dyn FnOnce(&[Array]) -> Result<Vec<Array>> + 'a>;
 
-fn trace_boxed(client: &Client, takes: &[TracedParameter], f: ArrayFunction<'_>) -> Result<TracedFunction> {
-    let (open, params) = TraceGuard::begin(client, takes);
+fn trace_boxed(client: &Client, parameters: &[TracedParameter], f: ArrayFunction<'_>) -> Result<TracedFunction> {
+    let (open, params) = TraceGuard::begin(client, parameters);
     open.end(&f(&params)?)
 }
 
@@ -235,28 +238,28 @@ fn innermost_variable(x: &Array, at: Loc) -> Result<Var> {
             );
             return Err(Error::Traced { message });
         }
-        let states = states_in(traces, x);
+        let states = manual_axis_states_in(traces, x);
         let top = traces.last_mut().expect("a function is being traced");
         if let ArrayContents::Traced(traced) = x.contents()
             && traced.trace == top.id
         {
             return Ok(Var(traced.value));
         }
-        if let Some((_, v)) = top.captured.iter().find(|(known, _)| is_same(known, x)) {
+        if let Some((_, v)) = top.captured.iter().find(|(known, _)| is_same_value(known, x)) {
             return Ok(*v);
         }
         let v = top.graph.param(type_of(x));
         if let (Some(typing), Some(states)) = (&mut top.typing, states) {
-            typing.define(v, states);
+            typing.define_states(v, states);
         }
         top.captured.push((x.clone(), v));
-        top.longest_axis = top.longest_axis.max(declared_axis_size(x));
+        top.longest_axis = top.longest_axis.max(longest_declared_axis_size(x));
         Ok(v)
     })
 }
 
 /// Returns true if two arrays are one value: a buffer with equal types, a sharded array, or a variable of a trace.
-fn is_same(a: &Array, b: &Array) -> bool {
+fn is_same_value(a: &Array, b: &Array) -> bool {
     match (a.contents(), b.contents()) {
         (ArrayContents::InMemory(a_buffer), ArrayContents::InMemory(b_buffer)) => {
             Arc::ptr_eq(a_buffer, b_buffer) && type_of(a) == type_of(b)
@@ -276,13 +279,13 @@ type AppendEquations<'a> = Box<dyn FnOnce(&mut Graph) -> Result<Vec<Var>, Diag> 
 /// The error of `f`; inside of a `shard_map`, operands whose states do not fit together.
 fn append_equations(at: Loc, f: AppendEquations<'_>) -> Result<Vec<Array>> {
     TRACES.with_borrow_mut(|traces| {
-        let Trace { id, graph, client, typing, .. } = traces.last_mut().expect("a function is being traced");
+        let OpenTrace { id, graph, client, typing, .. } = traces.last_mut().expect("a function is being traced");
         graph.at = at;
         let first = graph.equations.len();
         let made = f(graph).map_err(|diag| Error::operation(at, diag))?;
         if let Some(typing) = typing {
             let made = graph.equations.split_off(first);
-            made.into_iter().try_for_each(|e| typing.push_with_casts(graph, e)).map_err(refusal_error)?;
+            made.into_iter().try_for_each(|e| typing.push_with_casts(graph, e)).map_err(convert_transform_error)?;
         }
         Ok(made.into_iter().map(|v| traced_array(graph, v, *id, client)).collect())
     })
@@ -303,7 +306,7 @@ type BuildEquations<'a, R> = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<R, Dia
 pub(super) fn constraint_of(x: &Array) -> Option<(MeshSharding, Loc, Array)> {
     let ArrayContents::Traced(traced) = x.contents() else { return None };
     TRACES.with_borrow(|traces| {
-        let Trace { id, graph, client, .. } = traces.iter().find(|trace| trace.id == traced.trace)?;
+        let OpenTrace { id, graph, client, .. } = traces.iter().find(|trace| trace.id == traced.trace)?;
         let equation = graph.equations.iter().rev().find(|e| e.results == [Var(traced.value)])?;
         let placed = equation.op.sharding_constraint()?.clone();
         Some((placed, equation.loc, traced_array(graph, equation.args[0], *id, client)))
@@ -404,14 +407,14 @@ fn apply_boxed(args: &[&Array], at: Loc, equations: BuildEquations<'_, Vec<Var>>
     let mut graph = Graph::default();
     let params: Vec<Var> = args.iter().map(|x| graph.param(type_of(x))).collect();
     graph.results = equations(&mut graph, &params).map_err(|diag| Error::operation(at, diag))?;
-    run_single(graph, client, args).map_err(|error| error.called_at(at))
+    run_single_op(graph, client, args).map_err(|error| error.called_at(at))
 }
 
 /// Runs the graph of a single operation, whose compiled program is cached. The caller adds its line to errors.
 ///
 /// # Errors
 /// Sizes that no launch can have; what the program returns.
-pub(super) fn run_single(graph: Graph, client: &Client, args: &[&Array]) -> Result<Vec<Array>> {
+pub(super) fn run_single_op(graph: Graph, client: &Client, args: &[&Array]) -> Result<Vec<Array>> {
     let key = (client.without_use_count(), graph, operand_shardings(args));
     let program = match SINGLE_OP_PROGRAMS.get(&key) {
         Some(program) => program,

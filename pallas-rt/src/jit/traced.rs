@@ -38,7 +38,7 @@ pub(super) fn trace_function<Args: Tree + 'static, F: Function<Args>>(
     args: &[Array],
 ) -> Result<(F::Out, TracedFunction, Client)> {
     let client = common_client(args)?;
-    let (out, traced) = trace_function_as(
+    let (out, traced) = trace_function_with_parameters(
         f,
         tuple,
         &args.iter().map(TracedParameter::like_array).collect::<Vec<TracedParameter>>(),
@@ -47,20 +47,20 @@ pub(super) fn trace_function<Args: Tree + 'static, F: Function<Args>>(
     Ok((out, traced, client))
 }
 
-/// Traces a function for arguments like `tuple`, whose leaves are the parameters `takes`; returns also the function's
+/// Traces a function for arguments like `tuple`, whose leaves become these parameters; returns also the function's
 /// result, of which only the structure matters.
-pub(super) fn trace_function_as<Args: Tree + 'static, F: Function<Args>>(
+pub(super) fn trace_function_with_parameters<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     tuple: &Args,
-    takes: &[TracedParameter],
+    parameters: &[TracedParameter],
     client: &Client,
 ) -> Result<(F::Out, TracedFunction)> {
     JIT_TRACES.fetch_add(1, Relaxed);
     timeline::run_in_span(
         timeline::SpanKind::Trace,
-        || (F::name().into(), types_text(takes)),
+        || (F::name().into(), parameter_types_text(parameters)),
         || {
-            trace_with_value(client, takes, |params| {
+            trace_with_value(client, parameters, |params| {
                 let out = f.call(&tree::rebuild(tuple, params.iter().cloned())?)?;
                 let results = tree::leaves(&out);
                 Ok((out, results))
@@ -70,6 +70,6 @@ pub(super) fn trace_function_as<Args: Tree + 'static, F: Function<Args>>(
 }
 
 /// The types of parameters as text.
-fn types_text(takes: &[TracedParameter]) -> String {
-    takes.iter().map(|taken| taken.ty.to_string()).collect::<Vec<_>>().join(", ")
+fn parameter_types_text(parameters: &[TracedParameter]) -> String {
+    parameters.iter().map(|taken| taken.ty.to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -4,7 +4,7 @@ use super::trace::{apply_all, type_of};
 use crate::array::Array;
 use crate::exec::Compiled;
 use pallas_device::error::Result;
-use pallas_device::{LaunchGeometry, outputs};
+use pallas_device::{LaunchGeometry, output_indices};
 use pallas_graph::call::KernelCall;
 use pallas_ir::{Literal, Loc, Type};
 
@@ -27,7 +27,7 @@ pub(crate) fn kernel_call(
         sizes: geometry.sizes.to_vec(),
         params,
         takes: arrays.iter().map(type_of).collect(),
-        gives: outputs(kernel).map(output).collect(),
+        gives: output_indices(kernel).map(output).collect(),
     };
     cache_kernel(compiled);
     let args: Vec<&Array> = arrays.iter().collect();

@@ -1,10 +1,10 @@
 //! `vmap`: a function of one example becomes a function of a batch.
 use super::axis_names;
 use super::batch_axes::BatchAxes;
-use super::compile::refusal_error;
+use super::compile::convert_transform_error;
 use super::function::{CallArguments, Function};
 use super::trace::{TracedFunction, TracedParameter, apply_all, type_of};
-use super::traced::{common_client, trace_function_as};
+use super::traced::{common_client, trace_function_with_parameters};
 use super::transformed::{Transformation, Transformed, box_call};
 use crate::array::{Array, canonicalize_axis};
 use crate::tree::{self, Structure, Tree};
@@ -155,7 +155,7 @@ fn call_batched<Args: Tree + 'static, F: Function<Args>>(
     })?;
     let batch = Batch::from_arguments(&args, &tree::paths(&tuple), &of_leaves, options, at)?;
     let binding = batch.named.as_ref().map(|mesh| axis_names::bind_axes(mesh, &[true], at)).transpose()?;
-    let (out, traced) = trace_function_as(f, &tuple, &batch.example_parameters(&args), &client)?;
+    let (out, traced) = trace_function_with_parameters(f, &tuple, &batch.example_parameters(&args), &client)?;
     drop(binding);
     let axes = &options.out_axes;
     let results = BatchedResults { structure: tree::structure(&out), paths: &|| tree::paths(&out), axes };
@@ -209,7 +209,7 @@ impl Batch {
             Some(mesh) => batched_along(&graph, &which, mesh),
             None => batched(&graph, &which, *size),
         }
-        .map_err(refusal_error)?;
+        .map_err(convert_transform_error)?;
         let places = results.result_axes(&graph, &has, at)?;
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
         apply_all(&all, at, |to, vars| {
@@ -233,7 +233,7 @@ impl Batch {
                         let rank = to.ty(v).shape.len();
                         push_transpose(to, v, (1..=axis).chain([0]).chain(axis + 1..rank).collect())?
                     }
-                    Some(axis) => repeated(to, v, axis, *size)?,
+                    Some(axis) => push_repeat(to, v, axis, *size)?,
                 });
             }
             Ok(outs)
@@ -301,12 +301,12 @@ impl Batch {
 }
 
 impl BatchedResults<'_> {
-    /// The axis of the batch in each result of a graph, `None` if it has none. `has` is true for results that depend on
-    /// the example.
+    /// The axis of the batch in each result of a graph, `None` if it has none. `is_batched` is true for results that
+    /// depend on the example.
     ///
     /// # Errors
     /// Another number of axes than results; no such axis; `None` for a result that depends on the example.
-    fn result_axes(&self, graph: &Graph, has: &[bool], at: Loc) -> Result<Vec<Option<usize>>> {
+    fn result_axes(&self, graph: &Graph, is_batched: &[bool], at: Loc) -> Result<Vec<Option<usize>>> {
         let BatchedResults { structure, paths, axes } = self;
         let n = graph.results.len();
         // A list with one entry holds for all leaves, unless the function itself returns a list of one.
@@ -316,10 +316,10 @@ impl BatchedResults<'_> {
         let paths = paths();
         let place = |i: usize| {
             let ty = graph.ty(graph.results[i]);
-            let rank = ty.shape.len() + usize::from(!has[i]);
+            let rank = ty.shape.len() + usize::from(!is_batched[i]);
             let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
             match axes[i] {
-                None if has[i] => {
+                None if is_batched[i] => {
                     let message = format!("the result{of} depends on the example, and has no axis for the batch");
                     Err(vmap_error(at, message, "give it one: `Some(0)`"))
                 }
@@ -344,7 +344,7 @@ fn push_transpose(to: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, Diag>
 }
 
 /// Repeats a variable `size` times along a new axis.
-pub(super) fn repeated(to: &mut Graph, v: Var, axis: usize, size: usize) -> Result<Var, Diag> {
+pub(super) fn push_repeat(to: &mut Graph, v: Var, axis: usize, size: usize) -> Result<Var, Diag> {
     let mut shape = to.ty(v).shape.clone();
     shape.insert(axis, size);
     let dims = (0..shape.len()).filter(|&a| a != axis).collect();

@@ -112,12 +112,14 @@ comparisons! {
     label = "this is a `{Self}`"
 )]
 pub trait Left: Truth {
-    /// Returns true if `self && b` evaluates a `b` that has no effect.
+    /// Returns true if `b` in `self && b` has to be evaluated, where `b` has no effect besides its value: always for
+    /// values of the device, and for a host `bool` that is true.
     #[doc(hidden)]
     fn left_and(&self) -> bool {
         true
     }
-    /// Returns true if `self || b` evaluates a `b` that has no effect.
+    /// Returns true if `b` in `self || b` has to be evaluated, where `b` has no effect besides its value: always for
+    /// values of the device, and for a host `bool` that is false.
     #[doc(hidden)]
     fn left_or(&self) -> bool {
         true

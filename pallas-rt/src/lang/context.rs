@@ -22,7 +22,7 @@ pub struct Handle {
 /// Value of a handle whose operation failed.
 const POISON: Value = Value(u32::MAX);
 
-/// An error in a kernel's body, and the user's line that caused it.
+/// The first error in a kernel's body, with the user's line that caused it.
 #[derive(Clone, Debug)]
 pub(crate) struct Mistake {
     /// The diagnostic.
@@ -77,8 +77,8 @@ pub(crate) fn is_tracing() -> bool {
 ///
 /// # Errors
 /// The first mistake of the body.
-pub(crate) fn trace(builder: Builder, entered: Loc, f: impl FnOnce()) -> Result<Builder, Mistake> {
-    let (context, panic) = run_in_context(ContextMode::Trace(builder), entered, f);
+pub(crate) fn trace(builder: Builder, call_loc: Loc, f: impl FnOnce()) -> Result<Builder, Mistake> {
+    let (context, panic) = run_in_context(ContextMode::Trace(builder), call_loc, f);
     match (context.mistake, panic, context.mode) {
         (Some(mistake), ..) => Err(mistake),
         (None, Some(panic), _) => resume_unwind(panic),
@@ -91,9 +91,9 @@ pub(crate) fn trace(builder: Builder, entered: Loc, f: impl FnOnce()) -> Result<
 ///
 /// # Errors
 /// The step's first fault, or a mistake of the body as a fault.
-pub(crate) fn run_eagerly(machine: Machine, entered: Loc, f: impl FnOnce()) -> Result<Machine, Fault> {
+pub(crate) fn run_eagerly(machine: Machine, call_loc: Loc, f: impl FnOnce()) -> Result<Machine, Fault> {
     let (context, panic) =
-        run_in_context(ContextMode::Eager(EagerState { machine, values: vec![], fault: None }), entered, f);
+        run_in_context(ContextMode::Eager(EagerState { machine, values: vec![], fault: None }), call_loc, f);
     let ContextMode::Eager(EagerState { machine, fault, .. }) = context.mode else {
         unreachable!("the mode does not change")
     };
@@ -107,7 +107,7 @@ pub(crate) fn run_eagerly(machine: Machine, entered: Loc, f: impl FnOnce()) -> R
 
 /// Runs the body `f` in a new context; returns the context and the body's panic, if any. After the body's first error
 /// tiles have no shape, so later panics may be consequences of it.
-fn run_in_context(mode: ContextMode, entered: Loc, f: impl FnOnce()) -> (KernelContext, Option<Box<dyn Any + Send>>) {
+fn run_in_context(mode: ContextMode, call_loc: Loc, f: impl FnOnce()) -> (KernelContext, Option<Box<dyn Any + Send>>) {
     let outer_tracing = IS_TRACING.replace(matches!(mode, ContextMode::Trace(_)));
     let generation = NEXT_GENERATION.fetch_add(1, Ordering::Relaxed);
     let outer = CURRENT_CONTEXT.replace(Some(KernelContext {
@@ -116,7 +116,7 @@ fn run_in_context(mode: ContextMode, entered: Loc, f: impl FnOnce()) -> (KernelC
         open: vec![0],
         regions: 0,
         mistake: None,
-        entered,
+        entered: call_loc,
     }));
     let panic = catch_unwind(AssertUnwindSafe(f)).err();
     IS_TRACING.set(outer_tracing);
@@ -141,27 +141,27 @@ impl KernelContext {
     }
     /// Returns the values of handles; `None` if one is poisoned, or of another kernel call or a closed region, which is
     /// an error.
-    fn resolve(&mut self, args: &[Handle], loc: Loc) -> Option<Vec<Value>> {
+    fn resolve_handles(&mut self, args: &[Handle], loc: Loc) -> Option<Vec<Value>> {
         if let Some(stale) = args.iter().find(|a| a.value != POISON && !self.can_use(a)) {
             if stale.generation == self.generation {
                 let message = "a tile is used outside of the branch or the turn of a loop that computed it".to_string();
                 let help = "compute it before the `if` or loop, or assign it to a `let mut` variable declared there";
                 self.record_error(Diag::new("stale-handle", At::Op, message, help), loc);
             } else {
-                self.report_stale("tile", loc);
+                self.report_stale_use("tile", loc);
             }
             return None;
         }
         args.iter().all(|a| a.value != POISON).then(|| args.iter().map(|a| a.value).collect())
     }
     /// Reports the use of a value or block of another kernel call.
-    fn report_stale(&mut self, what: &str, loc: Loc) {
+    fn report_stale_use(&mut self, what: &str, loc: Loc) {
         let message = format!("a {what} of another kernel call is used in the one made at {}", self.entered);
         let help = format!("{what}s live only while their kernel runs; return arrays");
         self.record_error(Diag::new("stale-handle", At::Op, message, help), loc);
     }
     fn emit(&mut self, op: Op, args: &[Handle], loc: Loc) -> Option<Value> {
-        let args = self.resolve(args, loc)?;
+        let args = self.resolve_handles(args, loc)?;
         match &mut self.mode {
             ContextMode::Eager(eager) => eager.emit_accumulating(&op, &args, loc),
             ContextMode::Trace(builder) => builder.append(op, &args, loc).unwrap_or_else(|diag| {
@@ -209,8 +209,8 @@ impl EagerState {
         let types: Vec<&Type> = data.iter().map(|d| &d.ty).collect();
         let step = pallas_ir::infer(self.machine.kernel(), op, &types)
             .map_err(|d| self.machine.fault_without_help(d.code, loc, d.to_string()))
-            .and_then(|ty| walk::step(&mut self.machine, op, &data, ty, loc));
-        self.ok_or_record_fault(step)?.map(|d| self.push(d))
+            .and_then(|ty| walk::run_op(&mut self.machine, op, &data, ty, loc));
+        self.ok_or_record_fault(step)?.map(|d| self.push_value(d))
     }
     /// Returns what an interpreter's step gave; `None` if it failed, which records the fault if it is the first.
     fn ok_or_record_fault<T>(&mut self, step: Result<T, Fault>) -> Option<T> {
@@ -222,7 +222,7 @@ impl EagerState {
             }
         }
     }
-    fn push(&mut self, d: Datum) -> Value {
+    fn push_value(&mut self, d: Datum) -> Value {
         self.values.push(d);
         Value(self.values.len() as u32 - 1)
     }
@@ -278,7 +278,7 @@ pub(crate) fn emit_constant(x: Literal) -> Handle {
 #[track_caller]
 pub(crate) fn type_of(h: Handle) -> Option<Type> {
     let loc = Loc::caller();
-    with_context(|c| c.resolve(&[h], loc).and_then(|_| c.ty(h))).flatten()
+    with_context(|c| c.resolve_handles(&[h], loc).and_then(|_| c.ty(h))).flatten()
 }
 /// Returns a value's type for its `Debug` text; `None`, without an error, for a handle of another kernel call.
 pub(crate) fn type_for_debug(h: Handle) -> Option<Type> {
@@ -286,17 +286,17 @@ pub(crate) fn type_for_debug(h: Handle) -> Option<Type> {
 }
 
 /// Id of the running kernel call, which its refs record; 0 outside of kernels.
-pub(crate) fn current_generation() -> u32 {
+pub(crate) fn running_call_generation() -> u32 {
     with_context(|c| c.generation).unwrap_or(0)
 }
 /// Returns true if `generation` (of a ref) is that of the running kernel call; if not, records an error of the body.
 #[track_caller]
-pub(crate) fn check_generation(generation: u32) -> bool {
+pub(crate) fn check_same_kernel_call(generation: u32) -> bool {
     let loc = Loc::caller();
     with_context(|c| {
         let own = generation == c.generation;
         if !own {
-            c.report_stale("block", loc);
+            c.report_stale_use("block", loc);
         }
         own
     })
@@ -338,7 +338,7 @@ pub(crate) fn with_kernel<R>(f: impl FnOnce(&Kernel) -> R) -> Option<R> {
 pub(crate) fn read_eager_integer(h: Handle, what: &str) -> i64 {
     let loc = Loc::caller();
     let value = with_context(|c| {
-        let value = c.resolve(&[h], loc)?[0];
+        let value = c.resolve_handles(&[h], loc)?[0];
         let ContextMode::Eager(eager) = &mut c.mode else { return None };
         let decided = eager.machine.checked_integer(&eager.values[value.index()], what, loc);
         eager.ok_or_record_fault(decided)
@@ -346,11 +346,11 @@ pub(crate) fn read_eager_integer(h: Handle, what: &str) -> i64 {
     value.flatten().unwrap_or(0)
 }
 
-/// Records a fault if an eager `while` at `loc` has begun more iterations (`turns`) than the limit.
-pub(crate) fn check_iteration_limit(turns: u64, loc: Loc) {
+/// Records a fault if an eager `while` at `loc` has begun more `iterations` than the limit.
+pub(crate) fn check_iteration_limit(iterations: u64, loc: Loc) {
     with_context(|c| {
         if let ContextMode::Eager(eager) = &mut c.mode {
-            let turn = eager.machine.check_iteration_limit(turns, loc);
+            let turn = eager.machine.check_iteration_limit(iterations, loc);
             eager.ok_or_record_fault(turn);
         }
     });
@@ -368,16 +368,16 @@ pub(crate) fn can_continue() -> bool {
 /// The state of eager execution at the start of a region, to which [`close_eager_region`] returns: numbers of open regions and
 /// values.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RegionMark {
+pub(crate) struct EagerRegionMark {
     regions: usize,
     values: usize,
 }
 
 /// Opens a region of eager execution; [`close_eager_region`] ends it.
-pub(crate) fn open_eager_region() -> RegionMark {
+pub(crate) fn open_eager_region() -> EagerRegionMark {
     with_context(|c| {
-        let ContextMode::Eager(eager) = &c.mode else { return RegionMark::default() };
-        let mark = RegionMark { regions: c.open.len(), values: eager.values.len() };
+        let ContextMode::Eager(eager) = &c.mode else { return EagerRegionMark::default() };
+        let mark = EagerRegionMark { regions: c.open.len(), values: eager.values.len() };
         c.open_region();
         mark
     })
@@ -385,11 +385,11 @@ pub(crate) fn open_eager_region() -> RegionMark {
 }
 
 /// Closes the region of eager execution opened at `mark`, and those nested in it. Their values are freed, except
-/// `keep`, which get new handles: in the enclosing region or, if `again`, in the next iteration's region, which is
-/// opened.
-pub(crate) fn close_eager_region(mark: RegionMark, keep: &mut [Handle], again: bool) {
+/// `kept_handles`, which get new handles: in the enclosing region or, if `opens_next`, in the region of the next
+/// iteration, which is then opened.
+pub(crate) fn close_eager_region(mark: EagerRegionMark, kept_handles: &mut [Handle], opens_next: bool) {
     with_context(|c| {
-        let kept: Vec<Option<Datum>> = keep
+        let kept: Vec<Option<Datum>> = kept_handles
             .iter()
             .map(|h| match &c.mode {
                 ContextMode::Eager(eager) if h.value != POISON && c.can_use(h) && h.value.index() >= mark.values => {
@@ -399,13 +399,13 @@ pub(crate) fn close_eager_region(mark: RegionMark, keep: &mut [Handle], again: b
             })
             .collect();
         c.open.truncate(mark.regions);
-        if again {
+        if opens_next {
             c.open_region();
         }
         let ContextMode::Eager(eager) = &mut c.mode else { return };
         eager.values.truncate(mark.values);
-        let values: Vec<Option<Value>> = kept.into_iter().map(|datum| datum.map(|d| eager.push(d))).collect();
-        for (h, value) in keep.iter_mut().zip(values) {
+        let values: Vec<Option<Value>> = kept.into_iter().map(|datum| datum.map(|d| eager.push_value(d))).collect();
+        for (h, value) in kept_handles.iter_mut().zip(values) {
             if let Some(value) = value {
                 *h = c.handle(value);
             }
@@ -413,25 +413,25 @@ pub(crate) fn close_eager_region(mark: RegionMark, keep: &mut [Handle], again: b
     });
 }
 
-/// Returns the types of the values `of`. A handle that can't be used here is an error of the region at `loc`.
-pub(crate) fn types_of(of: &[Handle], loc: Loc) -> Vec<Type> {
+/// Returns the types of the values of `handles`. A handle that can't be used here is an error of the region at `loc`.
+pub(crate) fn types_of(handles: &[Handle], loc: Loc) -> Vec<Type> {
     with_context(|c| {
-        c.resolve(of, loc);
+        c.resolve_handles(handles, loc);
         // After an error a value may have no type; any type lets the trace continue.
-        of.iter().map(|&h| c.ty(h).unwrap_or(Type::scalar(DType::I32))).collect()
+        handles.iter().map(|&h| c.ty(h).unwrap_or(Type::scalar(DType::I32))).collect()
     })
     .unwrap_or_default()
 }
 
-/// Opens a region of the trace and returns its parameters: an i32 if `index`, then one for each of `types`, named as
-/// `like`.
-pub(crate) fn begin_traced_region(index: bool, types: Vec<Type>, like: &[Handle]) -> Vec<Handle> {
+/// Opens a region of the trace and returns its parameters: an i32 if `has_index`, then one for each of `types`, which
+/// gets the name of the value of `named_like` at its position.
+pub(crate) fn begin_traced_region(has_index: bool, types: Vec<Type>, named_like: &[Handle]) -> Vec<Handle> {
     with_context(|c| {
         let ContextMode::Trace(builder) = &mut c.mode else { return vec![] };
-        let index: Vec<Type> = index.then(|| Type::scalar(DType::I32)).into_iter().collect();
+        let index: Vec<Type> = has_index.then(|| Type::scalar(DType::I32)).into_iter().collect();
         let params = builder.begin(&[&index[..], &types].concat());
         // A variable that a loop carries keeps its name.
-        for (&param, h) in params[index.len()..].iter().zip(like) {
+        for (&param, h) in params[index.len()..].iter().zip(named_like) {
             builder.kernel_mut().copy_name(param, h.value);
         }
         c.open_region();
@@ -443,7 +443,7 @@ pub(crate) fn begin_traced_region(index: bool, types: Vec<Type>, like: &[Handle]
 /// Closes the innermost region of the trace, which yields `yields`, and returns its id. Errors are reported at `loc`.
 pub(crate) fn end_traced_region(yields: &[Handle], loc: Loc) -> RegionId {
     with_context(|c| {
-        let yields = c.resolve(yields, loc);
+        let yields = c.resolve_handles(yields, loc);
         match &mut c.mode {
             ContextMode::Trace(b) => {
                 c.open.pop();
@@ -455,16 +455,17 @@ pub(crate) fn end_traced_region(yields: &[Handle], loc: Loc) -> RegionId {
     .unwrap_or(RegionId(0))
 }
 
-/// Appends an instruction with regions (`if`, `for`, `while`) by `f`, and returns the handles of its `results` results.
+/// Appends an instruction with regions (`if`, `for`, `while`) by `f`, and returns the handles of its results,
+/// `result_count` in number.
 pub(crate) fn append_with_regions(
     args: &[Handle],
-    results: usize,
+    result_count: usize,
     loc: Loc,
     f: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Diag>,
 ) -> Vec<Handle> {
     with_context(|c| {
-        let args = c.resolve(args, loc);
-        let failed = vec![POISONED_HANDLE; results];
+        let args = c.resolve_handles(args, loc);
+        let failed = vec![POISONED_HANDLE; result_count];
         // After a mistake regions may lack their yields: nothing more is appended.
         let (Some(args), None, ContextMode::Trace(b)) = (args, &c.mistake, &mut c.mode) else { return failed };
         match f(b, &args) {

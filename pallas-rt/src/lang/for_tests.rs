@@ -53,7 +53,7 @@ fn a_step_that_is_not_positive_is_refused() {
             assert_eq!(error.code(), "step", "{error} on {client:?}");
             let message = error.to_string();
             let says = format!("the step of this `for` is {step}; it must be at least 1");
-            assert!(message.contains(&says) && message.contains("loops.rs:"), "{message} on {client:?}");
+            assert!(message.contains(&says) && message.contains("for_tests.rs:"), "{message} on {client:?}");
         }
         assert_eq!(run(&client, [0, 0, 1]), Ok(1), "{client:?} goes on");
     }

@@ -23,7 +23,7 @@ impl<T: Elem> Tile<T> {
     pub fn expand(self, axis: usize) -> Tile<T> {
         let mut shape = self.shape();
         if axis > shape.len() {
-            return Tile::new(context::record_error(diag::new_axis(axis, shape.len())));
+            return Tile::new(context::record_error(diag::new_axis_out_of_range(axis, shape.len())));
         }
         shape.insert(axis, 1);
         self.reshape(shape)
@@ -34,7 +34,7 @@ impl<T: Elem> Tile<T> {
     pub fn squeeze(self, axis: usize) -> Tile<T> {
         let mut shape = self.shape();
         if shape.get(axis) != Some(&1) && context::type_of(self.handle).is_some() {
-            return Tile::new(context::record_error(diag::kept_axis(axis, format_args!("{shape:?}"))));
+            return Tile::new(context::record_error(diag::axis_not_droppable(axis, format_args!("{shape:?}"))));
         }
         if axis < shape.len() {
             shape.remove(axis);
@@ -77,7 +77,7 @@ impl<T: Elem> Tile<T> {
         let Some(ty) = context::type_of(self.handle) else { return self };
         let spans = index.spans();
         if spans.len() > ty.shape.len() {
-            return Tile::new(context::record_error(diag::view_rank(spans.len(), ty.shape.len())));
+            return Tile::new(context::record_error(diag::too_many_view_indices(spans.len(), ty.shape.len())));
         }
         let (mut start, mut size, mut stride, mut kept) = (vec![], vec![], vec![], vec![]);
         for (axis, &extent) in ty.shape.iter().enumerate() {
@@ -86,7 +86,7 @@ impl<T: Elem> Tile<T> {
                 Some(&Span::Fixed(at)) => (at, 1, 1),
                 Some(&Span::Slice(first, count, every)) => (first as i64, count, every as i64),
                 Some(Span::At(_) | Span::From(..)) => {
-                    return Tile::new(context::record_error(diag::tile_position(axis)));
+                    return Tile::new(context::record_error(diag::run_time_tile_position(axis)));
                 }
             };
             start.push(first);

@@ -104,7 +104,7 @@ impl AxisIndex for std::ops::Range<usize> {
     #[track_caller]
     fn axis_span(self) -> Span {
         if self.end < self.start {
-            context::record_error(diag::view_reversed(self.start, self.end));
+            context::record_error(diag::reversed_view_range(self.start, self.end));
         }
         Span::Slice(self.start, self.end.saturating_sub(self.start), 1)
     }
@@ -152,7 +152,7 @@ impl<T, A> std::fmt::Debug for Window<T, A> {
 impl<T: Elem, A> Window<T, A> {
     #[track_caller]
     fn whole_block(operand: OperandId, generation: u32) -> Self {
-        let own = context::check_generation(generation);
+        let own = context::check_same_kernel_call(generation);
         let shape = context::with_kernel(|k| if own { k.operand(operand).block_shape() } else { vec![] });
         let view = View::whole(&shape.unwrap_or_default());
         Window { operand, generation, view, starts: vec![], element: PhantomData }
@@ -160,7 +160,11 @@ impl<T: Elem, A> Window<T, A> {
     /// Emits an access of the operand; returns a poisoned handle if the operand is not of the running kernel call.
     #[track_caller]
     fn emit_access(&self, op: Op, args: &[Handle]) -> Handle {
-        if context::check_generation(self.generation) { context::emit(op, args) } else { context::POISONED_HANDLE }
+        if context::check_same_kernel_call(self.generation) {
+            context::emit(op, args)
+        } else {
+            context::POISONED_HANDLE
+        }
     }
     /// Extents of the view.
     pub fn shape(&self) -> Vec<usize> {
@@ -173,7 +177,7 @@ impl<T: Elem, A> Window<T, A> {
         let mut spans = index.spans();
         let kept: Vec<usize> = (0..self.view.axes.len()).filter(|&a| self.view.axes[a].kept).collect();
         if spans.len() > kept.len() {
-            context::record_error(diag::view_rank(spans.len(), kept.len()));
+            context::record_error(diag::too_many_view_indices(spans.len(), kept.len()));
             spans.truncate(kept.len());
         }
         let mut starts = self.starts.iter().copied();
@@ -243,7 +247,7 @@ impl<T: Elem> Window<T, Writable> {
         let mut args = vec![value];
         args.extend(&self.starts);
         args.extend(mask);
-        if context::check_generation(self.generation) {
+        if context::check_same_kernel_call(self.generation) {
             context::emit_effect(
                 Op::Store { to: self.operand, view: self.view.clone(), masked: mask.is_some() },
                 &args,
@@ -269,7 +273,7 @@ fn narrow_axis(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, 
     };
     let end = offset.saturating_add(size_to_i64(size.saturating_sub(1).saturating_mul(stride))).saturating_add(1);
     if dynamic.is_none() && (size > 0 && (offset < 0 || end > size_to_i64(axis.size)) || stride == 0) {
-        context::record_error(diag::view_bounds(offset, end, axis.size));
+        context::record_error(diag::view_out_of_bounds(offset, end, axis.size));
     }
     // The inner start counts in steps of the outer stride.
     let scaled = dynamic.map(|h| {
@@ -307,7 +311,7 @@ macro_rules! refs {
         impl<T: Elem> $Ref<T> {
             #[doc(hidden)]
             pub fn slot(slot: usize) -> Self {
-                $Ref { operand: OperandId(slot as u32), generation: context::current_generation(), element: PhantomData }
+                $Ref { operand: OperandId(slot as u32), generation: context::running_call_generation(), element: PhantomData }
             }
         }
     )*};
@@ -396,7 +400,7 @@ impl<T: Elem> Prefetch<T> {
     #[track_caller]
     pub fn at(self, index: impl ElementIndex) -> Scalar<T> {
         let index = index.handles();
-        if !context::check_generation(self.generation) {
+        if !context::check_same_kernel_call(self.generation) {
             return Scalar::new(context::POISONED_HANDLE);
         }
         Scalar::new(context::emit(Op::Prefetch(self.operand), &index))

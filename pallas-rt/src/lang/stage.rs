@@ -6,7 +6,7 @@
 //! also for the borrow checker, and the user's code is plain Rust. For a run-time [`Scalar<bool>`] the pass exists
 //! while tracing, both sides run once, and the variables that they change are carried through the region.
 use super::cmp::Left;
-use super::context::{self, Handle, RegionMark};
+use super::context::{self, EagerRegionMark, Handle};
 use super::decide::{AtRunTime, Bound, Changes, Condition, Decision, DecisionKey, Gives, Slot};
 pub use super::staged_while::While;
 use super::tile::Scalar;
@@ -15,13 +15,13 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow::{self, Break, Continue};
 
 /// Returns the handles of all values in the variables that a region changes.
-pub(super) fn read_slots<When>(slots: &[Slot<'_, When>]) -> Vec<Handle> {
+pub(super) fn read_slot_handles<When>(slots: &[Slot<'_, When>]) -> Vec<Handle> {
     let mut out = vec![];
     slots.iter().for_each(|s| Changes::<When>::handles(&**s, &mut out));
     out
 }
 /// Gives the variables that a region changes new handles.
-pub(super) fn write_slots<When>(slots: &mut [Slot<'_, When>], handles: &[Handle]) {
+pub(super) fn write_slot_handles<When>(slots: &mut [Slot<'_, When>], handles: &[Handle]) {
     let mut from = handles.iter().copied();
     slots.iter_mut().for_each(|s| Changes::<When>::replace_handles(&mut **s, &mut from));
 }
@@ -34,7 +34,7 @@ pub struct If<When> {
     before: Vec<Handle>,
     value: Vec<Handle>,
     then: Option<RegionId>,
-    mark: RegionMark,
+    mark: EagerRegionMark,
     loc: Loc,
     when: PhantomData<When>,
 }
@@ -51,10 +51,10 @@ pub fn condition<When: Decision, C: Condition<When>>(c: C) -> If<When> {
 /// not decide.
 #[track_caller]
 #[inline]
-pub fn short_circuit<When: Decision, L: Left>(left: &L, and: bool) -> If<When> {
+pub fn short_circuit<When: Decision, L: Left>(left: &L, is_and: bool) -> If<When> {
     let side = match When::pass() {
         Some(_) if context::is_tracing() => true,
-        None if When::EVALUATES_BOTH => and,
+        None if When::EVALUATES_BOTH => is_and,
         _ => left.value(),
     };
     If::new(left.handle(), side, Loc::caller())
@@ -68,7 +68,7 @@ impl<When: Decision> If<When> {
             before: vec![],
             value: vec![],
             then: None,
-            mark: RegionMark::default(),
+            mark: EagerRegionMark::default(),
             loc,
             when: PhantomData,
         }
@@ -77,7 +77,8 @@ impl<When: Decision> If<When> {
     pub fn key(&self) -> DecisionKey<When> {
         PhantomData
     }
-    /// Returns `Some` if the condition is decided at run time.
+    /// Returns `Some` if the condition is decided when the kernel runs, so that both sides are staged; `None` if the
+    /// host decides it while tracing.
     #[inline]
     pub fn gate(&self) -> Option<When::Pass> {
         When::pass()
@@ -89,7 +90,7 @@ impl<When: Decision> If<When> {
     }
     /// Opens the region of the first side.
     pub fn begin(&mut self, slots: &mut [Slot<'_, When>]) {
-        self.before = read_slots(slots);
+        self.before = read_slot_handles(slots);
         self.mark = context::open_eager_region();
         context::begin_traced_region(false, vec![], &[]);
     }
@@ -107,18 +108,18 @@ impl<When: Decision> If<When> {
     /// Closes the first side and opens the second, with the variables' values from before the first.
     pub fn swap(&mut self, slots: &mut [Slot<'_, When>]) {
         let mut yields = std::mem::take(&mut self.value);
-        yields.extend(read_slots(slots));
+        yields.extend(read_slot_handles(slots));
         self.then = Some(context::end_traced_region(&yields, self.loc));
         context::begin_traced_region(false, vec![], &[]);
         self.side = false;
-        write_slots(slots, &self.before);
+        write_slot_handles(slots, &self.before);
     }
     /// Closes the last side; its value and variables become the region's results. Returns the value.
     pub fn finish<V: Gives<When>>(&mut self, mut value: V, slots: &mut [Slot<'_, When>]) -> V {
         let mut yields = vec![];
         Changes::<When>::handles(&value, &mut yields);
         let own = yields.len();
-        yields.extend(read_slots(slots));
+        yields.extend(read_slot_handles(slots));
         let results = match self.then.take() {
             Some(then) => {
                 let (condition, loc) = (self.condition.expect("a run-time condition has a handle"), self.loc);
@@ -135,7 +136,7 @@ impl<When: Decision> If<When> {
         };
         let (mine, rest) = results.split_at(own.min(results.len()));
         Changes::<When>::replace_handles(&mut value, &mut mine.iter().copied());
-        write_slots(slots, rest);
+        write_slot_handles(slots, rest);
         value
     }
 }
@@ -183,7 +184,7 @@ pub struct For {
     /// In eager mode: the first index, the step, and the number of iterations.
     count: (i64, i64, i64),
     init: Vec<Handle>,
-    mark: RegionMark,
+    mark: EagerRegionMark,
     loc: Loc,
 }
 impl For {
@@ -203,7 +204,7 @@ impl For {
                 }
             }
         }
-        For { range, at: -1, count, init: vec![], mark: RegionMark::default(), loc: Loc::caller() }
+        For { range, at: -1, count, init: vec![], mark: EagerRegionMark::default(), loc: Loc::caller() }
     }
     /// Returns the decision of the loop, for the functions that take it.
     pub fn key(&self) -> DecisionKey<AtRunTime> {
@@ -217,20 +218,20 @@ impl For {
     /// Records the body at the first call, and appends the loop at the second.
     fn record_iteration(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         if self.at == 0 {
-            self.init = read_slots(slots);
+            self.init = read_slot_handles(slots);
             let params = context::begin_traced_region(true, context::types_of(&self.init, self.loc), &self.init);
             let (&index, carried) = params.split_first()?;
-            write_slots(slots, carried);
+            write_slot_handles(slots, carried);
             return Some(Scalar::new(index));
         }
-        let body = context::end_traced_region(&read_slots(slots), self.loc);
+        let body = context::end_traced_region(&read_slot_handles(slots), self.loc);
         let Range { lo, hi, step, reverse } = self.range;
         let args: Vec<Handle> = [lo, hi, step].into_iter().chain(self.init.iter().copied()).collect();
         let loc = self.loc;
         let results = context::append_with_regions(&args, self.init.len(), loc, |b, args| {
             b.emit_for([args[0], args[1], args[2]], reverse, &args[3..], body, loc)
         });
-        write_slots(slots, &results);
+        write_slot_handles(slots, &results);
         None
     }
     /// Begins the next iteration in eager mode.
@@ -246,13 +247,18 @@ impl For {
     }
 }
 
-/// In eager mode, ends an iteration of a loop (unless `first`), and opens the next one if there are `more`.
-pub(super) fn advance_eager_loop<When>(mark: &mut RegionMark, first: bool, more: bool, slots: &mut [Slot<'_, When>]) {
-    if !first {
-        let mut carried = read_slots(slots);
-        context::close_eager_region(*mark, &mut carried, more);
-        write_slots(slots, &carried);
-    } else if more {
+/// In eager mode, ends an iteration of a loop (unless `is_first`), and opens the next one if `has_more` is true.
+pub(super) fn advance_eager_loop<When>(
+    mark: &mut EagerRegionMark,
+    is_first: bool,
+    has_more: bool,
+    slots: &mut [Slot<'_, When>],
+) {
+    if !is_first {
+        let mut carried = read_slot_handles(slots);
+        context::close_eager_region(*mark, &mut carried, has_more);
+        write_slot_handles(slots, &carried);
+    } else if has_more {
         *mark = context::open_eager_region();
     }
 }

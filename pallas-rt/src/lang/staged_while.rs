@@ -1,7 +1,7 @@
 //! The region object of a staged `while`.
-use super::context::{self, Handle, RegionMark};
+use super::context::{self, EagerRegionMark, Handle};
 use super::decide::{Condition, Decision, DecisionKey, Slot};
-use super::stage::{advance_eager_loop, read_slots, write_slots};
+use super::stage::{advance_eager_loop, read_slot_handles, write_slot_handles};
 use pallas_ir::{Loc, RegionId};
 use std::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 #[derive(Debug)]
 pub struct While<When> {
     rounds: u64,
-    mark: RegionMark,
+    mark: EagerRegionMark,
     init: Vec<Handle>,
     test: Option<RegionId>,
     tested: Option<Handle>,
@@ -21,14 +21,15 @@ impl<When: Decision> While<When> {
     #[track_caller]
     #[allow(clippy::new_without_default, reason = "it stands for a place in the source")]
     pub fn new() -> Self {
-        let (mark, loc) = (RegionMark::default(), Loc::caller());
+        let (mark, loc) = (EagerRegionMark::default(), Loc::caller());
         While { rounds: 0, mark, init: vec![], test: None, tested: None, loc, when: PhantomData }
     }
     /// Returns the loop's decision, for the functions that take it.
     pub fn key(&self) -> DecisionKey<When> {
         PhantomData
     }
-    /// Returns `Some` if the loop's condition is decided at run time.
+    /// Returns `Some` if the loop's condition is decided when the kernel runs, so that the loop is staged; `None` if
+    /// the host decides it while tracing.
     #[inline]
     pub fn gate(&self) -> Option<When::Pass> {
         When::pass()
@@ -42,18 +43,18 @@ impl<When: Decision> While<When> {
             return true;
         }
         if self.rounds == 1 {
-            self.init = read_slots(slots);
+            self.init = read_slot_handles(slots);
             let params = context::begin_traced_region(false, context::types_of(&self.init, self.loc), &self.init);
-            write_slots(slots, &params);
+            write_slot_handles(slots, &params);
             return true;
         }
-        let body = context::end_traced_region(&read_slots(slots), self.loc);
+        let body = context::end_traced_region(&read_slot_handles(slots), self.loc);
         let test = self.test.take().expect("the condition was recorded");
         let loc = self.loc;
         let init = std::mem::take(&mut self.init);
         let results =
             context::append_with_regions(&init, init.len(), loc, |b, args| b.emit_while(args, test, body, loc));
-        write_slots(slots, &results);
+        write_slot_handles(slots, &results);
         false
     }
     /// Takes the condition, and returns true if the body runs now. The region of an eager loop's last condition ends
@@ -70,12 +71,12 @@ impl<When: Decision> While<When> {
         if !context::is_tracing() {
             return;
         }
-        let carried = read_slots(slots);
+        let carried = read_slot_handles(slots);
         let mut yields: Vec<Handle> = self.tested.into_iter().collect();
         yields.extend(&carried);
         let types = context::types_of(&carried, self.loc);
         self.test = Some(context::end_traced_region(&yields, self.loc));
         let params = context::begin_traced_region(false, types, &carried);
-        write_slots(slots, &params);
+        write_slot_handles(slots, &params);
     }
 }

@@ -2,7 +2,7 @@
 use super::spec::{Argument, BlockDim, KernelSpec, Kind, Site, SpecOperand};
 use crate::exec::OperandArrays;
 use crate::{Array, Error, Result};
-use pallas_device::{ByOperand, LaunchGeometry, inputs};
+use pallas_device::{ByOperand, LaunchGeometry, argument_indices};
 use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, MAX_RANK, SizeError};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub(super) fn arguments_by_operand(
 ) -> (ByOperand<Option<Literal>>, OperandArrays) {
     let count = kernel.operands.len();
     let (mut params, mut arrays) = (smallvec![None; count], vec![None; count]);
-    for (i, argument) in inputs(kernel).zip(arguments) {
+    for (i, argument) in argument_indices(kernel).zip(arguments) {
         match argument {
             Argument::Param(x) => params[i] = x.ok(),
             Argument::Array(array, donated) => arrays[i] = Some((array, donated)),
@@ -108,8 +108,8 @@ fn determine_sizes(site: &Site<'_>, spec: &KernelSpec, arguments: &[Option<&Argu
             return call_error("buffered", message, "1: fetched when it is needed; 2, 3: one or two steps ahead");
         }
         values.check_blocks(operand, shape)?;
-        check_number(operand, "fill", operand.fill)?;
-        check_number(operand, "empty", operand.empty)?;
+        check_fill_value(operand, "fill", operand.fill)?;
+        check_fill_value(operand, "empty", operand.empty)?;
     }
     let mut grid = vec![];
     for (axis, extent) in spec.grid.iter().enumerate() {
@@ -123,7 +123,7 @@ fn determine_sizes(site: &Site<'_>, spec: &KernelSpec, arguments: &[Option<&Argu
         return call_error("extent", format!("dimension {name} is {n} in {by}"), POSITION_RANGE_HELP);
     }
     check_aliases(spec, &shapes)?;
-    let statics = static_names(spec);
+    let statics = static_dim_names(spec);
     // Tracing declares dimensions in the order of their names.
     let geometry =
         LaunchGeometry::new(sizes.values().copied().collect(), grid, spec.semantics.iter().copied(), shapes)?;
@@ -132,7 +132,7 @@ fn determine_sizes(site: &Site<'_>, spec: &KernelSpec, arguments: &[Option<&Argu
 
 /// Refuses a finite `number` (the operand's `fill` or `empty`, which `option` names) that its integer type cannot hold.
 /// Infinities stand for an integer's lowest and highest value, and floats are rounded.
-fn check_number(operand: &SpecOperand, option: &str, number: Option<f64>) -> Result<(), Diag> {
+fn check_fill_value(operand: &SpecOperand, option: &str, number: Option<f64>) -> Result<(), Diag> {
     let dtype = operand.dtype;
     let Some(x) = number.filter(|x| !x.is_infinite() && !dtype.is_float()) else { return Ok(()) };
     let literal = Literal::new(dtype, x);
@@ -296,7 +296,7 @@ fn check_aliases(spec: &KernelSpec, shapes: &[Vec<usize>]) -> Result<(), Diag> {
 }
 
 /// Returns the names of dimensions that must be numbers while tracing, since they size a block.
-fn static_names(spec: &KernelSpec) -> Vec<String> {
+fn static_dim_names(spec: &KernelSpec) -> Vec<String> {
     let mut names = vec![];
     for operand in &spec.operands {
         names.extend(operand.block.iter().flatten().flat_map(BlockDim::sizes).flat_map(Dim::names));

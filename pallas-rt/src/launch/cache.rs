@@ -30,7 +30,7 @@ pub(super) struct CallKey {
 
 /// Number of kernels traced in a row that differ in the value of one `#[fixed]` argument only, after which the user is
 /// warned.
-const CHANGES_BEFORE_WARNING: u32 = 16;
+const FIXED_CHANGES_BEFORE_WARNING: u32 = 16;
 
 /// The last trace of one kernel, and which of its `#[fixed]` arguments keeps changing.
 struct LastTrace {
@@ -66,7 +66,7 @@ fn changing_fixed_warning(
     };
     let count = traced.changing.filter(|(i, _)| *i == changed).map_or(1, |(_, n)| n + 1);
     traced.changing = Some((changed, count));
-    if count < CHANGES_BEFORE_WARNING || std::mem::replace(&mut traced.warned, true) {
+    if count < FIXED_CHANGES_BEFORE_WARNING || std::mem::replace(&mut traced.warned, true) {
         return None;
     }
     let (name, ty) = fixed[changed];
@@ -84,7 +84,7 @@ fn changing_fixed_warning(
         }
     };
     Some(format!(
-        "{}: kernel `{}` was compiled {CHANGES_BEFORE_WARNING} times in a row, each time for another value of `{name}`, which is \
+        "{}: kernel `{}` was compiled {FIXED_CHANGES_BEFORE_WARNING} times in a row, each time for another value of `{name}`, which is \
          `#[fixed]`; help: {help}",
         call.at, call.name
     ))
@@ -117,7 +117,7 @@ pub(super) fn find_or_compile(site: &Site<'_>, call: &CallKey, trace: impl Fn() 
         CACHE_HITS.fetch_add(1, Relaxed);
         return Ok(found);
     }
-    startup::fix_on_described_use(|| format!("kernel `{}` ({})", call.name, call.at))?;
+    startup::freeze_on_described_use(|| format!("kernel `{}` ({})", call.name, call.at))?;
     TRACES.fetch_add(1, Relaxed);
     let kernel = trace()?;
     // Where values can't be compared, equal traces are equal kernels.
@@ -155,7 +155,7 @@ mod tests {
     fn kernels_are_apart_on_disk_by_constants_and_lines() {
         let x = Client::cpu().full(&[8], 1.0f32).expect("it fits");
         let traced = |factor: f32| {
-            let [traced, _] = &crate::launch::compiled(|| times(&x, factor)).expect("it is compiled")[0];
+            let [traced, _] = &crate::launch::collect_kernels(|| times(&x, factor)).expect("it is compiled")[0];
             Kernel::clone(traced)
         };
         let identity = |kernel: Kernel| KernelSource::new(kernel, crate::exec::CPU_THRESHOLDS).disk_key().clone();

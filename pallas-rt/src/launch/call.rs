@@ -5,7 +5,7 @@ use super::{bind, cache, compare, into, nans, run, trace, warm_call};
 use crate::exec::LaunchArguments;
 use crate::lang::context;
 use crate::{Array, Client, Error, Result};
-use pallas_device::outputs;
+use pallas_device::output_indices;
 use pallas_ir::{At, Diag, Loc};
 use std::any::TypeId;
 use std::cell::LazyCell;
@@ -24,7 +24,7 @@ pub fn launch<F: Fn(&Frame), const N: usize, const OUTPUTS: usize>(
     body: &F,
 ) -> Result<[Array; OUTPUTS]> {
     // The body's type has every generic argument around it, those of the kernel's `impl` block too.
-    into_fixed_array(launch_instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>()))
+    into_fixed_array(run_or_trace_call(&site, arguments.into(), spec, maps, body, typeid::of::<F>()))
 }
 
 /// Converts the outputs to an array of known length. Not a part of [`launch`], so that it is compiled once for each
@@ -40,7 +40,7 @@ pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
 
 /// Runs the call, or appends it to the function that is being traced, if an argument is a value of that function. The
 /// error of a poisoned array is returned unchanged: this call is not its cause.
-fn launch_instance(
+fn run_or_trace_call(
     site: &Site<'_>,
     arguments: Vec<Argument>,
     spec: &Declared,
@@ -81,8 +81,8 @@ fn launch_unpoisoned(
         let operand = spec.operands.iter().filter(|o| matches!(o.kind, Kind::Input | Kind::Prefetch)).nth(at);
         format!("`{}` of kernel `{}`", operand.map_or("", |o| o.name), site.name)
     };
-    let client = client_of(arrays, what, &scope)?;
-    let (sizes, compiled) = match warm_call::recall(site, &arguments, instance) {
+    let client = common_client(arrays, what, &scope)?;
+    let (sizes, compiled) = match warm_call::find_remembered_call(site, &arguments, instance) {
         Some(known) => known,
         None => {
             let spec = spec.build_spec(site.outer);
@@ -92,7 +92,7 @@ fn launch_unpoisoned(
                 cache::find_or_compile(site, &call, || trace::trace_kernel(site, &spec, &sizes, maps, body))?;
             let positions = compiled.check_positions(&sizes.geometry);
             positions.map_err(|diag| Error::kernel(site.name, site.at, "", diag))?;
-            warm_call::remember(site, instance, &sizes, &compiled);
+            warm_call::remember_call(site, instance, &sizes, &compiled);
             (sizes, compiled)
         }
     };
@@ -102,7 +102,7 @@ fn launch_unpoisoned(
     if let (CallPurpose::Record(notes), false) = (&scope.purpose, arguments.iter().any(is_traced)) {
         notes.borrow_mut().record(&compiled, &sizes, &client, site.called);
         let unwritten = |i: usize| client.zeros(&geometry.shapes[i], kernel.operands[i].dtype);
-        return outputs(kernel).map(unwritten).collect();
+        return output_indices(kernel).map(unwritten).collect();
     }
     let (params, arrays) = bind::arguments_by_operand(kernel, arguments);
     #[cfg(feature = "graph")]
@@ -112,17 +112,17 @@ fn launch_unpoisoned(
         return crate::jit::kernel_call(&compiled, geometry, params, &arrays, site.called);
     }
     // The interpreter alone runs the body.
-    let frame = LazyCell::new(|| trace::new_frame(&sizes));
+    let frame = LazyCell::new(|| trace::create_frame(&sizes));
     let run_body = || body.run(&frame);
     let mut call =
         LaunchArguments { geometry, at: site.at, called: site.called, params: &params, arrays, lent: vec![] };
     let CallPurpose::Check(agreed) = &scope.purpose else {
-        call.lent = into::take_lent(&scope.lent, &compiled, &client, geometry)?;
+        call.lent = into::take_lent_outputs(&scope.lent, &compiled, &client, geometry)?;
         let run = if crate::nans::is_nan_check_on() { nans::execute_finding_nans } else { run::execute };
         return run(&client, &compiled, call, &run_body);
     };
     let reference = run::interpret(&Client::interpreter(), kernel, run::copy_to_interpreter(&call)?, &run_body, false)?;
-    call.lent = into::take_lent(&scope.lent, &compiled, &client, geometry)?;
+    call.lent = into::take_lent_outputs(&scope.lent, &compiled, &client, geometry)?;
     let outputs = run::execute(&client, &compiled, call, &run_body)?;
     compare::compare_outputs(kernel, &reference, &outputs)?;
     agreed.set(agreed.get() + 1);
@@ -130,16 +130,16 @@ fn launch_unpoisoned(
 }
 
 /// Returns the client of a call's arrays, which must be one, and equal to the chosen one if there is one; without
-/// arrays the chosen one, else the process's default. `what` names the array at a position in an error.
-pub(super) fn client_of<'a>(
+/// arrays the chosen one, else the process's default. `describe_array` names the array at a position in an error.
+pub(super) fn common_client<'a>(
     arrays: impl Iterator<Item = &'a Array>,
-    what: impl Fn(usize) -> String,
+    describe_array: impl Fn(usize) -> String,
     scope: &CallScope,
 ) -> Result<Client> {
     let mut client = scope.client.clone();
     for (at, array) in arrays.enumerate() {
         match &client {
-            Some(client) => array.check_client(client, &|| what(at))?,
+            Some(client) => array.check_client(client, &|| describe_array(at))?,
             None => client = Some(array.client().clone()),
         }
     }

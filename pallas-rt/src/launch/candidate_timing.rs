@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// Number of runs of a candidate after which it may be dropped.
-const MIN_RUNS: usize = 2;
+const MIN_CANDIDATE_RUNS: usize = 2;
 /// Maximum number of runs of a candidate, and the time after which it is not run again.
 const MAX_RUNS_AND_TIME: (usize, Duration) = (15, Duration::from_millis(60));
 /// A candidate that is slower than the fastest by more than this factor is dropped before all its runs.
@@ -76,14 +76,18 @@ pub(super) fn time_candidates(
 }
 
 /// Returns the shortest time of a candidate's first runs, after one that compiles it. There are fewer runs if it is
-/// much slower than `best`.
-fn time_first_runs(i: usize, once: &dyn Fn(usize) -> Result<Duration>, best: Option<Duration>) -> Result<Duration> {
-    once(i)?;
+/// much slower than `fastest_so_far`.
+fn time_first_runs(
+    i: usize,
+    run_once: &dyn Fn(usize) -> Result<Duration>,
+    fastest_so_far: Option<Duration>,
+) -> Result<Duration> {
+    run_once(i)?;
     let (mut shortest, begin) = (Duration::MAX, Instant::now());
     for n in 1..=MAX_RUNS_AND_TIME.0 {
-        shortest = shortest.min(once(i)?);
-        let hopeless = best.is_some_and(|best| shortest > best.mul_f64(MAX_KEPT_SLOWDOWN));
-        if n >= MIN_RUNS && (hopeless || begin.elapsed() > MAX_RUNS_AND_TIME.1) {
+        shortest = shortest.min(run_once(i)?);
+        let hopeless = fastest_so_far.is_some_and(|best| shortest > best.mul_f64(MAX_KEPT_SLOWDOWN));
+        if n >= MIN_CANDIDATE_RUNS && (hopeless || begin.elapsed() > MAX_RUNS_AND_TIME.1) {
             break;
         }
     }

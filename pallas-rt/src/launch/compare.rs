@@ -57,7 +57,7 @@ impl ErrorBound {
 /// The first element that differs, with its block and the line of the last store to its array.
 pub(super) fn compare_outputs(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -> Result<()> {
     let bound = ErrorBound::from_kernel(kernel);
-    let names = pallas_device::outputs(kernel).map(|i| (i, &kernel.operands[i]));
+    let names = pallas_device::output_indices(kernel).map(|i| (i, &kernel.operands[i]));
     for (((index, operand), want), got) in names.zip(reference).zip(outputs) {
         let (shape, want) = (want.shape(), Data::from_bytes(operand.dtype, &want.to_bytes()?));
         let got = Data::from_bytes(operand.dtype, &got.to_bytes()?);
@@ -69,7 +69,7 @@ pub(super) fn compare_outputs(kernel: &Kernel, reference: &[Array], outputs: &[A
         let block: Vec<usize> = element.iter().zip(&operand.block).map(|(i, b)| i / b.size().max(1)).collect();
         let message =
             format!("element {element:?} of `{}` (block {block:?}) is {b}, the interpreter has {a}", operand.name);
-        let help = if repeats_body(kernel) {
+        let help = if has_repeated_body(kernel) {
             "the kernel amplifies rounding there; or its Rust code counts by itself: the interpreter runs the body at each \
              turn and in each program, a device what was traced once, so use `scalar(0)` in place of a number that changes; \
              or an execution is wrong: then report it"
@@ -105,7 +105,7 @@ fn is_within_bound(a: Literal, b: Literal, bound: &ErrorBound) -> bool {
 }
 
 /// Returns true if the body runs more than once in a call, or a part of it does.
-fn repeats_body(kernel: &Kernel) -> bool {
+fn has_repeated_body(kernel: &Kernel) -> bool {
     !kernel.grid.is_empty() || kernel.insts.iter().any(|inst| matches!(inst.op, Op::For { .. } | Op::While))
 }
 

@@ -5,7 +5,7 @@ use super::explain::{ExplainedKernel, Explanation};
 use super::recorded_calls::{RecordedCall, RecordedCalls};
 use super::scope::{CallPurpose, run_with_purpose};
 use crate::Result;
-use crate::exec::{Cost, estimate};
+use crate::exec::{Cost, estimate_launch_cost};
 #[cfg(feature = "graph")]
 use crate::jit::{ProgramWatch, WatchedKernel, with_watch};
 #[cfg(test)]
@@ -59,7 +59,7 @@ pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
 }
 
 /// Returns the tile IR of every kernel that `f` calls, as traced, without running them.
-pub(super) fn traced_text(f: impl FnOnce() -> Result<()>) -> Result<String> {
+pub(super) fn collect_traced_text(f: impl FnOnce() -> Result<()>) -> Result<String> {
     Ok(record_calls(f)?.iter().map(|note| note.compiled.traced().to_string()).collect())
 }
 
@@ -68,7 +68,7 @@ pub(super) fn traced_text(f: impl FnOnce() -> Result<()>) -> Result<String> {
 ///
 /// # Errors
 /// The error of `f`, or the reason for which a kernel cannot run on the device at all.
-pub(super) fn memory_needed(f: impl FnOnce() -> Result<()>) -> Result<u64> {
+pub(super) fn max_memory_needed(f: impl FnOnce() -> Result<()>) -> Result<u64> {
     record_calls(f)?.iter().try_fold(0, |most, note| {
         let needed = note.compiled.memory_needed(&note.client, &note.geometry);
         needed.map(|bytes| bytes.max(most)).map_err(|error| error.called_at(note.called))
@@ -77,7 +77,7 @@ pub(super) fn memory_needed(f: impl FnOnce() -> Result<()>) -> Result<u64> {
 
 /// Returns every kernel that `f` calls, as traced and as lowered.
 #[cfg(test)]
-pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kernel>; 2]>> {
+pub(crate) fn collect_kernels<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kernel>; 2]>> {
     Ok(record_calls(f)?.iter().map(|note| [note.compiled.traced().clone(), note.compiled.lowered().clone()]).collect())
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kern
 pub fn cost<R>(f: impl FnOnce() -> Result<R>) -> Result<Cost> {
     let mut sum = Cost::default();
     for note in record_calls(f)? {
-        sum.add_times(note.times, estimate(note.compiled.traced(), &note.geometry));
+        sum.add_repeated(note.times, estimate_launch_cost(note.compiled.traced(), &note.geometry));
     }
     Ok(sum)
 }

@@ -5,7 +5,7 @@
 use super::scope;
 use crate::exec::{Compiled, exclusive_output_buffer};
 use crate::{Array, Client, DeviceKind, Error, Result};
-use pallas_device::{LaunchGeometry, outputs};
+use pallas_device::{LaunchGeometry, output_indices};
 use pallas_ir::OperandKind;
 use std::cell::RefCell;
 
@@ -84,13 +84,13 @@ pub fn into<'a, R: Results>(
         exclusive_output_buffer(i, output)?;
     }
     let lent = outputs.iter().map(|output| Array::clone(output)).collect();
-    let results = scope::run_with_lent(lent, f)?.arrays();
+    let results = scope::run_with_lent_outputs(lent, f)?.arrays();
     copy_results(&mut outputs, results)
 }
 
 /// Takes the lent arrays, in the shapes of the outputs, if a launch of this kernel can write its outputs there; else
 /// none.
-pub(super) fn take_lent(
+pub(super) fn take_lent_outputs(
     lent: &RefCell<Vec<Array>>,
     compiled: &Compiled,
     client: &Client,
@@ -108,7 +108,7 @@ pub(super) fn take_lent(
             && (array.dtype(), array.client()) == (operands[i].dtype, client)
             && is_axis_merge(array.shape(), &geometry.shapes[i])
     };
-    let outputs = outputs(compiled.traced());
+    let outputs = output_indices(compiled.traced());
     if lent.len() != outputs.clone().count() || !lent.iter().zip(outputs.clone()).all(fits) {
         return Ok(vec![]);
     }

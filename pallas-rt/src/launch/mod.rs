@@ -100,7 +100,7 @@ pub use call::{called_at, launch};
 pub use differentiable::{Backward, Differentiable, Ended};
 pub use explain::{ExplainedKernel, Explanation};
 #[cfg(test)]
-pub(crate) use inspect::compiled;
+pub(crate) use inspect::collect_kernels;
 pub use inspect::{Checked, check, cost, explain};
 pub use into::{Results, into};
 pub use meshes::{launch_parts, may_gather};

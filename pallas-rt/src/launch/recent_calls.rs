@@ -17,9 +17,9 @@ impl<C> Default for RecentCalls<C> {
 }
 
 impl<C> RecentCalls<C> {
-    /// Returns the first result of `of` that is not `None`, starting with the latest call.
-    pub(super) fn find<R>(&self, instance: TypeId, of: impl Fn(&C) -> Option<R>) -> Option<R> {
-        self.0.borrow().get(&instance)?.iter().rev().find_map(of)
+    /// Returns the first result of `select` that is not `None`, starting with the latest call.
+    pub(super) fn find<R>(&self, instance: TypeId, select: impl Fn(&C) -> Option<R>) -> Option<R> {
+        self.0.borrow().get(&instance)?.iter().rev().find_map(select)
     }
     /// Stores a call, and drops the oldest one of its kernel if there are [`MAX_RECENT_CALLS`].
     pub(super) fn remember(&self, instance: TypeId, call: C) {

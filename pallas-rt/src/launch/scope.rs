@@ -8,7 +8,7 @@ use crate::{Array, Client};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// The scope of a kernel's call.
+/// Settings of the calls of kernels that a closure makes on this thread: purpose, lent outputs and client.
 #[derive(Clone, Default)]
 pub(super) struct CallScope {
     pub purpose: CallPurpose,
@@ -18,7 +18,7 @@ pub(super) struct CallScope {
     pub client: Option<Client>,
 }
 
-/// The purpose of a call.
+/// Treatment of the calls of kernels: run, compared with the interpreter, or only recorded.
 #[derive(Clone, Default)]
 pub(super) enum CallPurpose {
     /// Kernels run for their results.
@@ -67,8 +67,8 @@ pub(super) fn run_with_purpose<R>(purpose: CallPurpose, f: impl FnOnce() -> R) -
 }
 
 /// Runs `f` with arrays lent for the outputs of the first call that they fit.
-pub(super) fn run_with_lent<R>(lent: Vec<Array>, f: impl FnOnce() -> R) -> R {
-    run_in_scope(CallScope { lent: Rc::new(RefCell::new(lent)), ..CallScope::clone(&current_scope()) }, f)
+pub(super) fn run_with_lent_outputs<R>(outputs: Vec<Array>, f: impl FnOnce() -> R) -> R {
+    run_in_scope(CallScope { lent: Rc::new(RefCell::new(outputs)), ..CallScope::clone(&current_scope()) }, f)
 }
 
 /// Runs `f` and returns its result; every kernel that it calls on this thread runs on `client`.

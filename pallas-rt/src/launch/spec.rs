@@ -51,11 +51,11 @@ pub struct DeclaredOperand {
     pub dtype: DType,
     pub dims: Option<&'static [Size]>,
     pub block: Option<&'static [BlockDim<Size>]>,
-    /// Index of the fill's bits in [`Site::outer`].
+    /// Index of the fill's bits in [`Site::outer_constants`].
     pub fill: Option<usize>,
-    /// Index of the number in [`Site::outer`].
+    /// Index of the number in [`Site::outer_constants`].
     pub buffered: Option<usize>,
-    /// Index of the value's bits in [`Site::outer`].
+    /// Index of the value's bits in [`Site::outer_constants`].
     pub empty: Option<usize>,
     pub alias: Option<&'static str>,
 }
@@ -67,7 +67,7 @@ pub enum Size {
     Number(i64),
     /// A dimension's name.
     Name(&'static str),
-    /// An outer constant, by its index in [`Site::outer`].
+    /// An outer constant, by its index in [`Site::outer_constants`].
     Outer(usize),
     /// `a + b`
     Add(&'static [Size; 2]),
@@ -85,12 +85,14 @@ pub enum Size {
 
 impl Size {
     /// Converts the size to a [`Dim`], with the values of the outer constants.
-    fn as_dim(&self, outer: &[u64]) -> Dim {
-        let of = |two: &[Size; 2], f: fn(&Dim, &Dim) -> Dim| f(&two[0].as_dim(outer), &two[1].as_dim(outer));
+    fn as_dim(&self, outer_constants: &[u64]) -> Dim {
+        let of = |two: &[Size; 2], f: fn(&Dim, &Dim) -> Dim| {
+            f(&two[0].as_dim(outer_constants), &two[1].as_dim(outer_constants))
+        };
         match self {
             Size::Number(n) => Dim::from(*n),
             Size::Name(name) => Dim::name(name),
-            Size::Outer(at) => Dim::from(outer[*at] as i64),
+            Size::Outer(at) => Dim::from(outer_constants[*at] as i64),
             Size::Add(two) => of(two, |a, b| a + b),
             Size::Sub(two) => of(two, |a, b| a - b),
             Size::Mul(two) => of(two, |a, b| a * b),
@@ -103,24 +105,24 @@ impl Size {
 
 impl Declared {
     /// Builds the kernel's spec with the values of the outer constants.
-    pub(super) fn build_spec(&self, outer: &[u64]) -> KernelSpec {
-        let all = |sizes: &[Size]| sizes.iter().map(|size| size.as_dim(outer)).collect();
+    pub(super) fn build_spec(&self, outer_constants: &[u64]) -> KernelSpec {
+        let all = |sizes: &[Size]| sizes.iter().map(|size| size.as_dim(outer_constants)).collect();
         let operand = |o: &DeclaredOperand| SpecOperand {
             name: o.name,
             kind: o.kind,
             dtype: o.dtype,
             dims: o.dims.map(all),
-            block: o.block.map(|block| block.iter().map(|b| b.map(|size| size.as_dim(outer))).collect()),
-            fill: o.fill.map(|at| f64::from_bits(outer[at])),
-            buffered: o.buffered.map(|at| outer[at] as u32),
-            empty: o.empty.map(|at| f64::from_bits(outer[at])),
+            block: o.block.map(|block| block.iter().map(|b| b.map(|size| size.as_dim(outer_constants))).collect()),
+            fill: o.fill.map(|at| f64::from_bits(outer_constants[at])),
+            buffered: o.buffered.map(|at| outer_constants[at] as u32),
+            empty: o.empty.map(|at| f64::from_bits(outer_constants[at])),
             alias: o.alias,
         };
         KernelSpec {
             grid: all(self.grid),
             semantics: self.semantics,
             allow: self.allow,
-            assume: self.assume.iter().map(|(a, b)| (a.as_dim(outer), b.as_dim(outer))).collect(),
+            assume: self.assume.iter().map(|(a, b)| (a.as_dim(outer_constants), b.as_dim(outer_constants))).collect(),
             operands: self.operands.iter().map(operand).collect(),
         }
     }
@@ -413,17 +415,17 @@ pub fn indices(x: impl MapResult) -> Vec<Handle> {
 }
 
 /// An index map. Not `dyn Fn`, since a closure behind `&dyn Fn` would also have code for `FnOnce`.
-pub trait Map {
+pub trait IndexMap {
     /// Returns the indices of a program's block.
-    fn indices(&self, frame: &Frame) -> Vec<Handle>;
+    fn block_indices(&self, frame: &Frame) -> Vec<Handle>;
 }
-impl<F: Fn(&Frame) -> Vec<Handle>> Map for F {
-    fn indices(&self, frame: &Frame) -> Vec<Handle> {
+impl<F: Fn(&Frame) -> Vec<Handle>> IndexMap for F {
+    fn block_indices(&self, frame: &Frame) -> Vec<Handle> {
         self(frame)
     }
 }
 /// Index maps, each with the index of its operand.
-pub(crate) type IndexMaps<'a> = &'a [(usize, &'a dyn Map)];
+pub(crate) type IndexMaps<'a> = &'a [(usize, &'a dyn IndexMap)];
 
 /// A kernel's body, as the expansion gives it.
 pub(crate) trait KernelBody {

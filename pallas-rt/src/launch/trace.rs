@@ -1,6 +1,6 @@
 //! Makes tile IR from a spec, sizes, and the user's closures.
 use super::bind::CallSizes;
-use super::spec::{BlockDim, Frame, IndexMaps, KernelBody, KernelSpec, Kind, Map, Site};
+use super::spec::{BlockDim, Frame, IndexMap, IndexMaps, KernelBody, KernelSpec, Kind, Site};
 use super::uninitialized_reads;
 use crate::lang::context::{self, Mistake};
 use crate::{Error, Result};
@@ -29,9 +29,9 @@ pub(super) fn trace_kernel(
     }
     let failed = |m: Mistake| Error::kernel(site.name, m.loc, "", m.diag);
     for &(slot, map) in maps {
-        builder = trace_index_map(site.at, spec, builder, slot, map, new_frame(sizes)).map_err(failed)?;
+        builder = trace_index_map(site.at, spec, builder, slot, map, create_frame(sizes)).map_err(failed)?;
     }
-    let frame = new_frame(sizes);
+    let frame = create_frame(sizes);
     builder = context::trace(builder, site.at, || body.run(&frame)).map_err(failed)?;
     let kernel = builder.finish();
     uninitialized_reads::check_early_reads(&kernel, spec, sizes)
@@ -40,51 +40,57 @@ pub(super) fn trace_kernel(
 }
 
 /// Returns the frame that index maps and body get.
-pub(super) fn new_frame(sizes: &CallSizes) -> Frame {
+pub(super) fn create_frame(sizes: &CallSizes) -> Frame {
     let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
     Frame { sizes: statics, programs: RefCell::new(vec![]) }
 }
 
-/// Traces the index map of the operand with the index `slot`, which becomes a region of the kernel.
+/// Traces the index map of the operand with the index `operand_index`, which becomes a region of the kernel.
 fn trace_index_map(
     at: Loc,
     spec: &KernelSpec,
     mut builder: Builder,
-    slot: usize,
-    map: &dyn Map,
+    operand_index: usize,
+    map: &dyn IndexMap,
     frame: Frame,
 ) -> Result<Builder, Mistake> {
-    let rank = builder.kernel().operands[slot].dims.len();
+    let rank = builder.kernel().operands[operand_index].dims.len();
     let mut region = RegionId(0);
     builder = context::trace(builder, at, || {
         let ids = context::begin_traced_region(false, vec![Type::scalar(DType::I32); spec.grid.len()], &[]);
         *frame.programs.borrow_mut() = ids;
-        let index = map.indices(&frame);
+        let index = map.block_indices(&frame);
         if index.len() != rank {
             let message = format!(
                 "the index map of `{}` gives {} indices for {rank} dimensions",
-                spec.operands[slot].name,
+                spec.operands[operand_index].name,
                 index.len()
             );
             context::record_error_at(
-                Diag::new("index-map", At::Operand(slot), message, "one per dimension of the array"),
+                Diag::new("index-map", At::Operand(operand_index), message, "one per dimension of the array"),
                 at,
             );
         }
         region = context::end_traced_region(&index, at);
     })?;
-    builder.kernel_mut().operands[slot].map = Some(region);
+    builder.kernel_mut().operands[operand_index].map = Some(region);
     Ok(builder)
 }
 
-/// Converts an operand of the spec to one of tile IR, with the sizes that are known while tracing as numbers.
-fn to_ir_operand(spec: &KernelSpec, sizes: &CallSizes, slot: usize, statics: &[(&str, i64)]) -> pallas_ir::Operand {
-    let operand = &spec.operands[slot];
-    let shape = &sizes.geometry.shapes[slot];
-    let number = |d: &Dim| d.bind(statics).as_number().expect("block sizes are static") as usize;
+/// Converts the operand of the spec with the index `operand_index` to one of tile IR, with the sizes that are known
+/// while tracing as numbers.
+fn to_ir_operand(
+    spec: &KernelSpec,
+    sizes: &CallSizes,
+    operand_index: usize,
+    static_dims: &[(&str, i64)],
+) -> pallas_ir::Operand {
+    let operand = &spec.operands[operand_index];
+    let shape = &sizes.geometry.shapes[operand_index];
+    let number = |d: &Dim| d.bind(static_dims).as_number().expect("block sizes are static") as usize;
     let literal = |x: f64| Literal::new(operand.dtype, x);
     let dims: Vec<Dim> = match &operand.dims {
-        Some(dims) => dims.iter().map(|d| d.bind(statics)).collect(),
+        Some(dims) => dims.iter().map(|d| d.bind(static_dims)).collect(),
         None => shape.iter().map(|&n| Dim::from(n)).collect(),
     };
     let block = match &operand.block {

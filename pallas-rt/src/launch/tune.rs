@@ -4,7 +4,7 @@
 //! In memory the outcome is found by the call's kernel, values and shapes; on disk by the tile IR of every candidate,
 //! the arrays' shapes and types, device and driver. A changed kernel has another name on disk, so an old entry is never
 //! found.
-use super::call::{called_at, client_of};
+use super::call::{called_at, common_client};
 use super::fixed_values::{FixedKey, StoredFixed};
 use super::recent_calls::RecentCalls;
 use super::scope::{self, CallPurpose};
@@ -75,7 +75,7 @@ fn choose_candidate(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<(
 
 /// Chooses the fastest candidate for which there is memory now, and notes the choice if the call is only recorded.
 fn choose_by_memory(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
-    let client = client_of(
+    let client = common_client(
         candidates.arrays.iter().copied(),
         |_| format!("an operand of kernel `{}`", candidates.name),
         &scope::current_scope(),
@@ -164,7 +164,7 @@ impl TunedCall {
 /// that fits.
 fn decide_tuning(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> Result<()>) -> Result<Tuning> {
     let count = candidates.values.len();
-    let traced: Vec<Result<String>> = (0..count).map(|i| inspect::traced_text(|| run(i))).collect();
+    let traced: Vec<Result<String>> = (0..count).map(|i| inspect::collect_traced_text(|| run(i))).collect();
     let candidate = |(&values, traced): (&&'static [u64], &Result<String>)| {
         let outcome = traced.as_ref().err().map_or(Outcome::Untimed, |e| Outcome::Skipped(e.to_string()));
         Candidate { values, outcome, room: 0 }
@@ -182,7 +182,7 @@ fn decide_tuning(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usiz
     if let Some(why) = untimed {
         for i in (0..count).filter(|&i| traced[i].is_ok()) {
             // The memory that the candidate takes, if that much is available.
-            let needed = inspect::memory_needed(|| run(i));
+            let needed = inspect::max_memory_needed(|| run(i));
             match needed.and_then(|room| client.check_memory_fits(candidates.name, room).map(|()| room)) {
                 Ok(room) => {
                     tuning.candidates[i].room = room;
@@ -219,7 +219,7 @@ fn decide_tuning(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usiz
     };
     for (i, candidate) in tuning.candidates.iter_mut().enumerate() {
         if let Outcome::Time(_) = candidate.outcome {
-            candidate.room = inspect::memory_needed(|| run(i))?;
+            candidate.room = inspect::max_memory_needed(|| run(i))?;
         }
     }
     disk::save(&key, || {
@@ -252,7 +252,7 @@ fn tune_mode_from_env() -> Result<TuneMode> {
 }
 
 /// Returns the name of the outcome on disk, from all that determines it.
-fn disk_key(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]) -> disk::Key {
+fn disk_key(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]) -> disk::EntryKey {
     let device = client.device();
     let (own, shapes) =
         (format!("{:?} {:?}", candidates.names, candidates.values), format!("{:?}", array_types(candidates)));
@@ -261,7 +261,7 @@ fn disk_key(candidates: &Candidates<'_>, client: &Client, traced: &[Result<Strin
     let mut parts = vec![own, shapes, machine];
     parts.extend(traced.iter().map(|t| t.clone().unwrap_or_else(|e| format!("error: {e}"))));
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    disk::Key::new("tuned", &parts)
+    disk::EntryKey::new("tuned", &parts)
 }
 
 /// Returns the processor's name, or the architecture's if the system does not give it.

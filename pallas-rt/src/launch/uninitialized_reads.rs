@@ -43,7 +43,7 @@ struct EarlyRead {
 pub(super) fn check_early_reads(kernel: &Kernel, spec: &KernelSpec, sizes: &CallSizes) -> Result<(), (Loc, Diag)> {
     let mut loads = false;
     kernel.walk(kernel.body, &mut |_, inst| {
-        loads |= matches!(inst.op, Op::Load { from, .. } if begins_undefined(kernel, from));
+        loads |= matches!(inst.op, Op::Load { from, .. } if is_undefined_at_start(kernel, from));
     });
     if !loads {
         return Ok(());
@@ -83,7 +83,7 @@ pub(super) fn check_early_reads(kernel: &Kernel, spec: &KernelSpec, sizes: &Call
 }
 
 /// Returns true if an operand's memory holds nothing when a program begins.
-fn begins_undefined(kernel: &Kernel, operand: OperandId) -> bool {
+fn is_undefined_at_start(kernel: &Kernel, operand: OperandId) -> bool {
     matches!(kernel.operand(operand).kind, OperandKind::Scratch | OperandKind::Output { alias: None, .. })
 }
 
@@ -262,7 +262,7 @@ impl EarlyReadFinder<'_> {
             Op::Scalar(op) => self.scalar_fact(*op, inst),
             Op::Structural(op) => self.structural_fact(op, inst),
             Op::Load { from, view, masked } => {
-                let nothing = begins_undefined(self.kernel, *from) && !self.memory[from.index()].written;
+                let nothing = is_undefined_at_start(self.kernel, *from) && !self.memory[from.index()].written;
                 let elements = view.shape().iter().all(|&n| n > 0);
                 // Scratch has the same axes in both frames; an access of a block outside of its array is none.
                 let inside = view.frame == ViewFrame::Block || self.kernel.operand(*from).kind == OperandKind::Scratch;
@@ -320,7 +320,7 @@ impl EarlyReadFinder<'_> {
             return ValueFact::Unknown;
         };
         let all = args.iter().all(|x| matches!(x, ValueFact::Undefined(..)));
-        let reads = match pallas_codegen::passes::access(self.kernel, op, inst) {
+        let reads = match pallas_codegen::passes::access_form(self.kernel, op, inst) {
             Access::Contract { .. } => true,
             Access::Map(_) | Access::Flat | Access::Fold { .. } | Access::Scan { .. } | Access::Arg { .. } => all,
             Access::Sort { .. } | Access::Cast | Access::Bitcast | Access::Powi(_) => all,

@@ -9,7 +9,7 @@ use super::fixed_values::StoredFixed;
 use super::recent_calls::RecentCalls;
 use super::spec::{Argument, Site};
 use crate::exec::{Compiled, CompiledForms};
-use pallas_device::inputs;
+use pallas_device::argument_indices;
 use pallas_ir::{Kernel, OperandKind};
 use std::any::TypeId;
 use std::sync::{Arc, Weak};
@@ -29,7 +29,11 @@ thread_local! {
 }
 
 /// Returns the sizes and the kernel of an equal earlier call of this thread.
-pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) -> Option<(Arc<CallSizes>, Compiled)> {
+pub(super) fn find_remembered_call(
+    site: &Site<'_>,
+    arguments: &[Argument],
+    instance: TypeId,
+) -> Option<(Arc<CallSizes>, Compiled)> {
     let same = |seen: &RememberedCall| {
         let compiled = seen.matches_site(site).then(|| seen.compiled.upgrade())?.map(Compiled)?;
         seen.sizes.fits_arguments(compiled.traced(), arguments).then(|| (seen.sizes.clone(), compiled))
@@ -39,7 +43,7 @@ pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) 
 
 /// Remembers a call with its sizes and kernel, and drops the oldest one of its kernel. Does nothing if a `#[fixed]`
 /// value can't be compared.
-pub(super) fn remember(site: &Site<'_>, instance: TypeId, sizes: &Arc<CallSizes>, compiled: &Compiled) {
+pub(super) fn remember_call(site: &Site<'_>, instance: TypeId, sizes: &Arc<CallSizes>, compiled: &Compiled) {
     let Some(fixed) = site.fixed.iter().map(|key| key.stored_value()).collect() else { return };
     let given = site.given.iter().map(|(_, n)| *n).collect();
     let (outer, sizes, compiled) = (site.outer.to_vec(), sizes.clone(), Arc::downgrade(&compiled.0));
@@ -68,7 +72,7 @@ impl CallSizes {
                 Argument::Param(x) => is_param && x.as_ref().is_ok_and(|x| x.dtype == operand.dtype),
             }
         };
-        inputs(kernel).count() == arguments.len() && inputs(kernel).zip(arguments).all(fits)
+        argument_indices(kernel).count() == arguments.len() && argument_indices(kernel).zip(arguments).all(fits)
     }
 }
 

@@ -29,7 +29,7 @@ pub fn cholesky(a: &Array) -> Array {
     let made = || {
         check_square_matrix("cholesky", a, at)?;
         let (flat, batch) = flatten_batch(a)?;
-        Ok(unflatten_batch(&FACTOR(&((&flat + flat.t()) * 0.5))?, &batch))
+        Ok(unflatten_batch(&CHOLESKY_FACTOR(&((&flat + flat.t()) * 0.5))?, &batch))
     };
     or_poisoned(made(), a)
 }
@@ -49,15 +49,15 @@ pub fn cho_solve(factor: &Array, b: &Array) -> Array {
 /// Computes the lower factors of symmetric matrices, `[batch, n, n]`.
 ///
 /// Derivative: I. Murray, "Differentiation of the Cholesky decomposition" (2016), equation 8.
-static FACTOR: LazyLock<CompiledUnary> = LazyLock::new(|| {
+static CHOLESKY_FACTOR: LazyLock<CompiledUnary> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array| {
-            let l = factor(a)?;
+            let l = factor_by_blocks(a)?;
             let is_definite = l.diagonal(0, 1, 2).gt(0.0).all(keep(1)).expand_dims(2);
             Ok::<_, crate::Error>(ops::select(&is_definite, &l, f64::NAN).tril(0))
         },
         |(a,): &(Array,), (da,): &(Array,)| {
-            let l = FACTOR(a)?;
+            let l = CHOLESKY_FACTOR(a)?;
             let half = SOLVE_LOWER(&l, da)?;
             let inner = SOLVE_LOWER(&l, &half.t())?.t();
             let n = l.shape()[1];
@@ -70,15 +70,15 @@ static FACTOR: LazyLock<CompiledUnary> = LazyLock::new(|| {
 });
 
 /// Factors matrices by blocks: the left half of the columns, then the right half of what remains.
-fn factor(a: &Array) -> Result<Array> {
+fn factor_by_blocks(a: &Array) -> Result<Array> {
     let n = a.shape()[1];
     if n <= BLOCK_COLUMNS {
         return factor_by_columns(a);
     }
     let h = first_half_columns(n);
-    let first = factor(&submatrix(a, 0..h, 0..h))?;
+    let first = factor_by_blocks(&submatrix(a, 0..h, 0..h))?;
     let below = forward_substitute(&first, &submatrix(a, h..n, 0..h).t(), false)?.t();
-    let second = factor(&(submatrix(a, h..n, h..n) - below.matmul(&below.t())))?;
+    let second = factor_by_blocks(&(submatrix(a, h..n, h..n) - below.matmul(&below.t())))?;
     let above = ops::zeros(&[a.shape()[0], h, n - h], a.dtype());
     let left = ops::concatenate(&[first, below], 1);
     Ok(ops::concatenate(&[left, ops::concatenate(&[above, second], 1)], 2))

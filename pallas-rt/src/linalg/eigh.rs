@@ -1,7 +1,7 @@
 //! Eigenvalues of symmetric matrices.
-use super::jacobi::orthogonalized;
+use super::jacobi::orthogonalize_columns;
 use super::{
-    CompiledUnary, check_square_matrix, chosen_columns, flatten_batch, identity_like, pair_or_poisoned, unflatten_batch,
+    CompiledUnary, check_square_matrix, flatten_batch, identity_like, pair_or_poisoned, select_columns, unflatten_batch,
 };
 use crate::array::Array;
 use crate::{custom_jvp, jit, keep};
@@ -67,8 +67,8 @@ fn compute_eigenpairs(a: &Array) -> Result<(Array, Array)> {
     }
     // No eigenvalue is beyond the largest sum of magnitudes in a row (Gershgorin).
     let bound = a.abs().sum(keep(2)).max(keep(1));
-    let (_, vectors) = orthogonalized(&(a + identity_like(a, n) * bound))?;
+    let (_, vectors) = orthogonalize_columns(&(a + identity_like(a, n) * bound))?;
     let values = (&vectors * a.matmul(&vectors)).sum(1);
     let order = values.argsort(1);
-    Ok((values.take_along_axis(&order, 1), chosen_columns(&vectors, &order)))
+    Ok((values.take_along_axis(&order, 1), select_columns(&vectors, &order)))
 }

@@ -12,7 +12,7 @@ const MAX_SWEEPS: i32 = 40;
 
 /// Multiplies `[batch, m, n]` by an orthogonal matrix that makes its columns orthogonal; returns the product and that
 /// matrix, `[batch, n, n]`. Columns are in no order.
-pub(super) fn orthogonalized(a: &Array) -> Result<(Array, Array)> {
+pub(super) fn orthogonalize_columns(a: &Array) -> Result<(Array, Array)> {
     let (batch, m, n) = (a.shape()[0], a.shape()[1], a.shape()[2]);
     let square = ops::identity(n, a.dtype()).broadcast_to(&[batch, n, n]);
     if n < 2 || a.shape().contains(&0) {
@@ -42,17 +42,18 @@ pub(super) fn orthogonalized(a: &Array) -> Result<(Array, Array)> {
     // The zero column is where no element of the orthogonal matrix is: it is sorted behind the others.
     let own = lines.index((.., .., m as i64..));
     let order = own.abs().max(2).eq(0.0).cast(DType::I32).argsort(1).index((.., ..n as i64));
-    let lines = super::chosen_rows(&lines, &order);
+    let lines = super::select_rows(&lines, &order);
     Ok((lines.index((.., .., ..m as i64)).t(), lines.index((.., .., m as i64..)).t()))
 }
 
-/// Rotates all pairs of lines, `[batch, 2, half, length]`, so that their first `m` elements are orthogonal. Returns the
-/// largest cosine between the lines of a pair before, and new pairs of lines that were not yet together in this sweep.
-fn rotate_pairs(pairs: &Array, m: usize) -> (Array, Array) {
+/// Rotates the two lines of each pair, `[batch, 2, half, length]`, so that their first `compared_elements` elements are
+/// orthogonal. Returns the largest cosine between the lines of a pair before, and new pairs of lines that were not yet
+/// together in this sweep.
+fn rotate_pairs(pairs: &Array, compared_elements: usize) -> (Array, Array) {
     let half = pairs.shape()[2] as i64;
     let line = |i: i64| pairs.index((.., i));
     let (p, q) = (line(0), line(1));
-    let head = |x: &Array| x.index((.., .., ..m as i64));
+    let head = |x: &Array| x.index((.., .., ..compared_elements as i64));
     let (a, b) = (head(&p), head(&q));
     let (alpha, beta, gamma) = (a.square().sum(keep(2)), b.square().sum(keep(2)), (&a * &b).sum(keep(2)));
     let scale = alpha.sqrt() * beta.sqrt();

@@ -1,8 +1,8 @@
 //! Elimination with partial pivoting: solutions, inverses, determinants.
 use super::triangular::{flip_both_axes, forward_substitute, solve_batched};
 use super::{
-    BLOCK_COLUMNS, CompiledBinary, CompiledUnary, check_square_matrix, chosen_rows, column_indices, first_half_columns,
-    flatten_batch, identity_like, or_poisoned, pair_or_poisoned, row_indices, submatrix, unflatten_batch,
+    BLOCK_COLUMNS, CompiledBinary, CompiledUnary, check_square_matrix, column_indices, first_half_columns,
+    flatten_batch, identity_like, or_poisoned, pair_or_poisoned, row_indices, select_rows, submatrix, unflatten_batch,
 };
 use crate::array::Array;
 use crate::{custom_jvp, fori_loop, jit, keep, ops};
@@ -90,7 +90,7 @@ static SOLVE: LazyLock<CompiledBinary> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array, b: &Array| {
             let (packed, order) = factor_lu(a)?;
-            let y = forward_substitute(&packed, &chosen_rows(b, &order), true)?;
+            let y = forward_substitute(&packed, &select_rows(b, &order), true)?;
             let x = forward_substitute(&flip_both_axes(&packed.triu(0)), &y.flip(1), false)?;
             Ok::<_, Error>(x.flip(1))
         },
@@ -158,14 +158,14 @@ pub(super) fn factor_lu(a: &Array) -> Result<(Array, Array)> {
     }
     let h = first_half_columns(n).min(m);
     let (left, order) = factor_lu(&submatrix(a, 0..m, 0..h))?;
-    let right = chosen_rows(&submatrix(a, 0..m, h..n), &order);
+    let right = select_rows(&submatrix(a, 0..m, h..n), &order);
     let upper = forward_substitute(&submatrix(&left, 0..h, 0..h), &submatrix(&right, 0..h, 0..n - h), true)?;
     if h == m {
         return Ok((ops::concatenate(&[left, upper], 2), order));
     }
     let rest = submatrix(&right, h..m, 0..n - h) - submatrix(&left, h..m, 0..h).matmul(&upper);
     let (rest, later) = factor_lu(&rest)?;
-    let below = chosen_rows(&submatrix(&left, h..m, 0..h), &later);
+    let below = select_rows(&submatrix(&left, h..m, 0..h), &later);
     let left = ops::concatenate(&[submatrix(&left, 0..h, 0..h), below], 1);
     let tail = order.index((.., h as i64..)).take_along_axis(&later, 1);
     let order = ops::concatenate(&[order.index((.., ..h as i64)), tail], 1);

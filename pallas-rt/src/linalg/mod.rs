@@ -46,8 +46,8 @@ use crate::ops;
 use pallas_device::error::{Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
 
-/// Number of columns up to which these are eliminated one after the other; larger matrices are split into blocks, so
-/// that most of the work is products of matrices.
+/// Maximum number of columns that are eliminated one after the other; larger matrices are split into blocks, so that
+/// most of the work is products of matrices.
 const BLOCK_COLUMNS: usize = 32;
 
 /// A compiled function of one array.
@@ -139,13 +139,13 @@ fn identity_like(x: &Array, n: usize) -> Array {
 }
 
 /// Returns rows of each matrix of a batch: those with the indices `order`, `[batch, rows]`.
-fn chosen_rows(x: &Array, order: &Array) -> Array {
+fn select_rows(x: &Array, order: &Array) -> Array {
     let shape = [x.shape()[0], order.shape()[1], x.shape()[2]];
     x.take_along_axis(&order.expand_dims(2).broadcast_to(&shape), 1)
 }
 
 /// Returns columns of each matrix of a batch: those with the indices `order`, `[batch, columns]`.
-fn chosen_columns(x: &Array, order: &Array) -> Array {
+fn select_columns(x: &Array, order: &Array) -> Array {
     let shape = [x.shape()[0], x.shape()[1], order.shape()[1]];
     x.take_along_axis(&order.expand_dims(1).broadcast_to(&shape), 2)
 }

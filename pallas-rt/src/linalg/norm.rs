@@ -164,11 +164,11 @@ fn optimal_split_points(extents: &[usize]) -> Vec<Vec<usize>> {
     cut
 }
 
-/// Multiplies the arrays from `first` to `last` in the order that `cut` has; see [`optimal_split_points`].
-fn multiply_in_order(arrays: &[&Array], cut: &[Vec<usize>], first: usize, last: usize) -> Array {
+/// Multiplies the arrays from `first` to `last` in the order that [`optimal_split_points`] gave.
+fn multiply_in_order(arrays: &[&Array], split_points: &[Vec<usize>], first: usize, last: usize) -> Array {
     if first == last {
         return arrays[first].clone();
     }
-    let k = cut[first][last];
-    multiply_in_order(arrays, cut, first, k).matmul(&multiply_in_order(arrays, cut, k + 1, last))
+    let k = split_points[first][last];
+    multiply_in_order(arrays, split_points, first, k).matmul(&multiply_in_order(arrays, split_points, k + 1, last))
 }

@@ -1,7 +1,7 @@
 //! Singular value decompositions.
-use super::jacobi::orthogonalized;
+use super::jacobi::orthogonalize_columns;
 use super::qr::householder_qr;
-use super::{CompiledUnary, check_matrix, chosen_columns, flatten_batch, identity_like, or_poisoned, unflatten_batch};
+use super::{CompiledUnary, check_matrix, flatten_batch, identity_like, or_poisoned, select_columns, unflatten_batch};
 use crate::array::Array;
 use crate::{custom_jvp, jit, keep, ops};
 use pallas_device::error::{Error, Result};
@@ -86,10 +86,10 @@ fn compute_svd(a: &Array, complete: bool) -> Result<SvdFactors> {
     }
     // Columns are rotated in pairs: of a tall matrix those of its triangular factor.
     let (q, r) = if m > n { householder_qr(a, m)? } else { (identity_like(a, m), a.clone()) };
-    let (product, v) = orthogonalized(&r.index((.., ..n as i64, ..)))?;
+    let (product, v) = orthogonalize_columns(&r.index((.., ..n as i64, ..)))?;
     let size = column_norms(&product);
     let order = size.argsort_descending(1);
-    let (product, v) = (chosen_columns(&product, &order), chosen_columns(&v, &order));
+    let (product, v) = (select_columns(&product, &order), select_columns(&v, &order));
     let s = size.take_along_axis(&order, 1);
     // Columns of length 0 have no direction: an orthogonal factor of the product has one for each.
     let columns = &product / ops::select(&s.gt(0.0), &s, 1.0).expand_dims(1);
@@ -101,10 +101,10 @@ fn compute_svd(a: &Array, complete: bool) -> Result<SvdFactors> {
     Ok((u, s, v.t()))
 }
 
-/// A square matrix of the size of `a` with ones on the diagonal after the first `n` positions, and zeros elsewhere.
-fn identity_tail(a: &Array, n: usize) -> Array {
+/// A square matrix of the size of `a` with ones on the diagonal from position `first` on, and zeros elsewhere.
+fn identity_tail(a: &Array, first: usize) -> Array {
     let m = a.shape()[1];
-    let is_after = ops::arange(0, m as i32, 1, pallas_ir::DType::I32).ge(n as i32);
+    let is_after = ops::arange(0, m as i32, 1, pallas_ir::DType::I32).ge(first as i32);
     identity_like(a, m) * is_after.cast(a.dtype())
 }
 

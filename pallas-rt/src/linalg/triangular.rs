@@ -117,22 +117,22 @@ pub(super) fn solve_upper(u: &Array, b: &Array) -> Result<Array> {
 }
 
 /// Solves `l x = b` by forward substitution: blocks of unknowns are computed one after the other, and subtracted from
-/// the equations after them as a product of matrices. If `unit`, the diagonal is read as ones.
-pub(super) fn forward_substitute(l: &Array, b: &Array, unit: bool) -> Result<Array> {
+/// the equations after them as a product of matrices. If `has_unit_diagonal`, the diagonal is read as ones.
+pub(super) fn forward_substitute(l: &Array, b: &Array, has_unit_diagonal: bool) -> Result<Array> {
     let n = l.shape()[1];
     let columns = b.shape()[2];
     if n <= BLOCK_COLUMNS {
-        return substitute_by_rows(l, b, unit);
+        return substitute_by_rows(l, b, has_unit_diagonal);
     }
     let h = first_half_columns(n);
-    let first = forward_substitute(&submatrix(l, 0..h, 0..h), &submatrix(b, 0..h, 0..columns), unit)?;
+    let first = forward_substitute(&submatrix(l, 0..h, 0..h), &submatrix(b, 0..h, 0..columns), has_unit_diagonal)?;
     let rest = submatrix(b, h..n, 0..columns) - submatrix(l, h..n, 0..h).matmul(&first);
-    let second = forward_substitute(&submatrix(l, h..n, h..n), &rest, unit)?;
+    let second = forward_substitute(&submatrix(l, h..n, h..n), &rest, has_unit_diagonal)?;
     Ok(ops::concatenate(&[first, second], 1))
 }
 
 /// Solves small systems by forward substitution, a row at a time; see [`forward_substitute`].
-fn substitute_by_rows(l: &Array, b: &Array, unit: bool) -> Result<Array> {
+fn substitute_by_rows(l: &Array, b: &Array, has_unit_diagonal: bool) -> Result<Array> {
     let n = l.shape()[1];
     if b.shape().contains(&0) {
         return Ok(b.clone());
@@ -140,7 +140,7 @@ fn substitute_by_rows(l: &Array, b: &Array, unit: bool) -> Result<Array> {
     fori_loop(0..n as i64, b, |j: &Array, x: &Array| {
         let column = l.dynamic_slice_in_dim(j, 1, 2);
         let row = x.dynamic_slice_in_dim(j, 1, 1);
-        let row = if unit { row } else { row / column.dynamic_slice_in_dim(j, 1, 1) };
+        let row = if has_unit_diagonal { row } else { row / column.dynamic_slice_in_dim(j, 1, 1) };
         let r = row_indices(n);
         let later = ops::select(&r.gt(j), x - column * &row, x);
         ops::select(&r.eq(j), &row, &later)

@@ -1,12 +1,12 @@
 //! Markup that this crate writes: [`svg`] has the elements of pictures; here are pages and the texts in both.
 //!
-//! Pages and pictures are one file each: they load nothing, and every text from a program is [`escaped`].
+//! Pages and pictures are one file each: they load nothing, and every text from a program is [`escape_markup`].
 pub(crate) mod svg;
 #[cfg(test)]
 pub(crate) mod tests;
 
 /// Escapes text so that it is safe between tags and in attributes.
-pub(crate) fn escaped(text: &str) -> String {
+pub(crate) fn escape_markup(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -57,7 +57,7 @@ pub(crate) fn align_columns(rows: &[Vec<String>]) -> String {
 }
 
 /// The style sheet of all pages.
-const STYLE: &str = "
+const PAGE_STYLE_SHEET: &str = "
 body { font: 15px/1.45 system-ui, sans-serif; color: #223; background: #fff; margin: 0 auto; max-width: 1240px; padding: 8px 24px 60px; }
 h1 { font-size: 22px; margin: 20px 0 4px; } h2 { font-size: 18px; margin: 34px 0 8px; border-bottom: 1px solid #ccd; }
 h3 { font-size: 15px; margin: 18px 0 6px; } h1 code { font-size: 20px; }
@@ -75,11 +75,11 @@ p.note { color: #556; } p.fact { margin: 4px 0; } .wide { overflow-x: auto; }
 ";
 
 /// A page of HTML with a title and a body that is markup.
-pub(crate) fn page(title: &str, body: &str) -> String {
+pub(crate) fn html_page(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><title>{}</title>\n\
-         <style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n",
-        escaped(title)
+         <style>{PAGE_STYLE_SHEET}</style></head>\n<body>\n{body}</body></html>\n",
+        escape_markup(title)
     )
 }

@@ -1,5 +1,5 @@
 //! Boxes, lines and text as SVG: the elements of the pictures of shardings, graphs, plans and kernels.
-use super::escaped;
+use super::escape_markup;
 use std::fmt::{Display, Write};
 
 /// Width of a character of monospaced text, as a fraction of the font's size.
@@ -11,16 +11,16 @@ pub(crate) fn max_characters(width: f64, font: f64) -> usize {
 }
 
 /// The width of monospaced text of this font size.
-pub(crate) fn width(text: &str, font: f64) -> f64 {
+pub(crate) fn text_width(text: &str, font: f64) -> f64 {
     text.chars().count() as f64 * font * CHARACTER_WIDTH_RATIO
 }
 
-/// The text, cut so that it ends with `…` if it has more than `most` characters.
-pub(crate) fn shortened(text: &str, most: usize) -> String {
+/// The text, cut so that it ends with `…` if it has more than `max_length` characters.
+pub(crate) fn shorten_text(text: &str, max_length: usize) -> String {
     match text.chars().count() {
-        n if n <= most => text.to_string(),
-        _ if most == 0 => String::new(),
-        _ => text.chars().take(most - 1).chain(['…']).collect(),
+        n if n <= max_length => text.to_string(),
+        _ if max_length == 0 => String::new(),
+        _ => text.chars().take(max_length - 1).chain(['…']).collect(),
     }
 }
 
@@ -55,8 +55,8 @@ impl Svg {
     }
 
     /// Adds a box with attributes of its own, such as `fill="#fff"`, and the text of its tooltip.
-    pub(crate) fn rect(&mut self, [x, y, w, h]: [f64; 4], attributes: &str, tip: &str) {
-        let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(tip)) };
+    pub(crate) fn rect(&mut self, [x, y, w, h]: [f64; 4], attributes: &str, tooltip: &str) {
+        let tip = if tooltip.is_empty() { String::new() } else { format!("<title>{}</title>", escape_markup(tooltip)) };
         let (w, h) = (w.max(0.0), h.max(0.0));
         self.push_element(format!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" {attributes}>{tip}</rect>"
@@ -70,12 +70,15 @@ impl Svg {
             Anchor::Middle => " text-anchor=\"middle\"",
             Anchor::End => " text-anchor=\"end\"",
         };
-        self.push_element(format!("<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor} {attributes}>{}</text>", escaped(text)));
+        self.push_element(format!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor} {attributes}>{}</text>",
+            escape_markup(text)
+        ));
     }
 
     /// Adds a path, in SVG's syntax, with attributes of its own and the text of its tooltip.
-    pub(crate) fn path(&mut self, path: &str, attributes: &str, tip: &str) {
-        let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(tip)) };
+    pub(crate) fn path(&mut self, path: &str, attributes: &str, tooltip: &str) {
+        let tip = if tooltip.is_empty() { String::new() } else { format!("<title>{}</title>", escape_markup(tooltip)) };
         self.push_element(format!("<path d=\"{path}\" {attributes}>{tip}</path>"));
     }
 
@@ -90,7 +93,7 @@ impl Svg {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
              height=\"{height:.0}\" font-family=\"ui-monospace, Menlo, Consolas, monospace\" font-size=\"12\">\n\
              <title>{}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}</svg>\n",
-            escaped(title),
+            escape_markup(title),
             self.body,
         )
     }
@@ -102,10 +105,10 @@ mod tests {
 
     #[test]
     fn text_is_escaped_and_shortened() {
-        assert_eq!(escaped("<a b=\"c\">&'\u{1}"), "&lt;a b=&quot;c&quot;&gt;&amp;&#39;\u{fffd}");
-        assert_eq!(shortened("abcdef", 6), "abcdef");
-        assert_eq!(shortened("abcdef", 4), "abc…");
-        assert_eq!(shortened("äöü", 0), "");
-        assert_eq!(max_characters(width("twelve chars", 12.0), 12.0), 12);
+        assert_eq!(escape_markup("<a b=\"c\">&'\u{1}"), "&lt;a b=&quot;c&quot;&gt;&amp;&#39;\u{fffd}");
+        assert_eq!(shorten_text("abcdef", 6), "abcdef");
+        assert_eq!(shorten_text("abcdef", 4), "abc…");
+        assert_eq!(shorten_text("äöü", 0), "");
+        assert_eq!(max_characters(text_width("twelve chars", 12.0), 12.0), 12);
     }
 }

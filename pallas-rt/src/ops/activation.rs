@@ -2,7 +2,7 @@
 use super::Axes;
 use super::axes::canonicalize_axis;
 use super::elementwise_broadcast::{GraphOperand, push_elementwise};
-use super::formula::{FormulaKind, evaluate, formulas};
+use super::formula::{FormulaKind, formulas, push_formula};
 use super::index::{Item, index};
 use super::reduce::{mean, variance};
 use crate::array::Array;
@@ -92,7 +92,7 @@ impl Array {
                 index(graph, v[0], &items)
             };
             let (a, b) = (half((..n / 2).into())?, half((n / 2..).into())?);
-            evaluate(graph, FormulaKind::Float, [GraphOperand::Var(a), GraphOperand::Var(b)], |[a, b], _| {
+            push_formula(graph, FormulaKind::Float, [GraphOperand::Var(a), GraphOperand::Var(b)], |[a, b], _| {
                 a * b.logistic()
             })
         })
@@ -108,7 +108,7 @@ impl Array {
             let (centre, spread) = (mean(graph, v[0], &axes)?, variance(graph, v[0], &axes)?);
             let centred =
                 push_elementwise(graph, ScalarOp::Sub, &[GraphOperand::Var(v[0]), GraphOperand::Var(centre)])?;
-            evaluate(
+            push_formula(
                 graph,
                 FormulaKind::Float,
                 [GraphOperand::Var(centred), GraphOperand::Var(spread)],

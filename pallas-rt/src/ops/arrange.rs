@@ -16,7 +16,7 @@ pub(super) fn flip(graph: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, D
 }
 
 /// Appends the array with two axes swapped.
-fn swap(graph: &mut Graph, v: Var, a: usize, b: usize) -> Result<Var, Diag> {
+fn swap_axes(graph: &mut Graph, v: Var, a: usize, b: usize) -> Result<Var, Diag> {
     let mut axes: Vec<usize> = (0..graph.ty(v).shape.len()).collect();
     axes.swap(a, b);
     if a == b { Ok(v) } else { transpose(graph, v, axes) }
@@ -95,11 +95,11 @@ impl Array {
                 0 => Ok(v[0]),
                 1 => {
                     let flipped = flip(graph, v[0], vec![b])?;
-                    swap(graph, flipped, a, b)
+                    swap_axes(graph, flipped, a, b)
                 }
                 2 => flip(graph, v[0], vec![a.min(b), a.max(b)]),
                 _ => {
-                    let swapped = swap(graph, v[0], a, b)?;
+                    let swapped = swap_axes(graph, v[0], a, b)?;
                     flip(graph, swapped, vec![b])
                 }
             }
@@ -113,7 +113,7 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let rank = graph.ty(v[0]).shape.len();
             let (a, b) = (canonicalize_axis(a, rank)?, canonicalize_axis(b, rank)?);
-            swap(graph, v[0], a, b)
+            swap_axes(graph, v[0], a, b)
         })
     }
 
@@ -210,7 +210,7 @@ pub(super) fn ravel(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
 }
 
 /// Appends the elements at one position along an axis, which is dropped.
-pub(super) fn index_position(graph: &mut Graph, v: Var, axis: usize, at: i64) -> Result<Var, Diag> {
+pub(super) fn take_position(graph: &mut Graph, v: Var, axis: usize, at: i64) -> Result<Var, Diag> {
     let mut items = vec![Item::from(..); axis];
     items.push(Item::At(at));
     index(graph, v, &items)

@@ -103,7 +103,7 @@ fn convolution(graph: &mut Graph, lhs: Var, rhs: Var, options: &Convolution<'_>)
     let extents: Vec<usize> = of_lhs[2..].iter().map(|&axis| shapes[0][axis]).collect();
     let size = of_rhs[2..].iter().map(|&axis| shapes[1][axis] as i64);
     let reaches: Vec<i64> = size.zip(&spacing).map(|(n, &d)| dilated_extent(n, d)).collect();
-    let padding = options.padding.resolve_pairs(name, &extents, &reaches, &strides)?;
+    let padding = options.padding.resolve_padding_pairs(name, &extents, &reaches, &strides)?;
     let window = |i: usize| WindowDim {
         stride: strides[i],
         low: padding[i].0,
@@ -230,8 +230,15 @@ pub fn conv_transpose(
 }
 
 /// Appends the sums of products of an array of one axis and another one that is moved along it, and reversed first if
-/// `reverse` is true.
-fn convolve_1d(graph: &mut Graph, name: &str, x: Var, y: Var, mode: ConvolveMode, reverse: bool) -> Result<Var, Diag> {
+/// `is_reversed` is true.
+fn convolve_1d(
+    graph: &mut Graph,
+    name: &str,
+    x: Var,
+    y: Var,
+    mode: ConvolveMode,
+    is_reversed: bool,
+) -> Result<Var, Diag> {
     let shapes = [x, y].map(|v| graph.ty(v).shape.clone());
     let [[n], [m]] = [&shapes[0][..], &shapes[1][..]] else {
         let message = format!("{name} of {} and {}", graph.ty(x), graph.ty(y));
@@ -247,7 +254,7 @@ fn convolve_1d(graph: &mut Graph, name: &str, x: Var, y: Var, mode: ConvolveMode
     let (long, short) = if is_collective { (y, x) } else { (x, y) };
     let (n, m) = (*n.max(m), *n.min(m));
     let (long, mut short) = (cast(graph, long, dtype)?, cast(graph, short, dtype)?);
-    if reverse {
+    if is_reversed {
         short = flip(graph, short, vec![0])?;
     }
     let half = m as i64 / 2;
@@ -261,7 +268,7 @@ fn convolve_1d(graph: &mut Graph, name: &str, x: Var, y: Var, mode: ConvolveMode
     let made = convolution(graph, long, short, &options)?;
     let count = graph.ty(made).elements();
     let made = reshape(graph, made, &[count])?;
-    if is_collective && !reverse { flip(graph, made, vec![0]) } else { Ok(made) }
+    if is_collective && !is_reversed { flip(graph, made, vec![0]) } else { Ok(made) }
 }
 
 impl Array {

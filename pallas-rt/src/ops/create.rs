@@ -3,7 +3,7 @@
 use super::elementwise_broadcast::{
     GraphOperand, Operand, apply_to_operands, broadcast_shapes, cast, cast_and_broadcast, push_elementwise,
 };
-use super::formula::{FormulaKind, evaluate};
+use super::formula::{FormulaKind, push_formula};
 use super::shape::reshape;
 use crate::array::{Array, Client};
 use crate::jit::{apply, innermost_client, mesh_sharding};
@@ -140,7 +140,7 @@ pub fn arange(start: impl Into<f64>, stop: impl Into<f64>, step: impl Into<f64>,
         let count = count.max(0.0) as usize;
         if dtype.is_float() {
             let at = float_coordinates(graph, count, dtype)?;
-            let numbers = evaluate(graph, FormulaKind::Any, [GraphOperand::Var(at)], |[x], _| x * step + start)?;
+            let numbers = push_formula(graph, FormulaKind::Any, [GraphOperand::Var(at)], |[x], _| x * step + start)?;
             return cast(graph, numbers, dtype);
         }
         if [start, step].iter().any(|x| x.fract() != 0.0) {
@@ -160,7 +160,7 @@ pub fn arange(start: impl Into<f64>, stop: impl Into<f64>, step: impl Into<f64>,
 fn push_linspace(graph: &mut Graph, start: f64, stop: f64, count: usize, dtype: DType) -> Result<Var, Diag> {
     let at = float_coordinates(graph, count, dtype)?;
     let last = count.saturating_sub(1) as f64;
-    evaluate(graph, FormulaKind::Float, [GraphOperand::Var(at)], |[i], _| {
+    push_formula(graph, FormulaKind::Float, [GraphOperand::Var(at)], |[i], _| {
         let part = i / last.max(1.0);
         let between = (part.like(1.0) - part) * start + part * stop;
         // The end itself, not what rounding leaves of it.
@@ -190,7 +190,8 @@ pub fn logspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, base:
     let (start, stop) = (start.into(), stop.into());
     apply(&[], Loc::caller(), |graph, _| {
         let exponents = push_linspace(graph, start, stop, count, dtype)?;
-        let powers = evaluate(graph, FormulaKind::Float, [GraphOperand::Var(exponents)], |[x], _| x.like(base).pow(x))?;
+        let powers =
+            push_formula(graph, FormulaKind::Float, [GraphOperand::Var(exponents)], |[x], _| x.like(base).pow(x))?;
         cast(graph, powers, dtype)
     })
 }
@@ -207,7 +208,8 @@ pub fn geomspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, dtyp
             return Err(Diag::new("geomspace", At::Op, message, "two numbers of one sign, neither of them 0"));
         }
         let exponents = push_linspace(graph, 0.0, (stop / start).ln(), count, dtype)?;
-        let numbers = evaluate(graph, FormulaKind::Float, [GraphOperand::Var(exponents)], |[x], _| x.exp() * start)?;
+        let numbers =
+            push_formula(graph, FormulaKind::Float, [GraphOperand::Var(exponents)], |[x], _| x.exp() * start)?;
         cast(graph, numbers, dtype)
     })
 }
@@ -272,7 +274,7 @@ macro_rules! windows {
             apply(&[], Loc::caller(), |graph, _| {
                 let at = float_coordinates(graph, count, DType::F32)?;
                 let $last = count.saturating_sub(1) as f64;
-                evaluate(graph, FormulaKind::Float, [GraphOperand::Var(at)], |[$i], _| if count == 1 { $i + 1.0 } else { $value })
+                push_formula(graph, FormulaKind::Float, [GraphOperand::Var(at)], |[$i], _| if count == 1 { $i + 1.0 } else { $value })
             })
         }
     )*};

@@ -1,9 +1,9 @@
 //! Running folds, differences, and reductions with more arguments.
 use super::axes::{Axes, ScanAxis, canonicalize_axis};
 use super::elementwise_broadcast::{GraphOperand, cast, push_elementwise};
-use super::formula::{FormulaKind, evaluate};
+use super::formula::{FormulaKind, push_formula};
 use super::index::{Item, index};
-use super::reduce::{check_has_elements, reduce, reduce_widened, without_nan};
+use super::reduce::{check_has_elements, reduce, reduce_widened, replace_nan};
 use super::shape::{reshape, transpose};
 use crate::array::Array;
 use crate::jit::apply;
@@ -12,7 +12,7 @@ use pallas_ir::structural::{ArgReduce, Cumulative};
 use pallas_ir::{At, DType, Diag, Loc, ScalarOp, StructuralOp};
 
 /// Appends a running fold along an axis; truth values are counted as i32.
-fn cumulative(graph: &mut Graph, op: ScalarOp, v: Var, along: ScanAxis) -> Result<Var, Diag> {
+fn push_cumulative(graph: &mut Graph, op: ScalarOp, v: Var, along: ScanAxis) -> Result<Var, Diag> {
     let axis = along.resolve_axis(graph.ty(v).shape.len())?;
     let is_bool = graph.ty(v).dtype == DType::Bool;
     let v = if is_bool { cast(graph, v, DType::I32)? } else { v };
@@ -38,35 +38,35 @@ macro_rules! along {
 }
 along! {
     /// Running sum along an axis, from its end with [`reverse`](super::reverse); truth values are counted as i32.
-    cumsum |graph, v, along| cumulative(graph, ScalarOp::Add, v, along);
+    cumsum |graph, v, along| push_cumulative(graph, ScalarOp::Add, v, along);
     /// Running product along an axis, from its end with [`reverse`](super::reverse).
-    cumprod |graph, v, along| cumulative(graph, ScalarOp::Mul, v, along);
+    cumprod |graph, v, along| push_cumulative(graph, ScalarOp::Mul, v, along);
     /// Running maximum along an axis, from its end with [`reverse`](super::reverse); `jax.lax.cummax`.
-    cummax |graph, v, along| cumulative(graph, ScalarOp::Maximum, v, along);
+    cummax |graph, v, along| push_cumulative(graph, ScalarOp::Maximum, v, along);
     /// Running minimum along an axis, from its end with [`reverse`](super::reverse); `jax.lax.cummin`.
-    cummin |graph, v, along| cumulative(graph, ScalarOp::Minimum, v, along);
+    cummin |graph, v, along| push_cumulative(graph, ScalarOp::Minimum, v, along);
     /// Running sum along an axis of the elements that are not NaN, from its end with [`reverse`](super::reverse).
     nancumsum |graph, v, along| {
-        let v = without_nan(graph, v, 0.0)?;
-        cumulative(graph, ScalarOp::Add, v, along)
+        let v = replace_nan(graph, v, 0.0)?;
+        push_cumulative(graph, ScalarOp::Add, v, along)
     };
     /// Running product along an axis of the elements that are not NaN, from its end with [`reverse`](super::reverse).
     nancumprod |graph, v, along| {
-        let v = without_nan(graph, v, 1.0)?;
-        cumulative(graph, ScalarOp::Mul, v, along)
+        let v = replace_nan(graph, v, 1.0)?;
+        push_cumulative(graph, ScalarOp::Mul, v, along)
     };
 }
 
-/// Appends the position of the largest (`max`) or smallest element that is not NaN; -1 where all are.
-fn nan_arg_reduce(graph: &mut Graph, v: Var, axis: isize, max: bool) -> Result<Var, Diag> {
-    check_has_elements(graph, if max { "nanargmax" } else { "nanargmin" }, v, &axis.into())?;
+/// Appends the position of the largest (`is_max`) or smallest element that is not NaN; -1 where all are.
+fn nan_arg_reduce(graph: &mut Graph, v: Var, axis: isize, is_max: bool) -> Result<Var, Diag> {
+    check_has_elements(graph, if is_max { "nanargmax" } else { "nanargmin" }, v, &axis.into())?;
     let axis = canonicalize_axis(axis, graph.ty(v).shape.len())?;
-    let arg = ArgReduce { max, axis, keep: false };
+    let arg = ArgReduce { max: is_max, axis, keep: false };
     if !graph.ty(v).dtype.is_float() {
         let v = if graph.ty(v).dtype == DType::Bool { cast(graph, v, DType::U8)? } else { v };
         return graph.push(StructuralOp::from(arg), &[v]);
     }
-    let numbers = without_nan(graph, v, if max { f64::NEG_INFINITY } else { f64::INFINITY })?;
+    let numbers = replace_nan(graph, v, if is_max { f64::NEG_INFINITY } else { f64::INFINITY })?;
     let position = graph.push(StructuralOp::from(arg), &[numbers])?;
     let is_number = graph.push(ScalarOp::Eq, &[v, v])?;
     let any = reduce(graph, ScalarOp::BitOr, is_number, &(axis as isize).into())?;
@@ -151,7 +151,7 @@ impl Array {
             let (after, before) =
                 (axis_range(graph, v[0], axis, 1, None)?, axis_range(graph, v[0], axis, 0, Some(-1))?);
             let pairs = [GraphOperand::Var(after), GraphOperand::Var(before)];
-            let areas = evaluate(graph, FormulaKind::Float, pairs, |[a, b], _| (a + b) * (distance * 0.5))?;
+            let areas = push_formula(graph, FormulaKind::Float, pairs, |[a, b], _| (a + b) * (distance * 0.5))?;
             reduce(graph, ScalarOp::Add, areas, &(axis as isize).into())
         })
     }
@@ -178,8 +178,8 @@ impl Array {
                 }
             };
             let pair = [GraphOperand::Var(v[0]), GraphOperand::Var(wide)];
-            let products = evaluate(graph, FormulaKind::Float, pair, |[x, weight], _| x * weight)?;
-            let weights = evaluate(graph, FormulaKind::Float, [pair[1], pair[0]], |[weight, _], _| weight)?;
+            let products = push_formula(graph, FormulaKind::Float, pair, |[x, weight], _| x * weight)?;
+            let weights = push_formula(graph, FormulaKind::Float, [pair[1], pair[0]], |[weight, _], _| weight)?;
             let sum = reduce(graph, ScalarOp::Add, products, &axes)?;
             let all = reduce(graph, ScalarOp::Add, weights, &axes)?;
             push_elementwise(graph, ScalarOp::Div, &[GraphOperand::Var(sum), GraphOperand::Var(all)])
@@ -193,7 +193,7 @@ impl Array {
     pub fn vector_norm(&self, order: f64, axes: impl Into<Axes>) -> Array {
         let axes = axes.into();
         apply(&[self], Loc::caller(), |graph, v| {
-            let size = evaluate(graph, FormulaKind::Float, [GraphOperand::Var(v[0])], |[x], _| x.abs())?;
+            let size = push_formula(graph, FormulaKind::Float, [GraphOperand::Var(v[0])], |[x], _| x.abs())?;
             if order.is_infinite() {
                 if order < 0.0 {
                     return reduce(graph, ScalarOp::Minimum, size, &axes);
@@ -212,9 +212,10 @@ impl Array {
                 let count = reduce_widened(graph, ScalarOp::Add, truth, &axes)?;
                 return cast(graph, count, dtype);
             }
-            let powers = evaluate(graph, FormulaKind::Float, [GraphOperand::Var(size)], |[x], _| x.pow(x.like(order)))?;
+            let powers =
+                push_formula(graph, FormulaKind::Float, [GraphOperand::Var(size)], |[x], _| x.pow(x.like(order)))?;
             let sum = reduce(graph, ScalarOp::Add, powers, &axes)?;
-            evaluate(graph, FormulaKind::Float, [GraphOperand::Var(sum)], |[x], _| x.pow(x.like(1.0 / order)))
+            push_formula(graph, FormulaKind::Float, [GraphOperand::Var(sum)], |[x], _| x.pow(x.like(1.0 / order)))
         })
     }
 
@@ -223,7 +224,7 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn cov(&self) -> Array {
-        apply(&[self], Loc::caller(), |graph, v| covariances(graph, v[0]))
+        apply(&[self], Loc::caller(), |graph, v| push_covariances(graph, v[0]))
     }
 
     /// Correlation coefficients of the rows of a matrix.
@@ -231,7 +232,7 @@ impl Array {
     #[must_use]
     pub fn corrcoef(&self) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let all = covariances(graph, v[0])?;
+            let all = push_covariances(graph, v[0])?;
             if graph.ty(all).is_scalar() {
                 return push_elementwise(graph, ScalarOp::Div, &[all, all].map(GraphOperand::Var));
             }
@@ -239,7 +240,7 @@ impl Array {
             let spread = push_elementwise(graph, ScalarOp::Sqrt, &[GraphOperand::Var(diagonal)])?;
             let column = reshape(graph, spread, &[graph.ty(spread).elements(), 1])?;
             let operands = [GraphOperand::Var(all), GraphOperand::Var(column), GraphOperand::Var(spread)];
-            evaluate(graph, FormulaKind::Float, operands, |[x, a, b], _| {
+            push_formula(graph, FormulaKind::Float, operands, |[x, a, b], _| {
                 (x / a / b).maximum(x.like(-1.0)).minimum(x.like(1.0))
             })
         })
@@ -263,7 +264,7 @@ impl Array {
             let dtype = super::elementwise_broadcast::common_type(graph, &pair);
             let x = cast(graph, v[1], dtype)?;
             let shape = graph.ty(x).shape.clone();
-            let coefficient = |graph: &mut Graph, i: usize| super::arrange::index_position(graph, v[0], 0, i as i64);
+            let coefficient = |graph: &mut Graph, i: usize| super::arrange::take_position(graph, v[0], 0, i as i64);
             if count == 0 {
                 return Ok(graph.splat(pallas_ir::Literal::new(dtype, 0.0), &shape));
             }
@@ -274,8 +275,9 @@ impl Array {
             for i in 1..count {
                 let operands =
                     [GraphOperand::Var(value), GraphOperand::Var(x), GraphOperand::Var(coefficient(graph, i)?)];
-                value =
-                    evaluate(graph, FormulaKind::Any, operands, |[value, x, coefficient], _| value * x + coefficient)?;
+                value = push_formula(graph, FormulaKind::Any, operands, |[value, x, coefficient], _| {
+                    value * x + coefficient
+                })?;
             }
             Ok(value)
         })
@@ -283,7 +285,7 @@ impl Array {
 }
 
 /// Appends the covariances of the rows of a matrix, or the variance of one axis.
-fn covariances(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+fn push_covariances(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
     let ty = graph.ty(v).clone();
     if ty.shape.len() > 2 || ty.shape.is_empty() {
         return Err(Diag::new("cov", At::Op, format!("covariances of {ty}"), "one axis, or the rows of a matrix"));

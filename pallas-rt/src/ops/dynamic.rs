@@ -6,16 +6,19 @@ use crate::array::Array;
 use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Var};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
 
-/// Appends a position along an axis of `n` elements as an i32 scalar; a negative one counts from the end.
-fn normalize_start(graph: &mut Graph, i: usize, given: GraphOperand, n: usize) -> Result<Var, Diag> {
-    let from_end = |at: i64| if at < 0 { at + n as i64 } else { at };
+/// Appends a position along an axis of this extent as an i32 scalar; a negative one counts from the end.
+/// `operand_number` is that of the position, for messages.
+fn normalize_start(graph: &mut Graph, operand_number: usize, given: GraphOperand, extent: usize) -> Result<Var, Diag> {
+    let from_end = |at: i64| if at < 0 { at + extent as i64 } else { at };
     let v = match given {
-        GraphOperand::Int(at) => return Ok(graph.literal(Literal::int(DType::I32, from_end(at).clamp(0, n as i64)))),
+        GraphOperand::Int(at) => {
+            return Ok(graph.literal(Literal::int(DType::I32, from_end(at).clamp(0, extent as i64))));
+        }
         GraphOperand::Var(v) => v,
         GraphOperand::Float(_) | GraphOperand::Bool(_) => {
             return Err(Diag::new(
                 "index",
-                At::Operand(i),
+                At::Operand(operand_number),
                 "a position that is no integer".into(),
                 "pass an i32 scalar",
             ));
@@ -24,22 +27,27 @@ fn normalize_start(graph: &mut Graph, i: usize, given: GraphOperand, n: usize) -
     let ty = graph.ty(v).clone();
     if !ty.is_scalar() || ty.dtype.is_float() || ty.dtype == DType::Bool {
         let message = format!("a position of a window is {ty}");
-        return Err(Diag::new("index", At::Operand(i), message, "positions are scalars of integers"));
+        return Err(Diag::new("index", At::Operand(operand_number), message, "positions are scalars of integers"));
     }
     let at = cast(graph, v, DType::I32)?;
     let is_negative = push_elementwise(graph, ScalarOp::Lt, &[GraphOperand::Var(at), GraphOperand::Int(0)])?;
-    let moved = push_elementwise(graph, ScalarOp::Add, &[GraphOperand::Var(at), GraphOperand::Int(n as i64)])?;
+    let moved = push_elementwise(graph, ScalarOp::Add, &[GraphOperand::Var(at), GraphOperand::Int(extent as i64)])?;
     graph.push(ScalarOp::Select, &[is_negative, moved, at])
 }
 
-/// Appends the positions `given` along all axes of `x`, which are the operands from number `first` on.
-fn normalize_starts(graph: &mut Graph, x: Var, given: &[GraphOperand], first: usize) -> Result<Vec<Var>, Diag> {
+/// Appends the positions `given` along all axes of `x`; they are the operands from number `first_operand` on.
+fn normalize_starts(graph: &mut Graph, x: Var, given: &[GraphOperand], first_operand: usize) -> Result<Vec<Var>, Diag> {
     let shape = graph.ty(x).shape.clone();
     if given.len() != shape.len() {
         let message = format!("{} positions of a window of {}", given.len(), graph.ty(x));
         return Err(Diag::new("arity", At::Op, message, "one position for each axis"));
     }
-    given.iter().zip(&shape).enumerate().map(|(i, (&at, &n))| normalize_start(graph, first + i, at, n)).collect()
+    given
+        .iter()
+        .zip(&shape)
+        .enumerate()
+        .map(|(i, (&at, &n))| normalize_start(graph, first_operand + i, at, n))
+        .collect()
 }
 
 /// Returns the number of an axis, and the positions of a window that begins at `at` along it and at 0 along the others.

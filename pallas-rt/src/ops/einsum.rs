@@ -50,7 +50,7 @@ pub fn einsum<A: Borrow<Array>>(subscripts: &str, arrays: &[A]) -> Array {
         let mut operands = vec![];
         for (letters, &value) in form.terms.iter().zip(vars) {
             let x = take_diagonals(graph, LabelledOperand { value, letters: letters.clone() })?;
-            operands.push(form.without_singletons(graph, x)?);
+            operands.push(form.drop_singleton_axes(graph, x)?);
         }
         evaluate(graph, operands, &form)
     })
@@ -111,7 +111,7 @@ impl Subscripts {
             widest = widest.max(if term.contains('.') { hidden } else { 0 });
             terms.push(letters);
         }
-        let extents = extents(&terms, shapes)?;
+        let extents = letter_extents(&terms, shapes)?;
         let result = match right {
             Some(right) => term_letters(right, widest)
                 .ok_or_else(|| einsum_diag(0, format!("dots in the result \"{right}\""), "`...` once"))?,
@@ -137,7 +137,7 @@ impl Subscripts {
     }
 
     /// Returns the operand without axes of one element whose letter has more elsewhere: these broadcast.
-    fn without_singletons(&self, graph: &mut Graph, x: LabelledOperand) -> Result<LabelledOperand, Diag> {
+    fn drop_singleton_axes(&self, graph: &mut Graph, x: LabelledOperand) -> Result<LabelledOperand, Diag> {
         let shape = graph.ty(x.value).shape.clone();
         let stays = |i: &usize| shape[*i] == self.extent(x.letters[*i]);
         let kept: Vec<usize> = (0..shape.len()).filter(stays).collect();
@@ -149,7 +149,7 @@ impl Subscripts {
     }
 
     /// Returns the number of products of elements in the cheapest order, and the indices of its first pair.
-    fn cheapest_order(&self, terms: &[Vec<char>]) -> (f64, [usize; 2]) {
+    fn cheapest_first_pair(&self, terms: &[Vec<char>]) -> (f64, [usize; 2]) {
         let mut best = (f64::INFINITY, [0, 1]);
         for j in 1..terms.len() {
             for i in 0..j {
@@ -161,7 +161,7 @@ impl Subscripts {
                 if (3..=MAX_EXHAUSTIVE_ARRAYS).contains(&terms.len()) {
                     all.retain(|c| self.result.contains(c) || rest.iter().any(|term| term.contains(c)));
                     rest.insert(i, all);
-                    cost += self.cheapest_order(&rest).0;
+                    cost += self.cheapest_first_pair(&rest).0;
                 }
                 // Of equal orders the one from left to right.
                 if cost < best.0 {
@@ -177,7 +177,7 @@ impl Subscripts {
 ///
 /// # Errors
 /// Extents of a letter that differ, unless one is 1; a diagonal of axes that differ.
-fn extents(terms: &[Vec<char>], shapes: &[Vec<usize>]) -> Result<Vec<(char, usize)>, Diag> {
+fn letter_extents(terms: &[Vec<char>], shapes: &[Vec<usize>]) -> Result<Vec<(char, usize)>, Diag> {
     let mut extents: Vec<(char, usize)> = vec![];
     for (i, (letters, shape)) in terms.iter().zip(shapes).enumerate() {
         for (k, (&letter, &n)) in letters.iter().zip(shape).enumerate() {
@@ -219,13 +219,13 @@ fn take_diagonals(graph: &mut Graph, mut x: LabelledOperand) -> Result<LabelledO
 fn evaluate(graph: &mut Graph, mut operands: Vec<LabelledOperand>, form: &Subscripts) -> Result<Var, Diag> {
     while operands.len() > 1 {
         let terms: Vec<Vec<char>> = operands.iter().map(|x| x.letters.clone()).collect();
-        let [i, j] = if terms.len() == 2 { [0, 1] } else { form.cheapest_order(&terms).1 };
+        let [i, j] = if terms.len() == 2 { [0, 1] } else { form.cheapest_first_pair(&terms).1 };
         let (b, a) = (operands.remove(j), operands.remove(i));
         let later: Vec<char> =
             operands.iter().flat_map(|x| x.letters.clone()).chain(form.result.iter().copied()).collect();
-        operands.insert(i, multiplied(graph, a, b, &later)?);
+        operands.insert(i, multiply_operands(graph, a, b, &later)?);
     }
-    let mut done = sum_unneeded(graph, operands.remove(0), |letter| form.result.contains(&letter))?;
+    let mut done = sum_unneeded_axes(graph, operands.remove(0), |letter| form.result.contains(&letter))?;
     let place = |letter: &char| done.letters.iter().position(|c| c == letter).expect("a letter of the result");
     let axes: Vec<usize> = form.result.iter().map(place).collect();
     if !axes.is_sorted() {
@@ -235,7 +235,7 @@ fn evaluate(graph: &mut Graph, mut operands: Vec<LabelledOperand>, form: &Subscr
 }
 
 /// Appends the sum over axes whose letters nothing needs.
-fn sum_unneeded(
+fn sum_unneeded_axes(
     graph: &mut Graph,
     x: LabelledOperand,
     is_needed: impl Fn(char) -> bool,
@@ -250,19 +250,19 @@ fn sum_unneeded(
     Ok(LabelledOperand { value, letters: x.letters.into_iter().filter(|&c| is_needed(c)).collect() })
 }
 
-/// Appends the product of two operands, summed over letters that are not among `later`.
-fn multiplied(
+/// Appends the product of two operands, summed over letters that are not among `kept_letters`.
+fn multiply_operands(
     graph: &mut Graph,
     a: LabelledOperand,
     b: LabelledOperand,
-    later: &[char],
+    kept_letters: &[char],
 ) -> Result<LabelledOperand, Diag> {
-    let a = sum_unneeded(graph, a, |c| later.contains(&c) || b.letters.contains(&c))?;
-    let b = sum_unneeded(graph, b, |c| later.contains(&c) || a.letters.contains(&c))?;
+    let a = sum_unneeded_axes(graph, a, |c| kept_letters.contains(&c) || b.letters.contains(&c))?;
+    let b = sum_unneeded_axes(graph, b, |c| kept_letters.contains(&c) || a.letters.contains(&c))?;
     let (mut batch, mut pairs, mut letters) = (vec![], vec![], vec![]);
     for (i, letter) in a.letters.iter().enumerate() {
         match b.letters.iter().position(|c| c == letter) {
-            Some(j) if later.contains(letter) => {
+            Some(j) if kept_letters.contains(letter) => {
                 batch.push((i, j));
                 letters.push(*letter);
             }

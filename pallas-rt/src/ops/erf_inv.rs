@@ -1,6 +1,6 @@
 //! The inverse of the error function.
 use super::elementwise_broadcast::GraphOperand;
-use super::formula::{FormulaKind, evaluate};
+use super::formula::{FormulaKind, push_formula};
 use pallas_graph::{Graph, Var};
 use pallas_ir::{DType, Diag, E};
 
@@ -15,8 +15,8 @@ struct PolynomialPiece {
 /// Appends `erf⁻¹(x) = x·p(w)` with `w = -ln(1 - x²)` of f32 or f64, by polynomials for pieces of `w` (M. Giles,
 /// "Approximating the erfinv function", GPU Computing Gems 2, 2011), as XLA does, to the bit.
 pub(crate) fn erf_inv(graph: &mut Graph, x: Var) -> Result<Var, Diag> {
-    evaluate(graph, FormulaKind::Any, [GraphOperand::Var(x)], |[x], dtype| {
-        let pieces: &[PolynomialPiece] = if dtype == DType::F64 { &F64_PIECES } else { &F32_PIECES };
+    push_formula(graph, FormulaKind::Any, [GraphOperand::Var(x)], |[x], dtype| {
+        let pieces: &[PolynomialPiece] = if dtype == DType::F64 { &F64_ERF_INV_PIECES } else { &F32_ERF_INV_PIECES };
         let w = -(x * -x).log1p();
         let root = w.sqrt();
         // From the last piece to the first, each where w is below its end.
@@ -32,7 +32,7 @@ pub(crate) fn erf_inv(graph: &mut Graph, x: Var) -> Result<Var, Diag> {
     })
 }
 
-const F32_PIECES: [PolynomialPiece; 2] = [
+const F32_ERF_INV_PIECES: [PolynomialPiece; 2] = [
     PolynomialPiece {
         end: 5.0,
         middle: 2.5,
@@ -65,7 +65,7 @@ const F32_PIECES: [PolynomialPiece; 2] = [
     },
 ];
 
-const F64_PIECES: [PolynomialPiece; 3] = [
+const F64_ERF_INV_PIECES: [PolynomialPiece; 3] = [
     PolynomialPiece {
         end: 6.25,
         middle: 3.125,

@@ -4,7 +4,7 @@ use super::elementwise_broadcast::{
 };
 use crate::array::Array;
 use pallas_graph::{Graph, Var};
-use pallas_ir::emit::Id;
+use pallas_ir::emit::ValueId;
 use pallas_ir::{DType, Diag, E, Loc};
 use std::cell::RefCell;
 
@@ -20,7 +20,7 @@ pub(super) enum FormulaKind {
 }
 
 /// Makes an array by a formula of operands, which get one shape and one element type; the formula gets the type too.
-pub(super) fn formula<const N: usize>(
+pub(super) fn apply_formula<const N: usize>(
     kind: FormulaKind,
     operands: [Operand; N],
     at: Loc,
@@ -28,12 +28,12 @@ pub(super) fn formula<const N: usize>(
 ) -> Array {
     apply_to_operands(&operands, at, |graph, operands| {
         let operands: [GraphOperand; N] = std::array::from_fn(|i| operands[i]);
-        evaluate(graph, kind, operands, f)
+        push_formula(graph, kind, operands, f)
     })
 }
 
-/// Appends the value of a formula; operands are as in [`formula`].
-pub(super) fn evaluate<const N: usize>(
+/// Appends the value of a formula; operands are as in [`apply_formula`].
+pub(super) fn push_formula<const N: usize>(
     graph: &mut Graph,
     kind: FormulaKind,
     operands: [GraphOperand; N],
@@ -50,7 +50,7 @@ pub(super) fn evaluate<const N: usize>(
         vars[i] = cast_and_broadcast(graph, i, operand, dtype, &shape)?;
     }
     let cell = RefCell::new(std::mem::take(graph));
-    let result = f(vars.map(|v| E { to: &cell, id: Id(v.0) }), dtype).id;
+    let result = f(vars.map(|v| E { to: &cell, id: ValueId(v.0) }), dtype).id;
     *graph = cell.into_inner();
     Ok(Var(result.0))
 }
@@ -72,7 +72,7 @@ macro_rules! formulas {
                 let operands = [$crate::ops::Operand::from(self) $(, $other.into())*];
                 let at = pallas_ir::Loc::caller();
                 let kind = $crate::ops::formula::FormulaKind::$FormulaKind;
-                $crate::ops::formula::formula(kind, operands, at, |[$x $(, $other)*], _dtype| {
+                $crate::ops::formula::apply_formula(kind, operands, at, |[$x $(, $other)*], _dtype| {
                     $(let $dtype = _dtype;)?
                     $value
                 })

@@ -6,7 +6,8 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Broadcast, Concat, Gather};
 use pallas_ir::{At, DType, Diag, Dim, Literal, ScalarOp, StructuralOp, Type};
 
-/// The meaning of a position that does not exist.
+/// Treatment of positions in an index that the array does not have, for reading and for writing; `mode` of `jnp.take`
+/// and of `x.at[..]`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum IndexMode {
     /// Reading gives NaN, `true`, the lowest signed or the highest unsigned integer; writing does nothing.
@@ -19,8 +20,9 @@ pub enum IndexMode {
     Wrap,
 }
 
-/// Returns the element that reading a position that does not exist gives; `None` if it is one of the array's.
-pub(super) fn fill_value(mode: IndexMode, dtype: DType) -> Option<Literal> {
+/// Returns the element that a read at a position outside of the array gives; `None` for a mode that moves the position
+/// into the array.
+pub(super) fn out_of_range_value(mode: IndexMode, dtype: DType) -> Option<Literal> {
     match mode {
         IndexMode::Fill => Some(match dtype {
             dtype if dtype.is_float() => Literal::new(dtype, f64::NAN),
@@ -86,9 +88,10 @@ pub(super) fn clamp_positions(graph: &mut Graph, at: Var, n: i64) -> Result<Var,
     )
 }
 
-/// The use of windows: the meaning of their positions, and whether they are read or written.
+/// Access to windows of an array by positions: the treatment of positions that the array does not have, the meaning of
+/// negative ones, and whether windows are read or written.
 #[derive(Clone, Copy)]
-pub(super) struct WindowUse {
+pub(super) struct WindowAccess {
     pub(super) mode: IndexMode,
     /// True if negative positions count from the end.
     pub(super) from_end: bool,
@@ -96,7 +99,7 @@ pub(super) struct WindowUse {
     pub(super) writes: bool,
 }
 
-/// The windows that items with arrays select.
+/// The windows of an array that an index with arrays of positions selects, with the gather that reads them.
 pub(super) struct IndexWindows {
     /// The gather that reads the windows at `starts`; reversed, a scatter that writes them.
     pub(super) gather: Gather,
@@ -118,7 +121,7 @@ pub(super) fn push_index_windows(
     ty: &Type,
     items: &[Item],
     vars: &[Var],
-    way: WindowUse,
+    access: WindowAccess,
 ) -> Result<IndexWindows, Diag> {
     let items = expand_items(ty, items)?;
     let shapes: Vec<Vec<usize>> = vars.iter().map(|&v| graph.ty(v).shape.clone()).collect();
@@ -137,8 +140,9 @@ pub(super) fn push_index_windows(
         let at = match item {
             Item::Array(_) => {
                 let n = ty.shape[axis];
-                let at = normalize_positions(graph, *vars.next().expect("one per array"), n, way.mode, way.from_end)?;
-                if !way.writes && fill_value(way.mode, ty.dtype).is_some() {
+                let at =
+                    normalize_positions(graph, *vars.next().expect("one per array"), n, access.mode, access.from_end)?;
+                if !access.writes && out_of_range_value(access.mode, ty.dtype).is_some() {
                     let inside = clamp_positions(graph, at, n as i64)?;
                     let is_own =
                         push_elementwise(graph, ScalarOp::Eq, &[GraphOperand::Var(at), GraphOperand::Var(inside)])?;
@@ -151,7 +155,11 @@ pub(super) fn push_index_windows(
                         None => is_own,
                     });
                 }
-                Some(if way.writes && way.mode == IndexMode::Clip { clamp_positions(graph, at, n as i64)? } else { at })
+                Some(if access.writes && access.mode == IndexMode::Clip {
+                    clamp_positions(graph, at, n as i64)?
+                } else {
+                    at
+                })
             }
             _ if count as usize == ty.shape[axis] && !matches!(item, Item::At(_)) => None,
             _ => Some(splat(graph, Literal::int(DType::I32, first), &[])?),
@@ -234,20 +242,22 @@ pub(super) fn push_gather(
     let x = index(graph, x, &own)?;
     let rest = ranges.iter().map(|item| if let Item::Range { .. } = item { whole.clone() } else { item.clone() });
     let ty = graph.ty(x).clone();
-    let way = WindowUse { mode, from_end, writes: false };
+    let way = WindowAccess { mode, from_end, writes: false };
     let places = push_index_windows(graph, &ty, &rest.collect::<Vec<_>>(), vars, way)?;
     let missing = places.gather.collapsed_slice_dims.iter().find(|&&axis| ty.shape[axis] == 0);
     let taken = match missing {
-        Some(axis) if !places.windows_shape.contains(&0) && fill_value(mode, ty.dtype).is_none() => {
+        Some(axis) if !places.windows_shape.contains(&0) && out_of_range_value(mode, ty.dtype).is_none() => {
             let message = format!("positions along axis {axis} of {ty}");
             return Err(Diag::new("index", At::Op, message, "an axis without elements has no positions"));
         }
-        Some(_) => {
-            splat(graph, fill_value(mode, ty.dtype).unwrap_or(Literal::new(ty.dtype, 0.0)), &places.windows_shape)?
-        }
+        Some(_) => splat(
+            graph,
+            out_of_range_value(mode, ty.dtype).unwrap_or(Literal::new(ty.dtype, 0.0)),
+            &places.windows_shape,
+        )?,
         None => {
             let taken = graph.push(StructuralOp::from(places.gather), &[x, places.starts])?;
-            match (fill_value(mode, ty.dtype), places.exists) {
+            match (out_of_range_value(mode, ty.dtype), places.exists) {
                 (Some(outside), Some(exists)) => {
                     let to = places.windows_shape.iter().map(|&n| Dim::from(n)).collect();
                     let exists = graph.push(StructuralOp::from(Broadcast { to, dims: places.axes }), &[exists])?;

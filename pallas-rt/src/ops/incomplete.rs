@@ -114,10 +114,10 @@ static UPPER_GAMMA: LazyLock<CompiledBinary> = LazyLock::new(|| {
 });
 /// Computes the derivative of [`Array::gammainc`] by its order.
 static GAMMA_ORDER_DERIVATIVE: LazyLock<CompiledBinary> =
-    LazyLock::new(|| jit(|a: &Array, x: &Array| gamma_derivative(a, x, SumMode::Derivative)).into_fn());
+    LazyLock::new(|| jit(|a: &Array, x: &Array| gamma_derivative(a, x, GammaSumKind::Derivative)).into_fn());
 /// Computes [`random_gamma_grad`].
 static SAMPLE_DERIVATIVE: LazyLock<CompiledBinary> =
-    LazyLock::new(|| jit(|a: &Array, x: &Array| gamma_derivative(a, x, SumMode::SampleDerivative)).into_fn());
+    LazyLock::new(|| jit(|a: &Array, x: &Array| gamma_derivative(a, x, GammaSumKind::SampleDerivative)).into_fn());
 /// Computes [`Array::betainc`].
 static INCOMPLETE_BETA: LazyLock<CompiledTernary> = LazyLock::new(|| {
     jit(|a: &Array, b: &Array, x: &Array| {
@@ -135,9 +135,10 @@ static INCOMPLETE_BETA: LazyLock<CompiledTernary> = LazyLock::new(|| {
     .into_fn()
 });
 
-/// The function that a series or a continued fraction computes.
+/// Quantity that a series or a continued fraction of the incomplete gamma function computes: the function itself, or a
+/// derivative.
 #[derive(Clone, Copy, PartialEq)]
-enum SumMode {
+enum GammaSumKind {
     Value,
     /// The derivative by the order.
     Derivative,
@@ -175,8 +176,8 @@ fn lower_gamma(a: &Array, x: &Array) -> Result<Array> {
     let (ax, underflows) = gamma_prefactor(a, x);
     let wrong = is_outside_domain(a, x);
     let enabled = not(&(x.eq(0.0) | &wrong | underflows | x.eq(infinity) | a.eq(infinity)));
-    let rest = upper_fraction(&ax, x, a, &(&enabled & &by_fraction), SumMode::Value)?;
-    let sum = lower_series(&ax, x, a, &(&enabled & not(&by_fraction)), SumMode::Value)?;
+    let rest = upper_fraction(&ax, x, a, &(&enabled & &by_fraction), GammaSumKind::Value)?;
+    let sum = lower_series(&ax, x, a, &(&enabled & not(&by_fraction)), GammaSumKind::Value)?;
     let mut y = select(&by_fraction, 1.0 - rest, sum);
     for (is, value) in [(a.eq(infinity), 0.0), (x.eq(0.0), 0.0), (x.eq(infinity), 1.0), (wrong, f64::NAN)] {
         y = select(&is, value, y);
@@ -191,8 +192,8 @@ fn upper_gamma(a: &Array, x: &Array) -> Result<Array> {
     let (ax, underflows) = gamma_prefactor(a, x);
     let wrong = is_outside_domain(a, x);
     let enabled = not(&(&wrong | underflows | x.eq(infinity) | a.eq(0.0) | a.eq(infinity)));
-    let sum = lower_series(&ax, x, a, &(&enabled & &by_series), SumMode::Value)?;
-    let rest = upper_fraction(&ax, x, a, &(&enabled & not(&by_series)), SumMode::Value)?;
+    let sum = lower_series(&ax, x, a, &(&enabled & &by_series), GammaSumKind::Value)?;
+    let rest = upper_fraction(&ax, x, a, &(&enabled & not(&by_series)), GammaSumKind::Value)?;
     let mut y = select(&by_series, 1.0 - sum, rest);
     for (is, value) in [(a.eq(infinity), 1.0), (x.eq(infinity) | a.eq(0.0), 0.0), (wrong, f64::NAN)] {
         y = select(&is, value, y);
@@ -207,20 +208,21 @@ fn is_outside_domain(a: &Array, x: &Array) -> Array {
     x.lt(0.0) | a.lt(0.0) | corners | a.is_nan() | x.is_nan()
 }
 
-/// Computes the derivative of the lower function by its order, or that of a sample, as `mode` says.
-fn gamma_derivative(a: &Array, x: &Array, mode: SumMode) -> Result<Array> {
+/// Computes the derivative of the lower function by its order, or that of a sample, as `kind` says.
+fn gamma_derivative(a: &Array, x: &Array, kind: GammaSumKind) -> Result<Array> {
     let by_fraction = x.gt(1.0) & x.gt(a);
     let (ax, underflows) = gamma_prefactor(a, x);
     let wrong = x.lt(0.0) | a.le(0.0) | a.is_nan() | x.is_nan();
     let enabled = not(&(x.eq(0.0) | &wrong | underflows));
-    let rest = upper_fraction(&ax, x, a, &(&enabled & &by_fraction), mode)?;
-    let sum = lower_series(&ax, x, a, &(&enabled & not(&by_fraction)), mode)?;
+    let rest = upper_fraction(&ax, x, a, &(&enabled & &by_fraction), kind)?;
+    let sum = lower_series(&ax, x, a, &(&enabled & not(&by_fraction)), kind)?;
     let y = select(&x.eq(0.0), 0.0, select(&by_fraction, -rest, sum));
     Ok(select(&wrong, f64::NAN, y))
 }
 
-/// Sums the power series of the lower function, for elements where `enabled` is true; `ax` is that of [`gamma_prefactor`].
-fn lower_series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> Result<Array> {
+/// Sums the power series of the lower function, for elements where `enabled` is true; `prefactor` is that of
+/// [`gamma_prefactor`].
+fn lower_series(prefactor: &Array, x: &Array, a: &Array, enabled: &Array, kind: GammaSumKind) -> Result<Array> {
     let [epsilon, ..] = float_limits(x.dtype());
     let (zero, one) = (a.zeros_like(), a.ones_like());
     let first = vec![enabled.clone(), a.clone(), one.clone(), one, zero.clone(), zero];
@@ -234,23 +236,23 @@ fn lower_series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode
             let dsum = dsum + &dc;
             let c = c * (x / &r);
             let sum = sum + &c;
-            let change = if mode == SumMode::Value { &c / &sum } else { (&dc / &dsum).abs() };
+            let change = if kind == GammaSumKind::Value { &c / &sum } else { (&dc / &dsum).abs() };
             let goes_on = enabled & change.gt(epsilon);
             [vec![goes_on], select_each(enabled, &[r, c, sum, dc, dsum], &state[1..])].concat()
         },
     )?;
     let (sum, dsum) = (&all[3], &all[5]);
     let slope = || x.log() - (a + 1.0).digamma();
-    Ok(match mode {
-        SumMode::Value => sum * ax / a,
-        SumMode::Derivative => ax * (sum * slope() + dsum) / a,
-        SumMode::SampleDerivative => -(dsum + sum * slope()) * x / a,
+    Ok(match kind {
+        GammaSumKind::Value => sum * prefactor / a,
+        GammaSumKind::Derivative => prefactor * (sum * slope() + dsum) / a,
+        GammaSumKind::SampleDerivative => -(dsum + sum * slope()) * x / a,
     })
 }
 
-/// Computes the continued fraction of the upper function, for elements where `enabled` is true; `ax` is that of
+/// Computes the continued fraction of the upper function, for elements where `enabled` is true; `prefactor` is that of
 /// [`gamma_prefactor`].
-fn upper_fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> Result<Array> {
+fn upper_fraction(prefactor: &Array, x: &Array, a: &Array, enabled: &Array, kind: GammaSumKind) -> Result<Array> {
     let [epsilon, ..] = float_limits(x.dtype());
     let (zero, one) = (x.zeros_like(), x.ones_like());
     let y = 1.0 - a;
@@ -295,7 +297,7 @@ fn upper_fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMo
             // Large terms are made smaller together, which changes no ratio.
             let is_large = p.abs().gt(1.0 / epsilon);
             let scaled = |x: &Array| select(&is_large, x * epsilon, x);
-            let still = if mode == SumMode::Value { nearer.gt(epsilon) } else { turn.gt(epsilon) };
+            let still = if kind == GammaSumKind::Value { nearer.gt(epsilon) } else { turn.gt(epsilon) };
             let next =
                 [vec![sum, y, z], [&p, &q, p1, q1, dp1, dq1, &dp, &dq].map(scaled).to_vec(), vec![next_slope]].concat();
             [vec![enabled & still, n], select_each(enabled, &next, &state[2..])].concat()
@@ -303,10 +305,10 @@ fn upper_fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMo
     )?;
     let (sum, dsum) = (&all[2], &all[13]);
     let slope = || x.log() - a.digamma();
-    Ok(match mode {
-        SumMode::Value => sum * ax,
-        SumMode::Derivative => ax * (sum * slope() + dsum),
-        SumMode::SampleDerivative => -((dsum + sum * slope()) * x),
+    Ok(match kind {
+        GammaSumKind::Value => sum * prefactor,
+        GammaSumKind::Derivative => prefactor * (sum * slope() + dsum),
+        GammaSumKind::SampleDerivative => -((dsum + sum * slope()) * x),
     })
 }
 

@@ -63,7 +63,7 @@ pub fn by(range: impl Into<Item>, step: i64) -> Item {
 /// ```
 #[must_use]
 pub fn between(start: i64, stop: i64) -> Item {
-    unit_range(Some(start), Some(stop))
+    unit_step_range(Some(start), Some(stop))
 }
 
 /// Declares the conversions of Rust's literals to items, and to indices of one item.
@@ -81,32 +81,32 @@ macro_rules! items {
         }
     )*};
 }
-fn unit_range(start: Option<i64>, stop: Option<i64>) -> Item {
+fn unit_step_range(start: Option<i64>, stop: Option<i64>) -> Item {
     Item::Range { start, stop, step: 1 }
 }
 /// Returns the end of a range with this last position; `None`, the end of the axis, for the last position -1.
-fn end_after(position: i64) -> Option<i64> {
+fn range_end_after(position: i64) -> Option<i64> {
     (position != -1).then_some(position + 1)
 }
 items! {
-    RangeFull => |_x| unit_range(None, None);
+    RangeFull => |_x| unit_step_range(None, None);
     i32 => |x| Item::At(x.into());
     i64 => |x| Item::At(x);
     isize => |x| Item::At(x as i64);
     &Array => |x| Item::Array(x.clone());
     Array => |x| Item::Array(x);
     usize => |x| Item::At(x as i64);
-    Range<i32> => |x| unit_range(Some(x.start.into()), Some(x.end.into()));
-    Range<i64> => |x| unit_range(Some(x.start), Some(x.end));
-    Range<usize> => |x| unit_range(Some(x.start as i64), Some(x.end as i64));
-    RangeFrom<i32> => |x| unit_range(Some(x.start.into()), None);
-    RangeFrom<i64> => |x| unit_range(Some(x.start), None);
-    RangeFrom<usize> => |x| unit_range(Some(x.start as i64), None);
-    RangeTo<i32> => |x| unit_range(None, Some(x.end.into()));
-    RangeTo<i64> => |x| unit_range(None, Some(x.end));
-    RangeTo<usize> => |x| unit_range(None, Some(x.end as i64));
-    RangeInclusive<i32> => |x| unit_range(Some((*x.start()).into()), end_after((*x.end()).into()));
-    RangeToInclusive<i32> => |x| unit_range(None, end_after(x.end.into()));
+    Range<i32> => |x| unit_step_range(Some(x.start.into()), Some(x.end.into()));
+    Range<i64> => |x| unit_step_range(Some(x.start), Some(x.end));
+    Range<usize> => |x| unit_step_range(Some(x.start as i64), Some(x.end as i64));
+    RangeFrom<i32> => |x| unit_step_range(Some(x.start.into()), None);
+    RangeFrom<i64> => |x| unit_step_range(Some(x.start), None);
+    RangeFrom<usize> => |x| unit_step_range(Some(x.start as i64), None);
+    RangeTo<i32> => |x| unit_step_range(None, Some(x.end.into()));
+    RangeTo<i64> => |x| unit_step_range(None, Some(x.end));
+    RangeTo<usize> => |x| unit_step_range(None, Some(x.end as i64));
+    RangeInclusive<i32> => |x| unit_step_range(Some((*x.start()).into()), range_end_after((*x.end()).into()));
+    RangeToInclusive<i32> => |x| unit_step_range(None, range_end_after(x.end.into()));
 }
 impl From<Item> for Index {
     fn from(item: Item) -> Index {
@@ -154,7 +154,7 @@ pub(super) fn expand_items(ty: &Type, items: &[Item]) -> Result<Vec<Item>, Diag>
         let message = format!("an index with {named} positions and ranges of {ty}");
         return Err(Diag::new("index", At::Op, message, "at most one for each axis, and `Rest` once"));
     }
-    let rest = || vec![unit_range(None, None); ty.shape.len() - named];
+    let rest = || vec![unit_step_range(None, None); ty.shape.len() - named];
     let mut all = vec![];
     for item in items {
         match item {

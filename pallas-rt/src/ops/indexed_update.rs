@@ -1,6 +1,6 @@
 //! Arrays with some of their elements replaced.
 use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cast_and_broadcast, push_elementwise};
-use super::gather_windows::{self, IndexMode, WindowUse, push_index_windows};
+use super::gather_windows::{self, IndexMode, WindowAccess, push_index_windows};
 use super::index::{Index, Item, expand_items, item_arrays, resolve_item};
 use super::shape::reshape;
 use crate::array::Array;
@@ -129,7 +129,7 @@ impl IndexedUpdate<'_> {
         if self.arrays.is_empty() {
             return self.push_window_update(graph, x, &items, elements);
         }
-        let way = WindowUse { mode: self.mode, from_end: true, writes: true };
+        let way = WindowAccess { mode: self.mode, from_end: true, writes: true };
         let found = push_index_windows(graph, &ty, self.items, self.arrays, way)?;
         let updates = cast_and_broadcast(graph, 1, elements, ty.dtype, &found.shape)?;
         let updates =
@@ -237,10 +237,10 @@ pub(super) fn check_update_dtype(graph: &Graph, elements: GraphOperand, dtype: D
     Err(Diag::new("update", At::Op, format!("{found} in an array of {dtype}"), help))
 }
 
-/// Returns the scatter that updates rows along axis 0, which have `rows` axes; 0 is for single elements of one axis.
-pub(super) fn row_scatter(op: Option<ScalarOp>, rows: usize) -> Scatter {
+/// Returns the scatter that updates rows of `row_rank` axes along axis 0; rank 0 is for single elements of one axis.
+pub(super) fn row_scatter(op: Option<ScalarOp>, row_rank: usize) -> Scatter {
     Scatter {
-        update_window_dims: (1..=rows).collect(),
+        update_window_dims: (1..=row_rank).collect(),
         inserted_window_dims: vec![0],
         input_batching_dims: vec![],
         scatter_indices_batching_dims: vec![],

@@ -14,7 +14,7 @@ pub(super) fn push_integer_op(
     use ScalarOp::*;
     let is_unsigned = matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64);
     match (op, dtype) {
-        (Pow, _) => power(graph, dtype, operands),
+        (Pow, _) => push_integer_power(graph, dtype, operands),
         _ if dtype.is_float() => None,
         (Floor | Ceil | Trunc | Round, _) => Some(cast_first_operand(graph, operands, dtype)),
         (Abs, DType::Bool) => Some(cast_first_operand(graph, operands, dtype)),
@@ -58,7 +58,7 @@ fn push_as_integers(graph: &mut Graph, op: ScalarOp, operands: &[GraphOperand]) 
 
 /// Appends a power by repeated products, for an exponent that is an integer of the host or for integer operands; `None`
 /// for others.
-fn power(graph: &mut Graph, dtype: DType, operands: &[GraphOperand]) -> Option<Result<Var, Diag>> {
+fn push_integer_power(graph: &mut Graph, dtype: DType, operands: &[GraphOperand]) -> Option<Result<Var, Diag>> {
     if dtype == DType::Bool {
         return Some(push_as_integers(graph, ScalarOp::Pow, operands));
     }

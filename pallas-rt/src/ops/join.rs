@@ -25,18 +25,18 @@ pub(super) fn concatenated(graph: &mut Graph, vars: &[Var], axis: isize) -> Resu
     if parts.len() == 1 { Ok(parts[0]) } else { graph.push(StructuralOp::from(Concat { axis }), &parts) }
 }
 
-/// Makes an array by joining arrays along an axis, after each is reshaped to the shape that `each` returns.
+/// Makes an array by joining arrays along an axis, after each is reshaped to the shape that `joined_shape` returns.
 fn join_arrays<A: Borrow<Array>>(
     arrays: &[A],
     at: Loc,
     axis: isize,
-    each: impl Fn(&[usize]) -> Result<Vec<usize>, Diag>,
+    joined_shape: impl Fn(&[usize]) -> Result<Vec<usize>, Diag>,
 ) -> Array {
     let arrays: Vec<&Array> = arrays.iter().map(Borrow::borrow).collect();
     apply(&arrays, at, |graph, vars| {
         let mut parts = vec![];
         for &v in vars {
-            let shape = each(&graph.ty(v).shape)?;
+            let shape = joined_shape(&graph.ty(v).shape)?;
             parts.push(if graph.ty(v).shape == shape { v } else { reshape(graph, v, &shape)? });
         }
         concatenated(graph, &parts, axis)
@@ -82,21 +82,21 @@ pub fn stack<A: Borrow<Array>>(arrays: &[A], axis: isize) -> Array {
 #[must_use]
 pub fn hstack<A: Borrow<Array>>(arrays: &[A]) -> Array {
     let axis = isize::from(arrays.first().is_none_or(|x| x.borrow().rank() > 1));
-    join_arrays(arrays, Loc::caller(), axis, |shape| Ok(at_least_rank(shape, 1)))
+    join_arrays(arrays, Loc::caller(), axis, |shape| Ok(pad_shape_to_rank(shape, 1)))
 }
 
 /// Arrays joined along axis 0; an array of one axis is a row.
 #[track_caller]
 #[must_use]
 pub fn vstack<A: Borrow<Array>>(arrays: &[A]) -> Array {
-    join_arrays(arrays, Loc::caller(), 0, |shape| Ok(at_least_rank(shape, 2)))
+    join_arrays(arrays, Loc::caller(), 0, |shape| Ok(pad_shape_to_rank(shape, 2)))
 }
 
 /// Arrays joined along axis 2; see [`Array::atleast_3d`].
 #[track_caller]
 #[must_use]
 pub fn dstack<A: Borrow<Array>>(arrays: &[A]) -> Array {
-    join_arrays(arrays, Loc::caller(), 2, |shape| Ok(at_least_rank(shape, 3)))
+    join_arrays(arrays, Loc::caller(), 2, |shape| Ok(pad_shape_to_rank(shape, 3)))
 }
 
 /// Arrays joined along axis 1; an array of one axis is a column.
@@ -104,12 +104,12 @@ pub fn dstack<A: Borrow<Array>>(arrays: &[A]) -> Array {
 #[must_use]
 pub fn column_stack<A: Borrow<Array>>(arrays: &[A]) -> Array {
     join_arrays(arrays, Loc::caller(), 1, |shape| {
-        Ok(if shape.len() == 1 { vec![shape[0], 1] } else { at_least_rank(shape, 2) })
+        Ok(if shape.len() == 1 { vec![shape[0], 1] } else { pad_shape_to_rank(shape, 2) })
     })
 }
 
 /// Returns the shape with at least this many axes, up to 3, as NumPy's `atleast_1d` to `atleast_3d` give it.
-fn at_least_rank(shape: &[usize], rank: usize) -> Vec<usize> {
+fn pad_shape_to_rank(shape: &[usize], rank: usize) -> Vec<usize> {
     match (rank, shape) {
         (1, []) => vec![1],
         (2, []) => vec![1, 1],
@@ -314,31 +314,37 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn atleast_1d(&self) -> Array {
-        join_arrays(&[self], Loc::caller(), 0, |shape| Ok(at_least_rank(shape, 1)))
+        join_arrays(&[self], Loc::caller(), 0, |shape| Ok(pad_shape_to_rank(shape, 1)))
     }
 
     /// The array with at least two axes: `[n]` becomes `[1, n]`.
     #[track_caller]
     #[must_use]
     pub fn atleast_2d(&self) -> Array {
-        join_arrays(&[self], Loc::caller(), 0, |shape| Ok(at_least_rank(shape, 2)))
+        join_arrays(&[self], Loc::caller(), 0, |shape| Ok(pad_shape_to_rank(shape, 2)))
     }
 
     /// The array with at least three axes: `[n]` becomes `[1, n, 1]`, and `[m, n]` becomes `[m, n, 1]`.
     #[track_caller]
     #[must_use]
     pub fn atleast_3d(&self) -> Array {
-        join_arrays(&[self], Loc::caller(), 0, |shape| Ok(at_least_rank(shape, 3)))
+        join_arrays(&[self], Loc::caller(), 0, |shape| Ok(pad_shape_to_rank(shape, 3)))
     }
 }
 
-/// Returns the numbers of an axis and of a position along it, both from the front. There are `more` positions than
-/// elements.
-fn normalize_position(graph: &Graph, v: Var, position: isize, axis: isize, more: usize) -> Result<(usize, i64), Diag> {
+/// Returns the numbers of an axis and of a position along it, both from the front. The axis has `extra_positions` more
+/// valid positions than elements.
+fn normalize_position(
+    graph: &Graph,
+    v: Var,
+    position: isize,
+    axis: isize,
+    extra_positions: usize,
+) -> Result<(usize, i64), Diag> {
     let ty = graph.ty(v);
     let axis = canonicalize_axis(axis, ty.shape.len())?;
     // The position after the last one has no negative number.
-    let last = if position < 0 { 0 } else { more };
+    let last = if position < 0 { 0 } else { extra_positions };
     let Ok(at) = canonicalize_axis(position, ty.shape[axis] + last) else {
         let message = format!("position {position} along axis {axis} of {ty}");
         return Err(Diag::new("index", At::Op, message, "positions count from 0, or from the end as -1, -2 .."));

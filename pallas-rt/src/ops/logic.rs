@@ -1,6 +1,6 @@
 //! Comparisons and logical functions.
 use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cast};
-use super::formula::{FormulaKind, evaluate, formulas};
+use super::formula::{FormulaKind, formulas, push_formula};
 use super::reduce::reduce;
 use crate::array::Array;
 use crate::jit::apply;
@@ -75,7 +75,7 @@ impl Array {
     #[must_use]
     pub fn allclose(&self, other: impl Into<Operand>, relative: f64, absolute: f64) -> Array {
         apply_to_operands(&[self.into(), other.into()], Loc::caller(), |graph, operands| {
-            let is_close = evaluate(graph, FormulaKind::Float, [operands[0], operands[1]], |[x, y], _| {
+            let is_close = push_formula(graph, FormulaKind::Float, [operands[0], operands[1]], |[x, y], _| {
                 close_formula(x, y, relative, absolute)
             })?;
             push_all(graph, is_close)
@@ -90,10 +90,12 @@ impl Array {
             if graph.ty(v[0]).shape != graph.ty(v[1]).shape {
                 return Ok(graph.literal(Literal::new(DType::Bool, 0.0)));
             }
-            let is_equal =
-                evaluate(graph, FormulaKind::Any, [GraphOperand::Var(v[0]), GraphOperand::Var(v[1])], |[x, y], _| {
-                    x.eq(y)
-                })?;
+            let is_equal = push_formula(
+                graph,
+                FormulaKind::Any,
+                [GraphOperand::Var(v[0]), GraphOperand::Var(v[1])],
+                |[x, y], _| x.eq(y),
+            )?;
             push_all(graph, is_equal)
         })
     }
@@ -107,10 +109,12 @@ impl Array {
             if super::elementwise_broadcast::broadcast_shapes(&shapes).is_err() {
                 return Ok(graph.literal(Literal::new(DType::Bool, 0.0)));
             }
-            let is_equal =
-                evaluate(graph, FormulaKind::Any, [GraphOperand::Var(v[0]), GraphOperand::Var(v[1])], |[x, y], _| {
-                    x.eq(y)
-                })?;
+            let is_equal = push_formula(
+                graph,
+                FormulaKind::Any,
+                [GraphOperand::Var(v[0]), GraphOperand::Var(v[1])],
+                |[x, y], _| x.eq(y),
+            )?;
             push_all(graph, is_equal)
         })
     }

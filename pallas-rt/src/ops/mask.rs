@@ -11,12 +11,12 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Concat, Cumulative, Iota};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
 
-/// Appends the row-major positions of the first `size` elements that are not 0; if there are fewer, then `outside`.
-fn push_true_positions(graph: &mut Graph, v: Var, size: usize, outside: i64) -> Result<Var, Diag> {
+/// Appends the row-major positions of the first `size` elements that are not 0; if there are fewer, then `fill`.
+fn push_true_positions(graph: &mut Graph, v: Var, size: usize, fill: i64) -> Result<Var, Diag> {
     let total = graph.ty(v).elements();
     let is = cast(graph, v, DType::Bool)?;
     let is = reshape(graph, is, &[total])?;
-    let start = splat(graph, Literal::int(DType::I32, outside), &[size])?;
+    let start = splat(graph, Literal::int(DType::I32, fill), &[size])?;
     if total == 0 || size == 0 {
         return Ok(start);
     }
@@ -163,17 +163,18 @@ impl Array {
     }
 }
 
-/// Appends the first `size` parts along an axis where a condition is true, then zeros; `of` is the condition's array.
+/// Appends the first `size` parts along an axis where a condition is true, then zeros; `condition_array` is the array
+/// that `condition` is the variable of.
 fn push_compressed(
     graph: &mut Graph,
     x: Var,
     condition: Var,
     axis: usize,
     size: usize,
-    of: &Array,
+    condition_array: &Array,
 ) -> Result<Var, Diag> {
     let at = push_true_positions(graph, condition, size, -1)?;
     let mut items = vec![Item::from(..); axis];
-    items.push(Item::Array(of.clone()));
+    items.push(Item::Array(condition_array.clone()));
     push_gather(graph, x, &items, &[at], IndexMode::FillWith(0.0), false)
 }

@@ -22,13 +22,13 @@ formulas! {
     /// Logarithm to base 10; NaN below zero.
     Float log10(x) => x.log() * consts::LOG10_E;
     /// Cube root.
-    Float cbrt(x) => negated_below_zero(x, x.abs().pow(x.like(1.0 / 3.0)));
+    Float cbrt(x) => copy_sign(x, x.abs().pow(x.like(1.0 / 3.0)));
     /// Inverse hyperbolic sine.
     Float asinh(x) => {
         let is_small = (x * x).is_finite();
         let (a, one) = (is_small.select(x.abs(), x.like(1.0)), x.like(1.0));
         let near = (a + a * (a / (one + (a * a + 1.0).sqrt()))).log1p();
-        negated_below_zero(x, is_small.select(near, is_small.select(one, x.abs()).log() + consts::LN_2))
+        copy_sign(x, is_small.select(near, is_small.select(one, x.abs()).log() + consts::LN_2))
     };
     /// Inverse hyperbolic cosine; NaN below 1.
     Float acosh(x) => {
@@ -81,11 +81,11 @@ formulas! {
     /// Remainder with the sign of the divisor; the operator `%` has Rust's meaning, the sign of the dividend. The
     /// remainder by an integer 0 is 0.
     Number remainder(x, divisor) as dtype => {
-        let rest = x % one_for_zero(divisor, dtype);
+        let rest = x % replace_zero_divisor(divisor, dtype);
         has_other_sign(rest, divisor).select(rest + divisor, rest)
     };
     /// Remainder with the sign of the dividend, as of the operator `%`. The remainder by an integer 0 is 0.
-    Number fmod(x, divisor) as dtype => x % one_for_zero(divisor, dtype);
+    Number fmod(x, divisor) as dtype => x % replace_zero_divisor(divisor, dtype);
     /// The larger of two numbers, or the other one if one is NaN; the second if they are equal.
     Number fmax(x, other) as dtype => {
         let larger = x.gt(other).select(x, other);
@@ -120,33 +120,38 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn modf(&self) -> (Array, Array) {
-        let whole = self.rounded_to_zero();
+        let whole = self.round_toward_zero();
         (self - &whole, whole)
     }
 
     #[track_caller]
-    fn rounded_to_zero(&self) -> Array {
-        super::formula::formula(super::formula::FormulaKind::Float, [self.into()], Loc::caller(), |[x], _| x.trunc())
+    fn round_toward_zero(&self) -> Array {
+        super::formula::apply_formula(super::formula::FormulaKind::Float, [self.into()], Loc::caller(), |[x], _| {
+            x.trunc()
+        })
     }
 
     /// True where the sign bit is set: below zero, and for -0.
     #[track_caller]
     #[must_use]
     pub fn signbit(&self) -> Array {
-        super::formula::formula(super::formula::FormulaKind::Number, [self.into()], Loc::caller(), |[x], dtype| {
-            sign_bit(x, dtype)
-        })
+        super::formula::apply_formula(
+            super::formula::FormulaKind::Number,
+            [self.into()],
+            Loc::caller(),
+            |[x], dtype| sign_bit(x, dtype),
+        )
     }
 }
 
 /// Returns `magnitude` with the sign of `x`; the derivative at 0 is that from above.
-fn negated_below_zero<'g>(x: E<'g>, magnitude: E<'g>) -> E<'g> {
+fn copy_sign<'g>(x: E<'g>, magnitude: E<'g>) -> E<'g> {
     x.lt(x.zero()).select(-magnitude, magnitude)
 }
 
 /// Returns the terms of the series of `sin(πr) / (πr)` in `r²` after the first: `(-π²)ᵏ / (2k + 1)!`. Half of a period
 /// needs 6 in f32 and 11 in f64, also for the first two derivatives.
-fn sinc_terms(dtype: DType) -> Vec<f64> {
+fn sinc_series_coefficients(dtype: DType) -> Vec<f64> {
     let term = |last: &mut f64, k: u32| {
         *last *= -consts::PI.powi(2) / f64::from(2 * k * (2 * k + 1));
         Some(*last)
@@ -161,19 +166,19 @@ fn sinc<'g>(x: E<'g>, dtype: DType) -> E<'g> {
     let is_infinite = x.abs().eq(x.like(f64::INFINITY));
     let r = is_infinite.select(x.zero(), x - n);
     let t = r * r;
-    let series = sinc_terms(dtype).into_iter().rev().fold(x.zero(), |sum, term| sum * t + term) * t;
+    let series = sinc_series_coefficients(dtype).into_iter().rev().fold(x.zero(), |sum, term| sum * t + term) * t;
     let (is_odd, is_near) = (((n * 0.5).round() * 2.0).ne(n), n.eq(n.zero()));
     let divisor = is_odd.select(-x, is_near.select(x.like(1.0), x));
     is_near.select(series + 1.0, (r + r * series) / divisor)
 }
 
-/// Returns `max(x, y)` plus `rest` of the difference of the smaller and the larger one. Infinities of one sign have no
-/// difference: each has half of the slope. Where an operand is NaN, so are the slopes.
-fn log_sum<'g>(x: E<'g>, y: E<'g>, rest: impl FnOnce(E<'g>) -> E<'g>) -> E<'g> {
+/// Returns `max(x, y)` plus `correction` of the difference of the smaller and the larger one. Infinities of one sign
+/// have no difference: each has half of the slope. Where an operand is NaN, so are the slopes.
+fn log_sum<'g>(x: E<'g>, y: E<'g>, correction: impl FnOnce(E<'g>) -> E<'g>) -> E<'g> {
     let more = x.maximum(y);
     let has_rest = (x - y).eq(x - y);
     let below = has_rest.select(x.minimum(y) - more, x.zero());
-    propagate_nan(x, y, has_rest.select(more + rest(below), more))
+    propagate_nan(x, y, has_rest.select(more + correction(below), more))
 }
 
 /// Returns `value`, but NaN with slopes of NaN where one of two operands is NaN: there the slopes of the larger and the
@@ -207,7 +212,7 @@ fn hypot<'g>(x: E<'g>, y: E<'g>, dtype: DType) -> E<'g> {
 }
 
 /// Returns the divisor with integers 0 replaced by 1, by which every integer has the remainder 0.
-fn one_for_zero<'g>(divisor: E<'g>, dtype: DType) -> E<'g> {
+fn replace_zero_divisor<'g>(divisor: E<'g>, dtype: DType) -> E<'g> {
     if dtype.is_float() { divisor } else { divisor.eq(divisor.zero()).select(divisor.like(1.0), divisor) }
 }
 

@@ -29,18 +29,19 @@ impl<const N: usize> From<[(i64, i64); N]> for Padding {
 }
 
 impl Padding {
-    /// Returns the pairs for windowed axes of these extents, for windows of these extents (`reach`) and strides.
-    pub(super) fn resolve_pairs(
+    /// Returns the pairs for windowed axes of these extents, for windows of these extents (`window_extents`) and
+    /// strides.
+    pub(super) fn resolve_padding_pairs(
         &self,
         name: &str,
         extents: &[usize],
-        reach: &[i64],
+        window_extents: &[i64],
         strides: &[i64],
     ) -> Result<Vec<(i64, i64)>, Diag> {
         let same = |i: usize| {
             let (n, stride) = (extents[i] as i64, strides[i].max(1));
             let places = n / stride + i64::from(n % stride != 0);
-            places.saturating_sub(1).saturating_mul(stride).saturating_add(reach[i]).saturating_sub(n).max(0)
+            places.saturating_sub(1).saturating_mul(stride).saturating_add(window_extents[i]).saturating_sub(n).max(0)
         };
         let all = 0..extents.len();
         Ok(match self {
@@ -109,7 +110,7 @@ fn reduce_window(graph: &mut Graph, v: Var, op: ScalarOp, windows: &Windows<'_>)
         .map(|(&n, &d)| if n == 0 { 0 } else { dilated_extent(n as i64, d) as usize })
         .collect();
     let reaches: Vec<i64> = size.iter().zip(&spacing).map(|(&n, &d)| dilated_extent(n, d)).collect();
-    let padding = windows.padding.resolve_pairs(name, &dilated, &reaches, &strides)?;
+    let padding = windows.padding.resolve_padding_pairs(name, &dilated, &reaches, &strides)?;
     let window = |i: usize| WindowDim {
         stride: strides[i],
         low: padding[i].0,

@@ -1,7 +1,7 @@
 //! Quantiles: elements at fractions of the sorted elements.
 use super::Axes;
 use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cast, push_elementwise, splat};
-use super::formula::{FormulaKind, evaluate};
+use super::formula::{FormulaKind, push_formula};
 use super::reduce::reduce;
 use super::shape::{reshape, transpose};
 use super::sort::{push_take_along, sorted};
@@ -9,7 +9,7 @@ use crate::array::Array;
 use pallas_graph::{Graph, Var};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
 
-/// The value of a quantile that lies between two elements.
+/// Method that gives the value of a quantile which lies between two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuantileMethod {
     /// The weighted mean of the two.
@@ -142,12 +142,12 @@ impl QuantileOptions<'_> {
         };
         let lines = sorted(graph, lines, outer.len())?;
         let place =
-            evaluate(graph, FormulaKind::Any, [GraphOperand::Var(q), GraphOperand::Var(numbers)], |[q, n], _| {
+            push_formula(graph, FormulaKind::Any, [GraphOperand::Var(q), GraphOperand::Var(numbers)], |[q, n], _| {
                 q * (n - n.like(1.0))
             })?;
         let mut neighbour = |op: ScalarOp| {
             let near = graph.push(op, &[place])?;
-            let held = evaluate(
+            let held = push_formula(
                 graph,
                 FormulaKind::Any,
                 [GraphOperand::Var(near), GraphOperand::Var(numbers)],
@@ -165,14 +165,16 @@ impl QuantileOptions<'_> {
             QuantileMethod::Linear => {
                 let low = cast(graph, low, wide)?;
                 let high = cast(graph, high, wide)?;
-                evaluate(
+                push_formula(
                     graph,
                     FormulaKind::Any,
                     [GraphOperand::Var(low), GraphOperand::Var(high), all[2]],
                     |[low, high, weight], _| low * (weight.like(1.0) - weight) + high * weight,
                 )?
             }
-            QuantileMethod::Midpoint => evaluate(graph, FormulaKind::Any, [all[0], all[1]], |[a, b], _| (a + b) * 0.5)?,
+            QuantileMethod::Midpoint => {
+                push_formula(graph, FormulaKind::Any, [all[0], all[1]], |[a, b], _| (a + b) * 0.5)?
+            }
             QuantileMethod::Nearest => {
                 let is_low = push_elementwise(graph, ScalarOp::Le, &[all[2], GraphOperand::Float(0.5)])?;
                 graph.push(ScalarOp::Select, &[is_low, low, high])?

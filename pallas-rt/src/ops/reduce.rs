@@ -1,7 +1,7 @@
 //! Reductions.
 use super::axes::{Axes, canonicalize_axis};
 use super::elementwise_broadcast::{GraphOperand, cast, push_elementwise};
-use super::formula::{FormulaKind, evaluate};
+use super::formula::{FormulaKind, push_formula};
 use super::shape::reshape;
 use crate::array::Array;
 use crate::jit::apply;
@@ -138,12 +138,12 @@ reductions! {
     };
     /// Sum over axes of the elements that are not NaN.
     nansum |graph, v, axes| {
-        let v = without_nan(graph, v, 0.0)?;
+        let v = replace_nan(graph, v, 0.0)?;
         reduce_widened(graph, ScalarOp::Add, v, axes)
     };
     /// Product over axes of the elements that are not NaN.
     nanprod |graph, v, axes| {
-        let v = without_nan(graph, v, 1.0)?;
+        let v = replace_nan(graph, v, 1.0)?;
         reduce_widened(graph, ScalarOp::Mul, v, axes)
     };
     /// Largest element over axes that is not NaN; NaN where all are.
@@ -162,11 +162,11 @@ reductions! {
 }
 
 /// Appends the array with each NaN replaced by a number.
-pub(super) fn without_nan(graph: &mut Graph, v: Var, number: f64) -> Result<Var, Diag> {
+pub(super) fn replace_nan(graph: &mut Graph, v: Var, number: f64) -> Result<Var, Diag> {
     if !graph.ty(v).dtype.is_float() {
         return Ok(v);
     }
-    evaluate(graph, FormulaKind::Any, [GraphOperand::Var(v)], |[x], _| x.is_nan().select(x.like(number), x))
+    push_formula(graph, FormulaKind::Any, [GraphOperand::Var(v)], |[x], _| x.is_nan().select(x.like(number), x))
 }
 
 /// Appends truth values: true where elements are not NaN.
@@ -181,7 +181,7 @@ fn reduce_nan_extremum(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> 
         return reduce(graph, op, v, axes);
     }
     let neutral = if op == ScalarOp::Maximum { f64::NEG_INFINITY } else { f64::INFINITY };
-    let numbers = without_nan(graph, v, neutral)?;
+    let numbers = replace_nan(graph, v, neutral)?;
     let (most, is_number) = (reduce(graph, op, numbers, axes)?, is_not_nan(graph, v)?);
     let any = reduce(graph, ScalarOp::BitOr, is_number, axes)?;
     push_elementwise(
@@ -194,7 +194,7 @@ fn reduce_nan_extremum(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> 
 /// Appends the mean of the elements that are not NaN; NaN where all are.
 fn nan_mean(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     with_accumulator_type(graph, v, |graph, v| {
-        let (numbers, is_number) = (without_nan(graph, v, 0.0)?, is_not_nan(graph, v)?);
+        let (numbers, is_number) = (replace_nan(graph, v, 0.0)?, is_not_nan(graph, v)?);
         let (sum, count) =
             (reduce(graph, ScalarOp::Add, numbers, axes)?, reduce_widened(graph, ScalarOp::Add, is_number, axes)?);
         push_elementwise(graph, ScalarOp::Div, &[GraphOperand::Var(sum), GraphOperand::Var(count)])
@@ -206,10 +206,12 @@ fn nan_variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     with_accumulator_type(graph, v, |graph, v| {
         let centre = nan_mean(graph, v, &super::keep(axes.clone()))?;
         // Before they are squared: the derivative of a square at NaN is NaN.
-        let distances =
-            evaluate(graph, FormulaKind::Float, [GraphOperand::Var(v), GraphOperand::Var(centre)], |[x, mean], _| {
-                x.is_nan().select(x.zero(), x - mean)
-            })?;
+        let distances = push_formula(
+            graph,
+            FormulaKind::Float,
+            [GraphOperand::Var(v), GraphOperand::Var(centre)],
+            |[x, mean], _| x.is_nan().select(x.zero(), x - mean),
+        )?;
         let squares = graph.push(ScalarOp::Mul, &[distances, distances])?;
         let is_number = is_not_nan(graph, v)?;
         let (sum, count) =
@@ -223,16 +225,19 @@ fn logsumexp(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     with_accumulator_type(graph, v, |graph, v| {
         let most = reduce(graph, ScalarOp::Maximum, v, &super::keep(axes.clone()))?;
         // An infinity minus itself would be NaN.
-        let most =
-            evaluate(graph, FormulaKind::Float, [GraphOperand::Var(most)], |[x], _| x.is_finite().select(x, x.zero()))?;
+        let most = push_formula(graph, FormulaKind::Float, [GraphOperand::Var(most)], |[x], _| {
+            x.is_finite().select(x, x.zero())
+        })?;
         let most = graph.push(StopGradient, &[most])?;
-        let e =
-            evaluate(graph, FormulaKind::Float, [GraphOperand::Var(v), GraphOperand::Var(most)], |[x, most], _| {
-                (x - most).exp()
-            })?;
+        let e = push_formula(
+            graph,
+            FormulaKind::Float,
+            [GraphOperand::Var(v), GraphOperand::Var(most)],
+            |[x, most], _| (x - most).exp(),
+        )?;
         let sum = reduce(graph, ScalarOp::Add, e, axes)?;
         let most = reshape(graph, most, &graph.ty(sum).shape.clone())?;
-        evaluate(graph, FormulaKind::Float, [GraphOperand::Var(sum), GraphOperand::Var(most)], |[sum, most], _| {
+        push_formula(graph, FormulaKind::Float, [GraphOperand::Var(sum), GraphOperand::Var(most)], |[sum, most], _| {
             sum.log() + most
         })
     })
@@ -253,16 +258,16 @@ impl Array {
         self.arg_reduce(axis, false, Loc::caller())
     }
 
-    /// Makes the positions of the largest (`max`) or smallest elements along an axis.
-    fn arg_reduce(&self, axis: isize, max: bool, at: Loc) -> Array {
+    /// Makes the positions of the largest (`is_max`) or smallest elements along an axis.
+    fn arg_reduce(&self, axis: isize, is_max: bool, at: Loc) -> Array {
         apply(&[self], at, |graph, v| {
-            check_has_elements(graph, if max { "argmax" } else { "argmin" }, v[0], &axis.into())?;
+            check_has_elements(graph, if is_max { "argmax" } else { "argmin" }, v[0], &axis.into())?;
             let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
             let x = match graph.ty(v[0]).dtype {
                 DType::Bool => cast(graph, v[0], DType::U8)?,
                 _ => v[0],
             };
-            graph.push(StructuralOp::from(ArgReduce { max, axis, keep: false }), &[x])
+            graph.push(StructuralOp::from(ArgReduce { max: is_max, axis, keep: false }), &[x])
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Positions in sorted arrays, and what follows from them: bins and interpolation.
-use super::arrange::{index_position, ravel};
+use super::arrange::{ravel, take_position};
 use super::create::push_coordinates;
 use super::dtype_promotion::promote_types;
 use super::elementwise_broadcast::{GraphOperand, cast, push_elementwise};
-use super::formula::{FormulaKind, evaluate};
+use super::formula::{FormulaKind, push_formula};
 use super::join::concatenated;
 use super::reduce::reduce_widened;
 use super::shape::reshape;
@@ -131,9 +131,9 @@ impl Array {
             }
             let turned = super::arrange::flip(graph, edges, vec![0])?;
             let down = push_search_sorted(graph, turned, v, side)?;
-            let (first, last) = (index_position(graph, edges, 0, 0)?, index_position(graph, edges, 0, -1)?);
+            let (first, last) = (take_position(graph, edges, 0, 0)?, take_position(graph, edges, 0, -1)?);
             // NaN is the last of sorted edges.
-            let ascends = evaluate(
+            let ascends = push_formula(
                 graph,
                 FormulaKind::Any,
                 [GraphOperand::Var(last), GraphOperand::Var(first)],
@@ -211,19 +211,19 @@ impl Array {
             };
             let ([x0, y0], [x1, y1]) = (point(1)?, point(0)?);
             let ends = [
-                index_position(graph, x, 0, 0)?,
-                index_position(graph, y, 0, 0)?,
-                index_position(graph, x, 0, -1)?,
-                index_position(graph, y, 0, -1)?,
+                take_position(graph, x, 0, 0)?,
+                take_position(graph, y, 0, 0)?,
+                take_position(graph, x, 0, -1)?,
+                take_position(graph, y, 0, -1)?,
             ];
             let inner = [at, x0, y0, x1, y1].map(GraphOperand::Var);
-            let inner = evaluate(graph, FormulaKind::Any, inner, |[at, x0, y0, x1, y1], _| {
+            let inner = push_formula(graph, FormulaKind::Any, inner, |[at, x0, y0, x1, y1], _| {
                 let (dx, is_point) = (x1 - x0, x1.eq(x0));
                 let slope = (at - x0) / is_point.select(dx.like(1.0), dx);
                 is_point.select(y0, y0 + slope * (y1 - y0))
             })?;
             let all = [inner, at, ends[0], ends[1], ends[2], ends[3]].map(GraphOperand::Var);
-            let value = evaluate(graph, FormulaKind::Any, all, |[y, at, first, before, last, after], _| {
+            let value = push_formula(graph, FormulaKind::Any, all, |[y, at, first, before, last, after], _| {
                 at.lt(first).select(before, at.gt(last).select(after, y))
             })?;
             reshape(graph, value, &shape)
@@ -233,7 +233,13 @@ impl Array {
 
 /// Appends the first `size` elements of a line where a mask is true; if there are fewer, then `fill`, or the first of
 /// them if that is `None`.
-pub(super) fn compact(graph: &mut Graph, line: Var, mask: Var, size: usize, fill: Option<Var>) -> Result<Var, Diag> {
+pub(super) fn push_masked_elements(
+    graph: &mut Graph,
+    line: Var,
+    mask: Var,
+    size: usize,
+    fill: Option<Var>,
+) -> Result<Var, Diag> {
     let n = graph.ty(line).elements();
     let counts = cast(graph, mask, DType::I32)?;
     let op = pallas_ir::structural::Cumulative { op: ScalarOp::Add, axis: 0, reverse: false };
@@ -247,7 +253,7 @@ pub(super) fn compact(graph: &mut Graph, line: Var, mask: Var, size: usize, fill
     let fill = match fill {
         Some(fill) => fill,
         None if size == 0 => return Ok(found),
-        None => index_position(graph, found, 0, 0)?,
+        None => take_position(graph, found, 0, 0)?,
     };
     push_elementwise(
         graph,

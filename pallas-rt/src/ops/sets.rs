@@ -3,7 +3,7 @@ use super::arrange::ravel;
 use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cast, push_elementwise};
 use super::join::concatenated;
 use super::reduce::reduce;
-use super::search::{MAX_COMPARED_ELEMENTS, Side, compact, promote_pair, push_search_sorted};
+use super::search::{MAX_COMPARED_ELEMENTS, Side, promote_pair, push_masked_elements, push_search_sorted};
 use super::shape::reshape;
 use super::sort::{push_axis_range, push_take_along, sorted};
 use crate::array::Array;
@@ -28,7 +28,7 @@ fn first_of_equal_mask(graph: &mut Graph, line: Var) -> Result<Var, Diag> {
 }
 
 /// Appends truth values: true where an element equals one of a set, which has the same type.
-fn is_in(graph: &mut Graph, v: Var, set: Var) -> Result<Var, Diag> {
+fn push_membership(graph: &mut Graph, v: Var, set: Var) -> Result<Var, Diag> {
     let (shape, set) = (graph.ty(v).shape.clone(), ravel(graph, set)?);
     let n = graph.ty(set).elements();
     if n <= MAX_COMPARED_ELEMENTS {
@@ -44,16 +44,16 @@ fn is_in(graph: &mut Graph, v: Var, set: Var) -> Result<Var, Diag> {
     reshape(graph, same, &shape)
 }
 
-/// Appends the first `size` elements of a set in ascending order: the different elements of `all` for which `belongs`
-/// returns true (`None`: all of them). If there are fewer, then `fill`, or the smallest.
+/// Appends the first `size` elements of a set in ascending order: the different elements of `candidates` for which
+/// `belongs` returns true (`None`: all of them). If there are fewer, then `fill`, or the smallest.
 fn push_set_members(
     graph: &mut Graph,
-    all: Var,
+    candidates: Var,
     size: usize,
     fill: Option<GraphOperand>,
     belongs: impl FnOnce(&mut Graph, Var) -> Result<Option<Var>, Diag>,
 ) -> Result<Var, Diag> {
-    let line = ravel(graph, all)?;
+    let line = ravel(graph, candidates)?;
     let ty = graph.ty(line).clone();
     let fill = match fill {
         Some(fill) => Some(super::elementwise_broadcast::cast_and_broadcast(graph, 0, fill, ty.dtype, &[])?),
@@ -74,7 +74,7 @@ fn push_set_members(
     if let Some(own) = belongs(graph, line)? {
         mask = graph.push(ScalarOp::BitAnd, &[mask, own])?;
     }
-    compact(graph, line, mask, size, fill)
+    push_masked_elements(graph, line, mask, size, fill)
 }
 
 /// Makes an array by equations on sets, and on a number that fills the result.
@@ -112,7 +112,7 @@ impl Array {
     pub fn is_in(&self, set: &Array) -> Array {
         apply(&[self, set], Loc::caller(), |graph, v| {
             let [v, set] = promote_pair(graph, v[0], v[1])?;
-            is_in(graph, v, set)
+            push_membership(graph, v, set)
         })
     }
 
@@ -152,7 +152,7 @@ impl Array {
     pub fn intersect(&self, other: &Array, size: usize, fill: Option<Operand>) -> Array {
         apply_to_sets(&[self, other], fill, Loc::caller(), |graph, v, fill| {
             let [own, other] = promote_pair(graph, v[0], v[1])?;
-            push_set_members(graph, own, size, fill, |graph, line| is_in(graph, line, other).map(Some))
+            push_set_members(graph, own, size, fill, |graph, line| push_membership(graph, line, other).map(Some))
         })
     }
 
@@ -166,7 +166,7 @@ impl Array {
             let dtype = graph.ty(v[0]).dtype;
             let [own, other] = promote_pair(graph, v[0], v[1])?;
             let found = push_set_members(graph, own, size, fill, |graph, line| {
-                let others = is_in(graph, line, other)?;
+                let others = push_membership(graph, line, other)?;
                 graph.push(ScalarOp::Not, &[others]).map(Some)
             })?;
             cast(graph, found, dtype)
@@ -182,7 +182,7 @@ impl Array {
             let [own, other] = promote_pair(graph, v[0], v[1])?;
             let all = ravel_and_join(graph, v)?;
             push_set_members(graph, all, size, fill, |graph, line| {
-                let sides = [is_in(graph, line, own)?, is_in(graph, line, other)?];
+                let sides = [push_membership(graph, line, own)?, push_membership(graph, line, other)?];
                 graph.push(ScalarOp::BitXor, &sides).map(Some)
             })
         })

@@ -70,7 +70,7 @@ fn check_same_shape(graph: &Graph, vars: &[Var]) -> Result<Vec<usize>, Diag> {
 }
 
 /// Appends elements that sort in the reverse order of those of `v`: `!x` or `-x`.
-fn push_order_inverse(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+fn push_reversed_sort_keys(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
     let op = if graph.ty(v).dtype.is_float() { ScalarOp::Neg } else { ScalarOp::Not };
     graph.push(op, &[v])
 }
@@ -162,7 +162,7 @@ impl Array {
     pub fn partition(&self, kth: isize, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let (axis, n, kth) = normalize_partition(graph, v[0], kth, axis)?;
-            let turned = push_order_inverse(graph, v[0])?;
+            let turned = push_reversed_sort_keys(graph, v[0])?;
             let (low, high) =
                 (push_arg_top_k(graph, turned, kth + 1, axis)?, push_arg_top_k(graph, v[0], n - kth - 1, axis)?);
             let parts = [push_take_along(graph, v[0], low, axis)?, push_take_along(graph, v[0], high, axis)?];
@@ -177,7 +177,7 @@ impl Array {
     pub fn argpartition(&self, kth: isize, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let (axis, n, kth) = normalize_partition(graph, v[0], kth, axis)?;
-            let turned = push_order_inverse(graph, v[0])?;
+            let turned = push_reversed_sort_keys(graph, v[0])?;
             let all = push_arg_top_k(graph, turned, n, axis)?;
             let (low, high) =
                 (push_axis_range(graph, all, axis, 0, kth + 1)?, push_axis_range(graph, all, axis, kth + 1, n)?);

@@ -1,7 +1,7 @@
 //! Functions of `jax.scipy.special` with stated derivatives.
 use super::elementwise_broadcast::Operand;
 use super::erf_inv::erf_inv;
-use super::formula::{FormulaKind, formula};
+use super::formula::{FormulaKind, apply_formula};
 use super::select;
 use crate::array::Array;
 use crate::jit::apply;
@@ -23,7 +23,7 @@ fn to_float(x: &Array) -> Array {
 
 /// Makes an array by a formula of one array of floats.
 fn apply_float_formula(x: &Array, f: impl for<'g> Fn(E<'g>) -> E<'g>) -> Array {
-    formula(FormulaKind::Float, [x.into()], Loc::caller(), |[x], _| f(x))
+    apply_formula(FormulaKind::Float, [x.into()], Loc::caller(), |[x], _| f(x))
 }
 
 /// Calls a compiled function; an error becomes an array that holds it.
@@ -35,8 +35,8 @@ fn call_or_poisoned(f: &CompiledUnary, x: &Array) -> Array {
 /// Calls a compiled function of two arrays, which get one shape and type first; an error becomes an array that holds
 /// it.
 fn call_pair_or_poisoned(f: &CompiledBinary, x: &Array, y: impl Into<Operand>) -> Array {
-    let zero = formula(FormulaKind::Float, [x.into(), y.into()], Loc::caller(), |[_, y], _| y);
-    let x = formula(FormulaKind::Float, [x.into(), (&zero).into()], Loc::caller(), |[x, _], _| x);
+    let zero = apply_formula(FormulaKind::Float, [x.into(), y.into()], Loc::caller(), |[_, y], _| y);
+    let x = apply_formula(FormulaKind::Float, [x.into(), (&zero).into()], Loc::caller(), |[x, _], _| x);
     f(&x, &zero).unwrap_or_else(|error| Array::new_poisoned(error, x.client().clone(), x.dtype(), x.shape()))
 }
 
@@ -184,7 +184,7 @@ fn apply_in_f32(x: &Array, f: impl for<'g> Fn(E<'g>) -> E<'g>) -> Array {
 /// The parameter g of Lanczos' approximation.
 const LANCZOS_G: f64 = 7.0;
 /// The coefficients of Lanczos' sum.
-const LANCZOS: [f64; 9] = [
+const LANCZOS_COEFFICIENTS: [f64; 9] = [
     0.999_999_999_999_809_9,
     676.520_368_121_885_1,
     -1_259.139_216_722_402_8,
@@ -211,8 +211,8 @@ fn log_shifted_argument(z: E<'_>) -> E<'_> {
 /// Returns the logarithm of the gamma function's magnitude by Lanczos' approximation, reflected below 1/2.
 fn lgamma(x: E<'_>) -> E<'_> {
     let (z, is_low) = reflect_argument(x);
-    let mut sum = z.like(LANCZOS[0]);
-    for (i, c) in LANCZOS.iter().enumerate().skip(1) {
+    let mut sum = z.like(LANCZOS_COEFFICIENTS[0]);
+    for (i, c) in LANCZOS_COEFFICIENTS.iter().enumerate().skip(1) {
         sum = sum + z.like(*c) / (z + i as f64);
     }
     let (t, log_t) = (z + (LANCZOS_G + 0.5), log_shifted_argument(z));
@@ -229,8 +229,8 @@ fn lgamma(x: E<'_>) -> E<'_> {
 /// Returns the derivative of [`lgamma`], by that of Lanczos' approximation, reflected below 1/2.
 fn digamma(x: E<'_>) -> E<'_> {
     let (z, is_low) = reflect_argument(x);
-    let (mut above, mut below) = (z.like(0.0), z.like(LANCZOS[0]));
-    for (i, c) in LANCZOS.iter().enumerate().skip(1) {
+    let (mut above, mut below) = (z.like(0.0), z.like(LANCZOS_COEFFICIENTS[0]));
+    for (i, c) in LANCZOS_COEFFICIENTS.iter().enumerate().skip(1) {
         let distance = z + i as f64;
         above = above - z.like(*c) / (distance * distance);
         below = below + z.like(*c) / distance;

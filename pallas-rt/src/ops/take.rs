@@ -28,7 +28,12 @@ fn batched_gather(rank: usize, axis: usize) -> Gather {
 }
 
 /// Appends an array and positions along an axis, with all other axes broadcast; returns both and the axis' number.
-fn align_positions(graph: &mut Graph, name: &str, [x, at]: [Var; 2], axis: isize) -> Result<(Var, Var, usize), Diag> {
+fn broadcast_positions(
+    graph: &mut Graph,
+    name: &str,
+    [x, at]: [Var; 2],
+    axis: isize,
+) -> Result<(Var, Var, usize), Diag> {
     let (ty, at_ty) = (graph.ty(x).clone(), graph.ty(at).clone());
     let axis = canonicalize_axis(axis, ty.shape.len())?;
     if at_ty.shape.len() != ty.shape.len() || at_ty.dtype.is_float() || at_ty.dtype == DType::Bool {
@@ -82,15 +87,18 @@ impl Array {
     #[must_use]
     pub fn take_along_axis(&self, positions: &Array, axis: isize) -> Array {
         apply(&[self, positions], Loc::caller(), |graph, v| {
-            let (x, at, axis) = align_positions(graph, "take_along_axis", [v[0], v[1]], axis)?;
+            let (x, at, axis) = broadcast_positions(graph, "take_along_axis", [v[0], v[1]], axis)?;
             let Type { dtype, shape } = graph.ty(x).clone();
             let at = self::normalize_positions(graph, at, shape[axis], IndexMode::Fill, true)?;
             let to = graph.ty(at).shape.clone();
             if shape.contains(&0) {
                 return splat(graph, Literal::new(dtype, 0.0), &to);
             }
-            let outside =
-                splat(graph, super::gather_windows::fill_value(IndexMode::Fill, dtype).expect("it has one"), &to)?;
+            let outside = splat(
+                graph,
+                super::gather_windows::out_of_range_value(IndexMode::Fill, dtype).expect("it has one"),
+                &to,
+            )?;
             let held = clamp_positions(graph, at, shape[axis] as i64)?;
             let exists = graph.push(ScalarOp::Eq, &[at, held])?;
             let taken = graph.push(StructuralOp::from(batched_gather(shape.len(), axis)), &[x, at])?;
@@ -106,7 +114,7 @@ impl Array {
         let operands = [self.into(), positions.into(), elements.into()];
         apply_to_operands(&operands, Loc::caller(), |graph, operands| {
             let [Some(own), Some(at)] = [operands[0].var(), operands[1].var()] else { unreachable!("they are arrays") };
-            let (x, at, axis) = align_positions(graph, "put_along_axis", [own, at], axis)?;
+            let (x, at, axis) = broadcast_positions(graph, "put_along_axis", [own, at], axis)?;
             if graph.ty(x).shape != graph.ty(own).shape {
                 let message = format!("put_along_axis into {} at {}", graph.ty(own), graph.ty(at));
                 return Err(Diag::new("put", At::Operand(1), message, "all other axes are the array's, or 1"));

@@ -50,7 +50,7 @@ pub fn tri(rows: usize, columns: usize, k: i64, dtype: DType) -> Array {
 }
 
 /// Appends the elements of the last two axes where `op` of row + `k` and the column is true, and zeros elsewhere.
-fn triangle(graph: &mut Graph, v: Var, op: ScalarOp, k: i64) -> Result<Var, Diag> {
+fn push_triangle(graph: &mut Graph, v: Var, op: ScalarOp, k: i64) -> Result<Var, Diag> {
     let ty = graph.ty(v).clone();
     let [.., rows, columns] = ty.shape[..] else {
         return Err(Diag::new("rank", At::Op, format!("a triangle of {ty}"), "it takes two axes or more"));
@@ -111,14 +111,14 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn tril(&self, k: i64) -> Array {
-        apply(&[self], Loc::caller(), |graph, v| triangle(graph, v[0], ScalarOp::Ge, k))
+        apply(&[self], Loc::caller(), |graph, v| push_triangle(graph, v[0], ScalarOp::Ge, k))
     }
 
     /// Elements of the last two axes on and above the diagonal `k` places right of the main one; zeros below it.
     #[track_caller]
     #[must_use]
     pub fn triu(&self, k: i64) -> Array {
-        apply(&[self], Loc::caller(), |graph, v| triangle(graph, v[0], ScalarOp::Le, k))
+        apply(&[self], Loc::caller(), |graph, v| push_triangle(graph, v[0], ScalarOp::Le, k))
     }
 
     /// The diagonal of two axes, `offset` places right of the main one; it becomes the last axis.

@@ -2,7 +2,7 @@
 use super::lanes::{ElementwiseBuilder, VarResult};
 use super::normal::{machine_epsilon, next_above_minus_one};
 use super::uniform::{uniform_in_range, unit_uniform};
-use super::{Key, check_float, draw};
+use super::{Key, check_float, draw_array};
 use crate::array::Array;
 use pallas_graph::Var;
 use pallas_ir::structural::ArgReduce;
@@ -15,7 +15,7 @@ macro_rules! distributions {
         #[track_caller]
         #[must_use]
         pub fn $name(key: Key, shape: &[usize], dtype: DType) -> Array {
-            draw(key, &[], shape, Loc::caller(), |$lanes, $key, _| {
+            draw_array(key, &[], shape, Loc::caller(), |$lanes, $key, _| {
                 let $dtype = dtype;
                 check_float(stringify!($name), $dtype)?;
                 $equations
@@ -73,7 +73,7 @@ distributions! {
 #[track_caller]
 #[must_use]
 pub fn categorical(key: Key, logits: &Array, axis: isize) -> Array {
-    draw(key, &[logits], logits.shape(), Loc::caller(), |lanes, key, vars| {
+    draw_array(key, &[logits], logits.shape(), Loc::caller(), |lanes, key, vars| {
         let ty = lanes.graph.ty(vars[0]).clone();
         check_float("categorical", ty.dtype)?;
         let rank = ty.shape.len();

@@ -31,7 +31,7 @@ pub fn poisson(key: Key, mean: impl Into<Operand>, shape: &[usize], dtype: DType
     let at = Loc::caller();
     let key = key.consume(at);
     let mean = broadcast_parameter("poisson", &key, &mean.into(), shape, DType::F32, at);
-    if let Some(bad) = non_integer_error("poisson", &key, dtype, at) {
+    if let Some(bad) = poisoned_unless_integer("poisson", &key, dtype, at) {
         return bad;
     }
     cast_or_poisoned(POISSON(&key, &mean), &mean, dtype)
@@ -45,7 +45,7 @@ pub fn geometric(key: Key, p: impl Into<Operand>, shape: &[usize], dtype: DType)
     let at = Loc::caller();
     let key = key.consume(at);
     let p = broadcast_parameter("geometric", &key, &p.into(), shape, DType::F32, at);
-    if let Some(bad) = non_integer_error("geometric", &key, dtype, at) {
+    if let Some(bad) = poisoned_unless_integer("geometric", &key, dtype, at) {
         return bad;
     }
     let u = uniform(key, shape, DType::F32);
@@ -110,8 +110,8 @@ pub fn multinomial(key: Key, trials: impl Into<Operand>, p: &Array, shape: &[usi
     cast_or_poisoned(made(), &p, dtype)
 }
 
-/// Returns an array that holds an error if the type is not an integer type, else `None`.
-fn non_integer_error(name: &str, key: &Key, dtype: DType, at: Loc) -> Option<Array> {
+/// Returns an array that holds an error unless `dtype` is an integer type; `None` for an integer type.
+fn poisoned_unless_integer(name: &str, key: &Key, dtype: DType, at: Loc) -> Option<Array> {
     let is_wrong = dtype.is_float() || dtype == DType::Bool;
     is_wrong.then(|| poisoned_draw(key, format!("`{name}` of {dtype}"), "an integer type", at))
 }

@@ -55,9 +55,9 @@ fn draw_gamma(name: &str, key: Key, a: &Operand, shape: &[usize], dtype: DType, 
 
 static GAMMA: LazyLock<Sampler> = LazyLock::new(|| {
     jit(custom_jvp(
-        |key: &Key, a: &Array| sample_each(key, a, false),
+        |key: &Key, a: &Array| sample_each_parameter(key, a, false),
         |(key, a): &(Key, Array), (_, da): &(Key, Array)| {
-            let y = sample_each(key, a, false)?;
+            let y = sample_each_parameter(key, a, false)?;
             let slope = random_gamma_grad(a, &y);
             Ok::<_, crate::Error>((y, slope * da))
         },
@@ -66,9 +66,9 @@ static GAMMA: LazyLock<Sampler> = LazyLock::new(|| {
 });
 static LOGGAMMA: LazyLock<Sampler> = LazyLock::new(|| {
     jit(custom_jvp(
-        |key: &Key, a: &Array| sample_each(key, a, true),
+        |key: &Key, a: &Array| sample_each_parameter(key, a, true),
         |(key, a): &(Key, Array), (_, da): &(Key, Array)| {
-            let y = sample_each(key, a, true)?;
+            let y = sample_each_parameter(key, a, true)?;
             // What underflows is taken as the smallest normal number.
             let x = y.exp();
             let x = select(&x.eq(0.0), smallest_normal(a.dtype()), &x);
@@ -88,16 +88,17 @@ pub(super) fn smallest_normal(dtype: DType) -> f64 {
     }
 }
 
-/// Draws a number for each parameter along one axis, each with a key of its own; logarithms if `log` is true.
-fn sample_each(key: &Key, a: &Array, log: bool) -> Result<Array> {
+/// Draws a number for each parameter along one axis, each with a key of its own; returns the numbers' logarithms if
+/// `is_log` is true.
+fn sample_each_parameter(key: &Key, a: &Array, is_log: bool) -> Result<Array> {
     let keys = split_batch(key.clone(), a.shape());
-    vmap(move |key: &Key, a: &Array| sample_gamma(key, a, log))(&keys, a)
+    vmap(move |key: &Key, a: &Array| sample_gamma(key, a, is_log))(&keys, a)
 }
 
-/// Draws a number of the gamma distribution with the parameter `a`; its logarithm if `log` is true.
+/// Draws a number of the gamma distribution with the parameter `a`; returns its logarithm if `is_log` is true.
 ///
 /// For a parameter below 1 it draws with the parameter `a + 1`, and multiplies by a power of a uniform number.
-fn sample_gamma(key: &Key, a: &Array, log: bool) -> Result<Array> {
+fn sample_gamma(key: &Key, a: &Array, is_log: bool) -> Result<Array> {
     let dtype = a.dtype();
     let is_large = a.ge(1.0);
     let larger = select(&is_large, a, a + 1.0);
@@ -127,7 +128,7 @@ fn sample_gamma(key: &Key, a: &Array, log: bool) -> Result<Array> {
             Ok::<_, crate::Error>((key, &x * &x, &v * &v * v, uniform(for_u, &[], dtype)))
         },
     )?;
-    if log {
+    if is_log {
         let logs = -exponential(for_boost, &[], dtype);
         let boost = select(&(is_large | logs.eq(0.0)), 0.0, logs * (1.0 / a));
         return Ok(d.log() + v.log() + boost);

@@ -1,7 +1,7 @@
 //! Uniform integers.
 use super::lanes::{ElementwiseBuilder, VarResult};
 use super::uniform::array_operands;
-use super::{Key, draw};
+use super::{Key, draw_array};
 use crate::array::Array;
 use crate::ops::Operand;
 use pallas_graph::Var;
@@ -24,7 +24,7 @@ use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
 #[must_use]
 pub fn randint(key: Key, shape: &[usize], low: impl Into<Operand>, high: impl Into<Operand>, dtype: DType) -> Array {
     let (low, high) = (low.into(), high.into());
-    draw(key, &array_operands(&[&low, &high]), shape, Loc::caller(), |lanes, key, vars| {
+    draw_array(key, &array_operands(&[&low, &high]), shape, Loc::caller(), |lanes, key, vars| {
         let Some(unsigned) = unsigned_dtype(dtype) else {
             return Err(Diag::new("dtype", At::Op, format!("`randint` of {dtype}"), "an integer type"));
         };

@@ -20,12 +20,12 @@ pub struct Key {
     used: Arc<OnceLock<Loc>>,
 }
 
-static KEY: Kind = Kind { path: "pallas_rt::random::Key", name: "Key", fields: None, fixed: &[] };
+static KEY_TREE_KIND: Kind = Kind { path: "pallas_rt::random::Key", name: "Key", fields: None, fixed: &[] };
 
 /// A key is a tree with one leaf, its data. If that may be replaced, the key counts as another one, which is unused.
 impl Tree for Key {
     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
-        to.node(&KEY, 1, &[]);
+        to.node(&KEY_TREE_KIND, 1, &[]);
         to.child(Segment::Position(0), &self.data);
     }
     fn visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>) {

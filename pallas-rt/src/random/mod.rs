@@ -134,7 +134,7 @@ use lanes::{ElementwiseBuilder, VarResult};
 use pallas_ir::{At, DType, Diag, Loc};
 
 /// Makes an array of a shape by `equations`, from a key and from operands that stretch to the shape.
-fn draw(
+fn draw_array(
     key: Key,
     operands: &[&Array],
     shape: &[usize],

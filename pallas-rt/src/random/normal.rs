@@ -1,7 +1,7 @@
 //! Normally distributed numbers, by the inverse of the error function.
 use super::lanes::{ElementwiseBuilder, VarResult};
 use super::uniform::{array_operands, uniform_in_range};
-use super::{Key, check_float, draw};
+use super::{Key, check_float, draw_array};
 use crate::array::Array;
 use crate::ops::{Operand, erf_inv};
 use pallas_graph::Var;
@@ -20,7 +20,7 @@ use std::f64::consts::SQRT_2;
 #[track_caller]
 #[must_use]
 pub fn normal(key: Key, shape: &[usize], dtype: DType) -> Array {
-    draw(key, &[], shape, Loc::caller(), |lanes, key, _| {
+    draw_array(key, &[], shape, Loc::caller(), |lanes, key, _| {
         check_float("normal", dtype)?;
         let low = next_above_minus_one(lanes, dtype);
         let high = lanes.splat_number(dtype, 1.0);
@@ -41,7 +41,7 @@ pub fn truncated_normal(
     dtype: DType,
 ) -> Array {
     let (lower, upper) = (lower.into(), upper.into());
-    draw(key, &array_operands(&[&lower, &upper]), shape, Loc::caller(), |lanes, key, vars| {
+    draw_array(key, &array_operands(&[&lower, &upper]), shape, Loc::caller(), |lanes, key, vars| {
         check_float("truncated_normal", dtype)?;
         let vars = &mut vars.iter();
         let bounds = [lanes.float_operand(&lower, vars, dtype)?, lanes.float_operand(&upper, vars, dtype)?];
@@ -78,9 +78,9 @@ pub(crate) fn machine_epsilon(dtype: DType) -> f64 {
     }
 }
 
-/// Appends the next number above (`by` = 1) or below (`by` = -1) each element: its bits as an integer, moved by one.
-/// Derivatives take it for a constant.
-fn adjacent_float(lanes: &mut ElementwiseBuilder<'_>, x: Var, dtype: DType, by: i64) -> VarResult {
+/// Appends the next number above (`ulps` = 1) or below (`ulps` = -1) each element: its bits as an integer, moved by
+/// one. Derivatives take it for a constant.
+fn adjacent_float(lanes: &mut ElementwiseBuilder<'_>, x: Var, dtype: DType, ulps: i64) -> VarResult {
     let integer = match dtype {
         DType::F64 => DType::I64,
         DType::F16 | DType::Bf16 => DType::I16,
@@ -90,7 +90,7 @@ fn adjacent_float(lanes: &mut ElementwiseBuilder<'_>, x: Var, dtype: DType, by: 
     let zero = lanes.splat_number(dtype, 0.0);
     let bits = lanes.bitcast(x, integer)?;
     // Of negative numbers those with larger bits are smaller. The neighbours of zero are the smallest numbers.
-    let (up, down) = (lanes.splat_integer(integer, by), lanes.splat_integer(integer, -by));
+    let (up, down) = (lanes.splat_integer(integer, ulps), lanes.splat_integer(integer, -ulps));
     let is_negative = lanes.push_op(ScalarOp::Lt, &[x, zero])?;
     let step = lanes.push_op(ScalarOp::Select, &[is_negative, down, up])?;
     let moved = lanes.push_op(ScalarOp::Add, &[bits, step])?;
@@ -101,10 +101,10 @@ fn adjacent_float(lanes: &mut ElementwiseBuilder<'_>, x: Var, dtype: DType, by: 
         DType::Bf16 => 2f64.powi(-133),
         _ => 2f64.powi(-149),
     };
-    let (is_zero, next) = (lanes.push_op(ScalarOp::Eq, &[x, zero])?, lanes.splat_number(dtype, smallest * by as f64));
+    let (is_zero, next) = (lanes.push_op(ScalarOp::Eq, &[x, zero])?, lanes.splat_number(dtype, smallest * ulps as f64));
     let moved = lanes.push_op(ScalarOp::Select, &[is_zero, next, moved])?;
     // There is nothing above infinity.
-    let (limit, end) = (lanes.splat_number(dtype, f64::INFINITY * by as f64), ScalarOp::Eq);
+    let (limit, end) = (lanes.splat_number(dtype, f64::INFINITY * ulps as f64), ScalarOp::Eq);
     let is_limit = lanes.push_op(end, &[x, limit])?;
     lanes.push_op(ScalarOp::Select, &[is_limit, limit, moved])
 }

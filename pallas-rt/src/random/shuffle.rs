@@ -1,6 +1,6 @@
 //! Random orders, and elements chosen by them.
 use super::lanes::{ElementwiseBuilder, VarResult};
-use super::{Key, draw, gumbel, randint, uniform};
+use super::{Key, draw_array, gumbel, randint, uniform};
 use crate::array::{Array, canonicalize_axis};
 use crate::ops::Side;
 use pallas_graph::{Graph, Var};
@@ -9,13 +9,13 @@ use pallas_ir::{At, DType, Diag, Dim, Loc, StructuralOp};
 
 /// Returns the number of sorts by 32 random bits after which an order of this many elements is random enough, by JAX's
 /// rule.
-fn shuffle_rounds(elements: usize) -> usize {
+fn shuffle_sort_count(elements: usize) -> usize {
     (3.0 * (elements.max(1) as f64).ln() / f64::from(u32::MAX).ln()).ceil() as usize
 }
 
 /// Appends the elements of `x` in a random order along an axis, by sorts of random bits, one for each element of the
 /// lanes' shape. Without `x` the positions along the axis are put in random order.
-fn shuffle(
+fn push_shuffle(
     lanes: &mut ElementwiseBuilder<'_>,
     mut key: [Var; 2],
     x: Option<Var>,
@@ -23,7 +23,7 @@ fn shuffle(
     axis: usize,
 ) -> VarResult {
     let mut x = x;
-    for _ in 0..shuffle_rounds(shape.iter().product()) {
+    for _ in 0..shuffle_sort_count(shape.iter().product()) {
         let [next, own] = lanes.split(key)?;
         let bits = lanes.random_bits(own)?;
         let order = lanes.graph.push(StructuralOp::from(ArgSort { axis, descending: false }), &[bits])?;
@@ -51,7 +51,7 @@ fn shuffle(
 #[track_caller]
 #[must_use]
 pub fn permutation(key: Key, n: usize) -> Array {
-    draw(key, &[], &[n], Loc::caller(), |lanes, key, _| shuffle(lanes, key, None, &[n], 0))
+    draw_array(key, &[], &[n], Loc::caller(), |lanes, key, _| push_shuffle(lanes, key, None, &[n], 0))
 }
 
 /// An array with the positions along an axis in a random order; `jax.random.permutation(key, x, axis)`.
@@ -59,10 +59,10 @@ pub fn permutation(key: Key, n: usize) -> Array {
 #[must_use]
 pub fn permuted(key: Key, x: &Array, axis: isize) -> Array {
     let n = canonicalize_axis(axis, x.shape().len()).map_or(0, |axis| x.shape()[axis]);
-    draw(key, &[x], &[n], Loc::caller(), |lanes, key, vars| {
+    draw_array(key, &[x], &[n], Loc::caller(), |lanes, key, vars| {
         let shape = lanes.graph.ty(vars[0]).shape.clone();
         let axis = canonicalize_axis(axis, shape.len())?;
-        let order = shuffle(lanes, key, None, &[n], 0)?;
+        let order = push_shuffle(lanes, key, None, &[n], 0)?;
         push_take_along(lanes.graph, vars[0], order, axis)
     })
 }
@@ -73,9 +73,9 @@ pub fn permuted(key: Key, x: &Array, axis: isize) -> Array {
 #[must_use]
 pub fn shuffled(key: Key, x: &Array, axis: isize) -> Array {
     let shape = x.shape().to_vec();
-    draw(key, &[x], &shape, Loc::caller(), |lanes, key, vars| {
+    draw_array(key, &[x], &shape, Loc::caller(), |lanes, key, vars| {
         let axis = canonicalize_axis(axis, shape.len())?;
-        shuffle(lanes, key, Some(vars[0]), &shape, axis)
+        push_shuffle(lanes, key, Some(vars[0]), &shape, axis)
     })
 }
 
@@ -93,13 +93,13 @@ pub fn shuffled(key: Key, x: &Array, axis: isize) -> Array {
 pub fn choice(key: Key, n: usize, shape: &[usize], replace: bool) -> Array {
     let at = Loc::caller();
     if let Err(mistake) = check_choice_count(n, shape, replace) {
-        return draw(key, &[], shape, at, |_, _, _| Err(mistake));
+        return draw_array(key, &[], shape, at, |_, _, _| Err(mistake));
     }
     if replace {
         return randint(key, shape, 0, n.max(1) as i64, DType::I32);
     }
-    draw(key, &[], &[n], at, |lanes, key, _| {
-        let order = shuffle(lanes, key, None, &[n], 0)?;
+    draw_array(key, &[], &[n], at, |lanes, key, _| {
+        let order = push_shuffle(lanes, key, None, &[n], 0)?;
         first_elements(lanes.graph, order, shape)
     })
 }
@@ -131,11 +131,11 @@ pub fn weighted_choice(key: Key, weights: &Array, shape: &[usize], replace: bool
     let ([n], true) = (weights.shape(), weights.dtype().is_float()) else {
         let message = format!("weights of {} {:?}", weights.dtype(), weights.shape());
         let mistake = Diag::new("choice", At::Operand(0), message, "floats of one axis");
-        return draw(key, &[weights], shape, at, |_, _, _| Err(mistake));
+        return draw_array(key, &[weights], shape, at, |_, _, _| Err(mistake));
     };
     let count: usize = shape.iter().product();
     if let Err(mistake) = check_choice_count(*n, shape, replace) {
-        return draw(key, &[weights], shape, at, |_, _, _| Err(mistake));
+        return draw_array(key, &[weights], shape, at, |_, _, _| Err(mistake));
     }
     if replace {
         let sums = weights.cumsum(0);

@@ -1,6 +1,6 @@
 //! Random bits, uniform numbers, and what is made by comparing these with a probability.
 use super::lanes::{ElementwiseBuilder, VarResult};
-use super::{Key, check_float, draw};
+use super::{Key, check_float, draw_array};
 use crate::array::Array;
 use crate::ops::Operand;
 use pallas_graph::Var;
@@ -16,7 +16,7 @@ use pallas_ir::{At, DType, Diag, Loc, ScalarOp};
 #[track_caller]
 #[must_use]
 pub fn bits(key: Key, shape: &[usize], dtype: DType) -> Array {
-    draw(key, &[], shape, Loc::caller(), |lanes, key, _| match dtype {
+    draw_array(key, &[], shape, Loc::caller(), |lanes, key, _| match dtype {
         DType::U32 => lanes.random_bits(key),
         DType::U64 => lanes.random_bits_64(key),
         DType::U8 | DType::U16 => {
@@ -31,7 +31,7 @@ pub fn bits(key: Key, shape: &[usize], dtype: DType) -> Array {
 #[track_caller]
 #[must_use]
 pub fn uniform(key: Key, shape: &[usize], dtype: DType) -> Array {
-    draw(key, &[], shape, Loc::caller(), |lanes, key, _| {
+    draw_array(key, &[], shape, Loc::caller(), |lanes, key, _| {
         check_float("uniform", dtype)?;
         unit_uniform(lanes, key, dtype)
     })
@@ -49,7 +49,7 @@ pub fn uniform_between(
     high: impl Into<Operand>,
 ) -> Array {
     let (low, high) = (low.into(), high.into());
-    draw(key, &array_operands(&[&low, &high]), shape, Loc::caller(), |lanes, key, vars| {
+    draw_array(key, &array_operands(&[&low, &high]), shape, Loc::caller(), |lanes, key, vars| {
         check_float("uniform_between", dtype)?;
         let vars = &mut vars.iter();
         let (low, high) = (lanes.float_operand(&low, vars, dtype)?, lanes.float_operand(&high, vars, dtype)?);
@@ -62,7 +62,7 @@ pub fn uniform_between(
 #[must_use]
 pub fn bernoulli(key: Key, p: impl Into<Operand>, shape: &[usize]) -> Array {
     let p = p.into();
-    draw(key, &array_operands(&[&p]), shape, Loc::caller(), |lanes, key, vars| {
+    draw_array(key, &array_operands(&[&p]), shape, Loc::caller(), |lanes, key, vars| {
         let dtype = vars.first().map_or(DType::F32, |&v| lanes.graph.ty(v).dtype);
         check_float("bernoulli", dtype)?;
         let p = lanes.float_operand(&p, &mut vars.iter(), dtype)?;
@@ -75,7 +75,7 @@ pub fn bernoulli(key: Key, p: impl Into<Operand>, shape: &[usize]) -> Array {
 #[track_caller]
 #[must_use]
 pub fn rademacher(key: Key, shape: &[usize], dtype: DType) -> Array {
-    draw(key, &[], shape, Loc::caller(), |lanes, key, _| {
+    draw_array(key, &[], shape, Loc::caller(), |lanes, key, _| {
         if dtype == DType::Bool {
             return Err(Diag::new("dtype", At::Op, "`rademacher` of bool".into(), "a number type"));
         }
@@ -120,11 +120,11 @@ pub(super) fn unit_uniform(lanes: &mut ElementwiseBuilder<'_>, key: [Var; 2], dt
     lanes.cast(unit, dtype)
 }
 
-/// Appends the bits that `mask` selects, shifted to the left by `by`.
-fn mask_and_shift(lanes: &mut ElementwiseBuilder<'_>, bits: Var, mask: i64, by: i64) -> VarResult {
+/// Appends the bits that `mask` selects, shifted to the left by `left_shift`.
+fn mask_and_shift(lanes: &mut ElementwiseBuilder<'_>, bits: Var, mask: i64, left_shift: i64) -> VarResult {
     let mask = lanes.splat_integer(DType::U32, mask);
     let bits = lanes.push_op(ScalarOp::BitAnd, &[bits, mask])?;
-    let by = lanes.splat_integer(DType::U32, by);
+    let by = lanes.splat_integer(DType::U32, left_shift);
     lanes.push_op(ScalarOp::Shl, &[bits, by])
 }
 

@@ -65,7 +65,7 @@ impl Placement {
     }
 
     /// The placement that the blocks were joined with.
-    pub(crate) fn from_blocks(blocks: &ShardedBlocks) -> &Placement {
+    pub(crate) fn of_blocks(blocks: &ShardedBlocks) -> &Placement {
         let about: &dyn Any = &*blocks.about;
         about.downcast_ref().expect("blocks have a placement")
     }
@@ -126,7 +126,7 @@ pub(crate) fn split_into_blocks(
 /// Joins the blocks to the whole array. In a job the processes send each other the blocks that they have, so that all
 /// of them must call this.
 fn join_blocks(blocks: &ShardedBlocks) -> Result<Buffer> {
-    let Placement { mesh, sharding, ty, .. } = Placement::from_blocks(blocks);
+    let Placement { mesh, sharding, ty, .. } = Placement::of_blocks(blocks);
     if !sharding.unreduced.is_empty() {
         let found =
             format!("an array whose devices have parts of a sum along {}", axes_text(&sharding.unreduced, mesh));
@@ -168,30 +168,30 @@ fn join_blocks(blocks: &ShardedBlocks) -> Result<Buffer> {
     Buffer::from_bytes(blocks.blocks[0].client(), &whole)
 }
 
-/// Calls `copy` for each row that an array and its block at `place` share, with the offset in the array, the offset in
-/// the block, and the row's length, all in bytes.
+/// Calls `copy_row` for each row that an array and its block with the index `block_indices` along each dimension share,
+/// with the offset in the array, the offset in the block, and the row's length, all in bytes.
 fn for_each_shared_row(
     shape: &[usize],
-    local: &[usize],
-    place: &[usize],
-    bytes: usize,
-    mut copy: impl FnMut(usize, usize, usize),
+    block_shape: &[usize],
+    block_indices: &[usize],
+    element_bytes: usize,
+    mut copy_row: impl FnMut(usize, usize, usize),
 ) {
-    let first: Vec<usize> = local.iter().zip(place).map(|(n, at)| n * at).collect();
+    let first: Vec<usize> = block_shape.iter().zip(block_indices).map(|(n, at)| n * at).collect();
     // Extents that lie inside of the array.
-    let inside: Vec<usize> = (0..shape.len()).map(|d| local[d].min(shape[d].saturating_sub(first[d]))).collect();
+    let inside: Vec<usize> = (0..shape.len()).map(|d| block_shape[d].min(shape[d].saturating_sub(first[d]))).collect();
     if inside.contains(&0) {
         return;
     }
-    let Some((&columns, outer)) = inside.split_last() else { return copy(0, 0, bytes) };
+    let Some((&columns, outer)) = inside.split_last() else { return copy_row(0, 0, element_bytes) };
     let mut at = vec![0; outer.len()];
     loop {
         let (mut whole, mut own) = (0, 0);
         for d in 0..outer.len() {
             whole = (whole + first[d] + at[d]) * shape[d + 1];
-            own = (own + at[d]) * local[d + 1];
+            own = (own + at[d]) * block_shape[d + 1];
         }
-        copy((whole + first[outer.len()]) * bytes, own * bytes, columns * bytes);
+        copy_row((whole + first[outer.len()]) * element_bytes, own * element_bytes, columns * element_bytes);
         let next = (0..outer.len()).rev().find(|&d| at[d] + 1 < outer[d]);
         let Some(d) = next else { return };
         at[d] += 1;

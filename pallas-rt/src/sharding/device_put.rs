@@ -1,13 +1,13 @@
 //! Functions that place arrays on meshes.
 use super::blocks::{Declaration, Placement, block_coordinates, block_ranges, local_positions, split_into_blocks};
 use super::partition_spec::NamedSharding;
-use super::process_agreement::{check_equal_elements, hash};
+use super::process_agreement::{check_equal_elements, hash_elements};
 use crate::array::{Array, ArrayContents};
 use pallas_device::Buffer;
 use pallas_device::collective::process_group;
 use pallas_device::error::{Error, Result};
 use pallas_device::startup;
-use pallas_graph::mesh::{Sharding, size};
+use pallas_graph::mesh::{Sharding, product_of_sizes};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -47,7 +47,7 @@ pub(crate) fn place_with_declaration(x: &Array, sharding: &NamedSharding, declar
     let whole = x.buffer()?;
     // The elements of an array on a mesh were compared when it was placed there.
     if let (Some(all), None) = (process_group(), x.placement()) {
-        check_equal_elements(all, &ty, mesh.to_string(), &[(0, hash(&whole.contents()?))], at)?;
+        check_equal_elements(all, &ty, mesh.to_string(), &[(0, hash_elements(&whole.contents()?))], at)?;
     }
     let blocks = split_into_blocks(x.client(), mesh, &own, &ty, whole)?;
     let placement = Placement {
@@ -69,7 +69,7 @@ pub(crate) fn place_like(x: &Array, like: &Placement) -> Result<Array> {
     let ty = Type::new(x.dtype(), x.shape());
     let mut sharding = like.sharding.clone();
     for (dim, &n) in sharding.dims.iter_mut().zip(&ty.shape) {
-        if !n.is_multiple_of(size(&dim.axes)) {
+        if !n.is_multiple_of(product_of_sizes(&dim.axes)) {
             dim.axes.clear();
         }
     }
@@ -150,8 +150,10 @@ fn make_from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock
             };
             index.iter().zip(shape).fold(0, digit)
         };
-        let parts =
-            made.iter().zip(&buffers).map(|((index, _), buffer)| Ok((number(index), hash(&buffer.contents()?))));
+        let parts = made
+            .iter()
+            .zip(&buffers)
+            .map(|((index, _), buffer)| Ok((number(index), hash_elements(&buffer.contents()?))));
         let about = format!("{} on {mesh}", own.text(mesh));
         check_equal_elements(all, &ty, about, &parts.collect::<Result<Vec<_>>>()?, at)?;
     }
@@ -199,7 +201,7 @@ impl Array {
     /// Mesh and sharding of an array; `None` for one that is not on a mesh, or is traced or poisoned.
     pub(crate) fn placement(&self) -> Option<&Placement> {
         match self.contents() {
-            ArrayContents::Sharded(blocks) => Some(Placement::from_blocks(blocks)),
+            ArrayContents::Sharded(blocks) => Some(Placement::of_blocks(blocks)),
             ArrayContents::InMemory(_) | ArrayContents::Traced(_) | ArrayContents::Poisoned(_) => None,
         }
     }

@@ -1,15 +1,15 @@
 //! Pictures of shardings as SVG.
 use super::picture::{Picture, TableSlice, abbreviated_indices, device_ranges_text};
-use crate::markup::svg::{Anchor, Svg, fit_in_box, list_item_color, max_characters, shortened, width};
+use crate::markup::svg::{Anchor, Svg, fit_in_box, list_item_color, max_characters, shorten_text, text_width};
 
-/// Maximum number of rows, columns and tables that are drawn.
+/// Maximum number of rows, of columns and of tables that are drawn; of more, those in the middle are left out.
 const MAX_DRAWN_ITEMS: usize = 16;
 /// Width and height of the largest table.
 const MAX_TABLE_PIXELS: [f64; 2] = [420.0, 260.0];
 /// Minimum width and height of a cell.
 const MIN_CELL_PIXELS: [f64; 2] = [34.0, 22.0];
-const FONT: f64 = 12.0;
-const MARGIN: f64 = 12.0;
+const FONT_SIZE_PIXELS: f64 = 12.0;
+const MARGIN_PIXELS: f64 = 12.0;
 
 /// A table to be drawn: its slice, and its rows and columns, each with its block (`None` for a gap) and its extent.
 struct TableLayout<'p> {
@@ -19,7 +19,7 @@ struct TableLayout<'p> {
 }
 
 impl TableLayout<'_> {
-    fn size(&self) -> [f64; 2] {
+    fn size_pixels(&self) -> [f64; 2] {
         [&self.columns, &self.rows].map(|all| all.iter().map(|(_, extent)| extent).sum())
     }
 }
@@ -35,16 +35,17 @@ impl Picture {
         let tables: Vec<TableLayout<'_>> =
             chosen.iter().flatten().map(|&number| self.layout_table(&slices[number], part)).collect();
         let labels = self.row_labels();
-        let left = MARGIN + labels.iter().map(|label| width(label, FONT)).fold(0.0, f64::max) + 8.0;
-        let (mut svg, mut x, mut right, mut y) = (Svg::default(), left, 0.0f64, MARGIN);
+        let left =
+            MARGIN_PIXELS + labels.iter().map(|label| text_width(label, FONT_SIZE_PIXELS)).fold(0.0, f64::max) + 8.0;
+        let (mut svg, mut x, mut right, mut y) = (Svg::default(), left, 0.0f64, MARGIN_PIXELS);
         let (mut row_bottom, title) = (0.0f64, if slices.len() > 1 { 18.0 } else { 0.0 });
         for table in &tables {
-            let [w, h] = table.size();
+            let [w, h] = table.size_pixels();
             if x > left && x + w > 900.0 {
                 (x, y) = (left, row_bottom + 16.0);
             }
             self.draw_table(&mut svg, table, [x, y + title + 16.0]);
-            let w = w.max(width(&table.slice.title, FONT));
+            let w = w.max(text_width(&table.slice.title, FONT_SIZE_PIXELS));
             right = right.max(x + w);
             row_bottom = row_bottom.max(y + title + 16.0 + h);
             x += w + left + 8.0;
@@ -59,14 +60,14 @@ impl Picture {
         }
         for note in &notes {
             row_bottom += 20.0;
-            svg.text([MARGIN, row_bottom], Anchor::Start, "fill=\"#555\"", note);
-            right = right.max(MARGIN + width(note, FONT));
+            svg.text([MARGIN_PIXELS, row_bottom], Anchor::Start, "fill=\"#555\"", note);
+            right = right.max(MARGIN_PIXELS + text_width(note, FONT_SIZE_PIXELS));
         }
         let title = match &self.shape {
             Some(shape) => format!("{:?} blocks of an array of the shape {shape:?}", self.parts),
             None => format!("{:?} blocks of an array", self.parts),
         };
-        svg.finish(right + MARGIN, row_bottom + MARGIN, &title)
+        svg.finish(right + MARGIN_PIXELS, row_bottom + MARGIN_PIXELS, &title)
     }
 
     /// The labels of the rows of the tables: the elements in each.
@@ -82,8 +83,8 @@ impl Picture {
         if self.parts[dim] == 1 { String::new() } else { self.range_text(dim, block) }
     }
 
-    /// Lays out a table: the extents of its rows and columns, on the fraction `part` of the largest size.
-    fn layout_table<'p>(&self, slice: &'p TableSlice<'p>, part: f64) -> TableLayout<'p> {
+    /// Lays out a table: the extents of its rows and columns, on the fraction `size_fraction` of the largest size.
+    fn layout_table<'p>(&self, slice: &'p TableSlice<'p>, size_fraction: f64) -> TableLayout<'p> {
         let rank = self.parts.len();
         let extent = |from_last: usize| match &self.shape {
             Some(shape) if rank >= from_last => shape[rank - from_last].max(1) as f64,
@@ -92,7 +93,7 @@ impl Picture {
         // A vector is as high as a line.
         let (down, right) = (extent(2), extent(1));
         let aspect = if rank >= 2 { (right / down).clamp(0.25, 4.0) } else { 8.0 };
-        let [wide, high] = fit_in_box(aspect, MAX_TABLE_PIXELS.map(|side| side * part));
+        let [wide, high] = fit_in_box(aspect, MAX_TABLE_PIXELS.map(|side| side * size_fraction));
         let sides = |n: usize, side: f64, least: f64, dim: Option<usize>| -> Vec<(Option<usize>, f64)> {
             let part = |block: usize| dim.map_or(1.0, |dim| self.block_fraction(dim, block));
             let of = |block: Option<usize>| {
@@ -100,7 +101,7 @@ impl Picture {
             };
             abbreviated_indices(n, MAX_DRAWN_ITEMS).into_iter().map(of).collect()
         };
-        let texts = slice.cells.iter().map(|cell| width(&device_ranges_text(cell), FONT) + 8.0);
+        let texts = slice.cells.iter().map(|cell| text_width(&device_ranges_text(cell), FONT_SIZE_PIXELS) + 8.0);
         let least = texts.fold(MIN_CELL_PIXELS[0], f64::max).min(120.0);
         let columns = sides(slice.columns, wide, least, rank.checked_sub(1));
         let rows = sides(slice.rows, high, MIN_CELL_PIXELS[1], rank.checked_sub(2));
@@ -130,9 +131,9 @@ impl Picture {
                     let fill = format!("fill=\"{}\" stroke=\"#334\" stroke-width=\"0.8\"", list_item_color(all));
                     svg.rect([x, y, wide, high], &fill, &tip);
                     // Where there is no space for the number of devices, it is in the tooltip alone.
-                    let most = max_characters(wide - 4.0, FONT);
+                    let most = max_characters(wide - 4.0, FONT_SIZE_PIXELS);
                     let short = text.split(" (").next().unwrap_or_default();
-                    let text = if text.len() > most { shortened(short, most) } else { text };
+                    let text = if text.len() > most { shorten_text(short, most) } else { text };
                     svg.text([x + wide / 2.0, y + high / 2.0 + 4.0], Anchor::Middle, "pointer-events=\"none\"", &text);
                 } else {
                     svg.text([x + wide / 2.0, y + high / 2.0 + 4.0], Anchor::Middle, "fill=\"#555\"", "…");
@@ -144,7 +145,7 @@ impl Picture {
         let mut x = left;
         for &(column, wide) in table.columns.iter().filter(|_| rank >= 1) {
             if let Some(column) = column {
-                let label = shortened(&self.block_label(rank - 1, column), max_characters(wide, FONT));
+                let label = shorten_text(&self.block_label(rank - 1, column), max_characters(wide, FONT_SIZE_PIXELS));
                 svg.text([x + wide / 2.0, top - 5.0], Anchor::Middle, "fill=\"#555\"", &label);
             }
             x += wide;

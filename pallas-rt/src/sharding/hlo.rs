@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The tiles are the parts of each dimension, then those of each entry of `last`.
-use pallas_graph::mesh::{Axis, Mesh, Sharding, difference, size};
+use pallas_graph::mesh::{Axis, Mesh, Sharding, difference, product_of_sizes};
 use pallas_ir::{At, Diag};
 
 /// The text of a sharding as XLA writes it, with the devices in the order of the mesh.
@@ -27,11 +27,11 @@ pub fn to_hlo_sharding(mesh: &Mesh, sharding: &Sharding) -> String {
     if dims.concat().is_empty() && unreduced.is_empty() {
         return "{replicated}".into();
     }
-    let mut tiles: Vec<usize> = dims.iter().map(|axes| size(axes)).collect();
+    let mut tiles: Vec<usize> = dims.iter().map(|axes| product_of_sizes(axes)).collect();
     let mut last = vec![];
     for (name, axes) in [("replicated", &replicated), ("unreduced", &unreduced)] {
         if !axes.is_empty() {
-            tiles.push(size(axes));
+            tiles.push(product_of_sizes(axes));
             last.push(name);
         }
     }
@@ -69,7 +69,7 @@ fn device_list_text(mesh: &Mesh, order: &[Axis]) -> String {
         }
         debug_assert!(n > 1);
     }
-    let extent = |(first, count): (usize, usize)| size(&sorted[first..first + count]);
+    let extent = |(first, count): (usize, usize)| product_of_sizes(&sorted[first..first + count]);
     let mut reshaped = runs.clone();
     reshaped.sort_unstable();
     let extents: Vec<usize> = reshaped.iter().map(|&run| extent(run)).collect();
@@ -153,25 +153,25 @@ pub(super) fn parse_hlo_sharding(text: &str, devices: usize) -> Result<HloTiles,
 fn parse_iota_devices(
     iota: &str,
     count: usize,
-    wrong: &dyn Fn(&str) -> Diag,
-    numbers: &dyn Fn(&str) -> Result<Vec<usize>, Diag>,
+    make_error: &dyn Fn(&str) -> Diag,
+    parse_numbers: &dyn Fn(&str) -> Result<Vec<usize>, Diag>,
 ) -> Result<Vec<usize>, Diag> {
-    let (extents, order) = iota.split_once(']').ok_or_else(|| wrong("its iota has no end"))?;
-    let extents = numbers(extents)?;
+    let (extents, order) = iota.split_once(']').ok_or_else(|| make_error("its iota has no end"))?;
+    let extents = parse_numbers(extents)?;
     if extents.iter().try_fold(1usize, |n, extent| n.checked_mul(*extent)) != Some(count) {
-        return Err(wrong(&format!("an iota of {extents:?} for {count} tiles")));
+        return Err(make_error(&format!("an iota of {extents:?} for {count} tiles")));
     }
     let order = match order {
         "" => (0..extents.len()).collect(),
         order => {
             let inside = order.strip_prefix("T(").and_then(|order| order.strip_suffix(')'));
-            numbers(inside.ok_or_else(|| wrong("its iota is followed by something else"))?)?
+            parse_numbers(inside.ok_or_else(|| make_error("its iota is followed by something else"))?)?
         }
     };
     let mut sorted = order.clone();
     sorted.sort_unstable();
     if !sorted.iter().copied().eq(0..extents.len()) {
-        return Err(wrong(&format!("{order:?} is no order of {} axes", extents.len())));
+        return Err(make_error(&format!("{order:?} is no order of {} axes", extents.len())));
     }
     let stride = |axis: usize| extents[axis + 1..].iter().product::<usize>();
     let mut all = vec![0];

@@ -167,11 +167,12 @@ pub(super) fn device_ranges_text(all: &[usize]) -> String {
     }
 }
 
-/// The indices below `n`; if they are more than `most`, the first and the last ones with a gap (`None`) between them.
-pub(super) fn abbreviated_indices(n: usize, most: usize) -> Vec<Option<usize>> {
-    if n <= most {
+/// The indices below `n`; if they are more than `max_shown`, the first and the last ones with a gap (`None`) between
+/// them.
+pub(super) fn abbreviated_indices(n: usize, max_shown: usize) -> Vec<Option<usize>> {
+    if n <= max_shown {
         return (0..n).map(Some).collect();
     }
-    let last = most / 4;
-    (0..most - last - 1).map(Some).chain([None]).chain((n - last..n).map(Some)).collect()
+    let last = max_shown / 4;
+    (0..max_shown - last - 1).map(Some).chain([None]).chain((n - last..n).map(Some)).collect()
 }

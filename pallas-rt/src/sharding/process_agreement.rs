@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hasher};
 pub(crate) type BlockHash = (u64, u64);
 
 /// A hash of elements, equal on all processes.
-pub(super) fn hash(elements: &[u8]) -> u64 {
+pub(super) fn hash_elements(elements: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(elements);
     hasher.finish()
@@ -20,14 +20,14 @@ pub(super) fn hash(elements: &[u8]) -> u64 {
 /// # Errors
 /// Two processes have a part with different elements. Every process gets the error, with the array and the two ranks.
 pub(crate) fn check_equal_elements(
-    all: &ProcessGroup,
+    processes: &ProcessGroup,
     ty: &Type,
-    about: String,
-    own: &[BlockHash],
+    array_name: String,
+    local_hashes: &[BlockHash],
     at: Loc,
 ) -> Result<()> {
-    let own: Vec<u8> = own.iter().flat_map(|&(part, hash)| [part, hash]).flat_map(u64::to_le_bytes).collect();
-    let found = all.all_gather(&format!("comparison of {ty}"), about, at, own)?;
+    let own: Vec<u8> = local_hashes.iter().flat_map(|&(part, hash)| [part, hash]).flat_map(u64::to_le_bytes).collect();
+    let found = processes.all_gather(&format!("comparison of {ty}"), array_name, at, own)?;
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, &byte| n << 8 | u64::from(byte));
     let mut first: HashMap<u64, (usize, u64)> = HashMap::new();
     for (rank, bytes) in found.iter().enumerate() {

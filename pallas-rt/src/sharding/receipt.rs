@@ -34,7 +34,7 @@ impl Receipt {
             mesh: op.mesh.clone(),
             axes: names.collect(),
             group: op.mesh.group(position, &op.axes),
-            participants: op.members(),
+            participants: op.group_size(),
             engine,
             at: if at == Loc::NONE { String::new() } else { at.to_string() },
         }

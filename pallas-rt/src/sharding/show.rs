@@ -307,14 +307,14 @@ impl TableCell {
     }
 }
 
-fn widths(cells: &[Vec<TableCell>]) -> Vec<usize> {
+fn column_widths(cells: &[Vec<TableCell>]) -> Vec<usize> {
     let columns = cells.first().map_or(0, Vec::len);
     (0..columns).map(|column| cells.iter().map(|row| row[column].width()).max().unwrap_or(0)).collect()
 }
 
 /// Writes a table with lines around its cells.
 fn write_ruled_table(f: &mut impl Write, cells: &[Vec<TableCell>]) -> fmt::Result {
-    let widths = widths(cells);
+    let widths = column_widths(cells);
     let line = |left: char, between: &str, right: char| {
         let cells: Vec<String> = widths.iter().map(|&width| "─".repeat(width)).collect();
         format!("{left}{}{right}", cells.join(between))
@@ -335,7 +335,7 @@ fn write_ruled_table(f: &mut impl Write, cells: &[Vec<TableCell>]) -> fmt::Resul
 
 /// Writes a table of coloured cells with a terminal's escape codes.
 fn write_colored_table(f: &mut impl Write, cells: &[Vec<TableCell>]) -> fmt::Result {
-    let widths = widths(cells);
+    let widths = column_widths(cells);
     for row in cells {
         for number in 0..row.iter().map(TableCell::height).max().unwrap_or(0) {
             for (cell, &width) in row.iter().zip(&widths) {

@@ -145,9 +145,9 @@ struct GroupLinks<'t> {
 }
 
 impl GroupLinks<'_> {
-    /// Number of directions in which a member sends along a side of this many members.
-    fn send_directions(&self, side: usize) -> usize {
-        match side {
+    /// Returns the number of directions in which a member of the group sends along a side with this many members.
+    fn count_send_directions(&self, side_members: usize) -> usize {
+        match side_members {
             1 => 0,
             2 => 1,
             _ => 1 + usize::from(self.is_closed),
@@ -170,14 +170,14 @@ impl GroupLinks<'_> {
         let directions = match self.link.shape {
             NetworkShape::Switch => 1,
             NetworkShape::Ring | NetworkShape::Torus(_) => {
-                self.sides.iter().map(|&side| self.send_directions(side)).sum()
+                self.sides.iter().map(|&side| self.count_send_directions(side)).sum()
             }
         };
         self.link.bandwidth * directions.max(1) as f64 / self.stride as f64
     }
 
-    /// Seconds of an all-gather of `part` bytes from each member; a reduce-scatter to `part` bytes takes as long.
-    fn all_gather_seconds(&self, part: f64) -> f64 {
+    /// Seconds of an all-gather of `part_bytes` from each member; a reduce-scatter to `part_bytes` takes as long.
+    fn all_gather_seconds(&self, part_bytes: f64) -> f64 {
         if self.k == 1 {
             return 0.0;
         }
@@ -186,25 +186,25 @@ impl GroupLinks<'_> {
             NetworkShape::Switch => self.link.latency * f64::from(self.k.next_power_of_two().ilog2()),
             NetworkShape::Ring | NetworkShape::Torus(_) => self.max_latency_seconds(),
         };
-        latency + (self.k - 1) as f64 * part / self.receive_bandwidth()
+        latency + (self.k - 1) as f64 * part_bytes / self.receive_bandwidth()
     }
 
-    /// Seconds of an all-to-all in which each member sends `part` bytes to each other one.
-    fn all_to_all_seconds(&self, part: f64) -> f64 {
+    /// Seconds of an all-to-all in which each member sends `part_bytes` to each other one.
+    fn all_to_all_seconds(&self, part_bytes: f64) -> f64 {
         if self.k == 1 {
             return 0.0;
         }
         match self.link.shape {
             // Each member sends to one partner after the other.
-            NetworkShape::Switch => (self.k - 1) as f64 * (self.link.latency + part / self.link.bandwidth),
+            NetworkShape::Switch => (self.k - 1) as f64 * (self.link.latency + part_bytes / self.link.bandwidth),
             NetworkShape::Ring | NetworkShape::Torus(_) => {
                 // The sum of distances along a side is side^2 / 4, over as many links as there are members and directions.
-                let load = |&side: &usize| match self.send_directions(side) {
+                let load = |&side: &usize| match self.count_send_directions(side) {
                     0 => 0.0,
                     n => (self.k / side * (side * side / 4)) as f64 / n as f64,
                 };
                 self.max_latency_seconds()
-                    + self.transfer_seconds(self.sides.iter().map(load).fold(0.0, f64::max) * part)
+                    + self.transfer_seconds(self.sides.iter().map(load).fold(0.0, f64::max) * part_bytes)
             }
         }
     }
@@ -267,14 +267,14 @@ impl Topology {
     pub(crate) fn collective_seconds(&self, op: &Collective, operand: &Type) -> f64 {
         let axes = op.axes.iter().filter(|axis| axis.size > 1);
         let ways: Vec<GroupLinks<'_>> = axes.map(|&axis| self.group_links(&op.mesh, axis)).collect();
-        let (bytes, k) = (operand.bytes() as f64, op.members());
-        match op.form() {
+        let (bytes, k) = (operand.bytes() as f64, op.group_size());
+        match op.first_member_form() {
             Form::Stack(Piece::Whole) => sequential_gather_seconds(&ways, bytes),
             Form::Fold(_, Piece::Part) => sequential_gather_seconds(&ways, bytes / k as f64),
             // A reduce-scatter, then an all-gather.
             Form::Fold(_, Piece::Whole) => 2.0 * sequential_gather_seconds(&ways, operand.bytes().div_ceil(k) as f64),
             Form::Stack(Piece::Part) => ways.iter().map(|way| way.all_to_all_seconds(bytes / way.k as f64)).sum(),
-            Form::FromMember(_) => self.permutation_seconds(op, &op.sources(), bytes),
+            Form::FromMember(_) => self.permutation_seconds(op, &op.source_members(), bytes),
             Form::Constant(_) | Form::Own => 0.0,
         }
     }
@@ -302,15 +302,15 @@ impl Topology {
     }
 }
 
-/// Seconds in which members get the `part` bytes of all others, along one axis after the other: the slowest one first,
+/// Seconds in which members get the `part_bytes` of all others, along one axis after the other: the slowest one first,
 /// while the parts are small, which takes the least time.
-fn sequential_gather_seconds(ways: &[GroupLinks<'_>], mut part: f64) -> f64 {
-    let mut order: Vec<&GroupLinks<'_>> = ways.iter().collect();
+fn sequential_gather_seconds(links: &[GroupLinks<'_>], mut part_bytes: f64) -> f64 {
+    let mut order: Vec<&GroupLinks<'_>> = links.iter().collect();
     order.sort_by(|a, b| a.receive_bandwidth().total_cmp(&b.receive_bandwidth()));
     let mut seconds = 0.0;
     for way in order {
-        seconds += way.all_gather_seconds(part);
-        part *= way.k as f64;
+        seconds += way.all_gather_seconds(part_bytes);
+        part_bytes *= way.k as f64;
     }
     seconds
 }

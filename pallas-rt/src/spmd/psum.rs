@@ -10,14 +10,14 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Cast;
 use pallas_ir::{DType, Diag, Literal, Loc, ScalarOp, StructuralOp};
 
-/// States that sums accept.
-const SUM_STATES: AdmittedStates = AdmittedStates {
+/// States in which sums accept their operand.
+const SUM_OPERAND_STATES: AdmittedStates = AdmittedStates {
     states: &[ManualAxisState::Invariant, ManualAxisState::Varying, ManualAxisState::Unreduced],
     mixed: false,
     needs: None,
 };
-/// States that reductions other than sums accept.
-const REDUCTION_STATES: AdmittedStates =
+/// States in which reductions other than sums accept their operand.
+const REDUCTION_OPERAND_STATES: AdmittedStates =
     AdmittedStates { states: &[ManualAxisState::Invariant, ManualAxisState::Varying], mixed: false, needs: None };
 
 /// The sum of the blocks of all devices along axes; `lax.psum`. Bools count as 0 and 1, in i32.
@@ -34,7 +34,7 @@ const REDUCTION_STATES: AdmittedStates =
 #[track_caller]
 #[must_use]
 pub fn psum(x: &Array, axes: impl AxisNames) -> Array {
-    apply_collective("psum", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
+    apply_collective("psum", x, &axes, Loc::caller(), SUM_OPERAND_STATES, |graph, v, bound| {
         let v = match graph.ty(v).dtype {
             DType::Bool => graph.push(StructuralOp::from(Cast { to: DType::I32 }), &[v])?,
             _ => v,
@@ -47,7 +47,7 @@ pub fn psum(x: &Array, axes: impl AxisNames) -> Array {
 #[track_caller]
 #[must_use]
 pub fn pmean(x: &Array, axes: impl AxisNames) -> Array {
-    apply_collective("pmean", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
+    apply_collective("pmean", x, &axes, Loc::caller(), SUM_OPERAND_STATES, |graph, v, bound| {
         let ty = graph.ty(v).clone();
         if !ty.dtype.is_float() {
             return Err(collective_diag(
@@ -57,14 +57,14 @@ pub fn pmean(x: &Array, axes: impl AxisNames) -> Array {
             ));
         }
         let sum = bound.push_collective(graph, AllReduce(ScalarOp::Add), &[v])?;
-        let count = graph.splat(Literal::new(ty.dtype, bound.members() as f64), &ty.shape);
+        let count = graph.splat(Literal::new(ty.dtype, bound.member_count() as f64), &ty.shape);
         graph.push(ScalarOp::Div, &[sum, count])
     })
 }
 
 /// Appends a reduction of the blocks of all devices along axes by `op`, a maximum or minimum.
 fn reduce_extremum(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: ScalarOp) -> Array {
-    apply_collective(name, x, axes, at, REDUCTION_STATES, |graph, v, bound| {
+    apply_collective(name, x, axes, at, REDUCTION_OPERAND_STATES, |graph, v, bound| {
         let op = op.monoid_of(graph.ty(v).dtype);
         bound.push_collective(graph, AllReduce(op), &[v])
     })
@@ -104,7 +104,7 @@ fn check_summable(graph: &Graph, v: Var) -> Result<(), Diag> {
 #[track_caller]
 #[must_use]
 pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    apply_collective("psum_scatter", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
+    apply_collective("psum_scatter", x, &axes, Loc::caller(), SUM_OPERAND_STATES, |graph, v, bound| {
         let dim = canonicalize_axis(dim, graph.ty(v).shape.len())?;
         check_summable(graph, v)?;
         check_group_length(graph, v, dim, bound, "psum_scatter")?;
@@ -128,7 +128,7 @@ pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
 #[track_caller]
 #[must_use]
 pub fn psum_scatter_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    apply_collective("psum_scatter", x, &axes, Loc::caller(), SUM_STATES, |graph, v, bound| {
+    apply_collective("psum_scatter", x, &axes, Loc::caller(), SUM_OPERAND_STATES, |graph, v, bound| {
         let dim = canonicalize_axis(dim, graph.ty(v).shape.len())?;
         check_summable(graph, v)?;
         let parts = split_dimension(graph, v, dim, bound, "psum_scatter")?;

@@ -1,13 +1,13 @@
 //! Collectives over axes of several meshes and batches: one for the axes of each.
 use super::{collective_diag, merge_dimensions, move_dimension, reshaped};
-use crate::jit::axis_names::{AxisRun, BoundAxes};
-use pallas_graph::mesh::{Collective, CollectiveKind, DeviceTable, Form, Pbroadcast, Pcast, Piece, size};
+use crate::jit::axis_names::{BoundAxes, SameMeshAxes};
+use pallas_graph::mesh::{Collective, CollectiveKind, DeviceTable, Form, Pbroadcast, Pcast, Piece, product_of_sizes};
 use pallas_graph::{Graph, Var};
 use pallas_ir::{DType, Diag, Literal, ScalarOp};
 
 impl BoundAxes {
-    pub(super) fn members(&self) -> usize {
-        self.runs.iter().map(AxisRun::members).product()
+    pub(super) fn member_count(&self) -> usize {
+        self.runs.iter().map(SameMeshAxes::member_count).product()
     }
 
     /// Appends a collective over all axes: over those of each mesh, or of a batch, in turn.
@@ -48,11 +48,12 @@ impl BoundAxes {
                 (1..self.runs.len()).try_fold(parts, |parts, _| merge_dimensions(graph, parts, 0))
             }
             (Form::Constant(_), []) => {
-                let own =
-                    |graph: &mut Graph, run: &AxisRun| run.push_collective(graph, member_numbers(run.members()), &[]);
+                let own = |graph: &mut Graph, run: &SameMeshAxes| {
+                    run.push_collective(graph, consecutive_device_table(run.member_count()), &[])
+                };
                 let mut number = own(graph, first)?;
                 for run in rest {
-                    let count = graph.splat(Literal::int(DType::I32, run.members() as i64), &[]);
+                    let count = graph.splat(Literal::int(DType::I32, run.member_count() as i64), &[]);
                     number = graph.push(ScalarOp::Mul, &[number, count])?;
                     let inner = own(graph, run)?;
                     number = graph.push(ScalarOp::Add, &[number, inner])?;
@@ -68,15 +69,15 @@ impl BoundAxes {
 
     /// Appends a broadcast of one member's value: along the axes of each mesh, or of a batch, in turn.
     pub(super) fn push_broadcast(&self, graph: &mut Graph, source: usize, v: Var) -> Result<Var, Diag> {
-        let members = self.members();
+        let members = self.member_count();
         if source >= members {
             let message = format!("device {source} of a group of {members}");
             return Err(collective_diag("pbroadcast", message, "devices count from 0"));
         }
         let mut left = source;
         self.runs.iter().rev().try_fold(v, |v, run| {
-            let own = left % run.members();
-            left /= run.members();
+            let own = left % run.member_count();
+            left /= run.member_count();
             run.push_collective(graph, Pbroadcast(own), &[v])
         })
     }
@@ -84,14 +85,14 @@ impl BoundAxes {
     /// The first dimension, as long as the group, as one for each run of axes.
     fn split_by_runs(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
         let shape = graph.ty(v).shape.clone();
-        let runs: Vec<usize> = self.runs.iter().map(AxisRun::members).collect();
+        let runs: Vec<usize> = self.runs.iter().map(SameMeshAxes::member_count).collect();
         reshaped(graph, v, &[&runs, &shape[1..]].concat())
     }
 }
 
-impl AxisRun {
-    pub(super) fn members(&self) -> usize {
-        size(&self.axes)
+impl SameMeshAxes {
+    pub(super) fn member_count(&self) -> usize {
+        product_of_sizes(&self.axes)
     }
 
     pub(super) fn push_collective(
@@ -109,7 +110,7 @@ impl AxisRun {
     }
 }
 
-/// The numbers of the members of a group.
-pub(super) fn member_numbers(members: usize) -> DeviceTable {
+/// Returns the table of the numbers 0 to `members` - 1, one for each member of a group.
+pub(super) fn consecutive_device_table(members: usize) -> DeviceTable {
     DeviceTable((0..members as i32).collect())
 }

@@ -86,7 +86,7 @@ fn permute(dice: &mut Dice, members: usize) -> CollectiveKind {
 
 /// An exchange with drawn operands, whose parts have `inner` elements.
 fn drawn(dice: &mut Dice, op: Collective, dtype: DType, inner: usize) -> Drawn {
-    let shape = if op.form().has_member_axes().0 { vec![op.members(), inner] } else { vec![inner] };
+    let shape = if op.first_member_form().has_member_axes().0 { vec![op.group_size(), inner] } else { vec![inner] };
     let ty = Type::new(dtype, shape);
     let is_table = matches!(op.kind, CollectiveKind::DeviceTable(_));
     let gives = op.infer(&[&ty][..usize::from(!is_table)]).expect("it fits");

@@ -1,7 +1,7 @@
 //! Lowered kernels as they are stored on disk.
-use crate::launch::compiled;
+use crate::launch::collect_kernels;
 use pallas_device::devices::lowered_cache::{StoredKernel, instruction_locs, parse_stored, to_stored};
-use pallas_device::disk::{Key, Store};
+use pallas_device::disk::{EntryKey, Store};
 use pallas_ir::Kernel;
 use pallas_rt::prelude::*;
 
@@ -16,7 +16,7 @@ fn asserted(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (
 fn a_kernel_comes_back_with_its_lines() {
     let client = Client::cpu();
     let x = client.array(&[1.0f32; 8], &[8]).expect("it fits");
-    let [traced, lowered] = &compiled(|| asserted(&x)).expect("it compiles")[0];
+    let [traced, lowered] = &collect_kernels(|| asserted(&x)).expect("it compiles")[0];
     let back = parse_stored(to_stored(traced, lowered), traced).expect("it round-trips");
     assert_eq!((back.to_string(), instruction_locs(&back)), (lowered.to_string(), instruction_locs(lowered)));
     assert!(instruction_locs(traced).contains("source.rs"), "{}", instruction_locs(traced));
@@ -28,7 +28,7 @@ fn a_kernel_comes_back_with_its_lines() {
 fn an_entry_of_another_kernel_is_none() {
     let client = Client::cpu();
     let x = client.array(&[1.0f32; 8], &[8]).expect("it fits");
-    let [traced, lowered] = &compiled(|| asserted(&x)).expect("it compiles")[0];
+    let [traced, lowered] = &collect_kernels(|| asserted(&x)).expect("it compiles")[0];
     let check = |from: &str, to: &str| {
         let mut entry = to_stored(traced, lowered);
         assert!(entry.text.contains(from), "{from} in {}", entry.text);
@@ -58,7 +58,7 @@ fn hostile_entries_are_refused_or_run() {
     let kernels = corpus();
     let texts = Corpus::new(kernels.iter().map(|[_, lowered]| lowered.to_string()).collect());
     let folder = std::env::temp_dir().join(format!("pallas-hostile-{}", std::process::id()));
-    let (store, key) = (Store::new(folder.clone(), 1 << 30), Key::new("lowered", &["hostile"]));
+    let (store, key) = (Store::new(folder.clone(), 1 << 30), EntryKey::new("lowered", &["hostile"]));
     each("hostile-entries", |dice, counts| {
         let at = dice.below(kernels.len());
         let [traced, lowered] = &kernels[at];

@@ -2,7 +2,8 @@
 use super::structure::Structure;
 use super::visit::{PathSteps, Tree, Visitor, WalkOptions, path_text};
 
-/// The nodes of a tree in preorder, each with the number of its path and without its children.
+/// The nodes of a tree in preorder with their paths, each as a structure without children, so that two trees can be
+/// compared node by node.
 #[derive(Clone, Debug)]
 pub(crate) struct Outline {
     nodes: Vec<(usize, Structure)>,
@@ -42,7 +43,8 @@ impl Outline {
         self.differences(other).into_iter().next()
     }
 
-    /// All differences up to the first one that is more than another value of a fixed field, with that one.
+    /// Returns the differences from another tree in preorder: nodes of which only values of fixed fields differ, up to
+    /// the first node that differs in more, with that one.
     pub(crate) fn differences(&self, other: &Outline) -> Vec<TreeDifference> {
         let mut all = vec![];
         // The paths are equal up to the first difference in more than values.

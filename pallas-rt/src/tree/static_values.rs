@@ -19,11 +19,12 @@ use std::ops::Deref;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Static<T>(pub T);
 
-static KIND: Kind = Kind { path: concat!(module_path!(), "::Static"), name: "Static", fields: None, fixed: &["value"] };
+static STATIC_TREE_KIND: Kind =
+    Kind { path: concat!(module_path!(), "::Static"), name: "Static", fields: None, fixed: &["value"] };
 
 impl<T: Fixed + Clone> Tree for Static<T> {
     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
-        to.node(&KIND, 0, &[&self.0]);
+        to.node(&STATIC_TREE_KIND, 0, &[&self.0]);
     }
     fn visit_mut<'a>(&'a mut self, _: &mut VisitorMut<'a>) {}
 }

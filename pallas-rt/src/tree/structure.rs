@@ -93,11 +93,11 @@ impl Structure {
         self.leaves
     }
 
-    /// Stands in place of a number of children for a leaf.
+    /// Value that stands for a leaf in a list of numbers of children.
     #[cfg(feature = "graph")]
     pub(crate) const LEAF_MARKER: usize = usize::MAX;
 
-    /// The number of children of each node in preorder, or [`LEAF`](Structure::LEAF).
+    /// Returns the number of children of each node in preorder, or [`LEAF_MARKER`](Structure::LEAF_MARKER) for a leaf.
     #[cfg(feature = "graph")]
     pub(crate) fn child_counts(&self) -> Vec<usize> {
         let mut reader = StructureReader::from_structure(self);
@@ -144,8 +144,8 @@ impl Structure {
         }
     }
 
-    /// Appends a struct or variant with its fixed values; their texts are kept if `texts` is true.
-    pub(super) fn push_node(&mut self, kind: &'static Kind, children: usize, fixed: &[&dyn Fixed], texts: bool) {
+    /// Appends a struct or variant with its fixed values; their texts are kept if `keeps_texts` is true.
+    pub(super) fn push_node(&mut self, kind: &'static Kind, children: usize, fixed: &[&dyn Fixed], keeps_texts: bool) {
         self.words.push(KIND_TAG + TAG_COUNT * children);
         self.words.push(fixed.len());
         self.kinds.push(kind);
@@ -153,7 +153,7 @@ impl Structure {
             let before = self.bytes.len();
             value.record(&mut Record(&mut self.bytes));
             self.words.push(self.bytes.len() - before);
-            if texts {
+            if keeps_texts {
                 self.texts.push(format!("{value:?}"));
             }
         }

@@ -55,7 +55,8 @@ pub trait Tree: Clone {
     fn visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>);
 }
 
-/// Maximum number of levels of recursion; children below are put off.
+/// Maximum depth to which a walk over a tree recurses; nodes below it are kept in a list and visited afterwards, so
+/// that a deep tree does not overflow the stack.
 const MAX_RECURSION_LEVELS: usize = 32;
 
 /// A step of a path from a node to one of its children.

@@ -309,10 +309,10 @@ fn verdicts<const BQ: usize, const BK: usize>(
     #[dim] J: usize,
 ) {
     let (row, key) = (program_id(0) * BQ, program_id(1) * BK);
-    let position = row + rules.first_position(queries, length);
+    let position = row + rules.first_query_position(queries, length);
     let block = Block { rules, size: [BQ, BK], row, position, queries, key, length, segments: None, spans: None };
-    live.store(full([1, 1], block.is_live().cast::<i32>()));
-    whole.store(full([1, 1], block.is_whole().cast::<i32>()));
+    live.store(full([1, 1], block.has_live_scores().cast::<i32>()));
+    whole.store(full([1, 1], block.is_fully_seen().cast::<i32>()));
 }
 
 /// Kernels look at a block of keys exactly if some query of theirs sees one of it, and need a mask exactly if one does not

@@ -24,7 +24,8 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Maximum number of blocks that are evaluated at a launch, and of pairs of blocks that are compared.
+/// Maximum number of blocks that a launch evaluates, and of pairs of blocks that it compares. With more, the programs
+/// that the spec does not prove disjoint run in order, on one thread.
 const MAX_RACE_CHECKS: usize = 1 << 16;
 
 /// Properties of a kernel by which launches decide which programs may run at the same time.
@@ -49,7 +50,7 @@ struct WrittenMemory {
     disjoint_axes: Vec<bool>,
 }
 
-/// A load or store of such memory.
+/// A load or store of an output, or of the input that the output aliases.
 #[derive(Clone, Debug)]
 struct Access {
     operand: OperandId,
@@ -131,19 +132,19 @@ impl RaceAnalysis {
     /// examine.
     fn find_accessed_ranges<'a>(
         &self,
-        shared: &'a WrittenMemory,
+        written: &'a WrittenMemory,
         grid: &[i64],
         launch: &Launch<'_>,
     ) -> Option<Vec<AccessedRanges<'a>>> {
-        let maps: Vec<RegionId> = shared.accesses.iter().filter_map(|a| self.kernel.operand(a.operand).map).collect();
+        let maps: Vec<RegionId> = written.accesses.iter().filter_map(|a| self.kernel.operand(a.operand).map).collect();
         // One index represents an axis that is proven to separate programs, two an axis that no map reads.
         let needed = |axis: usize| match self.kernel.grid[axis].semantics {
-            _ if maps.iter().any(|&m| map_reads_axis(&self.kernel, m, axis)) => grid[axis],
-            Semantics::Parallel if !shared.disjoint_axes[axis] => grid[axis].min(2),
+            _ if maps.iter().any(|&m| has_computed_axis_use(&self.kernel, m, axis)) => grid[axis],
+            Semantics::Parallel if !written.disjoint_axes[axis] => grid[axis].min(2),
             Semantics::Parallel | Semantics::Arbitrary => grid[axis].min(1),
         };
         let extents: Vec<i64> = (0..grid.len()).map(needed).collect();
-        let count = extents.iter().try_fold(shared.accesses.len() as i64, |n, &extent| n.checked_mul(extent))?;
+        let count = extents.iter().try_fold(written.accesses.len() as i64, |n, &extent| n.checked_mul(extent))?;
         if count > MAX_RACE_CHECKS as i64 {
             return None;
         }
@@ -158,8 +159,8 @@ impl RaceAnalysis {
             }
             let parallel = ids.iter().zip(&self.kernel.grid).filter(|(_, a)| a.semantics == Semantics::Parallel);
             let program: Vec<i64> = parallel.map(|(&id, _)| id).collect();
-            for (at, access) in shared.accesses.iter().enumerate() {
-                let ranges = self.ranges_of_access(access, &ids, grid, launch)?;
+            for (at, access) in written.accesses.iter().enumerate() {
+                let ranges = self.find_access_ranges(access, &ids, grid, launch)?;
                 let empty = ranges.iter().any(|(from, to)| from >= to);
                 if !empty && (!steps || seen.insert((at, program.clone(), ranges.clone()))) {
                     all.push(AccessedRanges { program: program.clone(), ranges, access });
@@ -170,17 +171,17 @@ impl RaceAnalysis {
     }
 
     /// Returns true if no two programs share elements that one of them stores to.
-    fn are_accesses_disjoint(&self, mut all: Vec<AccessedRanges<'_>>) -> Result<bool, LaunchError> {
-        let rank = all.first().map_or(0, |t| t.ranges.len());
-        let distinct = |k: &usize| all.iter().map(|t| t.ranges[*k].0).collect::<HashSet<_>>().len();
+    fn are_accesses_disjoint(&self, mut accesses: Vec<AccessedRanges<'_>>) -> Result<bool, LaunchError> {
+        let rank = accesses.first().map_or(0, |t| t.ranges.len());
+        let distinct = |k: &usize| accesses.iter().map(|t| t.ranges[*k].0).collect::<HashSet<_>>().len();
         // Sort along the dimension with the most distinct starts, in which the fewest ranges overlap.
         let along = (0..rank).max_by_key(distinct);
         if let Some(k) = along {
-            all.sort_by_key(|t| t.ranges[k].0);
+            accesses.sort_by_key(|t| t.ranges[k].0);
         }
         let (mut apart, mut pairs) = (true, 0);
-        for (i, a) in all.iter().enumerate() {
-            for b in all[i + 1..].iter().take_while(|b| along.is_none_or(|k| b.ranges[k].0 < a.ranges[k].1)) {
+        for (i, a) in accesses.iter().enumerate() {
+            for b in accesses[i + 1..].iter().take_while(|b| along.is_none_or(|k| b.ranges[k].0 < a.ranges[k].1)) {
                 pairs += 1;
                 if pairs > MAX_RACE_CHECKS {
                     return Ok(false);
@@ -191,7 +192,7 @@ impl RaceAnalysis {
                 }
                 apart = false;
                 if a.access.certain && b.access.certain {
-                    return Err(LaunchError::Fault(self.race(a, b)));
+                    return Err(LaunchError::Fault(self.describe_race(a, b)));
                 }
             }
         }
@@ -199,7 +200,7 @@ impl RaceAnalysis {
     }
 
     /// Returns the fault for two programs that touch one element, with the code `race`.
-    fn race(&self, a: &AccessedRanges<'_>, b: &AccessedRanges<'_>) -> Fault {
+    fn describe_race(&self, a: &AccessedRanges<'_>, b: &AccessedRanges<'_>) -> Fault {
         let (writer, other) = if a.access.stores { (a, b) } else { (b, a) };
         let first: Vec<i64> = a.ranges.iter().zip(&b.ranges).map(|(x, y)| x.0.max(y.0)).collect();
         let message = format!(
@@ -217,17 +218,17 @@ impl RaceAnalysis {
 
     /// Returns the elements that an access of the program with these grid indices may touch; `None` if they are
     /// unknown.
-    fn ranges_of_access(
+    fn find_access_ranges(
         &self,
         access: &Access,
-        ids: &[i64],
-        grid: &[i64],
+        grid_indices: &[i64],
+        grid_extents: &[i64],
         launch: &Launch<'_>,
     ) -> Option<Vec<(i64, i64)>> {
         let operand = self.kernel.operand(access.operand);
         let shape = launch.memory[access.operand.index()].shape;
         let origin = match operand.map {
-            Some(map) => self.evaluate_index_map(map, ids, grid, launch)?,
+            Some(map) => self.evaluate_index_map(map, grid_indices, grid_extents, launch)?,
             None => vec![0; shape.len()],
         };
         let mut axes = access.view.axes.iter();
@@ -259,11 +260,18 @@ impl RaceAnalysis {
 
     /// Evaluates an index map for a program as the interpreter does, and returns its entries; `None` if the map has
     /// control flow.
-    fn evaluate_index_map(&self, map: RegionId, ids: &[i64], grid: &[i64], launch: &Launch<'_>) -> Option<Vec<i64>> {
+    fn evaluate_index_map(
+        &self,
+        map: RegionId,
+        grid_indices: &[i64],
+        grid_extents: &[i64],
+        launch: &Launch<'_>,
+    ) -> Option<Vec<i64>> {
         let kernel = &*self.kernel;
         let region = kernel.region(map);
         let int = |x: i64| Literal::int(DType::I32, x);
-        let mut values: Vec<(Value, Literal)> = region.params.iter().zip(ids).map(|(&v, &id)| (v, int(id))).collect();
+        let mut values: Vec<(Value, Literal)> =
+            region.params.iter().zip(grid_indices).map(|(&v, &id)| (v, int(id))).collect();
         let get = |values: &[(Value, Literal)], v: Value| values.iter().find(|(x, _)| *x == v).map(|(_, x)| *x);
         for &id in &region.insts {
             let Inst { op, args, results, .. } = kernel.inst(id);
@@ -276,17 +284,17 @@ impl RaceAnalysis {
             let ty = || kernel.ty(to).clone();
             let value = match op {
                 Op::Const(x) => *x,
-                Op::Scalar(op) => computed(&|args| Some(eval::scalar(*op, args, ty())))?,
-                Op::Structural(op) => computed(&|args| eval::structural(op, args, ty()).ok())?,
-                Op::ProgramId(axis) => int(ids[*axis]),
-                Op::NumPrograms(axis) => int(grid[*axis]),
+                Op::Scalar(op) => computed(&|args| Some(eval::eval_scalar(*op, args, ty())))?,
+                Op::Structural(op) => computed(&|args| eval::eval_structural(op, args, ty()).ok())?,
+                Op::ProgramId(axis) => int(grid_indices[*axis]),
+                Op::NumPrograms(axis) => int(grid_extents[*axis]),
                 Op::NumSteps(_) => return None,
                 Op::Extent(dim) => int(launch.sizes[dim.index()]),
                 Op::Param(o) => launch.params[o.index()]?,
                 Op::Prefetch(o) => {
                     let at = args.iter().map(|x| x.as_i64());
                     // SAFETY: the caller of `Executable::run` guarantees that the memory is valid.
-                    unsafe { run::element(&launch.memory[o.index()], kernel.operand(*o).dtype, at) }
+                    unsafe { run::read_clamped_element(&launch.memory[o.index()], kernel.operand(*o).dtype, at) }
                 }
                 Op::Load { .. } | Op::Store { .. } | Op::Valid { .. } => return None,
                 Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => return None,
@@ -351,8 +359,9 @@ fn find_blocked_dimension(kernel: &Kernel, operand: OperandId, axis: usize) -> O
     (0..map.yields.len()).filter(blocks).find(|&k| map.yields[k] == map.params[axis])
 }
 
-/// Returns true if a map uses the index of a grid axis otherwise than as one of its entries, unchanged.
-fn map_reads_axis(kernel: &Kernel, map: RegionId, axis: usize) -> bool {
+/// Returns true if an index map uses the index of a grid axis otherwise than as a single entry, unchanged; for a
+/// sequential axis, if it uses the index at all.
+fn has_computed_axis_use(kernel: &Kernel, map: RegionId, axis: usize) -> bool {
     let (region, mut used) = (kernel.region(map), 0);
     let id = region.params[axis];
     kernel.walk(map, &mut |_, inst| used += usize::from(inst.args.contains(&id) || inst.op == Op::ProgramId(axis)));

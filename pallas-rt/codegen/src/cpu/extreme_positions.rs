@@ -4,7 +4,8 @@ use super::strips::{compiled, typed};
 use pallas_ir::DType;
 use std::mem::MaybeUninit;
 
-/// Returns the position of the extreme of one line of `n` elements at a stride.
+/// Returns the position of the extreme (the maximum if `MAX`, else the minimum) of one line of `n` elements at a
+/// stride.
 #[inline(always)]
 unsafe fn find_line_extreme<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n: usize) -> i32 {
     if stride == 1 && n > MAX_SHORT_ROW_ELEMENTS {
@@ -31,8 +32,8 @@ unsafe fn find_line_extreme<T: Ordered, const MAX: bool>(x: *const T, stride: is
     place
 }
 
-/// Finds the extreme of a line: views it as rows of `C` elements, finds the extreme of each column, and then the best
-/// of these.
+/// Returns the position of the extreme of a line of adjacent elements: views it as rows of `C` elements, finds the
+/// extreme of each column, and then the best of these.
 #[inline(always)]
 unsafe fn find_extreme_by_columns<T: Ordered, const MAX: bool, const C: usize>(x: *const T, n: usize) -> i32 {
     let rows = n / C;
@@ -102,13 +103,15 @@ ordered!(halves: half::f16, half::bf16);
 
 /// Number of columns, or short rows, that are searched together.
 const COLUMNS_PER_BLOCK: usize = 64;
-/// Maximum elements of a short row: searching a row alone has unpredictable branches.
+/// Maximum elements of a row that is transposed, so that many rows are searched side by side, without unpredictable
+/// branches; longer rows are searched one by one.
 const MAX_SHORT_ROW_ELEMENTS: usize = 64;
 /// Minimum elements of a line that is searched in 32 parts instead of 16.
 const MIN_LONG_LINE_ELEMENTS: usize = 512;
 
-/// A function that finds the positions of the extremes of columns. Each column has `n` elements at a stride, and
-/// columns are `apart` (both in elements). The first of equal elements counts; the first NaN counts as the extreme.
+/// A function that finds the positions of the extremes of columns, of `n` elements each; the two strides, in elements,
+/// are those along a column and from one column to the next. The first of equal elements counts; the first NaN counts
+/// as the extreme.
 ///
 /// # Safety
 /// `x` has the columns, of at least one element of the type each; there is room for the positions.
@@ -126,13 +129,20 @@ compiled! {
 
 /// Implements [`FindExtremesFn`] for an element type.
 #[inline(always)]
-unsafe fn find_extremes<T: Ordered>(max: bool, x: *const u8, by: [isize; 2], n: usize, columns: usize, to: *mut i32) {
+unsafe fn find_extremes<T: Ordered>(
+    max: bool,
+    x: *const u8,
+    element_column_strides: [isize; 2],
+    n: usize,
+    columns: usize,
+    to: *mut i32,
+) {
     let x = x.cast::<T>();
     // SAFETY: the caller's.
     unsafe {
         match max {
-            true => find_extremes_in_blocks::<T, true>(x, by, n, columns, to),
-            false => find_extremes_in_blocks::<T, false>(x, by, n, columns, to),
+            true => find_extremes_in_blocks::<T, true>(x, element_column_strides, n, columns, to),
+            false => find_extremes_in_blocks::<T, false>(x, element_column_strides, n, columns, to),
         }
     }
 }
@@ -141,7 +151,7 @@ unsafe fn find_extremes<T: Ordered>(max: bool, x: *const u8, by: [isize; 2], n: 
 #[inline(always)]
 unsafe fn find_extremes_in_blocks<T: Ordered, const MAX: bool>(
     x: *const T,
-    [stride, apart]: [isize; 2],
+    [stride, column_stride]: [isize; 2],
     n: usize,
     columns: usize,
     to: *mut i32,
@@ -152,17 +162,17 @@ unsafe fn find_extremes_in_blocks<T: Ordered, const MAX: bool>(
         let count = COLUMNS_PER_BLOCK.min(columns - first);
         // SAFETY: the caller's; the buffer has room for short rows as columns.
         unsafe {
-            let (own, to) = (x.offset(first as isize * apart), to.add(first));
-            let (x, stride) = match apart {
+            let (own, to) = (x.offset(first as isize * column_stride), to.add(first));
+            let (x, stride) = match column_stride {
                 1 if columns > 1 => (own, stride),
                 _ if stride == 1 && n <= MAX_SHORT_ROW_ELEMENTS => {
-                    transpose_short_rows(own, apart, n, count, turned);
+                    transpose_short_rows(own, column_stride, n, count, turned);
                     (turned.cast_const(), COLUMNS_PER_BLOCK as isize)
                 }
                 _ => {
                     // A loop's closure would be compiled for any machine.
                     for c in 0..count {
-                        to.add(c).write(find_line_extreme::<T, MAX>(own.offset(c as isize * apart), stride, n));
+                        to.add(c).write(find_line_extreme::<T, MAX>(own.offset(c as isize * column_stride), stride, n));
                     }
                     continue;
                 }
@@ -172,8 +182,8 @@ unsafe fn find_extremes_in_blocks<T: Ordered, const MAX: bool>(
     }
 }
 
-/// Finds the extremes of `count` adjacent columns: as many at a time as registers hold, some of the last ones twice if
-/// fewer are left.
+/// Finds the extremes of adjacent columns: as many at a time as registers hold, some of the last ones twice if fewer
+/// are left.
 ///
 /// # Safety
 /// As [`find_extremes_fn`].
@@ -182,7 +192,7 @@ unsafe fn find_block_extremes<T: Ordered, const MAX: bool>(
     x: *const T,
     stride: isize,
     n: usize,
-    count: usize,
+    columns: usize,
     to: *mut i32,
 ) {
     let mut first = 0;
@@ -190,19 +200,20 @@ unsafe fn find_block_extremes<T: Ordered, const MAX: bool>(
         ($($W:literal)*) => {$(
             // SAFETY: the caller's.
             unsafe {
-                while count - first >= $W {
+                while columns - first >= $W {
                     find_column_extremes::<T, MAX, $W>(x.add(first), stride, n, to.add(first));
                     first += $W;
                 }
-                if $W < MAX_COLUMNS_PER_SEARCH && first < count && count >= $W {
-                    return find_column_extremes::<T, MAX, $W>(x.add(count - $W), stride, n, to.add(count - $W));
+                if $W < MAX_COLUMNS_PER_SEARCH && first < columns && columns >= $W {
+                    return find_column_extremes::<T, MAX, $W>(x.add(columns - $W), stride, n, to.add(columns - $W));
                 }
             }
         )*};
     }
     columns!(32 8 2 1);
 }
-/// Minimum columns at a time for which the remaining ones are searched by fewer at a time, instead of some twice.
+/// Maximum columns that one search takes. Columns that are left after searches of this width go to narrower ones;
+/// those left after a narrower search are searched together with the columns before them.
 const MAX_COLUMNS_PER_SEARCH: usize = 32;
 
 /// Finds the extremes of `W` adjacent columns.
@@ -250,19 +261,18 @@ unsafe fn load_keys<T: Ordered, const W: usize>(x: *const T) -> [T::Key; W] {
     }
 }
 
-/// Transposes `count` short rows of `n` elements, which are `apart`, to columns: elements of a row become [`COLUMNS_PER_BLOCK`]
-/// elements apart.
+/// Transposes short rows of `n` elements to columns: elements of a row become [`COLUMNS_PER_BLOCK`] elements apart.
 ///
 /// # Safety
 /// The rows exist at this distance, and there is room for the columns.
 #[inline(always)]
-unsafe fn transpose_short_rows<T: Ordered>(x: *const T, apart: isize, n: usize, count: usize, to: *mut T) {
+unsafe fn transpose_short_rows<T: Ordered>(x: *const T, row_stride: isize, n: usize, rows: usize, to: *mut T) {
     macro_rules! of {
         ($N:expr) => {
-            for r in 0..count {
+            for r in 0..rows {
                 // SAFETY: the caller's.
                 unsafe {
-                    let row = x.offset(r as isize * apart);
+                    let row = x.offset(r as isize * row_stride);
                     (0..$N).for_each(|i| to.add(i * COLUMNS_PER_BLOCK + r).write(row.add(i).read()));
                 }
             }
@@ -271,7 +281,7 @@ unsafe fn transpose_short_rows<T: Ordered>(x: *const T, apart: isize, n: usize, 
     // SAFETY: the caller's.
     let is_done = n > 8
         && size_of::<T>() == 4
-        && unsafe { gemm::transpose(x.cast(), apart, to.cast(), COLUMNS_PER_BLOCK, [n, count]) };
+        && unsafe { gemm::try_transpose_words(x.cast(), row_stride, to.cast(), COLUMNS_PER_BLOCK, [n, rows]) };
     if is_done {
         return;
     }

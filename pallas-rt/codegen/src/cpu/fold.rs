@@ -4,8 +4,8 @@ use super::interior_boxes::{InnerLoops, StridedLoop, for_each_row};
 use super::strips::compiled;
 use crate::raw;
 use half::{bf16, f16};
-use pallas_ir::scalar::VisitMonoid;
-use pallas_ir::{DType, Elem, Lane, ScalarOp};
+use pallas_ir::scalar::MonoidVisitor;
+use pallas_ir::{DType, Elem, ElementFunction, ScalarOp};
 use std::any::Any;
 
 /// The loops that fold by one monoid (written `∘`) over one element type.
@@ -30,7 +30,7 @@ pub(super) struct FoldFunctions {
     /// Elements with invalid positions are skipped.
     ///
     /// # Safety
-    /// As [`line::scatter`](super::line::scatter).
+    /// As [`scatter`](super::indexed_lines::scatter).
     pub(super) at: unsafe fn(line: IndexedLine, x: *const u8, out: *mut u8),
     /// Folds rows of `row` adjacent elements, otherwise as `at`; the line has one row of positions.
     ///
@@ -51,16 +51,22 @@ pub(super) struct FoldFunctions {
 
 /// Number of short rows that are folded as one row.
 const ROWS_FOLDED_AS_ONE: usize = 16;
-/// Maximum bytes of such a short row.
+/// Maximum bytes of a row that is folded together with others, as one longer row; longer rows are folded one by one.
 const MAX_SHORT_ROW_BYTES: usize = 64;
 
 impl FoldFunctions {
-    /// Folds adjacent rows into the row `to`, element by element; elements have `bytes` bytes.
+    /// Folds adjacent rows into the row `to`, element by element: `to[j] = to[j] ∘ x[i, j]` for every row `i`.
     ///
     /// # Safety
     /// `x` has the rows, `to` the columns; they do not overlap.
-    pub(super) unsafe fn fold_columns(&self, mut x: *const u8, [rows, columns]: [usize; 2], bytes: usize, to: *mut u8) {
-        let row = columns * bytes;
+    pub(super) unsafe fn fold_columns(
+        &self,
+        mut x: *const u8,
+        [rows, columns]: [usize; 2],
+        element_bytes: usize,
+        to: *mut u8,
+    ) {
+        let row = columns * element_bytes;
         let mut left = rows;
         // SAFETY: the caller's; the buffer has room for so many short rows.
         unsafe {
@@ -83,7 +89,7 @@ impl FoldFunctions {
 /// Folds a row, with `LANES` independent running results: many for a long row, so that no step waits for the one
 /// before; few for a short row, since they have to be folded together at its end.
 #[inline(always)]
-fn fold_row<O: Lane<(T, T), Out = T>, T: Elem, const LANES: usize>(start: T, x: &[T]) -> T {
+fn fold_row<O: ElementFunction<(T, T), Out = T>, T: Elem, const LANES: usize>(start: T, x: &[T]) -> T {
     let (blocks, rest) = x.as_chunks::<LANES>();
     let mut sum = start;
     if let Some((first, blocks)) = blocks.split_first() {
@@ -105,9 +111,9 @@ fn fold_row<O: Lane<(T, T), Out = T>, T: Elem, const LANES: usize>(start: T, x: 
     rest.iter().fold(sum, |sum, &x| O::fast((sum, x)))
 }
 
-/// Folds each of `rows` rows of `n` adjacent elements to one element; see `FoldFunctions::fold_rows`.
+/// Folds each of `rows` rows of `n` adjacent elements to one element of `out`, beginning with the element `start`.
 #[inline(always)]
-unsafe fn fold_rows<O: Lane<(T, T), Out = T>, T: Elem>(
+unsafe fn fold_rows<O: ElementFunction<(T, T), Out = T>, T: Elem>(
     x: *const u8,
     row_bytes: isize,
     rows: usize,
@@ -127,9 +133,9 @@ unsafe fn fold_rows<O: Lane<(T, T), Out = T>, T: Elem>(
     }
 }
 
-/// Folds each of `n` adjacent elements into another; see `FoldFunctions::fold_elements`.
+/// Folds each of `n` adjacent elements of `x` into the element of `out` at the same index: `out[i] = out[i] ∘ x[i]`.
 #[inline(always)]
-unsafe fn fold_elements<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, n: usize, out: *mut u8) {
+unsafe fn fold_elementwise<O: ElementFunction<(T, T), Out = T>, T: Elem>(x: *const u8, n: usize, out: *mut u8) {
     // SAFETY: the caller's.
     let (x, out) = unsafe { (raw::slice(x.cast::<T>(), n), raw::slice_mut(out.cast::<T>(), n)) };
     for (y, &x) in out.iter_mut().zip(x) {
@@ -153,9 +159,14 @@ macro_rules! short_rows {
     };
 }
 
-/// Folds elements into others in three nested loops; see `FoldFunctions::loops_over_box`.
+/// Folds elements of `x` into elements of `out` in three nested loops, which have a stride in each: `out[..] = out[..]
+/// ∘ x[..]`.
 #[inline(always)]
-unsafe fn fold_in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *mut u8, inner: &InnerLoops<2>) {
+unsafe fn fold_in_loops<O: ElementFunction<(T, T), Out = T>, T: Elem>(
+    x: *const u8,
+    out: *mut u8,
+    inner: &InnerLoops<2>,
+) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
     let StridedLoop { n, by } = inner[2];
     let along = |[at, to]: [isize; 2]| {
@@ -181,9 +192,14 @@ unsafe fn fold_in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *m
     short_rows!(inner, x, out, O, T, [4 8], for_each_row(inner, along));
 }
 
-/// Folds the elements of a line into those at its positions; see `FoldFunctions::fold_at_positions`.
+/// Folds each element of `x` into the element of `out` at its position in the line; elements with invalid positions
+/// are skipped.
 #[inline(always)]
-unsafe fn fold_at_positions<O: Lane<(T, T), Out = T>, T: Elem>(line: IndexedLine, x: *const u8, out: *mut u8) {
+unsafe fn fold_at_positions<O: ElementFunction<(T, T), Out = T>, T: Elem>(
+    line: IndexedLine,
+    x: *const u8,
+    out: *mut u8,
+) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
     // SAFETY: the caller's; positions outside of `out` are skipped.
     unsafe {
@@ -194,16 +210,17 @@ unsafe fn fold_at_positions<O: Lane<(T, T), Out = T>, T: Elem>(line: IndexedLine
     }
 }
 
-/// Folds rows of adjacent elements into those at a line's positions; see `FoldFunctions::fold_rows_at_positions`.
+/// Folds each row of adjacent elements of `x` into the row of `out` at its position in the line; rows with invalid
+/// positions are skipped.
 #[inline(always)]
-unsafe fn fold_rows_at_positions<O: Lane<(T, T), Out = T>, T: Elem>(
+unsafe fn fold_rows_at_positions<O: ElementFunction<(T, T), Out = T>, T: Elem>(
     line: IndexedLine,
-    row: usize,
+    row_elements: usize,
     x: *const u8,
     out: *mut u8,
 ) {
     let (x, out, n) = (x.cast::<T>(), out.cast::<T>(), line.n as isize);
-    let is_far = line.exceeds_cache(size_of::<T>());
+    let is_far = line.is_operand_larger_than_cache(size_of::<T>());
     for i in 0..n {
         // SAFETY: the caller's; positions outside of `out` are skipped.
         unsafe {
@@ -211,13 +228,13 @@ unsafe fn fold_rows_at_positions<O: Lane<(T, T), Out = T>, T: Elem>(
                 let near = out.wrapping_offset(
                     line.operand_offset(i + PREFETCH_DISTANCE_ROWS, line.position(i + PREFETCH_DISTANCE_ROWS)),
                 );
-                prefetch_cache_lines(near.cast(), (row * size_of::<T>()).min(MAX_PREFETCHED_ROW_BYTES));
+                prefetch_cache_lines(near.cast(), (row_elements * size_of::<T>()).min(MAX_PREFETCHED_ROW_BYTES));
             }
             let position = line.position(i);
             if line.is_valid_position(position) {
-                fold_elements::<O, T>(
+                fold_elementwise::<O, T>(
                     x.offset(i * line.moved).cast(),
-                    row,
+                    row_elements,
                     out.offset(line.operand_offset(i, position)).cast(),
                 );
             }
@@ -226,7 +243,7 @@ unsafe fn fold_rows_at_positions<O: Lane<(T, T), Out = T>, T: Elem>(
 }
 
 /// Number of elements of a running product after which a subnormal result is replaced by 0.
-pub(super) const ELEMENTS_PER_FLUSH: usize = 16;
+pub(super) const ELEMENTS_PER_SUBNORMAL_FLUSH: usize = 16;
 
 /// Returns a float, or 0 if it is subnormal. A product that shrinks would stay at the smallest subnormal number, since
 /// nine tenths of it are rounded to it again, and arithmetic with subnormal numbers takes a hundred times as long.
@@ -241,44 +258,45 @@ fn flush_subnormal<T: Elem>(mut x: T) -> T {
     x
 }
 
-/// Replaces subnormal numbers by 0; see `FoldFunctions::flush_subnormals`.
+/// Replaces the subnormal numbers among `n` adjacent elements by zeros of the same signs.
 unsafe fn flush_subnormals<T: Elem>(x: *mut u8, n: usize) {
     // SAFETY: the caller's.
     unsafe { raw::slice_mut(x.cast::<T>(), n) }.iter_mut().for_each(|x| *x = flush_subnormal(*x));
 }
 
-/// Writes a running fold; see `FoldFunctions::scan`. `FLUSHES` if subnormal results are replaced by 0 from time to time.
-unsafe fn scan<O: Lane<(T, T), Out = T>, T: Elem, const FLUSHES: bool>(
+/// Writes the inclusive running fold of `n` elements at strides, in elements. With `FLUSHES`, some results at regular
+/// distances are replaced by 0 if they are subnormal.
+unsafe fn scan<O: ElementFunction<(T, T), Out = T>, T: Elem, const FLUSHES: bool>(
     x: *const u8,
-    xs: isize,
+    x_stride: isize,
     out: *mut u8,
-    os: isize,
+    out_stride: isize,
     n: usize,
 ) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
     for i in 0..n as isize {
         // SAFETY: the caller's.
         unsafe {
-            let here = *x.offset(i * xs);
-            let sum = if i == 0 { here } else { O::fast((*out.offset((i - 1) * os), here)) };
-            let flushes = FLUSHES && i as usize % ELEMENTS_PER_FLUSH == ELEMENTS_PER_FLUSH - 1;
-            *out.offset(i * os) = if flushes { flush_subnormal(sum) } else { sum };
+            let here = *x.offset(i * x_stride);
+            let sum = if i == 0 { here } else { O::fast((*out.offset((i - 1) * out_stride), here)) };
+            let flushes = FLUSHES && i as usize % ELEMENTS_PER_SUBNORMAL_FLUSH == ELEMENTS_PER_SUBNORMAL_FLUSH - 1;
+            *out.offset(i * out_stride) = if flushes { flush_subnormal(sum) } else { sum };
         }
     }
 }
 
 compiled! {
-    fastest_fold_rows<O: Lane<(T, T), Out = T>, T: Elem>()
+    fastest_fold_rows<O: ElementFunction<(T, T), Out = T>, T: Elem>()
         = fold_rows(x: *const u8, row: isize, count: usize, n: usize, start: *const u8, out: *mut u8)
 }
 compiled! {
-    fastest_fold_in_loops<O: Lane<(T, T), Out = T>, T: Elem>() = fold_in_loops(x: *const u8, out: *mut u8, inner: &InnerLoops<2>)
+    fastest_fold_in_loops<O: ElementFunction<(T, T), Out = T>, T: Elem>() = fold_in_loops(x: *const u8, out: *mut u8, inner: &InnerLoops<2>)
 }
-compiled! { fastest_fold_elements<O: Lane<(T, T), Out = T>, T: Elem>() = fold_elements(x: *const u8, n: usize, out: *mut u8) }
+compiled! { fastest_fold_elementwise<O: ElementFunction<(T, T), Out = T>, T: Elem>() = fold_elementwise(x: *const u8, n: usize, out: *mut u8) }
 compiled! {
-    fastest_fold_rows_at_positions<O: Lane<(T, T), Out = T>, T: Elem>() = fold_rows_at_positions(line: IndexedLine, row: usize, x: *const u8, out: *mut u8)
+    fastest_fold_rows_at_positions<O: ElementFunction<(T, T), Out = T>, T: Elem>() = fold_rows_at_positions(line: IndexedLine, row: usize, x: *const u8, out: *mut u8)
 }
-compiled! { fastest_fold_at_positions<O: Lane<(T, T), Out = T>, T: Elem>() = fold_at_positions(line: IndexedLine, x: *const u8, out: *mut u8) }
+compiled! { fastest_fold_at_positions<O: ElementFunction<(T, T), Out = T>, T: Elem>() = fold_at_positions(line: IndexedLine, x: *const u8, out: *mut u8) }
 
 /// The minimum or maximum of two 16-bit floats, found by comparing their bits as integers: sixteen of them fit a
 /// vector.
@@ -287,7 +305,7 @@ struct HalfMinMax<const MAX: bool>;
 /// Implements [`HalfMinMax`] for 16-bit float types, given the bit that makes their NaN quiet.
 macro_rules! extreme {
     ($($T:ident quiet $quiet:literal),*) => {$(
-        impl<const MAX: bool> Lane<($T, $T)> for HalfMinMax<MAX> {
+        impl<const MAX: bool> ElementFunction<($T, $T)> for HalfMinMax<MAX> {
             type Out = $T;
             fn reference(args: ($T, $T)) -> $T {
                 Self::fast(args)
@@ -307,17 +325,17 @@ macro_rules! extreme {
 }
 extreme!(f16 quiet 0x200, bf16 quiet 0x40);
 
-/// Returns the loops of a monoid on an element type.
+/// Returns the functions that fold elements of type `dtype` by the monoid `op`.
 pub(super) fn fold_functions(op: ScalarOp, dtype: DType) -> FoldFunctions {
     struct FoldSelector {
         flushes: bool,
     }
-    impl VisitMonoid for FoldSelector {
+    impl MonoidVisitor for FoldSelector {
         type Out = FoldFunctions;
-        fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) -> FoldFunctions {
+        fn visit<O: ElementFunction<(T, T), Out = T>, T: Elem>(self) -> FoldFunctions {
             FoldFunctions {
                 rows: fastest_fold_rows::<O, T>(),
-                into: fastest_fold_elements::<O, T>(),
+                into: fastest_fold_elementwise::<O, T>(),
                 loops: fastest_fold_in_loops::<O, T>(),
                 at: fastest_fold_at_positions::<O, T>(),
                 rows_at: fastest_fold_rows_at_positions::<O, T>(),
@@ -345,7 +363,7 @@ mod tests {
     /// Extremes of 16-bit floats by their bits are those of the floats: of all kinds of numbers, signs of zeros too.
     #[test]
     fn extremes_by_bits_are_those_of_floats() {
-        fn check<T: Elem + Half, O: Lane<(T, T), Out = T>, X: Lane<(T, T), Out = T>>(
+        fn check<T: Elem + Half, O: ElementFunction<(T, T), Out = T>, X: ElementFunction<(T, T), Out = T>>(
             of: impl Fn(u16) -> T,
             to: impl Fn(T) -> u16,
         ) {

@@ -2,7 +2,8 @@
 use super::strips::{compiled, sized};
 use crate::raw;
 
-/// Number of rows ahead whose memory is prefetched, since their positions are in no order.
+/// Number of rows between the one that is processed and the one that is prefetched: their positions are in no order,
+/// so that the processor cannot foresee them.
 pub(super) const PREFETCH_DISTANCE_ROWS: isize = 12;
 /// Maximum bytes of each row that are prefetched.
 pub(super) const MAX_PREFETCHED_ROW_BYTES: usize = 512;
@@ -66,10 +67,11 @@ impl IndexedLine {
     pub(super) fn is_valid_position(&self, position: i32) -> bool {
         (0..=self.last).contains(&position)
     }
-    /// Returns true if the rows at valid positions, of elements of `bytes` bytes, are too many to stay in the cache.
+    /// Returns true if the part of the operand that valid positions reach is too large to stay in the cache.
     #[inline(always)]
-    pub(super) fn exceeds_cache(&self, bytes: usize) -> bool {
-        (self.last.max(0) as usize + 1).saturating_mul(self.stride.unsigned_abs() * bytes) > MAX_CACHED_OPERAND_BYTES
+    pub(super) fn is_operand_larger_than_cache(&self, element_bytes: usize) -> bool {
+        (self.last.max(0) as usize + 1).saturating_mul(self.stride.unsigned_abs() * element_bytes)
+            > MAX_CACHED_OPERAND_BYTES
     }
     /// Calls `f` for each element whose position is valid, in order, with its number and its offset in the operand.
     ///
@@ -96,13 +98,14 @@ impl IndexedLine {
             }
         };
         // SAFETY: the caller's.
-        unsafe { self.for_each_part(part) }
+        unsafe { self.for_each_offset_chunk(part) }
     }
 }
 
 /// Maximum elements of a line whose offsets are computed together, in vectors.
 pub(super) const MAX_OFFSETS_AT_ONCE: usize = 64;
-/// Minimum elements of a line for which that is faster.
+/// Minimum elements of a line whose offsets are computed together, in vectors; of shorter lines, each offset is
+/// computed by itself.
 const MIN_VECTORIZED_ELEMENTS: usize = 24;
 
 impl IndexedLine {
@@ -117,14 +120,14 @@ impl IndexedLine {
         let reach = farthest.saturating_add(step.saturating_mul(MAX_OFFSETS_AT_ONCE as u64));
         is_long && self.index_stride == 1 && reach <= i32::MAX as u64
     }
-    /// Calls `f` for each part of a dense line of up to [`MAX_OFFSETS_AT_ONCE`] elements, with: the number of its first element;
-    /// the offset of that element if its position were 0; the offsets of all elements relative to that, with invalid
-    /// positions clamped; and true if all positions are valid.
+    /// Calls `f` for each part of up to [`MAX_OFFSETS_AT_ONCE`] elements of a line with adjacent positions, with: the
+    /// number of its first element; the offset of that element if its position were 0; the offsets of all elements
+    /// relative to that, with invalid positions clamped; and true if all positions are valid.
     ///
     /// # Safety
     /// The line has its positions.
     #[inline(always)]
-    unsafe fn for_each_part(&self, mut f: impl FnMut(isize, isize, &[i32], bool)) {
+    unsafe fn for_each_offset_chunk(&self, mut f: impl FnMut(isize, isize, &[i32], bool)) {
         let (last, stride) = (self.last.max(0), self.stride as i32);
         // A part consists of several short rows.
         let (rows, all) = (MAX_OFFSETS_AT_ONCE / self.n, self.n * self.rows);
@@ -154,7 +157,8 @@ impl IndexedLine {
     }
 }
 
-/// Reads the elements of a line, with positions clamped.
+/// Copies the operand's elements at the positions of a line to `to`; a position outside of the operand is clamped to
+/// the nearest valid one.
 #[inline(always)]
 unsafe fn gather_elements<T: Copy>(line: IndexedLine, from: *const T, to: *mut T) {
     let last = line.last.max(0);
@@ -180,7 +184,7 @@ unsafe fn gather_elements<T: Copy>(line: IndexedLine, from: *const T, to: *mut T
             }
         };
         // SAFETY: the caller's.
-        return unsafe { line.for_each_part(part) };
+        return unsafe { line.for_each_offset_chunk(part) };
     }
     // Addresses are advanced by their strides: one multiplication for each element.
     let (mut index, mut at, mut to) = (line.index, from, to);
@@ -193,7 +197,7 @@ unsafe fn gather_elements<T: Copy>(line: IndexedLine, from: *const T, to: *mut T
     }
 }
 
-/// Writes the elements of a line, and skips those with invalid positions.
+/// Copies elements to the positions of a line in the operand `to`; those with invalid positions are skipped.
 #[inline(always)]
 unsafe fn scatter_elements<T: Copy>(line: IndexedLine, from: *const T, to: *mut T) {
     // SAFETY: the caller's; positions outside of the operand are skipped.
@@ -235,22 +239,23 @@ unsafe fn copy_in_pieces<P: Copy>(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// Copies rows of `bytes` bytes at the positions of a line, and prefetches those that follow if the operand is large.
+/// Copies rows of adjacent elements, as bytes, from the positions of a line, and prefetches those that follow if the
+/// operand is larger than the cache.
 #[inline(always)]
-unsafe fn gather_row_bytes(line: IndexedLine, from: *const u8, to: *mut u8, element: usize, bytes: usize) {
+unsafe fn gather_row_bytes(line: IndexedLine, from: *const u8, to: *mut u8, element_bytes: usize, row_bytes: usize) {
     // SAFETY: the caller's, for rows of the line.
     let row = |i: isize| unsafe {
         let place = line.operand_offset(i, line.position(i).clamp(0, line.last.max(0)));
-        from.wrapping_offset(place * element as isize)
+        from.wrapping_offset(place * element_bytes as isize)
     };
     let n = line.n as isize;
-    let is_far = line.exceeds_cache(element);
+    let is_far = line.is_operand_larger_than_cache(element_bytes);
     for i in 0..n {
         if is_far && i + PREFETCH_DISTANCE_ROWS < n {
-            prefetch_cache_lines(row(i + PREFETCH_DISTANCE_ROWS), bytes.min(MAX_PREFETCHED_ROW_BYTES));
+            prefetch_cache_lines(row(i + PREFETCH_DISTANCE_ROWS), row_bytes.min(MAX_PREFETCHED_ROW_BYTES));
         }
         // SAFETY: the caller's; positions are held inside of the operand.
-        unsafe { copy_row(row(i), to.offset(i * line.moved * element as isize), bytes) };
+        unsafe { copy_row(row(i), to.offset(i * line.moved * element_bytes as isize), row_bytes) };
     }
 }
 compiled! { fastest_gather_row_bytes<>() = gather_row_bytes(line: IndexedLine, from: *const u8, to: *mut u8, element: usize, bytes: usize) }
@@ -258,29 +263,35 @@ compiled! { fastest_gather_row_bytes<>() = gather_row_bytes(line: IndexedLine, f
 /// Reads the elements of a line from an operand; an invalid position is clamped to the nearest valid one.
 ///
 /// # Safety
-/// The line has its positions; the operand has an element of `bytes` at each place, and `to` at each multiple of `moved`.
-/// They do not overlap.
-pub(super) unsafe fn gather(line: IndexedLine, from: *const u8, to: *mut u8, bytes: usize) {
+/// The line has its positions; the operand has an element at each of them, and `to` has room at each multiple of the
+/// stride `moved`. They do not overlap.
+pub(super) unsafe fn gather(line: IndexedLine, from: *const u8, to: *mut u8, element_bytes: usize) {
     // SAFETY: the caller's.
-    sized!(bytes, T => unsafe { fastest_gather_elements::<T>()(line, from.cast(), to.cast()) })
+    sized!(element_bytes, T => unsafe { fastest_gather_elements::<T>()(line, from.cast(), to.cast()) })
 }
 
-/// Reads rows of `row` adjacent elements from an operand, otherwise as [`gather`].
+/// Reads rows of adjacent elements from an operand, one at each position of a line, otherwise as [`gather`].
 ///
 /// # Safety
 /// As [`gather`], for rows at each place.
-pub(super) unsafe fn gather_rows(line: IndexedLine, from: *const u8, to: *mut u8, bytes: usize, row: usize) {
+pub(super) unsafe fn gather_rows(
+    line: IndexedLine,
+    from: *const u8,
+    to: *mut u8,
+    element_bytes: usize,
+    row_elements: usize,
+) {
     // SAFETY: the caller's.
-    unsafe { fastest_gather_row_bytes()(line, from, to, bytes, row * bytes) }
+    unsafe { fastest_gather_row_bytes()(line, from, to, element_bytes, row_elements * element_bytes) }
 }
 
 /// Writes the elements of a line to an operand, in order; those with invalid positions are skipped.
 ///
 /// # Safety
 /// As [`gather`], with the operand as `to`.
-pub(super) unsafe fn scatter(line: IndexedLine, from: *const u8, to: *mut u8, bytes: usize) {
+pub(super) unsafe fn scatter(line: IndexedLine, from: *const u8, to: *mut u8, element_bytes: usize) {
     // SAFETY: the caller's.
-    sized!(bytes, T => unsafe { fastest_scatter_elements::<T>()(line, from.cast(), to.cast()) })
+    sized!(element_bytes, T => unsafe { fastest_scatter_elements::<T>()(line, from.cast(), to.cast()) })
 }
 
 #[cfg(test)]

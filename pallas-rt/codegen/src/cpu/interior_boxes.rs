@@ -11,7 +11,7 @@ use super::gemm::Number;
 use super::row_copies::copy_row;
 use super::strips::compiled;
 use super::tile::StridedTile;
-use pallas_ir::structural::{Nest, Position, Role};
+use pallas_ir::structural::{Nest, NestAxisRole, Position};
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -76,7 +76,7 @@ impl AffineLoopNest {
         let rank = nest.axes.len();
         let mut linear = AffineLoopNest {
             extents: nest.axes.iter().map(|axis| axis.extent as usize).collect(),
-            is_parallel: nest.axes.iter().map(|axis| axis.role == Role::Parallel).collect(),
+            is_parallel: nest.axes.iter().map(|axis| axis.role == NestAxisRole::Parallel).collect(),
             moves: [0; 3].map(|_| vec![false; rank]),
             strides: [0; 3].map(|_| vec![0; rank]),
             offsets: [0; 3],
@@ -141,7 +141,7 @@ impl AffineLoopNest {
     pub(super) fn for_each_inside_box(
         &self,
         array: Option<usize>,
-        order: &[usize],
+        axis_order: &[usize],
         ranges: &mut AxisRanges,
         f: &mut dyn FnMut(&AxisRanges),
     ) {
@@ -156,7 +156,7 @@ impl AffineLoopNest {
                 continue;
             }
             is_inside = false;
-            let Some(&axis) = order.first().filter(|&&axis| check.strides[axis] != 0) else { continue };
+            let Some(&axis) = axis_order.first().filter(|&&axis| check.strides[axis] != 0) else { continue };
             let (by, range) = (check.strides[axis], &ranges[axis]);
             // At these positions of the axis, the check holds at every position of the other axes.
             let from = div_ceil(by * range.start as isize - least, by);
@@ -166,7 +166,7 @@ impl AffineLoopNest {
         if is_inside {
             return f(ranges);
         }
-        let (&axis, rest) = order.split_first().expect("a check holds at a position, or does not");
+        let (&axis, rest) = axis_order.split_first().expect("a check holds at a position, or does not");
         let Some(inner) = inner else { return self.for_each_inside_box(array, rest, ranges, f) };
         let range = ranges[axis].clone();
         let start = (inner.start.max(0) as usize).clamp(range.start, range.end);
@@ -182,17 +182,17 @@ impl AffineLoopNest {
         (end..range.end).for_each(|i| part(i..i + 1));
         ranges[axis] = range;
     }
-    /// Returns the loops over a box, along axes in the given order from the outermost on; `by` gives the strides of an
-    /// axis.
+    /// Returns the loops over a box, along axes in the given order from the outermost on; the function gives the
+    /// strides of an axis in the `N` arrays.
     pub(super) fn loops_over_box<const N: usize>(
         &self,
         ranges: &AxisRanges,
-        order: &[usize],
-        by: impl Fn(usize) -> [isize; N],
+        axis_order: &[usize],
+        axis_strides: impl Fn(usize) -> [isize; N],
     ) -> StridedLoopNest<N> {
         let mut loops: Vec<StridedLoop<N>> = vec![];
-        for &axis in order.iter().filter(|&&axis| ranges[axis].len() != 1) {
-            let (n, by) = (ranges[axis].len(), by(axis));
+        for &axis in axis_order.iter().filter(|&&axis| ranges[axis].len() != 1) {
+            let (n, by) = (ranges[axis].len(), axis_strides(axis));
             match loops.last_mut() {
                 Some(last) if (0..N).all(|t| last.by[t] == by[t] * n as isize) => {
                     *last = StridedLoop { n: last.n * n, by }
@@ -225,7 +225,8 @@ impl AffineLoopNest {
     }
 }
 
-/// Minimum elements of an inner row for which the loops around it cost little.
+/// Elements of the innermost loop over the result from which on the loops around it cost little; if it has fewer, the
+/// next axis of the result is moved inside too.
 const MIN_INNER_ROW_ELEMENTS: usize = 64;
 
 /// Returns `a / b` rounded up; `b` is positive.
@@ -250,21 +251,25 @@ pub(super) struct StridedLoopNest<const N: usize>(Vec<StridedLoop<N>>);
 impl<const N: usize> StridedLoopNest<N> {
     /// Calls `f` for each iteration of the outer loops, with the offsets at which the three innermost loops begin, and
     /// these loops.
-    pub(super) fn for_each_outer_iteration(&self, first: [isize; N], f: &mut impl FnMut([isize; N], &InnerLoops<N>)) {
+    pub(super) fn for_each_outer_iteration(
+        &self,
+        first_offsets: [isize; N],
+        f: &mut impl FnMut([isize; N], &InnerLoops<N>),
+    ) {
         let once = StridedLoop { n: 1, by: [0; N] };
         let (outer, inside) = self.0.split_at(self.0.len().saturating_sub(3));
         let mut inner = [once; 3];
         inner[3 - inside.len()..].copy_from_slice(inside);
-        Self::run_outer_loops(outer, &inner, first, f);
+        Self::run_outer_loops(outer, &inner, first_offsets, f);
     }
     fn run_outer_loops(
         outer: &[StridedLoop<N>],
         inner: &InnerLoops<N>,
-        at: [isize; N],
+        offsets: [isize; N],
         f: &mut impl FnMut([isize; N], &InnerLoops<N>),
     ) {
-        let Some((along, rest)) = outer.split_first() else { return f(at, inner) };
-        let mut at = at;
+        let Some((along, rest)) = outer.split_first() else { return f(offsets, inner) };
+        let mut at = offsets;
         for _ in 0..along.n {
             Self::run_outer_loops(rest, inner, at, f);
             (0..N).for_each(|t| at[t] += along.by[t]);
@@ -345,14 +350,21 @@ unsafe fn copy_run<T: Copy>(from: *const T, to: *mut T, n: usize) {
 }
 compiled! { fastest_copy<T: Copy>() = copy(from: *const T, to: *mut T, inner: &InnerLoops<2>) }
 
-/// Copies the elements of nested loops; `first` are the offsets at which the loops begin.
+/// Copies the elements of nested loops, which begin at a given offset in each of the two arrays.
 ///
 /// # Safety
 /// Both have elements at all of their positions, and do not overlap.
-pub(super) unsafe fn copy_in_loops<T: Copy>(loops: &StridedLoopNest<2>, from: *const T, to: *mut T, first: [isize; 2]) {
+pub(super) unsafe fn copy_in_loops<T: Copy>(
+    loops: &StridedLoopNest<2>,
+    from: *const T,
+    to: *mut T,
+    first_offsets: [isize; 2],
+) {
     let run = fastest_copy::<T>();
     // SAFETY: the caller's.
-    loops.for_each_outer_iteration(first, &mut |[x, y], inner| unsafe { run(from.offset(x), to.offset(y), inner) });
+    loops.for_each_outer_iteration(first_offsets, &mut |[x, y], inner| unsafe {
+        run(from.offset(x), to.offset(y), inner)
+    });
 }
 
 /// Adds elements in three nested loops: `to[..] += from[..]`.
@@ -374,7 +386,7 @@ unsafe fn add<T: Number>(from: *const T, to: *mut T, inner: &InnerLoops<2>) {
 }
 compiled! { fastest_add<T: Number>() = add(from: *const T, to: *mut T, inner: &InnerLoops<2>) }
 
-/// Adds the elements of nested loops to others; `first` are the offsets at which the loops begin.
+/// Adds the elements of nested loops to others: `to[..] += from[..]`. The loops begin at a given offset in each array.
 ///
 /// # Safety
 /// As [`copy_in_loops`].
@@ -382,11 +394,13 @@ pub(super) unsafe fn add_in_loops<T: Number>(
     loops: &StridedLoopNest<2>,
     from: *const T,
     to: *mut T,
-    first: [isize; 2],
+    first_offsets: [isize; 2],
 ) {
     let run = fastest_add::<T>();
     // SAFETY: the caller's.
-    loops.for_each_outer_iteration(first, &mut |[x, y], inner| unsafe { run(from.offset(x), to.offset(y), inner) });
+    loops.for_each_outer_iteration(first_offsets, &mut |[x, y], inner| unsafe {
+        run(from.offset(x), to.offset(y), inner)
+    });
 }
 
 /// Adds products in three nested loops: `c[..] += a[..] · b[..]`.
@@ -418,8 +432,8 @@ unsafe fn add_products<T: Number>(a: *const T, b: *const T, c: *mut T, inner: &I
 }
 compiled! { fastest_add_products<T: Number>() = add_products(a: *const T, b: *const T, c: *mut T, inner: &InnerLoops<3>) }
 
-/// Adds the products of the operands' elements in nested loops to the result; `first` are the offsets at which the
-/// loops begin.
+/// Adds the products of the operands' elements in nested loops to the result; the loops begin at a given offset in
+/// each array.
 ///
 /// # Safety
 /// All have elements at all of their positions; the result overlaps no operand.
@@ -427,11 +441,11 @@ pub(super) unsafe fn add_products_in_loops<T: Number>(
     loops: &StridedLoopNest<3>,
     operands: [*const T; 2],
     to: *mut T,
-    first: [isize; 3],
+    first_offsets: [isize; 3],
 ) {
     let (run, [a, b]) = (fastest_add_products::<T>(), operands);
     // SAFETY: the caller's.
-    loops.for_each_outer_iteration(first, &mut |[x, y, z], inner| unsafe {
+    loops.for_each_outer_iteration(first_offsets, &mut |[x, y, z], inner| unsafe {
         run(a.offset(x), b.offset(y), to.offset(z), inner)
     });
 }

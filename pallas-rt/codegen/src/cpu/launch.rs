@@ -55,7 +55,7 @@ pub enum LaunchError {
 
 /// Lines that the programs of a launch have printed, and the first failure.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct LaunchOutcome {
     /// Number of the first program that failed so far; later ones need not run.
     failed: AtomicI64,
     fault: Mutex<Option<LaunchError>>,
@@ -63,11 +63,11 @@ pub(super) struct Outcome {
     log: Mutex<Vec<(i64, Vec<String>)>>,
 }
 
-impl Outcome {
-    pub(super) fn new() -> Outcome {
-        Outcome { failed: AtomicI64::new(i64::MAX), fault: Mutex::default(), log: Mutex::default() }
+impl LaunchOutcome {
+    pub(super) fn new() -> LaunchOutcome {
+        LaunchOutcome { failed: AtomicI64::new(i64::MAX), fault: Mutex::default(), log: Mutex::default() }
     }
-    /// Returns true if a program with this number still has to run.
+    /// Returns true if a program with this number still has to run: neither it nor one with a lower number has failed.
     pub(super) fn should_run(&self, program: i64) -> bool {
         program < self.failed.load(Ordering::Relaxed)
     }
@@ -76,10 +76,10 @@ impl Outcome {
         self.log.lock().push((program, lines));
     }
     /// Records the failure of a program, if no earlier program failed.
-    pub(super) fn record_failure(&self, program: i64, stop: LaunchError) {
+    pub(super) fn record_failure(&self, program: i64, error: LaunchError) {
         let mut first = self.fault.lock();
         if self.failed.fetch_min(program, Ordering::Relaxed) > program {
-            *first = Some(stop);
+            *first = Some(error);
         }
     }
     /// Returns all printed lines in the order of programs, or the first failure.

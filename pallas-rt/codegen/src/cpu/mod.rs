@@ -5,11 +5,11 @@
 //! ```
 //!
 //! [`plan`] combines elementwise instructions into chains, and assigns memory in a program's arena to the tiles that
-//! need it. [`apart`] determines which programs may run at the same time, [`shares`] distributes them over the threads
-//! of a [`team`], and [`run`] executes the steps of one program. The computations are in [`gemm`] (products), [`jit`]
-//! (elementwise chains in machine code), [`strips`] and [`convert`] (all other elementwise loops), [`fold`]
-//! (reductions), [`finite`], [`sort`], [`tile`] (strided memory), [`rows`] (copies of its rows), [`line`] and
-//! [`positions`] (elements and windows at positions given by data).
+//! need it. [`concurrent_programs`] determines which programs may run at the same time, [`work_stealing`] distributes
+//! them over the threads of a [`thread_team`], and [`run`] executes the steps of one program. The computations are in
+//! [`gemm`] (products), [`jit`] (elementwise chains in machine code), [`strips`] and [`convert`] (all other elementwise
+//! loops), [`fold`] (reductions), [`nonfinite_search`], [`sort`], [`tile`] (strided memory), [`row_copies`],
+//! [`indexed_lines`] and [`window_starts`] (elements and windows at positions given by data).
 //!
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
 //!
@@ -80,7 +80,7 @@ pub use launch::{Launch, LaunchError, LaunchMemory};
 pub use thread_count::MIN_THREADED_OPERATIONS;
 pub use thresholds::Thresholds;
 
-use launch::Outcome;
+use launch::LaunchOutcome;
 use pallas_ir::Kernel;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -112,16 +112,17 @@ struct ProgramOrder {
 }
 
 impl ProgramOrder {
-    fn new(grid: &[i64], at_once: &[bool]) -> ProgramOrder {
+    fn new(grid: &[i64], concurrent_axes: &[bool]) -> ProgramOrder {
         let (mut order, mut stride) = (ProgramOrder { outer: vec![], inner: vec![] }, 1);
-        for (&extent, &outer) in grid.iter().zip(at_once).rev() {
+        for (&extent, &outer) in grid.iter().zip(concurrent_axes).rev() {
             if outer { &mut order.outer } else { &mut order.inner }.push([extent, stride]);
             stride *= extent;
         }
         order
     }
-    /// Returns the programs that one thread runs in order: those with position `part` along the outer axes.
-    fn sequential_programs(&self, part: i64) -> impl Iterator<Item = i64> + '_ {
+    /// Returns the programs that one thread runs in order: those at a given position, in row-major order, along the
+    /// axes whose programs may run at the same time.
+    fn sequential_programs(&self, outer_position: i64) -> impl Iterator<Item = i64> + '_ {
         let place = |axes: &[[i64; 2]], mut rest: i64| {
             let step = |&[extent, stride]: &[i64; 2]| {
                 let at = rest % extent * stride;
@@ -130,7 +131,7 @@ impl ProgramOrder {
             };
             axes.iter().map(step).sum::<i64>()
         };
-        let first = place(&self.outer, part);
+        let first = place(&self.outer, outer_position);
         let count: i64 = self.inner.iter().map(|[extent, _]| extent).product();
         (0..count).map(move |k| first + place(&self.inner, k))
     }
@@ -138,30 +139,30 @@ impl ProgramOrder {
 
 impl Executable {
     /// Compiles a lowered kernel. Verifies it in every build, since programs access raw memory by its types.
-    pub fn compile(traced: Arc<Kernel>, lowered: Arc<Kernel>, sizes: &'static Thresholds) -> Executable {
+    pub fn compile(traced: Arc<Kernel>, lowered: Arc<Kernel>, thresholds: &'static Thresholds) -> Executable {
         if let Err(violation) = pallas_ir::verify(&traced).and_then(|()| pallas_ir::verify_lowered(&lowered)) {
             panic!("the CPU backend was given a kernel that is not well formed: {violation}");
         }
         Executable {
             apart: concurrent_programs::RaceAnalysis::new(traced),
-            plan: plan::plan(lowered, sizes),
+            plan: plan::build_plan(lowered, thresholds),
             last: Mutex::default(),
         }
     }
 
     /// Estimates the bytes of the plan and its machine code, assuming a page for the code of each step.
-    pub fn bytes(&self) -> u64 {
+    pub fn estimate_bytes(&self) -> u64 {
         let kernel = &self.plan.kernel;
         (kernel.insts.len() + kernel.values.len()) as u64 * 200 + self.plan.body.steps.len() as u64 * 4096
     }
 
     /// Returns the bytes that each thread needs for a program's tiles and scratch.
-    pub fn bytes_a_program(&self) -> usize {
+    pub fn bytes_per_program(&self) -> usize {
         self.plan.arena_bytes
     }
 
     /// Returns the steps of a program as text.
-    pub fn plan(&self) -> String {
+    pub fn plan_text(&self) -> String {
         self.plan.to_string()
     }
 
@@ -170,7 +171,7 @@ impl Executable {
         jit::report_missing_code(&self.plan)
     }
 
-    /// Runs every program, on the threads of `on`; returns what the kernel printed.
+    /// Runs every program of a launch on the given threads; returns the lines that the kernel printed.
     ///
     /// # Safety
     /// `launch` has an entry per dimension, grid axis and operand of the kernel. The memory of inputs, prefetches and outputs
@@ -179,29 +180,43 @@ impl Executable {
     ///
     /// # Errors
     /// The first failed `debug_assert`, by program; a loop whose step is not positive; programs that write the same elements
-    /// ([`apart`]); no memory for tiles.
+    /// ([`concurrent_programs`]); no memory for tiles.
     #[allow(unsafe_code, reason = "the caller vouches for raw memory")]
-    pub unsafe fn run(&self, launch: &Launch<'_>, on: &dyn LaunchThreads) -> Result<Vec<String>, LaunchError> {
+    pub unsafe fn run(
+        &self,
+        launch: &Launch<'_>,
+        launch_threads: &dyn LaunchThreads,
+    ) -> Result<Vec<String>, LaunchError> {
         #[cfg(guarded)]
-        return run::guard_pages::run_guarded(&self.plan.kernel, launch, |launch| self.run_on_threads(launch, on));
+        return run::guard_pages::run_guarded(&self.plan.kernel, launch, |launch| {
+            self.run_on_threads(launch, launch_threads)
+        });
         #[cfg(not(guarded))]
-        self.run_on_threads(launch, on)
+        self.run_on_threads(launch, launch_threads)
     }
 
-    /// Runs every program of a launch, on the threads of `on` if there is enough work.
-    fn run_on_threads(&self, launch: &Launch<'_>, on: &dyn LaunchThreads) -> Result<Vec<String>, LaunchError> {
+    /// Runs every program of a launch, on the given threads if there is enough work, else on the calling thread alone.
+    fn run_on_threads(
+        &self,
+        launch: &Launch<'_>,
+        launch_threads: &dyn LaunchThreads,
+    ) -> Result<Vec<String>, LaunchError> {
         let order = self.apart.find_concurrent_axes(launch)?.map(|at_once| ProgramOrder::new(launch.grid, &at_once));
         let units: i64 = match &order {
             None => launch.grid.iter().product(),
             Some(order) => order.outer.iter().map(|[extent, _]| extent).product(),
         };
-        let threads = thread_count::thread_count(units, self.work(launch.grid), on.least_work());
-        let (prepared, outcome) = (self.prepared(launch.sizes, launch.grid), Outcome::new());
+        let threads = thread_count::thread_count(
+            units,
+            self.operation_count(launch.grid),
+            launch_threads.min_shared_operations(),
+        );
+        let (prepared, outcome) = (self.get_or_prepare_launch(launch.sizes, launch.grid), LaunchOutcome::new());
         let run = |units: &mut dyn Iterator<Item = i64>| match &order {
-            None => run::programs(&self.plan, &prepared.states, launch, units, &outcome),
+            None => run::run_programs(&self.plan, &prepared.states, launch, units, &outcome),
             Some(order) => {
                 let programs = units.flat_map(|unit| order.sequential_programs(unit));
-                run::programs(&self.plan, &prepared.states, launch, programs, &outcome);
+                run::run_programs(&self.plan, &prepared.states, launch, programs, &outcome);
             }
         };
         if threads == 1 {
@@ -213,15 +228,15 @@ impl Executable {
         let bound = |part: u32| (i128::from(part) * i128::from(units) / parts as i128) as i64;
         let shares = WorkShares::new(parts as u32, threads as u32);
         let thread = |t: usize| {
-            let parts = std::iter::from_fn(|| shares.take(t));
+            let parts = std::iter::from_fn(|| shares.take_part(t));
             run(&mut parts.flat_map(|part| bound(part)..bound(part + 1)));
         };
-        on.share(threads, &thread);
+        launch_threads.share_work(threads, &thread);
         outcome.finish()
     }
 
     /// Returns the state that launches over these sizes and this grid share: that of the last launch, or a new one.
-    fn prepared(&self, sizes: &[i64], grid: &[i64]) -> Arc<PreparedLaunch> {
+    fn get_or_prepare_launch(&self, sizes: &[i64], grid: &[i64]) -> Arc<PreparedLaunch> {
         let mut last = self.last.lock();
         match &*last {
             Some(prepared) if *prepared.sizes == *sizes && *prepared.grid == *grid => prepared.clone(),

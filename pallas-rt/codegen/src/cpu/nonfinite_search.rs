@@ -9,7 +9,7 @@ use std::ops::BitAnd;
 ///
 /// # Safety
 /// The tile's memory holds the shape, of elements of this type.
-pub(super) unsafe fn is_finite(dtype: DType, tile: &StridedTile, shape: &[usize]) -> bool {
+pub(super) unsafe fn is_tile_finite(dtype: DType, tile: &StridedTile, shape: &[usize]) -> bool {
     // SAFETY: the caller's; a word is as wide as an element.
     unsafe {
         match dtype {
@@ -22,18 +22,18 @@ pub(super) unsafe fn is_finite(dtype: DType, tile: &StridedTile, shape: &[usize]
     }
 }
 
-/// Returns true if no word has all bits of `exponent`, so that no float is infinite or NaN.
+/// Returns true if no word has all bits of the exponent set, so that no float is infinite or NaN.
 ///
 /// # Safety
 /// The tile's memory holds the shape, of words.
-unsafe fn are_words_finite<W: FloatBits>(exponent: W, tile: &StridedTile, shape: &[usize]) -> bool {
-    let (run, mut found) = (fastest_search_row::<W>(), false);
-    let (tile, sizes) = tile.in_memory_order(shape);
+unsafe fn are_words_finite<W: FloatBits>(exponent_mask: W, tile: &StridedTile, shape: &[usize]) -> bool {
+    let (run, mut found) = (fastest_search_row_for_nonfinite::<W>(), false);
+    let (tile, sizes) = tile.with_axes_in_memory_order(shape);
     let nest = TileLoops::new(&sizes[..shape.len()], [&tile]);
     let (n, by) = (nest.inner_extent(), nest.inner_stride(0));
     nest.for_each_row(|[at]| {
         // SAFETY: the caller's.
-        unsafe { run(tile.start.cast::<W>().offset(at), by, n, exponent, &mut found) };
+        unsafe { run(tile.start.cast::<W>().offset(at), by, n, exponent_mask, &mut found) };
     });
     !found
 }
@@ -44,18 +44,25 @@ impl FloatBits for u16 {}
 impl FloatBits for u32 {}
 impl FloatBits for u64 {}
 
-/// Sets `found` if a word of a row has all of these bits.
+/// Sets `found` to true if a word of a row has all bits of the exponent, so that its float is infinite or NaN; else
+/// leaves it.
 ///
 /// # Safety
-/// There are `n` words, `by` words apart.
+/// There are `n` words at this stride.
 #[inline(always)]
-unsafe fn search_row<W: FloatBits>(x: *const W, by: isize, n: usize, bits: W, found: &mut bool) {
+unsafe fn search_row_for_nonfinite<W: FloatBits>(
+    x: *const W,
+    stride: isize,
+    n: usize,
+    exponent_mask: W,
+    found: &mut bool,
+) {
     // SAFETY: the caller's.
     unsafe {
-        *found |= match by {
-            1 => raw::slice(x, n).iter().fold(false, |found, &x| found | (x & bits == bits)),
-            _ => (0..n as isize).any(|i| *x.offset(i * by) & bits == bits),
+        *found |= match stride {
+            1 => raw::slice(x, n).iter().fold(false, |found, &x| found | (x & exponent_mask == exponent_mask)),
+            _ => (0..n as isize).any(|i| *x.offset(i * stride) & exponent_mask == exponent_mask),
         };
     }
 }
-compiled! { fastest_search_row<W: FloatBits>() = search_row(x: *const W, by: isize, n: usize, bits: W, found: &mut bool) }
+compiled! { fastest_search_row_for_nonfinite<W: FloatBits>() = search_row_for_nonfinite(x: *const W, by: isize, n: usize, bits: W, found: &mut bool) }

@@ -1,7 +1,7 @@
 //! Copies of rows: from one stride to another, with one element repeated, or with several elements repeated in turn.
 use super::strips::{compiled, sized};
 
-/// Copies `n` elements of `bytes` bytes each, from one stride (in elements) to another.
+/// Copies `n` elements, from one stride (in elements) to another.
 ///
 /// # Safety
 /// Both hold `n` elements at their strides; they are the same elements, or do not overlap.
@@ -12,62 +12,74 @@ pub(super) unsafe fn copy_row(
     to: *mut u8,
     to_stride: isize,
     n: usize,
-    bytes: usize,
+    element_bytes: usize,
 ) {
     #[inline(always)]
-    unsafe fn each<T: Copy>(from: *const u8, fs: isize, to: *mut u8, ts: isize, n: usize) {
+    unsafe fn copy_elements<T: Copy>(from: *const u8, from_stride: isize, to: *mut u8, to_stride: isize, n: usize) {
         let (from, to) = (from.cast::<T>(), to.cast::<T>());
         // SAFETY: the caller's.
         unsafe {
-            if fs == 0 && ts == 1 {
+            if from_stride == 0 && to_stride == 1 {
                 fastest_repeat()(from.read(), to, n);
-            } else if fs == -1 && ts == 1 {
-                fastest_reversed()(from, to, n);
-            } else if fs == 2 && ts == 1 {
+            } else if from_stride == -1 && to_stride == 1 {
+                fastest_copy_reversed()(from, to, n);
+            } else if from_stride == 2 && to_stride == 1 {
                 fastest_copy_every_second()(from, to, n);
             } else {
-                (0..n as isize).for_each(|i| to.offset(i * ts).write(from.offset(i * fs).read()));
+                (0..n as isize).for_each(|i| to.offset(i * to_stride).write(from.offset(i * from_stride).read()));
             }
         }
     }
     // SAFETY: the caller's.
     unsafe {
         if from_stride == 1 && to_stride == 1 {
-            return std::ptr::copy(from, to, n * bytes);
+            return std::ptr::copy(from, to, n * element_bytes);
         }
-        sized!(bytes, T => each::<T>(from, from_stride, to, to_stride, n))
+        sized!(element_bytes, T => copy_elements::<T>(from, from_stride, to, to_stride, n))
     }
 }
 
-/// Maximum bytes of a row that is copied in less time than a call takes.
+/// Maximum bytes of a short row, of which one call copies many; each longer row is copied by a call of its own.
 pub(super) const MAX_SHORT_ROW_BYTES: usize = 128;
 
-/// Copies `rows` rows of `n` elements of `bytes` bytes; `inner` are the strides of elements in `from` and `to`,
-/// `outer` those of rows, in elements.
+/// Copies `rows` rows of `n` elements. The strides, in elements, are given for both sides, first that of `from`.
 ///
 /// # Safety
 /// As [`copy_row`].
 pub(super) unsafe fn copy_rows(
     [from, to]: [*mut u8; 2],
-    inner: [isize; 2],
-    outer: [isize; 2],
+    element_strides: [isize; 2],
+    row_strides: [isize; 2],
     [rows, n]: [usize; 2],
-    bytes: usize,
+    element_bytes: usize,
 ) {
-    let [from_row, to_row] = outer.map(|stride| stride * bytes as isize);
+    let [from_row, to_row] = row_strides.map(|stride| stride * element_bytes as isize);
     // SAFETY: the caller's.
     unsafe {
-        match bytes {
-            _ if rows == 1 || n * bytes > MAX_SHORT_ROW_BYTES => (0..rows as isize).for_each(|i| {
-                copy_row(from.offset(i * from_row), inner[0], to.offset(i * to_row), inner[1], n, bytes);
+        match element_bytes {
+            _ if rows == 1 || n * element_bytes > MAX_SHORT_ROW_BYTES => (0..rows as isize).for_each(|i| {
+                copy_row(
+                    from.offset(i * from_row),
+                    element_strides[0],
+                    to.offset(i * to_row),
+                    element_strides[1],
+                    n,
+                    element_bytes,
+                );
             }),
             // Rows of 8 bytes in reverse order are 8-byte elements in reverse order.
-            _ if inner == [1, 1] && from_row == -to_row && to_row == 8 && n * bytes == 8 => {
-                fastest_reversed::<[u8; 8]>()(from.cast(), to.cast(), rows);
+            _ if element_strides == [1, 1] && from_row == -to_row && to_row == 8 && n * element_bytes == 8 => {
+                fastest_copy_reversed::<[u8; 8]>()(from.cast(), to.cast(), rows);
             }
-            _ if inner == [0, 1] && n > 0 && outer[1] == n as isize => repeat_each(from, outer[0], to, rows, n, bytes),
-            _ if inner == [1, 1] => fastest_copy_short_rows()(from, from_row, to, to_row, rows, n * bytes),
-            _ => sized!(bytes, T => fastest_copy_strided_rows::<T>()(from.cast(), to.cast(), inner, outer, [rows, n])),
+            _ if element_strides == [0, 1] && n > 0 && row_strides[1] == n as isize => {
+                repeat_each_element(from, row_strides[0], to, rows, n, element_bytes)
+            }
+            _ if element_strides == [1, 1] => {
+                fastest_copy_short_rows()(from, from_row, to, to_row, rows, n * element_bytes)
+            }
+            _ => {
+                sized!(element_bytes, T => fastest_copy_strided_rows::<T>()(from.cast(), to.cast(), element_strides, row_strides, [rows, n]))
+            }
         }
     }
 }
@@ -77,28 +89,35 @@ pub(super) unsafe fn copy_rows(
 /// # Safety
 /// See [`copy_rows`].
 #[inline(always)]
-unsafe fn copy_short_rows(from: *const u8, from_row: isize, to: *mut u8, to_row: isize, rows: usize, bytes: usize) {
+unsafe fn copy_short_rows(
+    from: *const u8,
+    from_row_stride: isize,
+    to: *mut u8,
+    to_row_stride: isize,
+    rows: usize,
+    row_bytes: usize,
+) {
     macro_rules! of {
         ($N:literal: $($at:expr),*) => {
             for i in 0..rows as isize {
-                let (from, to) = (from.offset(i * from_row), to.offset(i * to_row));
+                let (from, to) = (from.offset(i * from_row_stride), to.offset(i * to_row_stride));
                 $(to.add($at).cast::<[u8; $N]>().write(from.add($at).cast::<[u8; $N]>().read());)*
             }
         };
     }
     // SAFETY: the caller's; pieces lie inside of a row.
     unsafe {
-        match bytes {
+        match row_bytes {
             0 => {}
             1 => of!(1: 0),
-            2..4 => of!(2: 0, bytes - 2),
+            2..4 => of!(2: 0, row_bytes - 2),
             4 => of!(4: 0),
-            5..8 => of!(4: 0, bytes - 4),
+            5..8 => of!(4: 0, row_bytes - 4),
             8 => of!(8: 0),
-            9..16 => of!(8: 0, bytes - 8),
-            16..32 => of!(16: 0, bytes - 16),
-            32..64 => of!(32: 0, bytes - 32),
-            _ => of!(32: 0, 32, bytes - 64, bytes - 32),
+            9..16 => of!(8: 0, row_bytes - 8),
+            16..32 => of!(16: 0, row_bytes - 16),
+            32..64 => of!(32: 0, row_bytes - 32),
+            _ => of!(32: 0, 32, row_bytes - 64, row_bytes - 32),
         }
     }
 }
@@ -114,20 +133,20 @@ compiled! {
 unsafe fn copy_strided_rows<T: Copy>(
     from: *const T,
     to: *mut T,
-    inner: [isize; 2],
-    outer: [isize; 2],
+    element_strides: [isize; 2],
+    row_strides: [isize; 2],
     [rows, n]: [usize; 2],
 ) {
     for i in 0..rows as isize {
         // SAFETY: the caller's.
         unsafe {
-            let (from, to) = (from.offset(i * outer[0]), to.offset(i * outer[1]));
-            if inner == [0, 1] && n > 0 {
+            let (from, to) = (from.offset(i * row_strides[0]), to.offset(i * row_strides[1]));
+            if element_strides == [0, 1] && n > 0 {
                 repeat(from.read(), to, n);
                 continue;
             }
             for j in 0..n as isize {
-                to.offset(j * inner[1]).write(from.offset(j * inner[0]).read());
+                to.offset(j * element_strides[1]).write(from.offset(j * element_strides[0]).read());
             }
         }
     }
@@ -153,11 +172,11 @@ compiled! { fastest_repeat<T: Copy>() = repeat(x: T, to: *mut T, n: usize) }
 /// # Safety
 /// As [`copy_row`].
 #[inline(always)]
-unsafe fn reversed<T: Copy>(from: *const T, to: *mut T, n: usize) {
+unsafe fn copy_reversed<T: Copy>(from: *const T, to: *mut T, n: usize) {
     // SAFETY: the caller's.
     (0..n).for_each(|i| unsafe { to.add(i).write(from.sub(i).read()) });
 }
-compiled! { fastest_reversed<T: Copy>() = reversed(from: *const T, to: *mut T, n: usize) }
+compiled! { fastest_copy_reversed<T: Copy>() = copy_reversed(from: *const T, to: *mut T, n: usize) }
 
 /// Copies `n` elements, taking every second one.
 ///
@@ -170,43 +189,46 @@ unsafe fn copy_every_second<T: Copy>(from: *const T, to: *mut T, n: usize) {
 }
 compiled! { fastest_copy_every_second<T: Copy>() = copy_every_second(from: *const T, to: *mut T, n: usize) }
 
-/// Fills `all` bytes of memory with copies of the `first` bytes that it begins with.
+/// Fills memory with copies of the bytes that it begins with, up to a total number of bytes; the last copy may be cut
+/// off.
 ///
 /// # Safety
-/// There is room for `all` bytes, of which the `first` are initialised; `first` is not 0.
-pub(super) unsafe fn repeat_prefix(start: *mut u8, first: usize, all: usize) {
-    let mut done = first;
-    while done < all {
-        let more = done.min(all - done);
+/// There is room for all bytes, of which those to be repeated, at least one, are initialised.
+pub(super) unsafe fn repeat_prefix(start: *mut u8, prefix_bytes: usize, total_bytes: usize) {
+    let mut done = prefix_bytes;
+    while done < total_bytes {
+        let more = done.min(total_bytes - done);
         // SAFETY: the caller's; what is there lies before what comes.
         unsafe { std::ptr::copy_nonoverlapping(start, start.add(done), more) };
         done += more;
     }
 }
 
-/// Writes `times` copies of each of `count` elements of `bytes` bytes, which are read at a stride (in elements).
+/// Writes `times` adjacent copies of each of `count` elements, which are read at a stride (in elements).
 ///
 /// # Safety
 /// The elements exist, and there is room for the copies, apart from them.
-pub(super) unsafe fn repeat_each(
+pub(super) unsafe fn repeat_each_element(
     from: *const u8,
     stride: isize,
     to: *mut u8,
     count: usize,
     times: usize,
-    bytes: usize,
+    element_bytes: usize,
 ) {
     // SAFETY: the caller's.
-    unsafe { sized!(bytes, T => fastest_repeat_each::<T>()(from.cast(), stride, to.cast(), count, times)) }
+    unsafe {
+        sized!(element_bytes, T => fastest_repeat_each_element::<T>()(from.cast(), stride, to.cast(), count, times))
+    }
 }
 compiled! {
-    fastest_repeat_each<T: Copy>() = write_element_copies(from: *const T, stride: isize, to: *mut T, count: usize, times: usize)
+    fastest_repeat_each_element<T: Copy>() = write_element_copies(from: *const T, stride: isize, to: *mut T, count: usize, times: usize)
 }
 
-/// Writes the copies of [`repeat_each`], with loops of constant length where possible.
+/// Writes the copies of [`repeat_each_element`], with loops of constant length where possible.
 ///
 /// # Safety
-/// See [`repeat_each`].
+/// See [`repeat_each_element`].
 #[inline(always)]
 unsafe fn write_element_copies<T: Copy>(from: *const T, stride: isize, to: *mut T, count: usize, times: usize) {
     macro_rules! of {
@@ -236,11 +258,11 @@ unsafe fn write_element_copies<T: Copy>(from: *const T, stride: isize, to: *mut 
     }
 }
 
-/// Writes the copies of [`repeat_each`] in vectors of `N`; what is written past the copies of one element is
+/// Writes the copies of [`repeat_each_element`] in vectors of `N`; what is written past the copies of one element is
 /// overwritten by those of the next.
 ///
 /// # Safety
-/// See [`repeat_each`].
+/// See [`repeat_each_element`].
 #[inline(always)]
 unsafe fn write_copies_in_vectors<T: Copy, const N: usize>(
     from: *const T,

@@ -91,12 +91,12 @@ macro_rules! packed {
 }
 packed! { u64 u128 }
 
-/// Class of keys of integers.
-pub(super) const INTEGER_KEYS: u8 = 0;
-/// Class of keys of floats in their total order.
-pub(super) const TOTAL_ORDER_KEYS: u8 = 1;
+/// Class of keys of integers: their bits, of which the sign is inverted for signed types.
+pub(super) const INTEGER_KEY_CLASS: u8 = 0;
+/// Class of keys of floats in the total order of IEEE 754, where -0 comes before +0.
+pub(super) const TOTAL_ORDER_KEY_CLASS: u8 = 1;
 /// Class of keys of floats in the order where both zeros are equal, and all NaNs are equal and last.
-pub(super) const WEAK_ORDER_KEYS: u8 = 2;
+pub(super) const WEAK_ORDER_KEY_CLASS: u8 = 2;
 
 /// The rule that maps the elements of a type to keys, for one order.
 #[derive(Clone, Copy)]
@@ -110,8 +110,8 @@ impl<U: KeyBits, const CLASS: u8> KeyRule<U, CLASS> {
     #[inline(always)]
     fn key(self, x: U) -> U {
         let key = match CLASS {
-            TOTAL_ORDER_KEYS => x.total_order_key(),
-            WEAK_ORDER_KEYS => x.weak_order_key(self.infinity),
+            TOTAL_ORDER_KEY_CLASS => x.total_order_key(),
+            WEAK_ORDER_KEY_CLASS => x.weak_order_key(self.infinity),
             _ => x,
         };
         key.xor(self.inverted)
@@ -126,31 +126,38 @@ pub(super) trait KeyRuleVisitor {
     fn visit<U: KeyBits, const CLASS: u8>(self, rule: KeyRule<U, CLASS>) -> Self::Out;
 }
 
-/// Calls `v` with the rule of an element type and an order.
-pub(super) fn visit_key_rule<V: KeyRuleVisitor>(dtype: DType, order: SortOrder, v: V) -> V::Out {
-    fn run<V: KeyRuleVisitor, U: KeyBits>(order: SortOrder, infinity: Option<u64>, signed: bool, v: V) -> V::Out {
+/// Calls the visitor with the rule of an element type and an order, and returns its result.
+pub(super) fn visit_key_rule<V: KeyRuleVisitor>(dtype: DType, order: SortOrder, visitor: V) -> V::Out {
+    fn visit_with_key_bits<V: KeyRuleVisitor, U: KeyBits>(
+        order: SortOrder,
+        infinity: Option<u64>,
+        signed: bool,
+        visitor: V,
+    ) -> V::Out {
         let all = if order == SortOrder::Ascending { 0 } else { u64::MAX };
         let sign = if signed { 1 << (U::BITS - 1) } else { 0 };
         let (inverted, infinity) = (U::from_word(all ^ sign), infinity.map(U::from_word));
         match (infinity, order) {
-            (None, _) => v.visit(KeyRule::<U, INTEGER_KEYS> { infinity: inverted, inverted }),
-            (Some(infinity), SortOrder::Largest) => v.visit(KeyRule::<U, TOTAL_ORDER_KEYS> { infinity, inverted }),
-            (Some(infinity), _) => v.visit(KeyRule::<U, WEAK_ORDER_KEYS> { infinity, inverted }),
+            (None, _) => visitor.visit(KeyRule::<U, INTEGER_KEY_CLASS> { infinity: inverted, inverted }),
+            (Some(infinity), SortOrder::Largest) => {
+                visitor.visit(KeyRule::<U, TOTAL_ORDER_KEY_CLASS> { infinity, inverted })
+            }
+            (Some(infinity), _) => visitor.visit(KeyRule::<U, WEAK_ORDER_KEY_CLASS> { infinity, inverted }),
         }
     }
     match dtype {
-        DType::F32 => run::<V, u32>(order, Some(0x7f80_0000), false, v),
-        DType::F64 => run::<V, u64>(order, Some(0x7ff0_0000_0000_0000), false, v),
-        DType::F16 => run::<V, u16>(order, Some(0x7c00), false, v),
-        DType::Bf16 => run::<V, u16>(order, Some(0x7f80), false, v),
-        DType::I8 => run::<V, u8>(order, None, true, v),
-        DType::U8 | DType::Bool => run::<V, u8>(order, None, false, v),
-        DType::I16 => run::<V, u16>(order, None, true, v),
-        DType::U16 => run::<V, u16>(order, None, false, v),
-        DType::I32 => run::<V, u32>(order, None, true, v),
-        DType::U32 => run::<V, u32>(order, None, false, v),
-        DType::I64 => run::<V, u64>(order, None, true, v),
-        DType::U64 => run::<V, u64>(order, None, false, v),
+        DType::F32 => visit_with_key_bits::<V, u32>(order, Some(0x7f80_0000), false, visitor),
+        DType::F64 => visit_with_key_bits::<V, u64>(order, Some(0x7ff0_0000_0000_0000), false, visitor),
+        DType::F16 => visit_with_key_bits::<V, u16>(order, Some(0x7c00), false, visitor),
+        DType::Bf16 => visit_with_key_bits::<V, u16>(order, Some(0x7f80), false, visitor),
+        DType::I8 => visit_with_key_bits::<V, u8>(order, None, true, visitor),
+        DType::U8 | DType::Bool => visit_with_key_bits::<V, u8>(order, None, false, visitor),
+        DType::I16 => visit_with_key_bits::<V, u16>(order, None, true, visitor),
+        DType::U16 => visit_with_key_bits::<V, u16>(order, None, false, visitor),
+        DType::I32 => visit_with_key_bits::<V, u32>(order, None, true, visitor),
+        DType::U32 => visit_with_key_bits::<V, u32>(order, None, false, visitor),
+        DType::I64 => visit_with_key_bits::<V, u64>(order, None, true, visitor),
+        DType::U64 => visit_with_key_bits::<V, u64>(order, None, false, visitor),
     }
 }
 
@@ -175,11 +182,18 @@ pub(super) fn halvings_for_threads(n: usize) -> u32 {
     }
 }
 
-/// Sorts by the digits of keys, from `source` to `target`, with `other` (of the same length) as a buffer.
-fn radix<T: Copy>(bits: u32, source: impl Fn(usize) -> T, key: impl Fn(T) -> u64, target: &mut [T], other: &mut [T]) {
+/// Sorts elements by radix: stable counting sorts by the digits of their keys, from `source` to `target`, with a
+/// buffer of the length of `target`.
+fn radix_sort<T: Copy>(
+    key_bits: u32,
+    source: impl Fn(usize) -> T,
+    key: impl Fn(T) -> u64,
+    target: &mut [T],
+    buffer: &mut [T],
+) {
     let n = target.len();
     let width = if n < MIN_WIDE_DIGIT_ELEMENTS { 8 } else { 11 };
-    let digits = bits.div_ceil(width) as usize;
+    let digits = key_bits.div_ceil(width) as usize;
     let mask = (1u64 << width) - 1;
     let digit = |key: u64, i: usize| (key >> (i as u32 * width) & mask) as usize % MAX_DIGIT_VALUES;
     let mut counts = [[0u32; MAX_DIGIT_VALUES]; MAX_KEY_DIGITS];
@@ -209,29 +223,29 @@ fn radix<T: Copy>(bits: u32, source: impl Fn(usize) -> T, key: impl Fn(T) -> u64
         let to_target = (moving.len() - turn) % 2 == 1;
         match (turn, to_target) {
             (0, true) => (0..n).for_each(|i| place(target, source(i))),
-            (0, false) => (0..n).for_each(|i| place(other, source(i))),
-            (_, true) => other.iter().for_each(|&x| place(target, x)),
-            (_, false) => target.iter().for_each(|&x| place(other, x)),
+            (0, false) => (0..n).for_each(|i| place(buffer, source(i))),
+            (_, true) => buffer.iter().for_each(|&x| place(target, x)),
+            (_, false) => target.iter().for_each(|&x| place(buffer, x)),
         }
     }
 }
 
-/// Merges the sorted halves `a` and `b` to `out`, by two threads from both ends; `put` converts an element. Of equal
-/// elements those of `a`, which has as many elements as `b` or one more, come first.
+/// Merges the sorted halves `a` and `b` to `out`, by two threads from both ends, and converts each element as it is
+/// written. Of equal elements those of `a`, which has as many elements as `b` or one more, come first.
 fn merge<T: Copy + Send + Sync, O: Send>(
     a: &[T],
     b: &[T],
     out: &mut [O],
-    before: impl Fn(T, T) -> bool + Sync,
-    put: impl Fn(T) -> O + Sync,
+    is_before: impl Fn(T, T) -> bool + Sync,
+    convert: impl Fn(T) -> O + Sync,
 ) {
     let (front, back) = out.split_at_mut(b.len());
     let mut from_front = || {
         let (mut i, mut j) = (0, 0);
         for to in front.iter_mut() {
             let (x, y) = (a[i], b[j]);
-            let is_second = before(y, x);
-            *to = put(if is_second { y } else { x });
+            let is_second = is_before(y, x);
+            *to = convert(if is_second { y } else { x });
             i += usize::from(!is_second);
             j += usize::from(is_second);
         }
@@ -239,8 +253,8 @@ fn merge<T: Copy + Send + Sync, O: Send>(
     let mut from_back = || {
         let (mut i, mut j) = (a.len(), b.len());
         for to in back.iter_mut().rev() {
-            let is_first = j == 0 || before(b[j - 1], a[i - 1]);
-            *to = put(if is_first { a[i - 1] } else { b[j - 1] });
+            let is_first = j == 0 || is_before(b[j - 1], a[i - 1]);
+            *to = convert(if is_first { a[i - 1] } else { b[j - 1] });
             i -= usize::from(is_first);
             j -= usize::from(!is_first);
         }
@@ -265,7 +279,7 @@ pub(super) fn sort_values<U: KeyBits, const CLASS: u8>(
         return out.sort_by_key(|&x| rule.key(x));
     }
     if halvings == 0 {
-        return radix(U::BITS, |i| x[i], |x| rule.key(x).to_word(), out, buffer);
+        return radix_sort(U::BITS, |i| x[i], |x| rule.key(x).to_word(), out, buffer);
     }
     let half = x.len().div_ceil(2);
     let ((x0, x1), (a, b)) = (x.split_at(half), buffer.split_at_mut(half));
@@ -276,27 +290,27 @@ pub(super) fn sort_values<U: KeyBits, const CLASS: u8>(
     merge(a, b, out, |x, y| rule.key(x) < rule.key(y), |x| x);
 }
 
-/// Sorts keys together with their positions, which count from `from`; `buffer` has as many elements.
+/// Sorts keys together with their positions, of which the first is given; the buffer has as many elements as the line.
 fn sort_packed_keys<U: KeyBits, const CLASS: u8>(
     rule: KeyRule<U, CLASS>,
-    (x, from): (&[U], u32),
+    (x, first_position): (&[U], u32),
     out: &mut [U::Packed],
     buffer: &mut [U::Packed],
     halvings: u32,
 ) {
-    let pack = |i: usize| rule.key(x[i]).pack(from + i as u32);
+    let pack = |i: usize| rule.key(x[i]).pack(first_position + i as u32);
     if x.len() < MIN_RADIX_SORT_ELEMENTS {
         out.iter_mut().enumerate().for_each(|(i, to)| *to = pack(i));
         return out.sort_unstable();
     }
     if halvings == 0 {
-        return radix(U::BITS, pack, PackedKey::key, out, buffer);
+        return radix_sort(U::BITS, pack, PackedKey::key, out, buffer);
     }
     let half = x.len().div_ceil(2);
     let ((x0, x1), (a, b)) = (x.split_at(half), buffer.split_at_mut(half));
     let (other_a, other_b) = out.split_at_mut(half);
-    run_both(&mut || sort_packed_keys(rule, (x0, from), a, other_a, halvings - 1), &mut || {
-        sort_packed_keys(rule, (x1, from + half as u32), b, other_b, halvings - 1)
+    run_both(&mut || sort_packed_keys(rule, (x0, first_position), a, other_a, halvings - 1), &mut || {
+        sort_packed_keys(rule, (x1, first_position + half as u32), b, other_b, halvings - 1)
     });
     merge(a, b, out, |x, y| x < y, |x| x);
 }
@@ -323,8 +337,8 @@ fn sort_by_rank<U: KeyBits, const CLASS: u8>(rule: KeyRule<U, CLASS>, x: &[U], m
     }
 }
 
-/// Writes the positions of the first elements in order, as many as `out` has; the two buffers have [`buffer_lengths`]
-/// elements.
+/// Writes the positions of a line's elements in sorted order, the first ones only if `out` is shorter than the line;
+/// the two buffers have [`buffer_lengths`] elements.
 pub(super) fn sort_positions<U: KeyBits, const CLASS: u8>(
     rule: KeyRule<U, CLASS>,
     x: &[U],
@@ -340,7 +354,7 @@ pub(super) fn sort_positions<U: KeyBits, const CLASS: u8>(
         out.iter_mut().zip(from).for_each(|(to, x)| *to = x.position());
     };
     if is_selection_faster(n, k) {
-        let found = select(rule, (x, 0), k, a, halvings);
+        let found = select_first_k(rule, (x, 0), k, a, halvings);
         return write(out, &a[..found]);
     }
     if halvings == 0 || k < n {
@@ -360,7 +374,8 @@ fn is_selection_faster(n: usize, k: usize) -> bool {
     n >= MIN_RADIX_SORT_ELEMENTS && k <= n / 16
 }
 
-/// Returns the number of candidates that are collected before all but the first `k` are dropped.
+/// Returns the maximum number of candidates that a selection collects; when there are so many, all but the first `k`
+/// in order are dropped.
 fn candidate_limit(k: usize) -> usize {
     4 * k + 64
 }
@@ -370,13 +385,15 @@ pub(super) fn buffer_lengths(n: usize, k: usize, halvings: u32) -> [usize; 2] {
     if is_selection_faster(n, k) { [candidate_limit(k) << halvings, 0] } else { [n, n] }
 }
 
-/// Number of elements that are compared at once with the last candidate.
+/// Number of elements that are compared at once with the `k`-th candidate; only if one comes before it are they
+/// examined one by one.
 const COMPARED_BLOCK_ELEMENTS: usize = 32;
 
-/// Writes the first `k` elements in order, with their positions, to the start of `found`; returns `k`.
-fn select<U: KeyBits, const CLASS: u8>(
+/// Writes the first `k` elements in sorted order, each as a key with its position, to the start of `found`; returns
+/// `k`.
+fn select_first_k<U: KeyBits, const CLASS: u8>(
     rule: KeyRule<U, CLASS>,
-    (x, from): (&[U], u32),
+    (x, first_position): (&[U], u32),
     k: usize,
     found: &mut [U::Packed],
     halvings: u32,
@@ -386,8 +403,8 @@ fn select<U: KeyBits, const CLASS: u8>(
     }
     if halvings > 0 && x.len() / 2 >= k {
         let ((x0, x1), (a, b)) = (x.split_at(x.len() / 2), found.split_at_mut(found.len() / 2));
-        run_both(&mut || _ = select(rule, (x0, from), k, a, halvings - 1), &mut || {
-            _ = select(rule, (x1, from + x0.len() as u32), k, b, halvings - 1)
+        run_both(&mut || _ = select_first_k(rule, (x0, first_position), k, a, halvings - 1), &mut || {
+            _ = select_first_k(rule, (x1, first_position + x0.len() as u32), k, b, halvings - 1)
         });
         // Both halves of the buffer are longer than 2k.
         a[k..2 * k].copy_from_slice(&b[..k]);
@@ -403,7 +420,7 @@ fn select<U: KeyBits, const CLASS: u8>(
         for (i, &x) in block.iter().enumerate() {
             let key = rule.key(x);
             if bound.is_none_or(|bound| key < bound) {
-                found[count] = key.pack(from + (at + i) as u32);
+                found[count] = key.pack(first_position + (at + i) as u32);
                 count += 1;
                 if count == found.len() {
                     let (_, last, _) = found.select_nth_unstable(k - 1);
@@ -434,66 +451,4 @@ fn is_any_below<U: KeyBits, const CLASS: u8>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Bits of floats with ties, zeros of both signs, infinities and NaNs of both signs among them.
-    fn floats(n: usize, distinct: u64) -> Vec<u32> {
-        let special = [0x8000_0000, 0, 0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 0xffc0_0001, 1, 0x8000_0001];
-        let mut state = n as u64 + distinct;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state >> 33
-        };
-        (0..n)
-            .map(|_| match next() % 8 {
-                0 => special[next() as usize % 8],
-                _ => ((next() % distinct) as f32 - distinct as f32 / 2.0).to_bits(),
-            })
-            .collect()
-    }
-
-    struct Check<'a>(&'a [u32], usize, u32);
-    impl KeyRuleVisitor for Check<'_> {
-        type Out = [Vec<u32>; 2];
-        fn visit<U: KeyBits, const CLASS: u8>(self, rule: KeyRule<U, CLASS>) -> [Vec<u32>; 2] {
-            let Check(x, k, halvings) = self;
-            let x: Vec<U> = x.iter().map(|&x| U::from_word(x.into())).collect();
-            let (mut all, mut buffer) = (vec![U::from_word(0); x.len()], vec![U::from_word(0); x.len()]);
-            sort_values(rule, &x, &mut all, &mut buffer, halvings);
-            let [mut a, mut b] = buffer_lengths(x.len(), k, halvings).map(|n| vec![U::from_word(0).pack(0); n]);
-            let mut found = vec![0; k];
-            sort_positions(rule, &x, &mut found, [&mut a, &mut b], halvings);
-            [all.into_iter().map(|x| x.to_word() as u32).collect(), found]
-        }
-    }
-
-    #[test]
-    fn all_ways_give_the_stable_order() {
-        for order in [SortOrder::Ascending, SortOrder::Descending, SortOrder::Largest] {
-            for n in [0, 1, 2, 3, 7, 8, 9, 31, 255, 256, 257, 1000, 4096, 5001, 70_001] {
-                for (distinct, halvings) in [(3, 0), (1 << 30, 0), (1000, 1), (5, 2), (1 << 30, 3)] {
-                    let x = floats(n, distinct);
-                    let halvings = if n < MIN_RADIX_SORT_ELEMENTS << halvings { 0 } else { halvings };
-                    let compare = |&a: &u32, &b: &u32| {
-                        let [a, b] = [a, b].map(|i| f32::from_bits(x[i as usize]));
-                        let weak = |a: f32, b: f32| a.partial_cmp(&b).unwrap_or(a.is_nan().cmp(&b.is_nan()));
-                        match order {
-                            SortOrder::Ascending => weak(a, b),
-                            SortOrder::Descending => weak(b, a),
-                            SortOrder::Largest => b.total_cmp(&a),
-                        }
-                    };
-                    let mut wanted: Vec<u32> = (0..n as u32).collect();
-                    wanted.sort_by(compare);
-                    for k in [n, n / 2, n.min(7), n / 20] {
-                        let [all, found] = visit_key_rule(DType::F32, order, Check(&x, k, halvings));
-                        assert_eq!(found, wanted[..k], "{order:?} of {n}, k {k}, halved {halvings} times");
-                        let elements: Vec<u32> = wanted.iter().map(|&i| x[i as usize]).collect();
-                        assert_eq!(all, elements, "{order:?} of {n}, halved {halvings} times");
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! Elementwise loops, compiled for each operation and element type, and for this machine's vectors.
 use crate::raw;
-use pallas_ir::{Args, DType, Elem, Lane, ScalarOp, Slice, SliceMut, Visit};
+use pallas_ir::{DType, Elem, ElementFunction, ElementOperands, OpVisitor, ScalarOp, Slice, SliceMut};
 
 /// Elements of a strip, so few that the operands and results of a chain stay in the first-level cache.
 pub(super) const STRIP_ELEMENTS: usize = 1024;
@@ -53,13 +53,17 @@ macro_rules! sized {
 pub(super) use sized;
 
 #[inline(always)]
-unsafe fn apply_elementwise<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
+unsafe fn apply_elementwise<O: ElementFunction<A>, A: ElementOperands>(
+    args: &[Slice<'_>],
+    out: SliceMut<'_>,
+    n: usize,
+) {
     let (args, out) = (A::strips(args, n), &mut <O::Out as Elem>::of_mut(out)[..n]);
     for (i, y) in out.iter_mut().enumerate() {
         *y = O::fast(A::at(args, i));
     }
 }
-compiled! { fastest_elementwise<O: Lane<A>, A: Args>() = apply_elementwise(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
+compiled! { fastest_elementwise<O: ElementFunction<A>, A: ElementOperands>() = apply_elementwise(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
 
 /// Returns true if this machine has AVX2 with fused multiply-add.
 pub(super) fn has_avx2() -> bool {
@@ -71,16 +75,16 @@ pub(super) fn has_avx2() -> bool {
 
 /// The visitor that selects the fastest loop of an operation.
 struct StripSelector;
-impl Visit for StripSelector {
+impl OpVisitor for StripSelector {
     type Out = StripFn;
-    fn visit<O: Lane<A>, A: Args>(self) -> StripFn {
+    fn visit<O: ElementFunction<A>, A: ElementOperands>(self) -> StripFn {
         fastest_elementwise::<O, A>()
     }
 }
 
 /// Returns this machine's fastest loop for a scalar operation; `dtype` is the type of the operands whose type the
 /// operation leaves open.
-pub(super) fn scalar_strip_function(op: ScalarOp, dtype: DType) -> StripFn {
+pub(super) fn scalar_strip_fn(op: ScalarOp, dtype: DType) -> StripFn {
     op.visit(dtype, StripSelector).expect("types were inferred")
 }
 

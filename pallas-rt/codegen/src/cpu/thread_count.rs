@@ -6,19 +6,19 @@ pub const MIN_THREADED_OPERATIONS: usize = 40_000;
 
 impl Executable {
     /// Returns the number of elementary operations of all programs of a grid.
-    pub fn work(&self, grid: &[i64]) -> usize {
+    pub fn operation_count(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
         self.plan.work.saturating_mul(programs as usize)
     }
 
     /// Returns true if the launch finishes before another thread could take part in it.
     pub fn is_small_launch(&self, grid: &[i64]) -> bool {
-        self.work(grid) < MIN_THREADED_OPERATIONS
+        self.operation_count(grid) < MIN_THREADED_OPERATIONS
     }
 
     /// Returns the number of threads that run the programs of a grid: one if waking others would take longer than the
     /// work; then the thread pool is not started either.
-    pub fn threads(&self, grid: &[i64]) -> usize {
+    pub fn thread_count(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
         if programs <= 1 || self.is_small_launch(grid) {
             1

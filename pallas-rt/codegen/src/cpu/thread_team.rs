@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Minimum elementary operations of a launch that a team shares: below, a launch takes about as long as sharing it.
 pub const MIN_SHARED_OPERATIONS: usize = 10_000;
-/// Time after which a member without work leaves.
+/// Time after which a thread of a team that has no work leaves the team; the next launch calls it again.
 const MAX_IDLE_TIME: Duration = Duration::from_micros(200);
 
 /// The work of a launch: a function that each thread calls with its number.
@@ -23,24 +23,24 @@ type Work<'w> = &'w (dyn Fn(usize) + Sync);
 /// A way of running a launch on several threads.
 pub trait LaunchThreads {
     /// Returns the minimum elementary operations of a launch that is worth sharing.
-    fn least_work(&self) -> usize;
+    fn min_shared_operations(&self) -> usize;
 
     /// Calls `work(0)` on this thread, and `work(1)`, .. up to below `threads` on other threads, if these begin before
     /// `work(0)` has returned. One thread alone has to be able to do all of the work.
-    fn share(&self, threads: usize, work: Work<'_>);
+    fn share_work(&self, threads: usize, work: Work<'_>);
 }
 
 /// The threads of rayon's pool, which sleep while there is no work.
 pub struct RayonPool;
 
 impl LaunchThreads for RayonPool {
-    /// Waking the pool costs 10 µs.
-    fn least_work(&self) -> usize {
+    /// Returns the elementary operations that take longer than the 10 µs that waking the pool costs.
+    fn min_shared_operations(&self) -> usize {
         super::thread_count::MIN_THREADED_OPERATIONS
     }
 
-    fn share(&self, threads: usize, work: Work<'_>) {
-        with_thread_team(|team| team.share(threads, work));
+    fn share_work(&self, threads: usize, work: Work<'_>) {
+        with_thread_team(|team| team.share_work(threads, work));
     }
 }
 
@@ -48,11 +48,11 @@ impl LaunchThreads for RayonPool {
 pub struct CallingThread;
 
 impl LaunchThreads for CallingThread {
-    fn least_work(&self) -> usize {
+    fn min_shared_operations(&self) -> usize {
         usize::MAX
     }
 
-    fn share(&self, _: usize, work: Work<'_>) {
+    fn share_work(&self, _: usize, work: Work<'_>) {
         work(0);
     }
 }
@@ -70,7 +70,7 @@ const COPY_PART_BYTES: usize = 1 << 18;
 ///
 /// # Safety
 /// Both have `bytes` bytes, and do not overlap.
-pub unsafe fn copy_on_threads(on: &dyn LaunchThreads, from: *const u8, to: *mut u8, bytes: usize) {
+pub unsafe fn copy_on_threads(launch_threads: &dyn LaunchThreads, from: *const u8, to: *mut u8, bytes: usize) {
     let parts = bytes.div_ceil(COPY_PART_BYTES);
     if parts < 4 {
         // SAFETY: the caller's.
@@ -78,7 +78,7 @@ pub unsafe fn copy_on_threads(on: &dyn LaunchThreads, from: *const u8, to: *mut 
     }
     let next = AtomicUsize::new(0);
     let (from, to) = (from.expose_provenance(), to.expose_provenance());
-    on.share(rayon_core::current_num_threads().min(parts), &|_| {
+    launch_threads.share_work(rayon_core::current_num_threads().min(parts), &|_| {
         let taken = std::iter::from_fn(|| Some(next.fetch_add(1, SeqCst)).filter(|&part| part < parts));
         for first in taken.map(|part| part * COPY_PART_BYTES) {
             let (from, to) = (ptr::with_exposed_provenance(from + first), ptr::with_exposed_provenance_mut(to + first));
@@ -140,17 +140,18 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 }
 
 impl LaunchThreads for Team {
-    /// A member sees new work within a microsecond.
-    fn least_work(&self) -> usize {
+    /// Returns a lower minimum than for the pool: a member of the team, which spins, sees new work within a
+    /// microsecond.
+    fn min_shared_operations(&self) -> usize {
         MIN_SHARED_OPERATIONS
     }
 
-    fn share(&self, threads: usize, work: Work<'_>) {
+    fn share_work(&self, threads: usize, work: Work<'_>) {
         let shared = &self.shared;
         for thread in 1..threads.min(shared.present.len()) {
             if !shared.present[thread].swap(true, SeqCst) {
                 let shared = shared.clone();
-                rayon_core::spawn(move || shared.serve(thread));
+                rayon_core::spawn(move || shared.run_member_loop(thread));
             }
         }
         // SAFETY: the number is even and nobody is inside, so nobody reads it. The borrow ends before this function does:
@@ -176,7 +177,7 @@ impl LaunchThreads for Team {
 
 impl TeamState {
     /// Runs the loop of a member: executes each new work, until the program is over or there is none for a while.
-    fn serve(&self, thread: usize) {
+    fn run_member_loop(&self, thread: usize) {
         let (mut seen, mut since) = (0, Instant::now());
         let mut rounds = 0u32;
         loop {
@@ -189,7 +190,7 @@ impl TeamState {
                 });
                 if self.number.load(SeqCst) == number {
                     // SAFETY: the number was odd after this member went inside, so the caller does not write the work, or
-                    // return from `share`, before it is outside again.
+                    // return from `share_work`, before it is outside again.
                     let work = unsafe { (*self.work.get()).expect("the number is odd") };
                     // A panic in the pool would end the process.
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(thread))) {
@@ -221,7 +222,7 @@ mod tests {
             with_thread_team(|team| {
                 for launch in 0..2000u64 {
                     let (next, sum) = (AtomicU64::new(0), AtomicU64::new(0));
-                    team.share(3, &|_| {
+                    team.share_work(3, &|_| {
                         loop {
                             let part = next.fetch_add(1, SeqCst);
                             if part >= 20 {
@@ -266,8 +267,8 @@ mod tests {
                         rayon_core::spawn(move || is_taken.store(true, SeqCst));
                     }
                 };
-                RayonPool.share(2, &launch);
-                with_thread_team(|team| team.share(2, &launch));
+                RayonPool.share_work(2, &launch);
+                with_thread_team(|team| team.share_work(2, &launch));
                 sender.send(is_taken.load(SeqCst)).expect("it is received");
                 is_done.store(true, SeqCst);
             });
@@ -292,7 +293,7 @@ mod tests {
             let began = AtomicBool::new(false);
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 with_thread_team(|team| {
-                    team.share(2, &|thread| {
+                    team.share_work(2, &|thread| {
                         if thread == 1 {
                             began.store(true, SeqCst);
                         } else if panics_on == 1 {

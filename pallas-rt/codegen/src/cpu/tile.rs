@@ -44,13 +44,13 @@ impl StridedTile {
     pub(super) fn is_splat(&self, shape: &[usize]) -> bool {
         shape.iter().zip(&self.strides).all(|(&n, &s)| n == 1 || s == 0)
     }
-    /// Returns the tile broadcast to a larger shape: `shape` is its own, whose axes of extent 1 get stride 0. A tile
-    /// of rank 0 is broadcast along all axes.
-    pub(super) fn broadcast(mut self, shape: &[usize]) -> StridedTile {
-        if shape.is_empty() {
+    /// Returns the tile broadcast to a larger shape: those axes of its own shape that have extent 1 get stride 0. A
+    /// tile of rank 0 is broadcast along all axes.
+    pub(super) fn broadcast(mut self, own_shape: &[usize]) -> StridedTile {
+        if own_shape.is_empty() {
             self.strides = [0; MAX_RANK];
         }
-        for (stride, _) in self.strides.iter_mut().zip(shape).filter(|(_, n)| **n == 1) {
+        for (stride, _) in self.strides.iter_mut().zip(own_shape).filter(|(_, n)| **n == 1) {
             *stride = 0;
         }
         self
@@ -92,19 +92,19 @@ impl StridedTile {
         order
     }
     /// Returns the tile with its axes in the order of memory (greatest stride first), and their extents.
-    pub(super) fn in_memory_order(&self, shape: &[usize]) -> (StridedTile, [usize; MAX_RANK]) {
+    pub(super) fn with_axes_in_memory_order(&self, shape: &[usize]) -> (StridedTile, [usize; MAX_RANK]) {
         let (order, mut sizes) = (self.memory_order(shape.len()), [1; MAX_RANK]);
         sizes.iter_mut().zip(&order).for_each(|(size, &axis)| *size = shape[axis]);
         (self.select_axes(&order), sizes)
     }
-    /// Returns the address of the element at this distance, in elements, from the first.
+    /// Returns the address of the element at this distance, in elements of the given size, from the tile's first one.
     #[inline]
-    pub(super) fn element_address(&self, elements: isize, bytes: usize) -> *mut u8 {
-        self.start.wrapping_offset(elements.wrapping_mul(bytes as isize))
+    pub(super) fn element_address(&self, element_offset: isize, element_bytes: usize) -> *mut u8 {
+        self.start.wrapping_offset(element_offset.wrapping_mul(element_bytes as isize))
     }
     /// Returns the tile whose first element is at this distance, in elements, from the old one.
-    pub(super) fn offset(self, elements: isize, bytes: usize) -> StridedTile {
-        StridedTile { start: self.element_address(elements, bytes), ..self }
+    pub(super) fn offset(self, element_offset: isize, element_bytes: usize) -> StridedTile {
+        StridedTile { start: self.element_address(element_offset, element_bytes), ..self }
     }
 }
 
@@ -223,12 +223,20 @@ impl Drop for NonTemporalFence {
 /// Rows and columns of the square of a matrix that is transposed at a time.
 const TRANSPOSED_SQUARE_ROWS: usize = 8;
 
-/// Transposes a matrix: `to[i·to_row + j] = from[j·from_row + i]` for `i` below `rows` and `j` below `columns`.
+/// Transposes a matrix: `to[i, j] = from[j, i]` for `i` below `rows` and `j` below `columns`; both have adjacent
+/// elements in each row, and a distance between rows.
 ///
 /// # Safety
 /// Both hold these elements and do not overlap.
 #[inline(always)]
-unsafe fn transpose<T: Copy>(from: *const T, from_row: isize, to: *mut T, to_row: isize, rows: usize, columns: usize) {
+unsafe fn transpose<T: Copy>(
+    from: *const T,
+    from_row_stride: isize,
+    to: *mut T,
+    to_row_stride: isize,
+    rows: usize,
+    columns: usize,
+) {
     for (i, j) in (0..rows)
         .step_by(TRANSPOSED_SQUARE_ROWS)
         .flat_map(|i| (0..columns).step_by(TRANSPOSED_SQUARE_ROWS).map(move |j| (i, j)))
@@ -236,19 +244,20 @@ unsafe fn transpose<T: Copy>(from: *const T, from_row: isize, to: *mut T, to_row
         let (high, wide) = (TRANSPOSED_SQUARE_ROWS.min(rows - i), TRANSPOSED_SQUARE_ROWS.min(columns - j));
         // SAFETY: the caller's; a square lies inside of the matrix.
         unsafe {
-            let (from, to) = (from.offset(j as isize * from_row).add(i), to.offset(i as isize * to_row).add(j));
+            let (from, to) =
+                (from.offset(j as isize * from_row_stride).add(i), to.offset(i as isize * to_row_stride).add(j));
             if (high, wide) == (TRANSPOSED_SQUARE_ROWS, TRANSPOSED_SQUARE_ROWS) {
                 let lines: [[T; TRANSPOSED_SQUARE_ROWS]; TRANSPOSED_SQUARE_ROWS] = std::array::from_fn(|j| {
-                    from.offset(j as isize * from_row).cast::<[T; TRANSPOSED_SQUARE_ROWS]>().read_unaligned()
+                    from.offset(j as isize * from_row_stride).cast::<[T; TRANSPOSED_SQUARE_ROWS]>().read_unaligned()
                 });
                 (0..TRANSPOSED_SQUARE_ROWS).for_each(|i| {
                     let line: [T; TRANSPOSED_SQUARE_ROWS] = std::array::from_fn(|j| lines[j][i]);
-                    to.offset(i as isize * to_row).cast::<[T; TRANSPOSED_SQUARE_ROWS]>().write_unaligned(line);
+                    to.offset(i as isize * to_row_stride).cast::<[T; TRANSPOSED_SQUARE_ROWS]>().write_unaligned(line);
                 });
                 continue;
             }
             for (i, j) in (0..high as isize).flat_map(|i| (0..wide as isize).map(move |j| (i, j))) {
-                to.offset(i * to_row + j).write(from.offset(j * from_row + i).read());
+                to.offset(i * to_row_stride + j).write(from.offset(j * from_row_stride + i).read());
             }
         }
     }
@@ -258,12 +267,12 @@ compiled! {
         = transpose(from: *const T, from_row: isize, to: *mut T, to_row: isize, rows: usize, columns: usize)
 }
 
-/// Copies matrices whose rows are columns of the other tile. Returns false, having done nothing, if the tiles are
-/// none.
+/// Transposes the matrices of a tile to another whose adjacent elements run along another axis. Returns false, having
+/// copied nothing, if they run along the same axis, or if the matrices are too small.
 ///
 /// # Safety
 /// As [`copy`]; the tiles do not overlap.
-unsafe fn copy_transposed(from: &StridedTile, to: &StridedTile, nest: &TileLoops<2>, bytes: usize) -> bool {
+unsafe fn try_copy_transposed(from: &StridedTile, to: &StridedTile, nest: &TileLoops<2>, element_bytes: usize) -> bool {
     let adjacent = |tile: usize| (0..nest.rank).find(|&axis| nest.strides[tile][axis] == 1);
     let (Some(i), Some(j)) = (adjacent(0), adjacent(1)) else { return false };
     let (rows, columns) = (nest.shape[i], nest.shape[j]);
@@ -275,14 +284,14 @@ unsafe fn copy_transposed(from: &StridedTile, to: &StridedTile, nest: &TileLoops
     (others.shape[i], others.shape[j]) = (1, 1);
     let [from_row, to_row] = [nest.strides[0][j], nest.strides[1][i]];
     others.for_each_element(|[f, t]| {
-        let (from, to) = (from.element_address(f, bytes), to.element_address(t, bytes));
+        let (from, to) = (from.element_address(f, element_bytes), to.element_address(t, element_bytes));
         // SAFETY: the caller's; the stride of columns that are adjacent is positive, or there is one row.
         unsafe {
-            let is_done = bytes == 4
+            let is_done = element_bytes == 4
                 && to_row > 0
-                && gemm::transpose(from.cast(), from_row, to.cast(), to_row as usize, [rows, columns]);
+                && gemm::try_transpose_words(from.cast(), from_row, to.cast(), to_row as usize, [rows, columns]);
             if !is_done {
-                sized!(bytes, T => fastest_transpose::<T>()(from.cast(), from_row, to.cast(), to_row, rows, columns));
+                sized!(element_bytes, T => fastest_transpose::<T>()(from.cast(), from_row, to.cast(), to_row, rows, columns));
             }
         }
     });
@@ -293,27 +302,33 @@ unsafe fn copy_transposed(from: &StridedTile, to: &StridedTile, nest: &TileLoops
 ///
 /// # Safety
 /// Both tiles hold `shape`; they are the same elements in the same places, or do not overlap.
-pub(super) unsafe fn copy(from: &StridedTile, to: &StridedTile, shape: &[usize], bytes: usize) {
+pub(super) unsafe fn copy(from: &StridedTile, to: &StridedTile, shape: &[usize], element_bytes: usize) {
     // SAFETY: the caller's.
-    unsafe { copy_tile_in_chunks(from, to, shape, bytes, CHUNK_ROWS) }
+    unsafe { copy_tile_in_chunks(from, to, shape, element_bytes, CHUNK_ROWS) }
 }
 
-/// Copies a tile as [`copy`] does, `together` rows at a time.
+/// Copies a tile as [`copy`] does, a given number of rows along an outer axis at a time.
 ///
 /// # Safety
 /// As for [`copy`].
-unsafe fn copy_tile_in_chunks(from: &StridedTile, to: &StridedTile, shape: &[usize], bytes: usize, together: usize) {
+unsafe fn copy_tile_in_chunks(
+    from: &StridedTile,
+    to: &StridedTile,
+    shape: &[usize],
+    element_bytes: usize,
+    chunk_rows: usize,
+) {
     if from.start == to.start && from.strides[..shape.len()] == to.strides[..shape.len()] {
         return;
     }
     let nest = TileLoops::new(shape, [from, to]);
     // SAFETY: the caller's; tiles in different places do not overlap.
-    if unsafe { copy_transposed(from, to, &nest, bytes) } {
+    if unsafe { try_copy_transposed(from, to, &nest, element_bytes) } {
         return;
     }
     // Rows along one axis are copied by one call: the axis around them, or a longer one if it has few rows.
     let (mut others, mut outer, mut rows) = (nest, [0; 2], 1);
-    let is_short = others.inner_extent() * bytes <= MAX_SHORT_ROW_BYTES;
+    let is_short = others.inner_extent() * element_bytes <= MAX_SHORT_ROW_BYTES;
     let next = others.rank.checked_sub(2);
     let axis = next.map(|next| match is_short && others.shape[next] < MIN_ROWS_PER_CALL {
         true => (0..=next).max_by_key(|&axis| others.shape[axis]).unwrap_or(next),
@@ -324,35 +339,38 @@ unsafe fn copy_tile_in_chunks(from: &StridedTile, to: &StridedTile, shape: &[usi
         outer = [0, 1].map(|tile: usize| others.strides[tile][axis]);
     }
     let (inner, n) = ([others.inner_stride(0), others.inner_stride(1)], others.inner_extent());
-    let together = if axis == next { rows.max(1) } else { together };
+    let together = if axis == next { rows.max(1) } else { chunk_rows };
     for first in (0..rows).step_by(together) {
         let count = together.min(rows - first);
         others.for_each_row(|[f, t]| {
             // SAFETY: the caller's; rows of the nest are rows of the tiles.
             unsafe {
                 let [f, t] = [f + first as isize * outer[0], t + first as isize * outer[1]];
-                let (f, t) = (from.start.offset(f * bytes as isize), to.start.offset(t * bytes as isize));
-                copy_rows([f, t], inner, outer, [count, n], bytes);
+                let (f, t) =
+                    (from.start.offset(f * element_bytes as isize), to.start.offset(t * element_bytes as isize));
+                copy_rows([f, t], inner, outer, [count, n], element_bytes);
             }
         });
     }
 }
 
-/// Minimum number of short rows along an axis for which a call is faster than copying them along another axis.
+/// Minimum short rows along the axis next to the innermost for which one call copies the rows of that axis; with
+/// fewer, it copies those along the longest axis.
 const MIN_ROWS_PER_CALL: usize = 8;
-/// Number of rows that are copied before rows between them, so that the cache still holds their lines then.
+/// Maximum rows along an outer axis that are copied before the rows that lie between them: the cache still holds the
+/// lines that these share.
 const CHUNK_ROWS: usize = 512;
 
 /// Copies a tile to memory that may not be aligned.
 ///
 /// # Safety
 /// Both tiles hold `shape` and do not overlap.
-pub(super) unsafe fn copy_unaligned(from: &StridedTile, to: &StridedTile, shape: &[usize], bytes: usize) {
+pub(super) unsafe fn copy_unaligned(from: &StridedTile, to: &StridedTile, shape: &[usize], element_bytes: usize) {
     TileLoops::new(shape, [from, to]).for_each_element(|[f, t]| {
         // SAFETY: the caller's.
         unsafe {
-            let (f, t) = (from.start.offset(f * bytes as isize), to.start.offset(t * bytes as isize));
-            std::ptr::copy_nonoverlapping(f, t, bytes);
+            let (f, t) = (from.start.offset(f * element_bytes as isize), to.start.offset(t * element_bytes as isize));
+            std::ptr::copy_nonoverlapping(f, t, element_bytes);
         }
     });
 }
@@ -361,37 +379,38 @@ pub(super) unsafe fn copy_unaligned(from: &StridedTile, to: &StridedTile, shape:
 ///
 /// # Safety
 /// The tile holds `shape`, `x` one element; it lies outside of the tile.
-pub(super) unsafe fn fill(x: *const u8, to: &StridedTile, shape: &[usize], bytes: usize) {
+pub(super) unsafe fn fill(x: *const u8, to: &StridedTile, shape: &[usize], element_bytes: usize) {
     let from = StridedTile { start: x.cast_mut(), strides: [0; MAX_RANK] };
-    let (to, sizes) = to.in_memory_order(shape);
+    let (to, sizes) = to.with_axes_in_memory_order(shape);
     // SAFETY: the caller's.
-    unsafe { copy(&from, &to, &sizes[..shape.len()], bytes) }
+    unsafe { copy(&from, &to, &sizes[..shape.len()], element_bytes) }
 }
 
-/// Returns the tile with the same memory and another shape, if there are strides for that.
-pub(super) fn reshaped(tile: &StridedTile, from: &[usize], to: &[usize]) -> Option<StridedTile> {
-    if from.contains(&0) {
-        return Some(StridedTile::contiguous(tile.start, to));
+/// Returns the tile with the same memory and another shape; `None` if no strides give the elements the same row-major
+/// order, so that they have to be copied.
+pub(super) fn try_reshape(tile: &StridedTile, old_shape: &[usize], new_shape: &[usize]) -> Option<StridedTile> {
+    if old_shape.contains(&0) {
+        return Some(StridedTile::contiguous(tile.start, new_shape));
     }
-    let nest = TileLoops::new(from, [tile]);
+    let nest = TileLoops::new(old_shape, [tile]);
     let mut strides = [0; MAX_RANK];
     // Both shapes are traversed from the right; an axis of `to` must be inside of one merged axis of `from`.
     let mut group = nest.rank;
     let (mut left, mut step) = (1, 0);
-    for axis in (0..to.len()).rev() {
-        if to[axis] == 1 {
+    for axis in (0..new_shape.len()).rev() {
+        if new_shape[axis] == 1 {
             continue;
         }
         while left == 1 {
             group = group.checked_sub(1)?;
             (left, step) = (nest.shape[group], nest.strides[0][group]);
         }
-        if left % to[axis] != 0 {
+        if left % new_shape[axis] != 0 {
             return None;
         }
         strides[axis] = step;
-        left /= to[axis];
-        step *= to[axis] as isize;
+        left /= new_shape[axis];
+        step *= new_shape[axis] as isize;
     }
     Some(StridedTile { start: tile.start, strides })
 }

@@ -12,21 +12,21 @@ pub(super) struct WindowStarts {
 }
 
 impl WindowStarts {
-    /// Returns true if a position is outside.
+    /// Returns true if at least one window starts outside of the operand.
     ///
     /// # Safety
     /// The `n` positions are there at their stride.
-    pub(super) unsafe fn has_outside(self) -> bool {
+    pub(super) unsafe fn has_start_outside(self) -> bool {
         let mut outside = false;
         // SAFETY: the caller's.
-        unsafe { fastest_test_outside()(self, &mut outside) };
+        unsafe { fastest_detect_start_outside()(self, &mut outside) };
         outside
     }
-    /// Calls `f` with the number of each position that is outside.
+    /// Calls `f` with the index of each start position that is outside of the operand.
     ///
     /// # Safety
-    /// As [`WindowStarts::leave`].
-    pub(super) unsafe fn each_outside(self, mut f: impl FnMut(isize)) {
+    /// The `n` start positions exist at their stride.
+    pub(super) unsafe fn for_each_start_outside(self, mut f: impl FnMut(isize)) {
         for i in 0..self.n as isize {
             // SAFETY: the caller's.
             if !(0..=self.last).contains(unsafe { &*self.index.offset(i * self.stride) }) {
@@ -36,9 +36,9 @@ impl WindowStarts {
     }
 }
 
-/// Sets `outside` if a position is outside.
+/// Sets `outside` to true if a start position is outside of the operand, else to false.
 #[inline(always)]
-unsafe fn test_outside(positions: WindowStarts, outside: &mut bool) {
+unsafe fn detect_start_outside(positions: WindowStarts, outside: &mut bool) {
     let WindowStarts { n, index, stride, last } = positions;
     let highest = last.max(0);
     // Without branches, so that several positions are tested at once.
@@ -52,7 +52,7 @@ unsafe fn test_outside(positions: WindowStarts, outside: &mut bool) {
     };
     *outside = all != 0 || last < 0;
 }
-compiled! { fastest_test_outside<>() = test_outside(positions: WindowStarts, outside: &mut bool) }
+compiled! { fastest_detect_start_outside<>() = detect_start_outside(positions: WindowStarts, outside: &mut bool) }
 
 #[cfg(test)]
 mod tests {
@@ -72,10 +72,10 @@ mod tests {
                 // SAFETY: the positions are there.
                 unsafe {
                     assert!(
-                        n == 0 || positions_of.has_outside() != expected.is_empty(),
+                        n == 0 || positions_of.has_start_outside() != expected.is_empty(),
                         "{positions_of:?} of {positions:?}"
                     );
-                    positions_of.each_outside(|i| found.push(i));
+                    positions_of.for_each_start_outside(|i| found.push(i));
                 }
                 assert_eq!(found, expected, "{positions_of:?} of {positions:?}");
             }

@@ -14,11 +14,11 @@ impl WorkShares {
         WorkShares((0..threads).map(|t| AtomicU64::new(pack_range(bound(t), bound(t + 1)))).collect())
     }
     /// Takes the next part for a thread: the first of its own share, else the last of the next share that has one.
-    pub(super) fn take(&self, thread: usize) -> Option<u32> {
-        let own = take(&self.0[thread], |from, to| (from, (from + 1, to)));
+    pub(super) fn take_part(&self, thread: usize) -> Option<u32> {
+        let own = take_from_share(&self.0[thread], |from, to| (from, (from + 1, to)));
         own.or_else(|| {
             let (before, after) = self.0.split_at(thread);
-            after.iter().chain(before).find_map(|share| take(share, |from, to| (to - 1, (from, to - 1))))
+            after.iter().chain(before).find_map(|share| take_from_share(share, |from, to| (to - 1, (from, to - 1))))
         })
     }
 }
@@ -29,7 +29,7 @@ fn pack_range(from: u32, to: u32) -> u64 {
 
 /// Takes a part from a share unless it is empty; `split` returns, for the share's range, the part to take and the
 /// range that is left.
-fn take(share: &AtomicU64, split: impl Fn(u32, u32) -> (u32, (u32, u32))) -> Option<u32> {
+fn take_from_share(share: &AtomicU64, split: impl Fn(u32, u32) -> (u32, (u32, u32))) -> Option<u32> {
     // Relaxed order suffices: what parts refer to was written before any thread began, and results are read after all
     // have ended.
     let mut held = share.load(Ordering::Relaxed);
@@ -53,9 +53,9 @@ mod tests {
     #[test]
     fn one_thread_takes_its_own_from_the_front_then_others_from_the_back() {
         let shares = WorkShares::new(7, 3);
-        let taken: Vec<u32> = std::iter::from_fn(|| shares.take(1)).collect();
+        let taken: Vec<u32> = std::iter::from_fn(|| shares.take_part(1)).collect();
         assert_eq!(taken, [2, 3, 6, 5, 4, 1, 0]);
-        assert!((0..3).all(|t| shares.take(t).is_none()));
+        assert!((0..3).all(|t| shares.take_part(t).is_none()));
     }
 
     #[test]
@@ -67,7 +67,7 @@ mod tests {
                     .map(|t| {
                         scope.spawn({
                             let shares = &shares;
-                            move || std::iter::from_fn(|| shares.take(t)).collect::<Vec<_>>()
+                            move || std::iter::from_fn(|| shares.take_part(t)).collect::<Vec<_>>()
                         })
                     })
                     .collect();

@@ -21,13 +21,13 @@ impl Machine {
     ///
     /// # Errors
     /// There are more than `PALLAS_INTERPRET_TURNS` or [`MAX_WHILE_ITERATIONS`], so that the `while` counts as endless.
-    pub fn check_iteration_limit(&self, turns: u64, loc: Loc) -> Result<(), Fault> {
+    pub fn check_iteration_limit(&self, iterations: u64, loc: Loc) -> Result<(), Fault> {
         static LIMIT: LazyLock<Result<u64, String>> = LazyLock::new(|| match std::env::var("PALLAS_INTERPRET_TURNS") {
             Ok(value) => value.parse().map_err(|_| value),
             Err(_) => Ok(MAX_WHILE_ITERATIONS),
         });
         let (code, message, help) = match &*LIMIT {
-            Ok(most) if turns <= *most => return Ok(()),
+            Ok(most) if iterations <= *most => return Ok(()),
             Ok(most) => (
                 "endless",
                 format!("this `while` has run {most} turns, and its condition still holds"),
@@ -39,9 +39,11 @@ impl Machine {
         };
         Err(self.fault(code, loc, message, help))
     }
+    /// Returns the starts of a window or view.
     pub(super) fn checked_starts(&self, starts: &[&Datum], loc: Loc) -> Result<Vec<i64>, Fault> {
         starts.iter().map(|a| self.checked_integer(a, "a view's start", loc)).collect()
     }
+    /// Returns the elements of a mask.
     pub(super) fn checked_mask(&self, mask: &Datum, loc: Loc) -> Result<Vec<bool>, Fault> {
         if mask.poison.is_some() {
             return Err(self.undefined_fault(mask, "an element of the mask", loc));

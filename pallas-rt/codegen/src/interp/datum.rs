@@ -5,7 +5,7 @@ use pallas_ir::{DType, Elem, Literal, Loc, Slice, SliceMut, Type};
 use std::sync::Arc;
 
 /// Defines [`Data`] with a variant for each element type.
-macro_rules! data {
+macro_rules! define_data {
     ($($Variant:ident $T:ty),*) => {
         /// Elements of one type.
         #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ macro_rules! data {
                 match dtype {
                     DType::Bool => Data::Bool(bytes.iter().map(|&b| b != 0).collect()),
                     $(#[allow(unreachable_patterns, reason = "`Bool` has its own arm")] DType::$Variant => Data::$Variant(
-                        bytes.chunks_exact(dtype.bytes()).map(|b| <$T as HostElement>::read(b)).collect())),*
+                        bytes.chunks_exact(dtype.bytes()).map(|b| <$T as HostElement>::from_host_bytes(b)).collect())),*
                 }
             }
             /// Returns the elements as bytes in the host's format.
@@ -45,30 +45,30 @@ macro_rules! data {
             }
             /// Returns the element at position `i`.
             pub fn get(&self, i: usize) -> Literal {
-                match self { $(Data::$Variant(v) => v[i].literal()),* }
+                match self { $(Data::$Variant(v) => v[i].as_literal()),* }
             }
             /// Sets the element at position `i` to `x`, which has this element type.
             pub fn set(&mut self, i: usize, x: Literal) {
-                match self { $(Data::$Variant(v) => v[i] = <$T as HostElement>::of_literal(x)),* }
+                match self { $(Data::$Variant(v) => v[i] = <$T as HostElement>::from_literal(x)),* }
             }
-            /// Returns the elements at these positions, with `other` for `None`.
-            pub fn gather(&self, at: impl Iterator<Item = Option<usize>>, other: Literal) -> Data {
+            /// Returns the elements at these positions, with `fill` for `None`.
+            pub fn gather(&self, at: impl Iterator<Item = Option<usize>>, fill: Literal) -> Data {
                 match self { $(Data::$Variant(v) => {
-                    let other = <$T as HostElement>::of_literal(other);
-                    Data::$Variant(at.map(|i| i.map_or(other, |i| v[i])).collect())
+                    let fill = <$T as HostElement>::from_literal(fill);
+                    Data::$Variant(at.map(|i| i.map_or(fill, |i| v[i])).collect())
                 })* }
             }
             /// Converts the elements as Rust's `as` does: floats saturate when cast to integers, a cast to `bool` is
             /// `x != 0`.
             pub fn cast(&self, to: DType) -> Data {
                 // In two steps, so that code is generated for each element type, not for each pair of types.
-                let wide: Vec<WideNumber> = match self { $(Data::$Variant(v) => v.iter().map(HostElement::wide).collect()),* };
-                match to { $(DType::$Variant => Data::$Variant(wide.into_iter().map(<$T as HostElement>::of_wide).collect())),* }
+                let wide: Vec<WideNumber> = match self { $(Data::$Variant(v) => v.iter().map(HostElement::as_wide).collect()),* };
+                match to { $(DType::$Variant => Data::$Variant(wide.into_iter().map(<$T as HostElement>::from_wide).collect())),* }
             }
         }
     };
 }
-data! { F32 f32, F64 f64, F16 f16, Bf16 bf16, I8 i8, U8 u8, I16 i16, U16 u16, I32 i32, U32 u32, I64 i64, U64 u64, Bool bool }
+define_data! { F32 f32, F64 f64, F16 f16, Bf16 bf16, I8 i8, U8 u8, I16 i16, U16 u16, I32 i32, U32 u32, I64 i64, U64 u64, Bool bool }
 
 /// A number wide enough for every element type.
 #[derive(Clone, Copy)]
@@ -82,36 +82,36 @@ pub enum WideNumber {
 /// Conversions of an element type from and to bytes, constants and wide numbers.
 pub trait HostElement: Elem + bytemuck::NoUninit {
     /// Reads an element from bytes in the host's format.
-    fn read(bytes: &[u8]) -> Self;
+    fn from_host_bytes(bytes: &[u8]) -> Self;
     /// Converts the element to the widest type of its kind.
-    fn wide(&self) -> WideNumber;
+    fn as_wide(&self) -> WideNumber;
     /// Converts a wide number to the element type, as Rust's `as` does.
-    fn of_wide(x: WideNumber) -> Self;
+    fn from_wide(x: WideNumber) -> Self;
     /// Returns the element as a constant.
-    fn literal(&self) -> Literal {
+    fn as_literal(&self) -> Literal {
         let mut bits = [0; 8];
         let bytes = bytemuck::bytes_of(self);
         bits[..bytes.len()].copy_from_slice(bytes);
         Literal { dtype: Self::DTYPE, bits: u64::from_le_bytes(bits) }
     }
     /// Converts a constant of this type to an element.
-    fn of_literal(x: Literal) -> Self {
+    fn from_literal(x: Literal) -> Self {
         debug_assert_eq!(x.dtype, Self::DTYPE);
-        Self::read(&x.to_bytes())
+        Self::from_host_bytes(&x.to_bytes())
     }
 }
 /// Implements [`HostElement`] for element types, from expressions that convert to and from wide numbers.
-macro_rules! host {
+macro_rules! impl_host_element {
     ($($T:ty, $kind:ident |$x:ident| $wide:expr, $int:expr, $float:expr;)*) => {$(
         impl HostElement for $T {
-            fn read(bytes: &[u8]) -> Self {
+            fn from_host_bytes(bytes: &[u8]) -> Self {
                 <$T>::from_le_bytes(bytes.try_into().expect("as many bytes as the element has"))
             }
-            fn wide(&self) -> WideNumber {
+            fn as_wide(&self) -> WideNumber {
                 let $x = *self;
                 WideNumber::$kind($wide)
             }
-            fn of_wide(x: WideNumber) -> Self {
+            fn from_wide(x: WideNumber) -> Self {
                 match x {
                     WideNumber::Int($x) => $int,
                     WideNumber::Float($x) => $float,
@@ -120,7 +120,7 @@ macro_rules! host {
         }
     )*};
 }
-host! {
+impl_host_element! {
     f32, Float |x| f64::from(x), x as f32, x as f32;
     f64, Float |x| x, x as f64, x;
     f16, Float |x| f64::from(x), f16::from_f64(x as f64), f16::from_f64(x);
@@ -135,13 +135,13 @@ host! {
     u64, Int |x| x.into(), x as u64, x as u64;
 }
 impl HostElement for bool {
-    fn read(bytes: &[u8]) -> Self {
+    fn from_host_bytes(bytes: &[u8]) -> Self {
         bytes[0] != 0
     }
-    fn wide(&self) -> WideNumber {
+    fn as_wide(&self) -> WideNumber {
         WideNumber::Int(i128::from(*self))
     }
-    fn of_wide(x: WideNumber) -> Self {
+    fn from_wide(x: WideNumber) -> Self {
         match x {
             WideNumber::Int(x) => x != 0,
             WideNumber::Float(x) => x != 0.0,
@@ -214,7 +214,7 @@ impl Datum {
     }
 }
 
-/// Returns all positions in a shape, in row-major order.
+/// Returns the coordinates of all elements of an array of this shape, in row-major order.
 pub fn positions(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
     let total: usize = shape.iter().product();
     (0..total).map(move |flat| unflatten(flat, shape))
@@ -240,6 +240,6 @@ pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
 }
 
 /// Returns the position of coordinates along axes with these strides.
-pub(super) fn flatten_with(at: &[usize], step: &[usize]) -> usize {
-    at.iter().zip(step).map(|(i, s)| i * s).sum()
+pub(super) fn strided_position(coordinates: &[usize], strides: &[usize]) -> usize {
+    coordinates.iter().zip(strides).map(|(i, s)| i * s).sum()
 }

@@ -1,10 +1,10 @@
 //! Evaluates structural operations by their access forms, with poison; [`super::lanes`] has the scalar ones.
-use super::datum::{Data, Datum, flatten, flatten_with, positions, strides};
+use super::datum::{Data, Datum, flatten, positions, strided_position, strides};
 use super::gather_scatter_eval::{gather, scatter};
 use super::scalar_eval::{broadcast, collect_elements};
-pub use super::scalar_eval::{eval_element, scalar};
-use super::sort::{ascending, sorted};
-use pallas_ir::structural::{Access, Index, Nest, Piece};
+pub use super::scalar_eval::{eval_element, eval_scalar};
+use super::sort::{compare_ascending, sorted};
+use pallas_ir::structural::{Access, AffineIndex, MapPiece, Nest};
 use pallas_ir::{DType, Diag, Literal, ScalarOp, StructuralOp, Type};
 use std::cmp::Ordering;
 
@@ -12,14 +12,14 @@ use std::cmp::Ordering;
 ///
 /// # Errors
 /// A fault of the data: an index that is out of range or poisoned.
-pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum, Diag> {
+pub fn eval_structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum, Diag> {
     // Folds are computed with the folded axes kept at extent 1; without them the order of elements is the same.
     let folded = |axes: &[usize]| {
         let mut shape = args[0].ty.shape.clone();
         axes.iter().for_each(|&axis| shape[axis] = 1);
         Type { shape, ..ty }
     };
-    Ok(match access(op, args) {
+    Ok(match access_form(op, args) {
         Access::Map(pieces) => {
             let shapes: Vec<&[usize]> = args.iter().map(|a| &a.ty.shape[..]).collect();
             let at: Vec<_> = positions(&ty.shape).map(|p| source_element(&pieces, &shapes, &p)).collect();
@@ -28,7 +28,7 @@ pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum,
         Access::Flat => Datum { ty, ..args[0].clone() },
         Access::Contract { batch, contract } => dot(args[0], args[1], &batch, &contract, ty),
         Access::Fold { op, axes } => Datum { ty: ty.clone(), ..fold(op, args[0], &axes, folded(&axes)) },
-        Access::Nest(own) => nest(&own, args, ty),
+        Access::Nest(own) => eval_nest(&own, args, ty),
         Access::Scan { op, axis, reverse } => scan(op, args[0], axis, reverse),
         Access::Arg { max, axis } => Datum { ty: ty.clone(), ..eval_arg_min_max(max, args[0], axis, folded(&[axis])) },
         Access::Gather { windows, checked } => gather(&windows, checked, args[0], args[1], ty)?,
@@ -51,18 +51,18 @@ pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum,
 }
 
 /// Returns the access form of an operation on these operands.
-pub(super) fn access(op: &StructuralOp, args: &[&Datum]) -> Access {
+pub(super) fn access_form(op: &StructuralOp, args: &[&Datum]) -> Access {
     let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
     op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>())
 }
 
 /// Returns the operand and the position in it from which a result's element of an [`Access::Map`] comes.
-pub fn source_element(pieces: &[Piece], shapes: &[&[usize]], at: &[usize]) -> (usize, usize) {
+pub fn source_element(pieces: &[MapPiece], shapes: &[&[usize]], at: &[usize]) -> (usize, usize) {
     let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers at run time");
     let inside =
-        |p: &&Piece| p.bounds.iter().all(|(axis, lo, hi)| (number(lo)..number(hi)).contains(&(at[*axis] as i64)));
+        |p: &&MapPiece| p.bounds.iter().all(|(axis, lo, hi)| (number(lo)..number(hi)).contains(&(at[*axis] as i64)));
     let piece = pieces.iter().find(inside).expect("pieces cover the result");
-    let position = |i: &Index| number(&i.offset) + i.axis.map_or(0, |a| number(&i.stride) * at[a] as i64);
+    let position = |i: &AffineIndex| number(&i.offset) + i.axis.map_or(0, |a| number(&i.stride) * at[a] as i64);
     let index: Vec<usize> = piece.index.iter().map(|i| position(i) as usize).collect();
     (piece.operand, flatten(&index, shapes[piece.operand]))
 }
@@ -74,12 +74,12 @@ fn powi(x: &Datum, exponent: i32) -> Datum {
     let (mut y, mut square, mut left) = (one.clone(), x.clone(), exponent.unsigned_abs());
     while left > 0 {
         if left & 1 == 1 {
-            y = scalar(ScalarOp::Mul, &[&y, &square], ty.clone());
+            y = eval_scalar(ScalarOp::Mul, &[&y, &square], ty.clone());
         }
-        square = scalar(ScalarOp::Mul, &[&square, &square], ty.clone());
+        square = eval_scalar(ScalarOp::Mul, &[&square, &square], ty.clone());
         left >>= 1;
     }
-    let y = if exponent < 0 { scalar(ScalarOp::Div, &[&one, &y], ty) } else { y };
+    let y = if exponent < 0 { eval_scalar(ScalarOp::Div, &[&one, &y], ty) } else { y };
     Datum { poison: x.poison.clone(), ..y }
 }
 
@@ -100,7 +100,7 @@ fn dot(a: &Datum, b: &Datum, batch: &[(usize, usize)], contract: &[(usize, usize
     let outer_a = [batch_a, free_a.clone(), vec![0; free_b.len()]].concat();
     let outer_b = [batch_b, vec![0; free_a.len()], free_b].concat();
     let offsets = |shape: &[usize], in_a: &[usize], in_b: &[usize]| -> Vec<(usize, usize)> {
-        positions(shape).map(|p| (flatten_with(&p, in_a), flatten_with(&p, in_b))).collect()
+        positions(shape).map(|p| (strided_position(&p, in_a), strided_position(&p, in_b))).collect()
     };
     let inner: Vec<usize> = contract.iter().map(|p| a.ty.shape[p.0]).collect();
     let (pairs, ks) = (offsets(&ty.shape, &outer_a, &outer_b), offsets(&inner, &inner_a, &inner_b));
@@ -137,17 +137,17 @@ fn contract_data(a: &Data, b: &Data, pairs: &[(usize, usize)], ks: &[(usize, usi
 fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
     let extents: Vec<usize> = axes.iter().map(|&a| x.ty.shape[a]).collect();
     let step = strides(&x.ty.shape);
-    let bases: Vec<usize> = positions(&ty.shape).map(|p| flatten_with(&p, &step)).collect();
+    let bases: Vec<usize> = positions(&ty.shape).map(|p| strided_position(&p, &step)).collect();
     let start = broadcast(&Datum::scalar(op.neutral(ty.dtype).expect("types were inferred")), &ty.shape);
     positions(&extents).fold(start, |sum, k| {
         let off: usize = k.iter().zip(axes).map(|(k, &a)| k * step[a]).sum();
         let slice = collect_elements(&[x], ty.clone(), bases.iter().map(|b| (0, b + off)));
-        scalar(op, &[&sum, &slice], ty.clone())
+        eval_scalar(op, &[&sum, &slice], ty.clone())
     })
 }
 
 /// Computes an affine nest, one position of the folded axes after the other for all elements of the result at once.
-fn nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
+fn eval_nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
     let wide: Vec<Datum> = args.iter().map(|a| Datum { data: a.data.cast(ty.dtype), ..(*a).clone() }).collect();
     let (parallel, folded) = (nest.parallel_axes(), nest.folded_axes());
     let extents = |axes: &[usize]| axes.iter().map(|&a| nest.axes[a].extent as usize).collect::<Vec<_>>();
@@ -170,11 +170,11 @@ fn nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
             |i: usize| collect_elements(&[&wide[i]], Type::new(ty.dtype, [to.len()]), from.iter().map(|f| (0, f[i])));
         let parts: Vec<Datum> = (0..args.len()).map(part).collect();
         let term = match &parts[..] {
-            [a, b] => scalar(ScalarOp::Mul, &[a, b], Type::new(ty.dtype, [to.len()])),
+            [a, b] => eval_scalar(ScalarOp::Mul, &[a, b], Type::new(ty.dtype, [to.len()])),
             _ => parts[0].clone(),
         };
         let own = collect_elements(&[&sum], term.ty.clone(), to.iter().map(|&i| (0, i)));
-        let next = scalar(nest.op, &[&own, &term], term.ty.clone());
+        let next = eval_scalar(nest.op, &[&own, &term], term.ty.clone());
         for (k, &i) in to.iter().enumerate() {
             sum.data.set(i, next.data.get(k));
             if next.is_poison(k) {
@@ -192,7 +192,7 @@ fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
     let n = shape[axis];
     let mut groups = shape.clone();
     groups[axis] = groups[axis].min(1);
-    for base in positions(&groups).map(|p| flatten_with(&p, &step)) {
+    for base in positions(&groups).map(|p| strided_position(&p, &step)) {
         for k in 1..n {
             let (to, from) = if reverse { (n - 1 - k, n - k) } else { (k, k - 1) };
             let (to, from) = (base + to * step[axis], base + from * step[axis]);
@@ -212,7 +212,7 @@ fn eval_arg_min_max(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
     let better = Some(if max { Ordering::Greater } else { Ordering::Less });
     let (mut data, mut poison) = (Data::zeros(DType::I32, ty.elements()), vec![]);
     for (i, p) in positions(&ty.shape).enumerate() {
-        let at = |k: usize| flatten_with(&p, &step) + k * step[axis];
+        let at = |k: usize| strided_position(&p, &step) + k * step[axis];
         let wins = |k: usize, best: usize| {
             let (a, b) = (x.data.get(at(k)), x.data.get(at(best)));
             if x.ty.dtype.is_float() {
@@ -220,7 +220,7 @@ fn eval_arg_min_max(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
                 let (a, b) = (a.as_f64(), b.as_f64());
                 return !b.is_nan() && (a.is_nan() || a.partial_cmp(&b) == better);
             }
-            Some(ascending(a, b)) == better
+            Some(compare_ascending(a, b)) == better
         };
         let best = (1..n).fold(0, |best, k| if wins(k, best) { k } else { best });
         data.set(i, Literal::int(DType::I32, best as i64));

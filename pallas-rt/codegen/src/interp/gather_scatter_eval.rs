@@ -5,7 +5,7 @@ use pallas_ir::structural::{WindowAxis, Windows};
 use pallas_ir::{At, Diag, Literal, ScalarOp, Type};
 
 /// Returns the starts of the window that has position `at` of the array of windows; `None` if one of them is poison.
-fn starts(windows: &Windows, index: &Datum, at: &[usize]) -> Option<Vec<i64>> {
+fn window_starts(windows: &Windows, index: &Datum, at: &[usize]) -> Option<Vec<i64>> {
     let start = |k: usize| {
         let mut own = windows.index.iter().map(|&axis| at[axis]);
         let position = |axis| if Some(axis) == windows.vector { k } else { own.next().expect("one per axis") };
@@ -16,7 +16,7 @@ fn starts(windows: &Windows, index: &Datum, at: &[usize]) -> Option<Vec<i64>> {
 }
 
 /// Returns the position in the operand of the element at position `at` of the array of windows.
-fn position(windows: &Windows, starts: &[i64], at: &[usize]) -> Vec<usize> {
+fn operand_position(windows: &Windows, starts: &[i64], at: &[usize]) -> Vec<usize> {
     let along = |w: &WindowAxis| w.start.map_or(0, |k| starts[k] as usize) + w.axis.map_or(0, |axis| at[axis]);
     windows.axes.iter().map(along).collect()
 }
@@ -31,7 +31,7 @@ pub(super) fn gather(windows: &Windows, checked: bool, x: &Datum, index: &Datum,
     let last = windows.highest_starts(&x.ty.dims());
     let (mut from, mut lost) = (vec![], vec![]);
     for at in positions(&ty.shape) {
-        let Some(found) = starts(windows, index, &at) else {
+        let Some(found) = window_starts(windows, index, &at) else {
             if checked {
                 return Err(undefined_index_error("take_along_axis"));
             }
@@ -47,7 +47,7 @@ pub(super) fn gather(windows: &Windows, checked: bool, x: &Datum, index: &Datum,
             let message = format!("index {start} at {at:?} is out of range: axis {axis} has {n} elements");
             return Err(Diag::new("index-range", At::Operand(1), message, "clamp or mask the indices"));
         }
-        from.push((0, flatten(&position(windows, &held, &at), &x.ty.shape)));
+        from.push((0, flatten(&operand_position(windows, &held, &at), &x.ty.shape)));
     }
     if from.is_empty() {
         return Ok(Datum::new(ty.clone(), Data::zeros(ty.dtype, 0)));
@@ -71,11 +71,11 @@ pub(super) fn scatter(
     let mut order: Vec<Vec<usize>> = positions(&updates.ty.shape).collect();
     order.sort_by_key(|at| windows.index.iter().map(|&axis| at[axis]).collect::<Vec<_>>());
     for at in order {
-        let found = starts(windows, index, &at).ok_or_else(|| undefined_index_error("scatter"))?;
+        let found = window_starts(windows, index, &at).ok_or_else(|| undefined_index_error("scatter"))?;
         if found.iter().zip(&last).any(|(start, last)| !(0..=*last).contains(start)) {
             continue;
         }
-        let to = flatten(&position(windows, &found, &at), &x.ty.shape);
+        let to = flatten(&operand_position(windows, &found, &at), &x.ty.shape);
         let from = flatten(&at, &updates.ty.shape);
         let update: Literal = updates.data.get(from);
         poison[to] = updates.is_poison(from) || op.is_some() && poison[to];

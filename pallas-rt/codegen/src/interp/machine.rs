@@ -190,6 +190,7 @@ impl Machine {
         self.blocks.fill(None);
     }
 
+    /// Returns a fault of this step, with `help` on what to do about it.
     pub(super) fn fault(&self, code: &'static str, loc: Loc, message: String, help: &str) -> Fault {
         Fault { code, kernel: self.kernel.name.clone(), program: self.program.clone(), loc, message, help: help.into() }
     }
@@ -206,7 +207,7 @@ impl Machine {
         let o = self.kernel.operand(operand).clone();
         let index: Vec<i64> = match o.map {
             None => vec![0; o.block.len()],
-            Some(map) => super::walk::index_map(self, map)?,
+            Some(map) => super::walk::eval_index_map(self, map)?,
         };
         let mut origin = vec![];
         for (axis, (&block, &i)) in o.block.iter().zip(&index).enumerate() {
@@ -242,9 +243,14 @@ impl Machine {
         Ok(origin)
     }
 
-    /// Returns the position in the array of a view's first element and, for each axis of the view, its axis of the
-    /// array.
-    fn frame_origin(&mut self, operand: OperandId, view: &View, loc: Loc) -> Result<(Vec<i64>, Vec<usize>), Fault> {
+    /// Returns the position in the array from which a view's positions count (its block's first element, or 0) and, for
+    /// each axis of the view, its axis of the array.
+    fn view_frame_origin(
+        &mut self,
+        operand: OperandId,
+        view: &View,
+        loc: Loc,
+    ) -> Result<(Vec<i64>, Vec<usize>), Fault> {
         let rank = self.kernel.operand(operand).block.len();
         Ok(match view.frame {
             ViewFrame::Array => (vec![0; rank], (0..rank).collect()),
@@ -258,7 +264,7 @@ impl Machine {
 
     /// Returns the position in the array of every element of a view, `None` for elements outside of it. Masked
     /// elements may be outside of the block.
-    fn coordinates(
+    fn view_positions(
         &mut self,
         operand: OperandId,
         view: &View,
@@ -267,7 +273,7 @@ impl Machine {
         loc: Loc,
     ) -> Result<Vec<Option<usize>>, Fault> {
         let (o, shape) = (self.kernel.operand(operand).clone(), self.memory[operand.index()].shape.clone());
-        let (mut base, axes) = self.frame_origin(operand, view, loc)?;
+        let (mut base, axes) = self.view_frame_origin(operand, view, loc)?;
         let mut starts = starts.iter();
         let sizes: Vec<usize> = view.axes.iter().map(|a| a.size).collect();
         for (k, (view_axis, &axis)) in view.axes.iter().zip(&axes).enumerate() {
@@ -309,7 +315,7 @@ impl Machine {
         let (starts, rest) = args.split_at(view.dynamic_count());
         let starts = self.checked_starts(starts, loc)?;
         let mask = rest.first().map(|mask| self.checked_mask(mask, loc)).transpose()?;
-        Ok((self.coordinates(operand, view, &starts, mask.as_deref(), loc)?, mask))
+        Ok((self.view_positions(operand, view, &starts, mask.as_deref(), loc)?, mask))
     }
 
     /// Returns the elements that a load reads.
@@ -367,7 +373,7 @@ impl Machine {
         let (at, mask) = self.access_positions(to, view, rest, loc)?;
         let output = matches!(self.kernel.operand(to).kind, OperandKind::Output { .. });
         if output {
-            self.visit_block(to, view, loc)?;
+            self.record_block_visit(to, view, loc)?;
         }
         for (i, at) in at.iter().enumerate().filter(|(i, _)| mask.as_ref().is_none_or(|m| m[*i])) {
             let Some(at) = *at else { continue };
@@ -402,7 +408,7 @@ impl Machine {
         loc: Loc,
     ) -> Result<Datum, Fault> {
         let starts = self.checked_starts(args, loc)?;
-        let (origin, frame_axes) = self.frame_origin(of, view, loc)?;
+        let (origin, frame_axes) = self.view_frame_origin(of, view, loc)?;
         let kept: Vec<usize> = (0..view.axes.len()).filter(|&a| view.axes[a].kept).collect();
         let v = view.axes[kept[axis]];
         let dynamic_before = view.axes[..kept[axis]].iter().filter(|a| a.dynamic).count();
@@ -452,7 +458,7 @@ impl Machine {
             } else if let Some(at) = self.memory[i].unwritten.iter().position(|&u| u) {
                 let output = OperandId(i as u32);
                 let message = format!("{} is written by no program", self.describe_element(output, at));
-                let help = self.unwritten_help(output);
+                let help = self.unwritten_output_help(output);
                 self.program.clear();
                 return Err(self.fault("unwritten", Loc::NONE, message, &help));
             }

@@ -1,8 +1,9 @@
 //! The strict interpreter, which defines the meaning of a kernel and reports every fault.
 //!
-//! [`datum`] has typed elements with poison; [`eval`] evaluates pure structural operations, [`lanes`] scalar ones,
-//! [`sort`] sorts; [`undefined`] describes where poison comes from; [`values`] finds overflow and NaN; [`machine`] is
-//! the memory; [`decisions`] checks values that control something; [`sharing`] finds races; [`walk`] interprets the
+//! [`datum`] has typed elements with poison; [`eval`] evaluates pure structural operations, [`scalar_eval`] scalar
+//! ones, [`sort`] sorts; [`undefined`] describes where poison comes from; [`value_faults`] finds overflow and NaN;
+//! [`machine`] is the memory; [`control_checks`] checks values that control something; [`race_detector`] finds races;
+//! [`walk`] interprets the
 //! tile IR. Eager execution of a kernel's Rust body uses the same machine through [`walk::step`].
 mod control_checks;
 pub mod datum;

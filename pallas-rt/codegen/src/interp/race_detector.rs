@@ -6,7 +6,8 @@ use super::machine::Machine;
 use pallas_ir::{Loc, OperandId, OperandKind, View, ViewFrame};
 
 impl Machine {
-    /// Returns the output whose record includes reads of this operand: itself, or the output that aliases it.
+    /// Returns the output whose record includes reads of this operand: itself, or the output that aliases it; `None` if
+    /// it is no output and none aliases it.
     pub(super) fn recorded_output(&self, operand: OperandId) -> Option<OperandId> {
         match self.kernel.operand(operand).kind {
             OperandKind::Output { .. } => Some(operand),
@@ -88,8 +89,8 @@ impl Machine {
     }
 
     /// Describes a parallel program in words.
-    fn describe_program(&self, lane: u32) -> String {
-        format!("program {:?}", self.lanes[lane as usize - 1])
+    fn describe_program(&self, parallel_program: u32) -> String {
+        format!("program {:?}", self.lanes[parallel_program as usize - 1])
     }
 
     /// Describes an element of an operand in words, with its block.
@@ -101,7 +102,7 @@ impl Machine {
     }
 
     /// Records that this step writes the current block of an output, and reports an illegal revisit or a race.
-    pub(super) fn visit_block(&mut self, output: OperandId, view: &View, loc: Loc) -> Result<(), Fault> {
+    pub(super) fn record_block_visit(&mut self, output: OperandId, view: &View, loc: Loc) -> Result<(), Fault> {
         if view.frame == ViewFrame::Array {
             return Ok(());
         }

@@ -1,11 +1,11 @@
 //! Evaluates scalar operations element by element, by the reference functions of the operation table, with poison.
 use super::datum::{Data, Datum, flatten, positions};
-use pallas_ir::{Args, DType, Elem, Lane, Literal, ScalarOp, Slice, Type, Visit};
+use pallas_ir::{DType, Elem, ElementFunction, ElementOperands, Literal, OpVisitor, ScalarOp, Slice, Type};
 
 /// Applies the reference function of a scalar operation to each element; axes of extent 1 and scalars are broadcast.
 ///
-/// Poison in any operand makes the element poison; `select` only looks at the mask and the chosen side.
-pub fn scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
+/// Poison in any operand makes the element poison; `select_first_k` only looks at the mask and the chosen side.
+pub fn eval_scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
     let n = ty.elements();
     let spread: Vec<Datum> = args.iter().map(|a| broadcast(a, &ty.shape)).collect();
     let strips: Vec<Slice<'_>> = spread.iter().map(|a| a.data.slice()).collect();
@@ -50,9 +50,9 @@ struct ReferenceVisitor<'a> {
     strips: &'a [Slice<'a>],
     n: usize,
 }
-impl Visit for ReferenceVisitor<'_> {
+impl OpVisitor for ReferenceVisitor<'_> {
     type Out = Data;
-    fn visit<O: Lane<A>, A: Args>(self) -> Data {
+    fn visit<O: ElementFunction<A>, A: ElementOperands>(self) -> Data {
         let strips = A::strips(self.strips, self.n);
         let mut out = Data::zeros(<O::Out as Elem>::DTYPE, self.n);
         let elements = <O::Out as Elem>::of_mut(out.slice_mut());
@@ -68,7 +68,7 @@ pub fn eval_element(op: ScalarOp, args: &[Literal]) -> Literal {
     let args: Vec<Datum> = args.iter().map(|&x| Datum::scalar(x)).collect();
     let refs: Vec<&Datum> = args.iter().collect();
     let dtype = op.infer(&refs.iter().map(|a| a.ty.dtype).collect::<Vec<_>>()).expect("types were inferred");
-    scalar(op, &refs, Type::scalar(dtype)).data.get(0)
+    eval_scalar(op, &refs, Type::scalar(dtype)).data.get(0)
 }
 
 /// Broadcasts `x` to `shape`: along axes of extent 1, or everywhere if it is a scalar.
@@ -86,9 +86,9 @@ pub(super) fn broadcast(x: &Datum, shape: &[usize]) -> Datum {
     collect_elements(&[x], Type::new(x.ty.dtype, shape), at.into_iter().map(|i| (0, i)))
 }
 
-/// Creates a value whose elements come from these pairs of an operand's number and a position in it.
-pub(super) fn collect_elements(args: &[&Datum], ty: Type, from: impl Iterator<Item = (usize, usize)>) -> Datum {
-    let from: Vec<(usize, usize)> = from.collect();
+/// Creates a value whose elements come from `sources`: pairs of an operand's number and a position in it.
+pub(super) fn collect_elements(args: &[&Datum], ty: Type, sources: impl Iterator<Item = (usize, usize)>) -> Datum {
+    let from: Vec<(usize, usize)> = sources.collect();
     let mut data = Data::zeros(ty.dtype, from.len());
     if let [x] = args {
         data = x.data.gather(from.iter().map(|&(_, i)| Some(i)), Literal::new(ty.dtype, 0.0));

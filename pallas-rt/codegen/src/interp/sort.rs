@@ -1,5 +1,5 @@
 //! Evaluates sorts of lines, by comparing elements.
-use super::datum::{Data, Datum, flatten_with, positions as coordinates, strides};
+use super::datum::{Data, Datum, positions as coordinates, strided_position, strides};
 use pallas_ir::structural::SortOrder;
 use pallas_ir::{DType, Literal, Type};
 use std::cmp::Ordering;
@@ -13,7 +13,7 @@ pub(super) fn sorted(x: &Datum, axis: usize, order: SortOrder, positions: bool, 
     let mut lines = ty.shape.clone();
     lines[axis] = lines[axis].min(1);
     for line in coordinates(&lines) {
-        let (first, result) = (flatten_with(&line, &from), flatten_with(&line, &to));
+        let (first, result) = (strided_position(&line, &from), strided_position(&line, &to));
         let element = |k: usize| x.data.get(first + k * from[axis]);
         let mut order_of: Vec<usize> = (0..n).collect();
         order_of.sort_by(|&a, &b| compare(order, element(a), element(b)));
@@ -30,15 +30,15 @@ pub(super) fn sorted(x: &Datum, axis: usize, order: SortOrder, positions: bool, 
 /// Compares two elements in the given order.
 fn compare(order: SortOrder, a: Literal, b: Literal) -> Ordering {
     match order {
-        SortOrder::Ascending => ascending(a, b),
-        SortOrder::Descending => ascending(b, a),
+        SortOrder::Ascending => compare_ascending(a, b),
+        SortOrder::Descending => compare_ascending(b, a),
         SortOrder::Largest if a.dtype.is_float() => total_order_key(b).cmp(&total_order_key(a)),
-        SortOrder::Largest => ascending(b, a),
+        SortOrder::Largest => compare_ascending(b, a),
     }
 }
 
 /// Compares two elements in ascending order; both zeros are equal, NaNs are equal and last.
-pub(super) fn ascending(a: Literal, b: Literal) -> Ordering {
+pub(super) fn compare_ascending(a: Literal, b: Literal) -> Ordering {
     if a.dtype.is_float() {
         let (a, b) = (a.as_f64(), b.as_f64());
         return a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));

@@ -62,7 +62,7 @@ impl Machine {
     }
 
     /// Returns the hint for an output with unwritten elements: it names a store, if all stores are conditional.
-    pub(super) fn unwritten_help(&self, output: OperandId) -> String {
+    pub(super) fn unwritten_output_help(&self, output: OperandId) -> String {
         let kernel = &*self.kernel;
         let stores = |inst: &Inst| matches!(inst.op, Op::Store { to, .. } if to == output);
         let body = kernel.region(kernel.body).insts.iter().map(|&i| kernel.inst(i));

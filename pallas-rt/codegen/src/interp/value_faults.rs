@@ -33,8 +33,8 @@ fn check_overflow(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, l
     let wide: Vec<Datum> = args.iter().map(|x| x.cast(DType::I64)).collect();
     let wide: Vec<&Datum> = wide.iter().collect();
     let exact = match op {
-        Op::Scalar(op @ (Add | Sub | Mul | Neg | Abs | Fma)) => scalar_eval::scalar(*op, &wide, wide_type),
-        Op::Structural(op) if is_arithmetic(op, args) => match eval::structural(op, &wide, wide_type) {
+        Op::Scalar(op @ (Add | Sub | Mul | Neg | Abs | Fma)) => scalar_eval::eval_scalar(*op, &wide, wide_type),
+        Op::Structural(op) if is_arithmetic(op, args) => match eval::eval_structural(op, &wide, wide_type) {
             Ok(exact) => exact,
             Err(_) => return Ok(()),
         },
@@ -59,7 +59,7 @@ fn check_overflow(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, l
 
 /// Returns true for structural operations that add or multiply elements.
 fn is_arithmetic(op: &StructuralOp, args: &[&Datum]) -> bool {
-    match eval::access(op, args) {
+    match eval::access_form(op, args) {
         Access::Contract { .. } | Access::Powi(_) => true,
         Access::Fold { op, .. } | Access::Scan { op, .. } => matches!(op, ScalarOp::Add | ScalarOp::Mul),
         Access::Nest(nest) => matches!(nest.op, ScalarOp::Add | ScalarOp::Mul),

@@ -9,19 +9,19 @@ use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, Type, V
 use std::sync::Arc;
 
 /// Seed of the order of parallel programs: random, but the same in every run, so that a failure repeats.
-const SEED: u64 = 0x5eed;
+const SCHEDULE_SEED: u64 = 0x5eed;
 
 /// Runs every program of a traced kernel.
 ///
 /// # Errors
 /// The first fault that a program has.
-pub fn run(machine: &mut Machine) -> Result<(), Fault> {
+pub fn run_all_programs(machine: &mut Machine) -> Result<(), Fault> {
     let body = machine.kernel().body;
-    for steps in machine.schedule(SEED) {
+    for steps in machine.schedule(SCHEDULE_SEED) {
         machine.begin_parallel_program();
         for program in steps {
             machine.begin_step(program);
-            Walk::new(machine).region(body, &[])?;
+            RegionExecution::new(machine).run_region(body, &[])?;
         }
     }
     Ok(())
@@ -31,52 +31,52 @@ pub fn run(machine: &mut Machine) -> Result<(), Fault> {
 ///
 /// # Errors
 /// A prefetched value that the map reads is out of range.
-pub(super) fn index_map(machine: &mut Machine, map: RegionId) -> Result<Vec<i64>, Fault> {
+pub(super) fn eval_index_map(machine: &mut Machine, map: RegionId) -> Result<Vec<i64>, Fault> {
     let ids: Vec<Datum> = machine.program.iter().map(|&p| Datum::scalar(Literal::int(DType::I32, p))).collect();
-    let index = Walk::new(machine).region(map, &ids)?;
+    let index = RegionExecution::new(machine).run_region(map, &ids)?;
     Ok(index.iter().map(|d| d.data.get(0).as_i64()).collect())
 }
 
-/// The execution of one region tree for the current step.
-struct Walk<'m> {
+/// Execution of a region and the regions inside of it, for the current step: the values computed so far.
+struct RegionExecution<'m> {
     machine: &'m mut Machine,
     kernel: Arc<Kernel>,
     values: Vec<Option<Datum>>,
 }
 
-impl<'m> Walk<'m> {
+impl<'m> RegionExecution<'m> {
     fn new(machine: &'m mut Machine) -> Self {
         let kernel = Arc::clone(machine.kernel());
-        Walk { values: vec![None; kernel.values.len()], machine, kernel }
+        RegionExecution { values: vec![None; kernel.values.len()], machine, kernel }
     }
     fn get(&self, v: Value) -> &Datum {
         self.values[v.index()].as_ref().expect("the verifier checks dominance")
     }
     /// Executes a region's instructions, and returns the values that it yields.
-    fn region(&mut self, region: RegionId, params: &[Datum]) -> Result<Vec<Datum>, Fault> {
+    fn run_region(&mut self, region: RegionId, params: &[Datum]) -> Result<Vec<Datum>, Fault> {
         let kernel = Arc::clone(&self.kernel);
         let region = kernel.region(region);
         for (&p, x) in region.params.iter().zip(params) {
             self.values[p.index()] = Some(x.clone());
         }
         for &i in &region.insts {
-            self.inst(i)?;
+            self.run_inst(i)?;
         }
         Ok(region.yields.iter().map(|&v| self.get(v).clone()).collect())
     }
     /// Executes an instruction.
-    fn inst(&mut self, id: InstId) -> Result<(), Fault> {
+    fn run_inst(&mut self, id: InstId) -> Result<(), Fault> {
         let kernel = Arc::clone(&self.kernel);
         let (inst, loc) = (kernel.inst(id), kernel.loc(id));
         let results = match &inst.op {
-            Op::If => self.branch(inst, loc)?,
+            Op::If => self.run_branch(inst, loc)?,
             Op::For { reverse } => self.run_counted_loop(inst, *reverse, loc)?,
             Op::While => self.run_while(inst, loc)?,
             _ => {
                 let args: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).clone()).collect();
                 let args: Vec<&Datum> = args.iter().collect();
                 let ty = inst.results.first().map(|&v| self.kernel.ty(v).clone());
-                step(self.machine, &inst.op, &args, ty, loc)?.into_iter().collect()
+                run_op(self.machine, &inst.op, &args, ty, loc)?.into_iter().collect()
             }
         };
         for (&v, x) in inst.results.iter().zip(results) {
@@ -87,9 +87,10 @@ impl<'m> Walk<'m> {
     fn checked_integer(&self, v: Value, what: &str, loc: Loc) -> Result<i64, Fault> {
         self.machine.checked_integer(self.get(v), what, loc)
     }
-    fn branch(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
+    /// Executes a branch, and returns its results.
+    fn run_branch(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
         let side = if self.checked_integer(inst.args[0], "the condition of this `if`", loc)? != 0 { 0 } else { 1 };
-        self.region(inst.regions[side], &[])
+        self.run_region(inst.regions[side], &[])
     }
     /// Executes a counted loop, and returns its results.
     fn run_counted_loop(&mut self, inst: &Inst, reverse: bool, loc: Loc) -> Result<Vec<Datum>, Fault> {
@@ -100,7 +101,7 @@ impl<'m> Walk<'m> {
         for k in 0..trips {
             let k = if reverse { trips - 1 - k } else { k };
             let index = Datum::scalar(Literal::int(DType::I32, lo + k * step));
-            carried = self.region(inst.regions[0], &[vec![index], carried].concat())?;
+            carried = self.run_region(inst.regions[0], &[vec![index], carried].concat())?;
         }
         Ok(carried)
     }
@@ -109,12 +110,12 @@ impl<'m> Walk<'m> {
         let mut carried: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).clone()).collect();
         for turns in 0.. {
             self.machine.check_iteration_limit(turns, loc)?;
-            let mut tested = self.region(inst.regions[0], &carried)?;
+            let mut tested = self.run_region(inst.regions[0], &carried)?;
             let go = self.machine.checked_integer(&tested.remove(0), "the condition of this `while`", loc)?;
             if go == 0 {
                 return Ok(tested);
             }
-            carried = self.region(inst.regions[1], &tested)?;
+            carried = self.run_region(inst.regions[1], &tested)?;
         }
         unreachable!("a turn too many is an error")
     }
@@ -139,7 +140,7 @@ pub fn invalid_step_message(step: i64) -> String {
 ///
 /// # Errors
 /// The fault that the operation has.
-pub fn step(
+pub fn run_op(
     machine: &mut Machine,
     op: &Op,
     args: &[&Datum],
@@ -163,12 +164,12 @@ pub fn step(
     }
     let result = match op {
         Op::Const(x) => Datum::scalar(*x),
-        Op::Scalar(op) => scalar_eval::scalar(*op, args, typed()),
+        Op::Scalar(op) => scalar_eval::eval_scalar(*op, args, typed()),
         Op::Structural(op) => {
             let located = |d: pallas_ir::Diag| {
                 machine.fault_without_help(d.code, loc, format!("{}\n  help: {}", d.message, d.help))
             };
-            eval::structural(op, args, typed()).map_err(located)?
+            eval::eval_structural(op, args, typed()).map_err(located)?
         }
         Op::ProgramId(axis) => int(machine.program[*axis]),
         Op::NumPrograms(axis) => int(machine.grid[*axis]),
@@ -183,7 +184,7 @@ pub fn step(
             return Ok(None);
         }
         Op::DebugPrint(label) => {
-            let line = format!("{loc}: program {:?}: {label} = {}", machine.program, show(args[0]));
+            let line = format!("{loc}: program {:?}: {label} = {}", machine.program, format_datum(args[0]));
             machine.log.push(line);
             return Ok(None);
         }
@@ -211,7 +212,7 @@ pub fn step(
 }
 
 /// Formats a value as `debug_print` shows it.
-pub fn show(x: &Datum) -> String {
+pub fn format_datum(x: &Datum) -> String {
     let element = |i: usize| if x.is_poison(i) { "undefined".to_string() } else { x.data.get(i).to_string() };
     if x.ty.is_scalar() {
         return element(0);

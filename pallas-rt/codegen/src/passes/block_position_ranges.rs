@@ -7,7 +7,7 @@
 use pallas_ir::{At, BlockDim, Diag, Kernel, Op, OperandId, ScalarOp, Value};
 use std::collections::HashMap;
 
-/// The entry of an index map `constant + Σ times[axis] * id[axis]`.
+/// An entry of an index map as an affine expression of program ids: `constant + Σ times[axis] * id[axis]`.
 #[derive(Clone, Debug)]
 struct AffineExpr {
     constant: i128,
@@ -21,20 +21,22 @@ impl AffineExpr {
     fn from_program_id(axis: usize, axes: usize) -> AffineExpr {
         AffineExpr { constant: 0, times: (0..axes).map(|a| i128::from(a == axis)).collect() }
     }
+    /// Returns `self + times * other`; `None` on overflow.
     fn add_scaled(&self, other: &AffineExpr, times: i128) -> Option<AffineExpr> {
         let sum = |a: i128, b: i128| a.checked_add(b.checked_mul(times)?);
         let terms = self.times.iter().zip(&other.times).map(|(&a, &b)| sum(a, b));
         Some(AffineExpr { constant: sum(self.constant, other.constant)?, times: terms.collect::<Option<_>>()? })
     }
+    /// Returns the product; `None` if neither factor is constant, or on overflow.
     fn product(&self, other: &AffineExpr) -> Option<AffineExpr> {
         let zero = AffineExpr::from_constant(0, self.times.len());
-        match (self.is_number(), other.is_number()) {
+        match (self.is_constant(), other.is_constant()) {
             (true, _) => zero.add_scaled(other, self.constant),
             (_, true) => zero.add_scaled(self, other.constant),
             (false, false) => None,
         }
     }
-    fn is_number(&self) -> bool {
+    fn is_constant(&self) -> bool {
         self.times.iter().all(|&n| n == 0)
     }
     /// Returns the smallest and the greatest value over a grid that has programs; `None` on overflow.
@@ -48,9 +50,9 @@ impl AffineExpr {
     }
 }
 
-/// Returns the entries of an operand's index map, `None` for one that is no sum of multiples of ids. `known` returns
+/// Returns the entries of an operand's index map, `None` for one that is no sum of multiples of ids. `value_of` returns
 /// the value of a size or of an extent of the grid.
-fn map_entries(kernel: &Kernel, operand: OperandId, known: &dyn Fn(&Op) -> i64) -> Vec<Option<AffineExpr>> {
+fn index_map_entries(kernel: &Kernel, operand: OperandId, value_of: &dyn Fn(&Op) -> i64) -> Vec<Option<AffineExpr>> {
     let Some(map) = kernel.operand(operand).map else { return vec![] };
     let (region, axes) = (kernel.region(map), kernel.grid.len());
     let params = region.params.iter().enumerate().map(|(axis, &v)| (v, AffineExpr::from_program_id(axis, axes)));
@@ -62,7 +64,7 @@ fn map_entries(kernel: &Kernel, operand: OperandId, known: &dyn Fn(&Op) -> i64) 
         let made = match (&inst.op, &args[..]) {
             (Op::Const(x), _) => Some(AffineExpr::from_constant(x.as_i64(), axes)),
             (Op::ProgramId(axis), _) => Some(AffineExpr::from_program_id(*axis, axes)),
-            (Op::NumPrograms(_) | Op::Extent(_), _) => Some(AffineExpr::from_constant(known(&inst.op), axes)),
+            (Op::NumPrograms(_) | Op::Extent(_), _) => Some(AffineExpr::from_constant(value_of(&inst.op), axes)),
             (Op::Scalar(ScalarOp::Add), [a, b]) => a.add_scaled(b, 1),
             (Op::Scalar(ScalarOp::Sub), [a, b]) => a.add_scaled(b, -1),
             (Op::Scalar(ScalarOp::Mul), [a, b]) => a.product(b),
@@ -79,7 +81,7 @@ fn map_entries(kernel: &Kernel, operand: OperandId, known: &dyn Fn(&Op) -> i64) 
 /// positions are clamped.
 pub(super) fn are_dims_affine(kernel: &Kernel, operand: OperandId) -> Vec<bool> {
     // The values of sizes do not matter here.
-    map_entries(kernel, operand, &|_| 1).iter().map(Option::is_some).collect()
+    index_map_entries(kernel, operand, &|_| 1).iter().map(Option::is_some).collect()
 }
 
 /// Checks the positions of blocks that follow from the grid alone, for these sizes of dimensions and extents of the
@@ -87,7 +89,7 @@ pub(super) fn are_dims_affine(kernel: &Kernel, operand: OperandId) -> Vec<bool> 
 ///
 /// # Errors
 /// A block begins at a position that no i32 has.
-pub fn check(kernel: &Kernel, sizes: &[i64], grid: &[i64]) -> Result<(), Diag> {
+pub fn check_block_positions(kernel: &Kernel, sizes: &[i64], grid: &[i64]) -> Result<(), Diag> {
     if grid.contains(&0) {
         return Ok(());
     }
@@ -97,7 +99,7 @@ pub fn check(kernel: &Kernel, sizes: &[i64], grid: &[i64]) -> Result<(), Diag> {
         _ => unreachable!("asked for sizes alone"),
     };
     for (i, operand) in kernel.operands.iter().enumerate() {
-        let entries = map_entries(kernel, OperandId(i as u32), &known);
+        let entries = index_map_entries(kernel, OperandId(i as u32), &known);
         for (axis, (entry, block)) in entries.iter().zip(&operand.block).enumerate() {
             let Some(entry) = entry else { continue };
             let (size, low) = match *block {

@@ -25,8 +25,17 @@ pub struct PlacementPassState {
 
 impl PlacementPassState {
     /// Creates the data of a kernel that one dispatch runs, with tiles in registers and no loads ahead.
-    pub fn new(kernel: Kernel, sequential: usize) -> PlacementPassState {
+    pub fn new(kernel: Kernel, sequential_axes: usize) -> PlacementPassState {
         let (kept, carried, fetched) = Default::default();
-        PlacementPassState { kernel, sequential, resumed: false, has_registers: true, kept, depth: 1, carried, fetched }
+        PlacementPassState {
+            kernel,
+            sequential: sequential_axes,
+            resumed: false,
+            has_registers: true,
+            kept,
+            depth: 1,
+            carried,
+            fetched,
+        }
     }
 }

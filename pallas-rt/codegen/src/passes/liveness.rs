@@ -18,7 +18,7 @@ pub(crate) fn live_ranges(kernel: &Kernel) -> Vec<LiveRange> {
         end: vec![0; kernel.insts.len()],
         live: vec![LiveRange { from: usize::MAX, to: 0 }; kernel.values.len()],
     };
-    order.number(kernel, kernel.body, &mut 0);
+    order.number_insts(kernel, kernel.body, &mut 0);
     order.extend_by_uses(kernel, kernel.body, &mut vec![]);
     order.live
 }
@@ -31,14 +31,15 @@ struct LivenessAnalysis {
 }
 
 impl LivenessAnalysis {
-    /// Numbers the start and the end of each instruction.
-    fn number(&mut self, kernel: &Kernel, region: RegionId, at: &mut usize) {
+    /// Numbers the start and the end of each instruction of a region in program order; `last` is the last number that
+    /// has been given.
+    fn number_insts(&mut self, kernel: &Kernel, region: RegionId, last: &mut usize) {
         for &i in &kernel.region(region).insts {
-            *at += 1;
-            self.start[i.index()] = *at;
-            kernel.inst(i).regions.iter().for_each(|&r| self.number(kernel, r, at));
-            *at += 1;
-            self.end[i.index()] = *at;
+            *last += 1;
+            self.start[i.index()] = *last;
+            kernel.inst(i).regions.iter().for_each(|&r| self.number_insts(kernel, r, last));
+            *last += 1;
+            self.end[i.index()] = *last;
         }
     }
     /// Extends the lifetimes of values by the uses in a region; `loops` are the loops around it.
@@ -48,8 +49,8 @@ impl LivenessAnalysis {
             let (start, end) = (self.start[i.index()], self.end[i.index()]);
             inst.args.iter().for_each(|&v| self.extend_to_use(v, start, loops));
             for &v in &inst.results {
-                self.extend(v, start);
-                self.extend(v, end);
+                self.extend_live_range(v, start);
+                self.extend_live_range(v, end);
             }
             let looping = matches!(inst.op, Op::For { .. } | Op::While);
             if looping {
@@ -57,8 +58,8 @@ impl LivenessAnalysis {
             }
             for &r in &inst.regions {
                 for &p in &kernel.region(r).params {
-                    self.extend(p, start);
-                    self.extend(p, end);
+                    self.extend_live_range(p, start);
+                    self.extend_live_range(p, end);
                 }
                 self.extend_by_uses(kernel, r, loops);
                 kernel.region(r).yields.iter().for_each(|&v| self.extend_to_use(v, end, loops));
@@ -68,11 +69,14 @@ impl LivenessAnalysis {
             }
         }
     }
+    /// Extends the lifetime of a value to a use at the time `at`, or to the end of the outermost loop that it enters
+    /// from outside.
     fn extend_to_use(&mut self, v: Value, at: usize, loops: &[InstId]) {
         let entered = loops.iter().find(|l| self.live[v.index()].from < self.start[l.index()]);
-        self.extend(v, entered.map_or(at, |l| self.end[l.index()].max(at)));
+        self.extend_live_range(v, entered.map_or(at, |l| self.end[l.index()].max(at)));
     }
-    fn extend(&mut self, v: Value, at: usize) {
+    /// Extends the lifetime of a value to include the time `at`.
+    fn extend_live_range(&mut self, v: Value, at: usize) {
         let live = &mut self.live[v.index()];
         live.from = live.from.min(at);
         live.to = live.to.max(at);

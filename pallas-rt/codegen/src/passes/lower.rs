@@ -16,7 +16,8 @@ use pallas_ir::{
     ViewAxis, ViewFrame, structural::Reshape,
 };
 
-/// Lowers a traced kernel.
+/// Lowers a traced kernel to the form that backends read: loops over its sequential axes, and views of arrays in place
+/// of blocks.
 pub(crate) fn lower(kernel: &Kernel) -> Kernel {
     let mut rewrite = KernelRewriter::new(kernel);
     let declared = rewrite.out.kernel_mut();
@@ -43,7 +44,7 @@ struct Lower<'k> {
 impl Lower<'_> {
     /// Opens a loop for each sequential axis from `axis` on, then lowers the body.
     fn lower_axes(&mut self, r: &mut KernelRewriter<'_>, axis: usize) {
-        let Some(declared) = self.old.grid.get(axis) else { return self.body(r) };
+        let Some(declared) = self.old.grid.get(axis) else { return self.lower_body(r) };
         let count = self.emit_program_count(r, axis);
         self.counts.push(count);
         if declared.semantics == Semantics::Parallel {
@@ -79,14 +80,14 @@ impl Lower<'_> {
         r.out.emit(op, &[], Loc::NONE).expect("the axis exists")
     }
 
-    fn body(&mut self, r: &mut KernelRewriter<'_>) {
+    fn lower_body(&mut self, r: &mut KernelRewriter<'_>) {
         for i in 0..self.old.operands.len() {
             self.origins[i] = self.emit_block_origin(r, OperandId(i as u32));
         }
         r.inline_region(self.old.body, &mut |r, inst, loc| self.rewrite_inst(r, inst, loc));
     }
 
-    /// Computes the first element of an operand's block from its index map; `None` if it has no map.
+    /// Emits the computation of the first element of an operand's block from its index map; `None` if it has no map.
     fn emit_block_origin(&self, r: &mut KernelRewriter<'_>, id: OperandId) -> Option<Vec<Value>> {
         let operand = self.old.operand(id);
         let map: RegionId = operand.map?;
@@ -136,7 +137,7 @@ impl Lower<'_> {
             Op::Load { from: id, view, .. } | Op::Valid { of: id, view, .. } => (*id, view, 0),
             Op::Store { to, view, .. } => (*to, view, 1),
             Op::Structural(op) => {
-                let Some(kept) = op.keeping() else { return false };
+                let Some(kept) = op.with_kept_axes() else { return false };
                 let kept = r.out.emit(Op::Structural(kept), &r.mapped_args(inst), loc).expect("the axes exist");
                 let to = self.old.ty(inst.results[0]).dims();
                 r.append(Op::Structural(Reshape { to }.into()), vec![kept], inst, loc);
@@ -203,7 +204,7 @@ pub(crate) fn has_data_dependent_map(kernel: &Kernel, operand: OperandId) -> boo
 }
 
 /// Returns true if a view is the whole of a scratch buffer, in order.
-pub(crate) fn is_whole(kernel: &Kernel, scratch: OperandId, view: &View) -> bool {
+pub(crate) fn is_whole_scratch_view(kernel: &Kernel, scratch: OperandId, view: &View) -> bool {
     let shape = kernel.operand(scratch).block_shape();
     view.axes.iter().copied().eq(shape.into_iter().map(ViewAxis::whole))
 }

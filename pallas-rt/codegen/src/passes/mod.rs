@@ -3,7 +3,7 @@
 //! - [`lower`] replaces blocks by array positions and sequential axes by loops;
 //! - [`simplify`] folds constants and removes repeated computations;
 //! - [`peel`] moves first and last steps out of their loop;
-//! - [`promote`] replaces scratch by values;
+//! - [`promote_scratch`] replaces scratch by values;
 //! - [`sink_reductions`] moves reductions of sums after their loop;
 //! - [`software_pipeline`] moves loads one or more steps ahead;
 //! - [`resume`] splits sequential axes into ranges, for several dispatches;
@@ -52,7 +52,7 @@ pub type Pass = (&'static str, fn(&Kernel) -> Kernel);
 pub const PIPELINE: &[Pass] = &[("lower", lower::lower), ("simplify", simplify::simplify)];
 
 /// Runs the pipeline; debug builds verify its input and the result of each pass.
-pub fn run(kernel: &Kernel) -> Kernel {
+pub fn run_pipeline(kernel: &Kernel) -> Kernel {
     verify_in_debug("tracing", kernel);
     PIPELINE.iter().fold(kernel.clone(), |before, (name, pass)| {
         let after = pass(&before);
@@ -71,7 +71,7 @@ fn verify_in_debug(stage: &str, kernel: &Kernel) {
 }
 
 /// Returns the number of uses of each value by instructions and yields.
-pub(crate) fn uses(kernel: &Kernel) -> Vec<usize> {
+pub(crate) fn count_uses(kernel: &Kernel) -> Vec<usize> {
     let mut uses = vec![0; kernel.values.len()];
     kernel.walk(kernel.body, &mut |_, inst| {
         let yields = inst.regions.iter().flat_map(|&r| &kernel.region(r).yields);
@@ -81,7 +81,7 @@ pub(crate) fn uses(kernel: &Kernel) -> Vec<usize> {
 }
 
 /// Returns the access form of an instruction's operation.
-pub fn access(kernel: &Kernel, op: &StructuralOp, inst: &Inst) -> Access {
+pub fn access_form(kernel: &Kernel, op: &StructuralOp, inst: &Inst) -> Access {
     let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
     let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
     op.access(&dims)

@@ -19,12 +19,12 @@ pub(super) fn peel(staged: &mut PlacementPassState) {
     if staged.resumed {
         return;
     }
-    let kernel = peeled(&staged.kernel, staged.sequential);
+    let kernel = peel_loop(&staged.kernel, staged.sequential);
     staged.kernel = simplify(kernel.as_ref().unwrap_or(&staged.kernel));
 }
 
 /// Returns the kernel with the first and last step's parts outside of the loop; `None` if neither can be moved.
-fn peeled(kernel: &Kernel, sequential: usize) -> Option<Kernel> {
+fn peel_loop(kernel: &Kernel, sequential: usize) -> Option<Kernel> {
     let axis = SequentialLoop::innermost(kernel, sequential)?;
     let peel = Peel { k: kernel, axis };
     let (first, last) = (peel.find_first_guard(), peel.find_last_guard());
@@ -36,7 +36,7 @@ fn peeled(kernel: &Kernel, sequential: usize) -> Option<Kernel> {
     Some(rewrite.finish())
 }
 
-/// The peeling of the loop over an axis.
+/// Peeling of the first and the last step off the loop over the innermost sequential axis.
 struct Peel<'k> {
     k: &'k Kernel,
     axis: SequentialLoop<'k>,
@@ -44,7 +44,7 @@ struct Peel<'k> {
 
 impl Peel<'_> {
     /// Returns the number of steps of the loop.
-    fn steps(&self) -> Value {
+    fn step_count(&self) -> Value {
         self.k.inst(self.axis.at).args[1]
     }
     /// Returns the `if` that guards the part of the first step, if it can be moved.
@@ -61,7 +61,7 @@ impl Peel<'_> {
         let at = insts.iter().rposition(|&i| !is_pure(&self.k.inst(i).op))?;
         let end = |v: Value| match self.definition(v) {
             Some(Inst { op: Op::Scalar(ScalarOp::Sub), args, .. }) => {
-                args[0] == self.steps() && self.constant(args[1]) == Some(1)
+                args[0] == self.step_count() && self.constant(args[1]) == Some(1)
             }
             _ => false,
         };
@@ -74,23 +74,26 @@ impl Peel<'_> {
         let alone = matches!(inst.op, Op::If)
             && inst.results.is_empty()
             && self.k.region(inst.regions[1]).insts.is_empty()
-            && self.implies(inst.args[0], step);
+            && self.implies_step(inst.args[0], step);
         let mut loops = false;
         self.k.walk(inst.regions.first().copied().unwrap_or(self.axis.body), &mut |_, inner| {
             loops |= matches!(inner.op, Op::For { .. } | Op::While);
         });
-        alone && !loops && self.body_values_read(inst).into_iter().all(|v| self.movable(v))
+        alone && !loops && self.body_values_read(inst).into_iter().all(|v| self.is_movable(v))
     }
     /// Returns true if a condition is true only in the step that `step` accepts.
-    fn implies(&self, condition: Value, step: &dyn Fn(Value) -> bool) -> bool {
+    fn implies_step(&self, condition: Value, step: &dyn Fn(Value) -> bool) -> bool {
         match self.definition(condition) {
             Some(Inst { op: Op::Scalar(ScalarOp::Eq), args, .. }) => {
                 args[0] == self.axis.index() && step(args[1]) || args[1] == self.axis.index() && step(args[0])
             }
-            Some(Inst { op: Op::Scalar(ScalarOp::BitAnd), args, .. }) => args.iter().any(|&v| self.implies(v, step)),
+            Some(Inst { op: Op::Scalar(ScalarOp::BitAnd), args, .. }) => {
+                args.iter().any(|&v| self.implies_step(v, step))
+            }
             _ => false,
         }
     }
+    /// Returns the instruction of the loop's body that defines a value; `None` for others.
     fn definition(&self, v: Value) -> Option<&Inst> {
         let inside = self.axis.defined.get(&v).map(|&i| self.k.inst(i));
         inside.or_else(|| self.k.insts.iter().find(|inst| inst.results.contains(&v)))
@@ -115,10 +118,10 @@ impl Peel<'_> {
         found
     }
     /// Returns true if a value can be recomputed outside of the loop.
-    fn movable(&self, v: Value) -> bool {
+    fn is_movable(&self, v: Value) -> bool {
         let Some(&id) = self.axis.defined.get(&v) else { return true };
         let inst = self.k.inst(id);
-        is_pure(&inst.op) && self.is_unaffected_by_stores(&inst.op) && inst.args.iter().all(|&v| self.movable(v))
+        is_pure(&inst.op) && self.is_unaffected_by_stores(&inst.op) && inst.args.iter().all(|&v| self.is_movable(v))
     }
     /// Returns true if an operation has the same result before and after the kernel's stores.
     fn is_unaffected_by_stores(&self, op: &Op) -> bool {
@@ -147,7 +150,7 @@ impl Peel<'_> {
         r.append_control_flow(inst.op.clone(), args, vec![body], inst, loc);
         if let Some(guard) = last {
             let one = r.out.constant(Literal::int(DType::I32, 1), Loc::NONE);
-            let steps = r.mapped_value(self.steps());
+            let steps = r.mapped_value(self.step_count());
             let end = r.out.scalar(ScalarOp::Sub, &[steps, one], Loc::NONE);
             self.copy_guarded_part(r, guard, end);
         }

@@ -8,7 +8,7 @@ pub type PlacementPass = (&'static str, fn(&mut PlacementPassState));
 /// The passes from the lowered form to the form that placement reads, in order.
 pub const PLACEMENT_PASSES: &[PlacementPass] = &[
     ("peel", peel::peel),
-    ("promote", promote_scratch::promote),
+    ("promote", promote_scratch::promote_scratch),
     ("sink_reductions", sink_reductions::sink_reductions),
     ("software_pipeline", software_pipeline::software_pipeline),
 ];

@@ -8,17 +8,18 @@
 //! Reads before the first store give zeros; the strict interpreter has reported them before. Values are better for
 //! placement: it keeps them in registers, whereas scratch would be memory that needs barriers.
 use super::gpu_pass_state::PlacementPassState;
-use super::lower::is_whole;
+use super::lower::is_whole_scratch_view;
 use super::rewrite::KernelRewriter;
 use pallas_ir::{
     Builder, Inst, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp, Type, Value,
     structural::Broadcast,
 };
 
-/// Promotes every scratch buffer for which it is possible, except those in `kept`.
-pub(super) fn promote(staged: &mut PlacementPassState) {
+/// Promotes scratch buffers, except those in `kept`, to values that loops and branches carry, where every access is to
+/// the whole buffer.
+pub(super) fn promote_scratch(staged: &mut PlacementPassState) {
     let kernel = &staged.kernel;
-    let mut scratch = promotable(kernel);
+    let mut scratch = find_promotable_scratch(kernel);
     scratch.retain(|id| !staged.kept.contains(id));
     if scratch.is_empty() {
         return;
@@ -32,12 +33,12 @@ pub(super) fn promote(staged: &mut PlacementPassState) {
 }
 
 /// Returns the scratch operands all of whose accesses are to the whole buffer.
-fn promotable(kernel: &Kernel) -> Vec<OperandId> {
+fn find_promotable_scratch(kernel: &Kernel) -> Vec<OperandId> {
     let scratch = |id: OperandId| kernel.operand(id).kind == OperandKind::Scratch;
     let mut whole: Vec<bool> = (0..kernel.operands.len()).map(|i| scratch(OperandId(i as u32))).collect();
     kernel.walk(kernel.body, &mut |_, inst| match &inst.op {
         Op::Load { from: id, view, .. } | Op::Store { to: id, view, .. } => {
-            whole[id.index()] &= is_whole(kernel, *id, view);
+            whole[id.index()] &= is_whole_scratch_view(kernel, *id, view);
         }
         Op::Valid { of, .. } => whole[of.index()] = false,
         _ => {}
@@ -59,7 +60,7 @@ fn zeros(out: &mut Builder, ty: &Type) -> Value {
     out.emit(Op::Structural(broadcast.into()), &[zero], Loc::NONE).expect("a scalar has any shape")
 }
 
-/// The promotion of a kernel's scratch.
+/// Promotion of scratch buffers of a kernel to values that its loops and branches carry.
 struct Promote<'k> {
     old: &'k Kernel,
     scratch: Vec<OperandId>,
@@ -146,7 +147,7 @@ impl Promote<'_> {
         for &i in stored {
             let result = r.out.value(buffer_type(self.old, self.scratch[i]));
             self.now[i] = result;
-            self.record_carried(r, i, result);
+            self.record_buffer_value(r, i, result);
             results.push(result);
         }
         r.out.push(Inst { op: inst.op.clone(), args, results, regions }, loc);
@@ -164,7 +165,7 @@ impl Promote<'_> {
         r.copy_region_with_params(region, more, |r, buffers| {
             for (&i, &n) in carried.iter().zip(buffers) {
                 self.now[i] = n;
-                self.record_carried(r, i, n);
+                self.record_buffer_value(r, i, n);
             }
             let mut yields = r.inline_region(region, &mut |r, inst, loc| self.rewrite_inst(r, inst, loc));
             yields.extend(yielded.iter().map(|&i| self.now[i]));
@@ -173,7 +174,7 @@ impl Promote<'_> {
     }
 
     /// Records that a value stands for a buffer, and gives it the buffer's name.
-    fn record_carried(&mut self, r: &mut KernelRewriter<'_>, i: usize, value: Value) {
+    fn record_buffer_value(&mut self, r: &mut KernelRewriter<'_>, i: usize, value: Value) {
         self.carried.push((value, self.scratch[i]));
         r.out.kernel_mut().name_value(value, Some(&self.old.operand(self.scratch[i]).name));
     }

@@ -2,7 +2,7 @@
 use pallas_ir::{Builder, Inst, Kernel, Loc, Op, OperandId, RegionId, Type, Value};
 use std::collections::BTreeMap;
 
-/// A copy of a kernel that is being made.
+/// Copies a kernel, instruction by instruction; callers may replace some of them.
 pub(crate) struct KernelRewriter<'k> {
     old: &'k Kernel,
     /// The builder of the copy.
@@ -35,9 +35,9 @@ impl<'k> KernelRewriter<'k> {
     pub(crate) fn mapped_args(&self, inst: &Inst) -> Vec<Value> {
         inst.args.iter().map(|&v| self.mapped_value(v)).collect()
     }
-    /// Replaces marked values of the old kernel by their copies; values that were not copied are removed.
-    pub(crate) fn remap_values(&self, marked: &mut Vec<(Value, OperandId)>) {
-        *marked = marked.iter().filter_map(|&(v, mark)| Some((self.map[v.index()]?, mark))).collect();
+    /// Replaces `tracked` values of the old kernel by their copies; values that were not copied are removed.
+    pub(crate) fn remap_values(&self, tracked: &mut Vec<(Value, OperandId)>) {
+        *tracked = tracked.iter().filter_map(|&(v, mark)| Some((self.map[v.index()]?, mark))).collect();
     }
     /// Makes `new` the copy of `old`, and gives it `old`'s name.
     pub(crate) fn map_value(&mut self, old: Value, new: Value) {

@@ -16,10 +16,11 @@ pub(super) struct SequentialLoop<'k> {
 }
 
 impl<'k> SequentialLoop<'k> {
-    /// Finds the loop over the innermost of the `sequential` axes: the first loop of each region from the body on.
-    pub(super) fn innermost(k: &'k Kernel, sequential: usize) -> Option<Self> {
+    /// Finds the loop over the innermost of `sequential_axes` axes: the first loop of each region from the body on;
+    /// `None` if there are fewer loops, or no such axis.
+    pub(super) fn innermost(k: &'k Kernel, sequential_axes: usize) -> Option<Self> {
         let (mut body, mut found) = (k.body, None);
-        for _ in 0..sequential {
+        for _ in 0..sequential_axes {
             let at = *k.region(body).insts.iter().find(|&&i| matches!(k.inst(i).op, Op::For { .. }))?;
             (body, found) = (k.inst(at).regions[0], Some(at));
         }

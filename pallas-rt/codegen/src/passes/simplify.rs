@@ -15,29 +15,29 @@ use pallas_ir::structural::Reduce;
 use pallas_ir::{DType, Inst, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Value};
 use std::collections::{BTreeMap, HashMap};
 
-/// Simplifies a kernel.
+/// Simplifies a kernel: folds constants, computes equal operations once, and removes operations that nothing needs.
 pub(crate) fn simplify(kernel: &Kernel) -> Kernel {
-    simplify_marked(kernel, &mut vec![])
+    simplify_and_track(kernel, &mut vec![])
 }
 
-/// Simplifies a kernel, and replaces the marked values by those of the result.
-pub(crate) fn simplify_marked(kernel: &Kernel, marked: &mut Vec<(Value, OperandId)>) -> Kernel {
+/// Simplifies a kernel, and replaces the `tracked` values by those of the result.
+pub(crate) fn simplify_and_track(kernel: &Kernel, tracked: &mut Vec<(Value, OperandId)>) -> Kernel {
     let mut simplify = Simplify { constants: BTreeMap::new(), scopes: vec![HashMap::new()] };
-    let folded = copy_kernel(kernel, marked, &mut |r, inst, loc| simplify.rewrite_inst(r, inst, loc));
+    let folded = copy_kernel(kernel, tracked, &mut |r, inst, loc| simplify.rewrite_inst(r, inst, loc));
     let used = needed_values(&folded);
     let needed = |inst: &Inst| !is_pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
-    copy_kernel(&folded, marked, &mut |_, inst, _| !needed(inst))
+    copy_kernel(&folded, tracked, &mut |_, inst, _| !needed(inst))
 }
 
 /// Copies a kernel, while `decide` replaces instructions.
 fn copy_kernel(
     kernel: &Kernel,
-    marked: &mut Vec<(Value, OperandId)>,
+    tracked: &mut Vec<(Value, OperandId)>,
     decide: &mut super::rewrite::InstHandler<'_>,
 ) -> Kernel {
     let mut rewrite = KernelRewriter::new(kernel);
     rewrite.inline_region(kernel.body, decide);
-    rewrite.remap_values(marked);
+    rewrite.remap_values(tracked);
     rewrite.finish()
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn needed_values(k: &Kernel) -> Vec<bool> {
     used
 }
 
-/// The state of one simplification.
+/// State of the simplification of a kernel: the constants and the operations found so far.
 struct Simplify {
     /// Scalars of the copy whose value is known.
     constants: BTreeMap<Value, Literal>,
@@ -120,7 +120,7 @@ impl Simplify {
         }
         let computed = match self.fold_constants(&inst.op, args, r) {
             Some(known) => (Op::Const(known), vec![]),
-            None => match match_unit_fold(&inst.op, args, r) {
+            None => match unit_fold_as_scalar_op(&inst.op, args, r) {
                 Some((op, neutral)) => {
                     let start = r.out.constant(neutral, loc);
                     self.constants.insert(start, neutral);
@@ -161,7 +161,8 @@ impl Simplify {
             false => is(x, op.neutral(dtype)).then_some(y),
         }
     }
-    /// Returns the value of a scalar operation on constants, or of a comparison of an integer with itself.
+    /// Returns the value of a scalar operation on constants, or of a comparison of an integer with itself; `None` for
+    /// other operations.
     fn fold_constants(&self, op: &Op, args: &[Value], r: &KernelRewriter<'_>) -> Option<Literal> {
         let Op::Scalar(op) = op else { return None };
         if let (Some(holds), [x, y]) = (self_comparison_result(*op), args)
@@ -176,15 +177,15 @@ impl Simplify {
     }
 }
 
-/// If an operation folds axes of extent 1 only, returns the scalar operation and the neutral element that it amounts
-/// to.
-fn match_unit_fold(op: &Op, args: &[Value], r: &KernelRewriter<'_>) -> Option<(ScalarOp, Literal)> {
+/// Returns the scalar operation and the neutral element that an operation amounts to if it folds axes of extent 1 only;
+/// `None` for other operations.
+fn unit_fold_as_scalar_op(op: &Op, args: &[Value], r: &KernelRewriter<'_>) -> Option<(ScalarOp, Literal)> {
     let Op::Structural(StructuralOp::Reduce(Reduce { op, axes, keep: true })) = op else { return None };
     let ty = r.out.kernel().ty(args[0]);
     axes.iter().all(|&axis| ty.shape[axis] == 1).then_some((*op, op.neutral(ty.dtype)?))
 }
 
-/// Returns the result of comparing a number with itself, if `op` is a comparison. It does not hold for NaN.
+/// Returns the result of comparing a number other than NaN with itself; `None` if `op` is no comparison.
 fn self_comparison_result(op: ScalarOp) -> Option<bool> {
     let row = op.row();
     let compares = row.result == Ty::Is(DType::Bool) && row.operands.iter().map(|o| o.1).eq([Ty::T, Ty::T]);

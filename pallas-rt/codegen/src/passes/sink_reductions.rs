@@ -10,7 +10,7 @@
 //! once, not in every step.
 use super::gpu_pass_state::PlacementPassState;
 use super::rewrite::KernelRewriter;
-use super::simplify::simplify_marked;
+use super::simplify::simplify_and_track;
 use super::variables::{CarriedVariable, carried_variables};
 use pallas_ir::structural::Reduce;
 use pallas_ir::{
@@ -19,7 +19,8 @@ use pallas_ir::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum elements of a tile that a loop carries in place of its sum.
+/// Maximum elements of a summed tile that a loop may carry in place of its sum; sums of larger tiles stay inside of the
+/// loop.
 const MAX_CARRIED_TILE_ELEMENTS: usize = 4096;
 
 /// Moves every sum for which it is possible. Without registers there would be no gain.
@@ -29,7 +30,7 @@ pub(super) fn sink_reductions(staged: &mut PlacementPassState) {
     }
     let (mut kernel, marked) = (staged.kernel.clone(), &mut staged.carried);
     let mut tried = BTreeSet::new();
-    while let Some((at, reduce)) = find_sums(&kernel).into_iter().find(|(i, _)| !tried.contains(i)) {
+    while let Some((at, reduce)) = find_sinkable_sums(&kernel).into_iter().find(|(i, _)| !tried.contains(i)) {
         let mut uses = ValueUses::default();
         uses.collect_region(&kernel, kernel.body, 0);
         let delayed = LinearClass::find(&kernel, &uses, at, &reduce).map(|class| class.rewrite(marked));
@@ -39,11 +40,11 @@ pub(super) fn sink_reductions(staged: &mut PlacementPassState) {
             None => drop(tried.insert(at)),
         }
     }
-    staged.kernel = simplify_marked(&kernel, marked);
+    staged.kernel = simplify_and_track(&kernel, marked);
 }
 
 /// Returns the sums in a kernel that may be moved.
-fn find_sums(k: &Kernel) -> Vec<(InstId, Reduce)> {
+fn find_sinkable_sums(k: &Kernel) -> Vec<(InstId, Reduce)> {
     let mut found = vec![];
     k.walk(k.body, &mut |id, inst| match &inst.op {
         Op::Structural(StructuralOp::Reduce(r))

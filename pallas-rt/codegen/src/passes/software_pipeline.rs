@@ -11,14 +11,15 @@
 //! loaded in every step of the innermost sequential axis are loaded ahead: those that only products read with depth 2,
 //! those whose spec says `buffered` with the depth given there. After the last step, such a load may be outside of the
 //! array, where it accesses nothing, or load a tile that nothing reads.
-use super::access;
+use super::access_form;
 use super::gpu_pass_state::PlacementPassState;
 use super::rewrite::KernelRewriter;
 use super::sequential_axis::SequentialLoop;
-use super::simplify::{is_pure, simplify_marked};
+use super::simplify::{is_pure, simplify_and_track};
 use pallas_ir::{Access, Inst, InstId, Kernel, Loc, Op, OperandId, ScalarOp, Type, Value};
 
-/// The depth for operands that only products read.
+/// Number of tiles in flight for operands that only products read and whose kernel gives no depth: the present step's
+/// and the next one's.
 const DEFAULT_PIPELINE_DEPTH: usize = 2;
 
 /// Moves loads ahead, with at most the depth in `staged`.
@@ -35,8 +36,9 @@ pub(super) fn software_pipeline(staged: &mut PlacementPassState) {
     let mut rewrite = KernelRewriter::new(kernel);
     rewrite.inline_region(kernel.body, &mut |r, inst, loc| ahead.rewrite_loop(r, inst, loc));
     rewrite.remap_values(&mut staged.carried);
-    staged.fetched = ahead.loads.iter().filter_map(|&(i, depth)| Some((ahead.operand(i)?, depth))).collect();
-    staged.kernel = simplify_marked(&rewrite.finish(), &mut staged.carried);
+    staged.fetched =
+        ahead.loads.iter().filter_map(|&(i, depth)| Some((ahead.unmasked_load_operand(i)?, depth))).collect();
+    staged.kernel = simplify_and_track(&rewrite.finish(), &mut staged.carried);
 }
 
 /// The loads of a loop that are moved ahead.
@@ -49,7 +51,7 @@ struct PipelinedLoads<'k> {
 
 impl PipelinedLoads<'_> {
     /// Returns the operand of an unmasked load; `None` for other instructions.
-    fn operand(&self, id: InstId) -> Option<OperandId> {
+    fn unmasked_load_operand(&self, id: InstId) -> Option<OperandId> {
         match self.k.inst(id).op {
             Op::Load { from, masked: false, .. } => Some(from),
             _ => None,
@@ -58,12 +60,12 @@ impl PipelinedLoads<'_> {
     /// Returns the depth with which a load should be moved ahead; `None` if it should or can not.
     fn depth(&self, id: InstId) -> Option<usize> {
         let inst = self.k.inst(id);
-        let from = self.operand(id)?;
+        let from = self.unmasked_load_operand(id)?;
         let moves = self.k.is_constant(from)
             && !self.k.ty(inst.results[0]).is_scalar()
             && inst.args.iter().any(|&v| self.depends_on_step(v))
-            && inst.args.iter().all(|&v| self.movable(v));
-        let usual = || self.only_products(inst.results[0]).then_some(DEFAULT_PIPELINE_DEPTH);
+            && inst.args.iter().all(|&v| self.is_movable(v));
+        let usual = || self.is_read_only_by_products(inst.results[0]).then_some(DEFAULT_PIPELINE_DEPTH);
         if moves { self.k.operand(from).buffered.map(|depth| depth as usize).or_else(usual) } else { None }
     }
     /// Returns true if a value depends on the step.
@@ -72,22 +74,22 @@ impl PipelinedLoads<'_> {
             || self.axis.defined.get(&v).is_some_and(|&i| self.k.inst(i).args.iter().any(|&v| self.depends_on_step(v)))
     }
     /// Returns true if a value depends only on the step and on values that are constant in the loop.
-    fn movable(&self, v: Value) -> bool {
+    fn is_movable(&self, v: Value) -> bool {
         let params = &self.k.region(self.axis.body).params;
         if params[1..].contains(&v) {
             return false;
         }
         let Some(&id) = self.axis.defined.get(&v) else { return true };
         let inst = self.k.inst(id);
-        is_pure(&inst.op) && !matches!(inst.op, Op::Load { .. }) && inst.args.iter().all(|&v| self.movable(v))
+        is_pure(&inst.op) && !matches!(inst.op, Op::Load { .. }) && inst.args.iter().all(|&v| self.is_movable(v))
     }
     /// Returns true if only products read a value, directly or by way of moved elements.
-    fn only_products(&self, v: Value) -> bool {
+    fn is_read_only_by_products(&self, v: Value) -> bool {
         let yielded = self.k.regions.iter().any(|r| r.yields.contains(&v));
         let product = |inst: &Inst| match &inst.op {
-            Op::Structural(op) => match access(self.k, op, inst) {
+            Op::Structural(op) => match access_form(self.k, op, inst) {
                 Access::Contract { .. } => true,
-                Access::Map(pieces) => pieces.len() == 1 && self.only_products(inst.results[0]),
+                Access::Map(pieces) => pieces.len() == 1 && self.is_read_only_by_products(inst.results[0]),
                 _ => false,
             },
             _ => false,
@@ -141,17 +143,17 @@ impl PipelinedLoads<'_> {
         r.out.push(Inst { op: inst.op.clone(), args, results, regions: vec![body] }, loc);
         true
     }
-    /// Copies the loads whose depth `wanted` accepts, for the given step; calls `give` with each load's number and its
-    /// tile.
+    /// Copies the loads whose depth `has_depth` accepts, for the given step; calls `emit` with each load's number and
+    /// its tile.
     fn copy_loads(
         &self,
         r: &mut KernelRewriter<'_>,
         step: Value,
-        wanted: &dyn Fn(usize) -> bool,
-        give: &mut dyn FnMut(usize, Value),
+        has_depth: &dyn Fn(usize) -> bool,
+        emit: &mut dyn FnMut(usize, Value),
     ) {
-        let loads = || self.loads.iter().enumerate().filter(|(_, (_, depth))| wanted(*depth));
+        let loads = || self.loads.iter().enumerate().filter(|(_, (_, depth))| has_depth(*depth));
         self.axis.copy_for_step(r, step, loads().map(|(_, &(i, _))| i).collect());
-        loads().for_each(|(load, &(i, _))| give(load, r.mapped_value(self.k.inst(i).results[0])));
+        loads().for_each(|(load, &(i, _))| emit(load, r.mapped_value(self.k.inst(i).results[0])));
     }
 }

@@ -9,10 +9,11 @@
 use super::rewrite::KernelRewriter;
 use pallas_ir::{DType, Inst, Kernel, Loc, Op, Operand, OperandId, OperandKind, RegionId, ScalarOp, Value};
 
-/// Returns the kernel with ranges for its `sequential` axes as parameters, outermost first: `from0 to0 from1 to1 ..`.
-pub fn add_step_ranges(kernel: &Kernel, sequential: usize) -> Kernel {
+/// Returns the kernel with a range of steps for each of its `sequential_axes` sequential axes as parameters, outermost
+/// axis first: `from0 to0 from1 to1 ..`.
+pub fn add_step_ranges(kernel: &Kernel, sequential_axes: usize) -> Kernel {
     let mut rewrite = KernelRewriter::new(kernel);
-    let bounds = (0..sequential).flat_map(|axis| [format!("from{axis}"), format!("to{axis}")]);
+    let bounds = (0..sequential_axes).flat_map(|axis| [format!("from{axis}"), format!("to{axis}")]);
     rewrite.out.kernel_mut().operands.extend(bounds.map(|name| Operand {
         name,
         kind: OperandKind::Param,
@@ -23,7 +24,7 @@ pub fn add_step_ranges(kernel: &Kernel, sequential: usize) -> Kernel {
         fill: None,
         buffered: None,
     }));
-    let mut resume = StepRangeRewrite { old: kernel, sequential, axis: 0 };
+    let mut resume = StepRangeRewrite { old: kernel, sequential: sequential_axes, axis: 0 };
     rewrite.inline_region(kernel.body, &mut |r, inst, loc| resume.rewrite_loop(r, inst, loc));
     rewrite.finish()
 }
@@ -42,7 +43,7 @@ impl StepRangeRewrite<'_> {
         if !matches!(inst.op, Op::For { .. }) || self.axis == self.sequential {
             return false;
         }
-        let (from, to) = (self.emit_bound(r, 0), self.emit_bound(r, 1));
+        let (from, to) = (self.emit_range_bound(r, 0), self.emit_range_bound(r, 1));
         self.axis += 1;
         let count = r.mapped_value(inst.args[1]);
         let to = r.out.scalar(ScalarOp::Minimum, &[count, to], loc);
@@ -51,7 +52,8 @@ impl StepRangeRewrite<'_> {
         r.out.push(Inst { op: inst.op.clone(), args: vec![from, to, step], results: vec![], regions: vec![body] }, loc);
         true
     }
-    fn emit_bound(&self, r: &mut KernelRewriter<'_>, which: usize) -> Value {
+    /// Emits the parameter that holds the start (`which` 0) or the end (1) of the current axis's range of steps.
+    fn emit_range_bound(&self, r: &mut KernelRewriter<'_>, which: usize) -> Value {
         let id = OperandId((self.old.operands.len() + 2 * self.axis + which) as u32);
         r.out.emit(Op::Param(id), &[], Loc::NONE).expect("a parameter has a value")
     }

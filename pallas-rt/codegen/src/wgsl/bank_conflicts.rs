@@ -3,29 +3,31 @@
 //!
 //! Emission records every access by the text of its coordinates. This module computes the coordinates for each thread
 //! of the first group, with loops in their first iteration and blocks at the start of a segment; what all threads have
-//! in common does not matter. [`bank_conflict_fixes`] pads the rows of buffers, or permutes their columns, until threads do not
-//! wait for each other's banks any more.
-use super::barriers::Memory;
-use super::place::{Buffer, PlacementPlan, RowArrangement, Swizzle, padded_strides, thread_layout::SpreadDirection};
+//! in common does not matter. [`find_bank_conflict_fixes`] pads the rows of buffers, or permutes their columns, until
+//! threads do not wait for each other's banks any more.
+use super::barriers::MemoryId;
+use super::place::{
+    PlacementPlan, RowArrangement, Swizzle, TileBuffer, padded_strides, thread_layout::SpreadDirection,
+};
 use pallas_ir::{Kernel, OperandId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-/// Threads that a device executes at once.
+/// Number of threads of a subgroup, which execute at once, that the analysis assumes.
 pub(super) const SUBGROUP_THREADS: usize = 32;
-/// Bytes of a segment, which global memory transfers at once.
-pub(super) const SEGMENT_BYTES: i64 = 128;
+/// Bytes of a segment of global memory, which one memory transaction transfers.
+pub(super) const MEMORY_SEGMENT_BYTES: i64 = 128;
 /// Number of banks of workgroup memory, each one word wide.
-const BANKS: i64 = 32;
-/// Extent that is assumed if it is known at the launch only.
-pub(super) const ASSUMED_EXTENT: usize = 1024;
-/// Maximum words of padding after a row that are tried.
-const MAX_PAD_WORDS: usize = 16;
+const WORKGROUP_MEMORY_BANKS: i64 = 32;
+/// Extent that the analysis assumes for an axis of an array whose extent is known only at the launch.
+pub(super) const ASSUMED_DYNAMIC_EXTENT: usize = 1024;
+/// Maximum number of padding words after a row in the arrangements that are tried against bank conflicts.
+const MAX_ROW_PADDING_WORDS: usize = 16;
 
-/// An access to memory, as it was written to the text.
+/// An access to memory in the shader's text, recorded for the analysis of coalescing and bank conflicts.
 #[derive(Clone, Debug)]
 pub(super) struct EmittedAccess {
-    pub(super) memory: Memory,
+    pub(super) memory: MemoryId,
     /// The line of the user's kernel.
     pub(super) line: u32,
     pub(super) write: bool,
@@ -45,7 +47,8 @@ pub(super) struct EmittedAccess {
     pub(super) product: bool,
 }
 
-/// The memory that a group of threads accesses at once, in the worst of the accesses of one line of the kernel.
+/// The worst access of one line of the kernel to one array or tile: the number of segments, or of words of one bank,
+/// that 32 neighbouring threads access at once, and the smallest possible number.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AccessReport {
     /// Name of the array, or of the tile, as the user knows it.
@@ -74,7 +77,11 @@ impl fmt::Display for AccessReport {
             (_, None) => f.write_str("where, depends on data"),
             (true, Some(n)) => {
                 let segments = pluralize(n, "segment");
-                write!(f, "{segments} of {SEGMENT_BYTES} bytes for {SUBGROUP_THREADS} threads, {} at best", self.ideal)
+                write!(
+                    f,
+                    "{segments} of {MEMORY_SEGMENT_BYTES} bytes for {SUBGROUP_THREADS} threads, {} at best",
+                    self.ideal
+                )
             }
             (false, Some(1)) => f.write_str("no bank conflict"),
             (false, Some(n)) => write!(f, "{n} words of one bank"),
@@ -83,12 +90,13 @@ impl fmt::Display for AccessReport {
 }
 
 /// Returns a number with a noun, in the plural unless the number is 1.
-pub(super) fn pluralize<N: fmt::Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
-    format!("{n} {what}{}", if n == N::from(1) { "" } else { "s" })
+pub(super) fn pluralize<N: fmt::Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == N::from(1) { "" } else { "s" })
 }
 
-/// Merges accesses that are written alike into one.
-pub(super) fn merged(accesses: Vec<EmittedAccess>) -> Vec<EmittedAccess> {
+/// Merges accesses of the same line to the same coordinates of the same memory into one, whose `trips` are the sum of
+/// theirs.
+pub(super) fn merge_alike_accesses(accesses: Vec<EmittedAccess>) -> Vec<EmittedAccess> {
     let mut at = HashMap::new();
     let mut merged: Vec<EmittedAccess> = vec![];
     for access in accesses {
@@ -102,25 +110,26 @@ pub(super) fn merged(accesses: Vec<EmittedAccess>) -> Vec<EmittedAccess> {
     merged
 }
 
-/// Returns what the accesses of every line reach, the worst of each line.
+/// Returns a report for each line and the memory that it accesses: of several accesses, the one that accesses most in
+/// proportion to what is necessary.
 pub(super) fn analyze_coalescing(k: &Kernel, plan: &PlacementPlan, accesses: &[EmittedAccess]) -> Vec<AccessReport> {
     let mut found: Vec<AccessReport> = vec![];
     for access in accesses {
         let (name, global) = match access.memory {
-            Memory::Array(id) => (k.operand(OperandId(id)).name.clone(), true),
-            Memory::Buffer(b) => (plan.buffers[b].name.clone(), plan.buffers[b].outside),
+            MemoryId::Array(id) => (k.operand(OperandId(id)).name.clone(), true),
+            MemoryId::Buffer(b) => (plan.buffers[b].name.clone(), plan.buffers[b].outside),
         };
-        let lanes = addresses(plan, access);
+        let lanes = lane_element_addresses(plan, access);
         let (reached, ideal) = match (&lanes, global) {
             (None, _) => (None, 1),
-            (Some(lanes), true) => (Some(segments(lanes, access)), min_segments(lanes, access)),
-            (Some(lanes), false) => (Some(bank_conflict_degree(&word_offsets(lanes, access), access.width)), 1),
+            (Some(lanes), true) => (Some(count_accessed_segments(lanes, access)), min_accessed_segments(lanes, access)),
+            (Some(lanes), false) => (Some(bank_conflict_degree(&lane_word_addresses(lanes, access), access.width)), 1),
         };
         let EmittedAccess { line, write, product, .. } = *access;
         let new = AccessReport { name: format!("`{name}`"), line, write, global, product, reached, ideal };
         let same = |r: &&mut AccessReport| (&r.name, r.line, r.write, r.product) == (&new.name, line, write, product);
         match found.iter_mut().find(same) {
-            Some(old) if waste(old) < waste(&new) => *old = new,
+            Some(old) if access_waste_factor(old) < access_waste_factor(&new) => *old = new,
             Some(_) => {}
             None => found.push(new),
         }
@@ -128,12 +137,13 @@ pub(super) fn analyze_coalescing(k: &Kernel, plan: &PlacementPlan, accesses: &[E
     found
 }
 
-/// Returns how many times more is accessed than necessary.
-fn waste(r: &AccessReport) -> f64 {
+/// Returns the number of segments or bank words that are accessed, divided by the smallest possible number; infinity
+/// if it depends on data.
+fn access_waste_factor(r: &AccessReport) -> f64 {
     r.reached.map_or(f64::INFINITY, |n| n as f64 / r.ideal.max(1) as f64)
 }
 
-/// A better arrangement of the rows of a buffer.
+/// Arrangements of a buffer's rows that have fewer bank conflicts than its present one.
 pub(super) struct BankConflictFix {
     /// The buffer's name.
     pub(super) buffer: String,
@@ -145,9 +155,9 @@ pub(super) struct BankConflictFix {
     saves: f64,
 }
 
-/// Returns better arrangements of the rows of buffers, the one that saves most first.
-pub(super) fn bank_conflict_fixes(plan: &PlacementPlan, accesses: &[EmittedAccess]) -> Vec<BankConflictFix> {
-    let row = (0..=MAX_PAD_WORDS).map(|row| RowArrangement { row, ..RowArrangement::default() });
+/// Finds arrangements of the rows of buffers that have fewer bank conflicts, the one that saves most first.
+pub(super) fn find_bank_conflict_fixes(plan: &PlacementPlan, accesses: &[EmittedAccess]) -> Vec<BankConflictFix> {
+    let row = (0..=MAX_ROW_PADDING_WORDS).map(|row| RowArrangement { row, ..RowArrangement::default() });
     let group = [2, 4, 8, 16, 32]
         .into_iter()
         .flat_map(|rows| [1, 2, 4, 8, 16].map(|group| RowArrangement { group, rows, ..RowArrangement::default() }));
@@ -155,7 +165,7 @@ pub(super) fn bank_conflict_fixes(plan: &PlacementPlan, accesses: &[EmittedAcces
     let mut remedies = vec![];
     for (b, buffer) in plan.buffers.iter().enumerate() {
         let Some(now) = buffer.pad.filter(|_| !buffer.outside) else { continue };
-        let own = accesses.iter().filter(|a| a.memory == Memory::Buffer(b));
+        let own = accesses.iter().filter(|a| a.memory == MemoryId::Buffer(b));
         let own: Vec<(&EmittedAccess, Vec<Vec<i64>>)> =
             own.filter_map(|a| Some((a, lane_coordinates(plan, a)?))).collect();
         let price = |pad: RowArrangement| -> f64 {
@@ -181,11 +191,11 @@ pub(super) fn bank_conflict_fixes(plan: &PlacementPlan, accesses: &[EmittedAcces
 }
 
 /// Returns the possible permutations of a buffer's columns: of vectors, and of words.
-fn swizzles(buffer: &Buffer) -> Vec<RowArrangement> {
+fn swizzles(buffer: &TileBuffer) -> Vec<RowArrangement> {
     let columns = buffer.shape[buffer.shape.len() - 1];
     let of = |(unit, rows): (usize, usize)| {
         // As many orders as there are banks, or as a row has units: powers of two.
-        let most = BANKS as usize / unit;
+        let most = WORKGROUP_MEMORY_BANKS as usize / unit;
         let period =
             if columns.is_multiple_of(unit) { most.min(1 << (columns / unit).trailing_zeros().min(5)) } else { 1 };
         let swizzle = Some(Swizzle { unit, period, rows });
@@ -195,21 +205,26 @@ fn swizzles(buffer: &Buffer) -> Vec<RowArrangement> {
 }
 
 /// Returns how often the threads of an access wait for each other with this arrangement of rows.
-fn bank_wait_count(buffer: &Buffer, pad: RowArrangement, access: &EmittedAccess, lanes: &[Vec<i64>]) -> f64 {
-    let strides = padded_strides(&buffer.shape, pad);
+fn bank_wait_count(
+    buffer: &TileBuffer,
+    arrangement: RowArrangement,
+    access: &EmittedAccess,
+    lane_coords: &[Vec<i64>],
+) -> f64 {
+    let strides = padded_strides(&buffer.shape, arrangement);
     let mut outer = strides[..strides.len() - 1].iter();
-    let unit = pad.swizzle.map_or(access.width, |s| s.unit);
+    let unit = arrangement.swizzle.map_or(access.width, |s| s.unit);
     // Vectors start at multiples of their size; in other arrangements their elements are accessed one by one.
-    let whole = [pad.group, unit].iter().chain(&mut outer).all(|n| n.is_multiple_of(access.width));
+    let whole = [arrangement.group, unit].iter().chain(&mut outer).all(|n| n.is_multiple_of(access.width));
     let (width, more) = if whole { (access.width, 0) } else { (1, access.width - 1) };
-    let lanes: Vec<i64> = lanes.iter().filter_map(|at| address(at, &strides, pad)).collect();
+    let lanes: Vec<i64> = lane_coords.iter().filter_map(|at| element_address(at, &strides, arrangement)).collect();
     (bank_conflict_degree(&lanes, width) - 1 + more) as f64
 }
 
 /// Returns the words by which an arrangement makes a matrix longer.
-fn padding_words(buffer: &Buffer, pad: RowArrangement) -> usize {
+fn padding_words(buffer: &TileBuffer, arrangement: RowArrangement) -> usize {
     let rows = buffer.shape[buffer.shape.len() - 2];
-    rows * pad.row + rows.checked_div(pad.rows).unwrap_or(0) * pad.group
+    rows * arrangement.row + rows.checked_div(arrangement.rows).unwrap_or(0) * arrangement.group
 }
 
 /// Returns the coordinates of each thread of the group; `None` if they depend on data.
@@ -218,57 +233,64 @@ fn lane_coordinates(plan: &PlacementPlan, access: &EmittedAccess) -> Option<Vec<
     let of = |t: usize| access.at.iter().map(|(c, _)| CoordinateEvaluator { plan, t, rest: c }.evaluate()).collect();
     (0..threads).map(of).collect()
 }
-/// Returns the element at these coordinates with this arrangement of rows; `None` if it is further away than memory
-/// reaches.
-fn address(at: &[i64], strides: &[usize], pad: RowArrangement) -> Option<i64> {
-    let groups = if pad.group > 0 { at[at.len() - 2] / pad.rows as i64 * pad.group as i64 } else { 0 };
-    let moved = match (pad.swizzle, at) {
-        (Some(swizzle), [.., row, column]) => swizzle.column(*row, *column) - column,
+/// Returns the index of the element at these coordinates in a buffer with this arrangement of rows; `None` if it is
+/// 2^48 or more, which no memory has.
+fn element_address(coordinates: &[i64], strides: &[usize], arrangement: RowArrangement) -> Option<i64> {
+    let groups = if arrangement.group > 0 {
+        coordinates[coordinates.len() - 2] / arrangement.rows as i64 * arrangement.group as i64
+    } else {
+        0
+    };
+    let moved = match (arrangement.swizzle, coordinates) {
+        (Some(swizzle), [.., row, column]) => swizzle.stored_column(*row, *column) - column,
         _ => 0,
     };
     let along = |(c, s): (&i64, &usize)| c.checked_mul(i64::try_from(*s).ok()?);
-    let sum = at.iter().zip(strides).try_fold(groups + moved, |sum, axis| sum.checked_add(along(axis)?));
+    let sum = coordinates.iter().zip(strides).try_fold(groups + moved, |sum, axis| sum.checked_add(along(axis)?));
     sum.filter(|element| element.abs() < 1 << 48)
 }
-/// Returns the first element that each thread of the group accesses; `None` if it depends on data.
-fn addresses(plan: &PlacementPlan, access: &EmittedAccess) -> Option<Vec<i64>> {
+/// Returns the index of the first element that each of up to 32 neighbouring threads accesses; `None` if one depends
+/// on data.
+fn lane_element_addresses(plan: &PlacementPlan, access: &EmittedAccess) -> Option<Vec<i64>> {
     let strides: Vec<usize> = access.at.iter().map(|(_, s)| *s).collect();
     let pad = match access.memory {
-        Memory::Buffer(b) => plan.buffers[b].pad.unwrap_or_default(),
-        Memory::Array(_) => RowArrangement::default(),
+        MemoryId::Buffer(b) => plan.buffers[b].pad.unwrap_or_default(),
+        MemoryId::Array(_) => RowArrangement::default(),
     };
-    lane_coordinates(plan, access)?.iter().map(|at| address(at, &strides, pad)).collect()
+    lane_coordinates(plan, access)?.iter().map(|at| element_address(at, &strides, pad)).collect()
 }
-/// Returns the words of workgroup memory in which elements are.
-fn word_offsets(lanes: &[i64], access: &EmittedAccess) -> Vec<i64> {
-    lanes.iter().map(|a| a * access.bytes as i64 / 4).collect()
+/// Converts indices of elements, one for each thread, to indices of the words that hold them.
+fn lane_word_addresses(element_addresses: &[i64], access: &EmittedAccess) -> Vec<i64> {
+    element_addresses.iter().map(|a| a * access.bytes as i64 / 4).collect()
 }
-/// Returns the number of segments that the threads access.
-fn segments(lanes: &[i64], access: &EmittedAccess) -> usize {
+/// Returns the number of segments of global memory that the threads access.
+fn count_accessed_segments(element_addresses: &[i64], access: &EmittedAccess) -> usize {
     let bytes = access.bytes as i64;
-    let ends = |a: &i64| [a * bytes / SEGMENT_BYTES, ((a + access.width as i64) * bytes - 1) / SEGMENT_BYTES];
-    lanes.iter().flat_map(ends).collect::<BTreeSet<i64>>().len()
+    let ends =
+        |a: &i64| [a * bytes / MEMORY_SEGMENT_BYTES, ((a + access.width as i64) * bytes - 1) / MEMORY_SEGMENT_BYTES];
+    element_addresses.iter().flat_map(ends).collect::<BTreeSet<i64>>().len()
 }
-/// Returns the minimum number of segments that this many elements of a block occupy.
-fn min_segments(lanes: &[i64], access: &EmittedAccess) -> usize {
+/// Returns the number of segments that the accessed elements would occupy at best: with each run of adjacent elements
+/// at the start of a segment.
+fn min_accessed_segments(element_addresses: &[i64], access: &EmittedAccess) -> usize {
     let width = access.width as i64;
-    let all: BTreeSet<i64> = lanes.iter().flat_map(|a| *a..a + width).collect();
-    let of = |elements: usize| (elements * access.bytes).div_ceil(SEGMENT_BYTES as usize);
+    let all: BTreeSet<i64> = element_addresses.iter().flat_map(|a| *a..a + width).collect();
+    let of = |elements: usize| (elements * access.bytes).div_ceil(MEMORY_SEGMENT_BYTES as usize);
     match access.run.max(1) {
         run if run >= all.len() => of(all.len()),
         run => all.len() / run * of(run) + of(all.len() % run),
     }
 }
-/// Returns the maximum number of words of one bank; wide accesses are executed in several turns, each by a part of the
-/// threads.
-fn bank_conflict_degree(lanes: &[i64], width: usize) -> usize {
+/// Returns the maximum number of different words of one bank that threads access at once; accesses to several words
+/// are executed in several turns, each by a part of the threads.
+fn bank_conflict_degree(word_addresses: &[i64], words_per_lane: usize) -> usize {
     let worst = |turn: &[i64]| {
-        let words: BTreeSet<i64> = turn.iter().flat_map(|a| *a..a + width as i64).collect();
+        let words: BTreeSet<i64> = turn.iter().flat_map(|a| *a..a + words_per_lane as i64).collect();
         let mut banks = BTreeMap::<i64, usize>::new();
-        words.iter().for_each(|w| *banks.entry(w % BANKS).or_default() += 1);
+        words.iter().for_each(|w| *banks.entry(w % WORKGROUP_MEMORY_BANKS).or_default() += 1);
         banks.into_values().max().unwrap_or(1)
     };
-    lanes.chunks((SUBGROUP_THREADS / width).max(1)).map(worst).max().unwrap_or(1)
+    word_addresses.chunks((SUBGROUP_THREADS / words_per_lane).max(1)).map(worst).max().unwrap_or(1)
 }
 
 /// Evaluator of a coordinate's text for thread `t`: sums, products, quotients and remainders of positions and numbers.
@@ -281,37 +303,40 @@ struct CoordinateEvaluator<'a> {
 impl CoordinateEvaluator<'_> {
     fn evaluate(mut self) -> Option<i64> {
         // Positions are i32; larger numbers cannot occur, and would overflow below.
-        let x = self.sum().filter(|x| i32::try_from(*x).is_ok())?;
+        let x = self.evaluate_sum().filter(|x| i32::try_from(*x).is_ok())?;
         self.rest.is_empty().then_some(x)
     }
-    /// Reads a sum or difference of factors.
-    fn sum(&mut self) -> Option<i64> {
+    /// Reads a sum or difference at the start of the remaining text and returns its value; `None` if the text is no
+    /// such expression, depends on data, or its value overflows.
+    fn evaluate_sum(&mut self) -> Option<i64> {
         let mut x = self.evaluate_product()?;
         loop {
-            match self.eat(&[" + ", " - "]) {
+            match self.try_skip_any(&[" + ", " - "]) {
                 Some(" + ") => x = x.checked_add(self.evaluate_product()?)?,
                 Some(_) => x = x.checked_sub(self.evaluate_product()?)?,
                 None => return Some(x),
             }
         }
     }
-    /// Reads a product, quotient or remainder of atoms.
+    /// Reads a product, quotient or remainder at the start of the remaining text and returns its value; `None` if the
+    /// text is no such expression, depends on data, or its value overflows.
     fn evaluate_product(&mut self) -> Option<i64> {
-        let mut x = self.atom()?;
+        let mut x = self.evaluate_atom()?;
         loop {
-            match self.eat(&[" * ", " / ", " % "]) {
-                Some(" * ") => x = x.checked_mul(self.atom()?)?,
-                Some(" / ") => x = x.checked_div(self.atom()?)?,
-                Some(_) => x = x.checked_rem(self.atom()?)?,
+            match self.try_skip_any(&[" * ", " / ", " % "]) {
+                Some(" * ") => x = x.checked_mul(self.evaluate_atom()?)?,
+                Some(" / ") => x = x.checked_div(self.evaluate_atom()?)?,
+                Some(_) => x = x.checked_rem(self.evaluate_atom()?)?,
                 None => return Some(x),
             }
         }
     }
-    /// Reads an expression in parentheses, a number or a name.
-    fn atom(&mut self) -> Option<i64> {
-        if self.eat(&["(", "u32(", "i32("]).is_some() {
-            let x = self.sum()?;
-            self.eat(&[")"])?;
+    /// Reads an expression in parentheses, a number or a name at the start of the remaining text and returns its
+    /// value; `None` for a name that depends on data, and for any other text.
+    fn evaluate_atom(&mut self) -> Option<i64> {
+        if self.try_skip_any(&["(", "u32(", "i32("]).is_some() {
+            let x = self.evaluate_sum()?;
+            self.try_skip_any(&[")"])?;
             return Some(x);
         }
         let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(self.rest.len());
@@ -341,8 +366,10 @@ impl CoordinateEvaluator<'_> {
             _ => return None,
         })
     }
-    fn eat<'t>(&mut self, any: &[&'t str]) -> Option<&'t str> {
-        let found = any.iter().find(|t| self.rest.starts_with(**t))?;
+    /// Skips the first of these tokens that the remaining text begins with, and returns it; `None` if it begins with
+    /// none.
+    fn try_skip_any<'t>(&mut self, tokens: &[&'t str]) -> Option<&'t str> {
+        let found = tokens.iter().find(|t| self.rest.starts_with(**t))?;
         self.rest = &self.rest[found.len()..];
         Some(found)
     }
@@ -370,7 +397,7 @@ mod tests {
     fn columns_that_change_places_meet_in_no_bank() {
         let columns_of_vectors = |columns: i64, swizzle: Option<Swizzle>| {
             let pad = RowArrangement { swizzle, ..RowArrangement::default() };
-            bank_conflict_degree(&lanes(|t| address(&[t, 4], &[columns as usize, 1], pad).expect("near")), 4)
+            bank_conflict_degree(&lanes(|t| element_address(&[t, 4], &[columns as usize, 1], pad).expect("near")), 4)
         };
         for (columns, period, rows) in [(8, 2, 4), (16, 4, 2), (32, 8, 1), (64, 8, 1), (80, 4, 2)] {
             assert!(columns_of_vectors(columns, None) > 1);
@@ -380,7 +407,7 @@ mod tests {
     #[test]
     fn segments_are_counted_against_the_fewest() {
         let access = |width, run| EmittedAccess {
-            memory: Memory::Array(0),
+            memory: MemoryId::Array(0),
             line: 1,
             write: false,
             at: vec![],
@@ -392,7 +419,7 @@ mod tests {
             product: false,
         };
         let check = |lanes: &[i64], access: EmittedAccess, expected| {
-            assert_eq!((segments(lanes, &access), min_segments(lanes, &access)), expected);
+            assert_eq!((count_accessed_segments(lanes, &access), min_accessed_segments(lanes, &access)), expected);
         };
         check(&lanes(|t| t), access(1, 64), (1, 1));
         check(&lanes(|t| 4 * t), access(4, 64), (4, 4));

@@ -8,7 +8,7 @@
 use super::place::cooperative_matrices::StorageCell;
 use super::place::thread_layout::AxisClass;
 
-/// A part of a program.
+/// A part of a shader's program: text, a step that accesses memory, a branch or loop, or a barrier.
 #[derive(Clone, Debug)]
 pub(super) enum ShaderNode {
     /// Lines that every thread executes and that access no shared memory.
@@ -21,7 +21,7 @@ pub(super) enum ShaderNode {
     Barrier(Barrier),
 }
 
-/// Lines that access memory as one step.
+/// Lines of a shader that access shared memory and that no barrier divides.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryStep {
     pub(super) text: String,
@@ -39,7 +39,7 @@ pub(super) struct MemoryStep {
 /// An access of a step to memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct StepAccess {
-    pub(super) memory: Memory,
+    pub(super) memory: MemoryId,
     /// The owner of each word; between accesses with equal owners, every word is accessed by one thread only.
     pub(super) owner: Option<WordOwnership>,
 }
@@ -54,16 +54,16 @@ pub(super) enum WordOwnership {
     Blocks(Vec<(usize, Option<AxisClass>)>),
 }
 
-/// Memory that steps access.
+/// Identifies a memory that steps access: a buffer of the plan, or an array.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum Memory {
+pub(super) enum MemoryId {
     /// The buffer with this index in the plan.
     Buffer(usize),
     /// The array of this operand (for an aliased input, that of its output).
     Array(u32),
 }
 
-/// Control flow: parts, each with its opening line, and the closing line.
+/// A branch or a loop of a shader: its parts, each with its opening line, and the closing line.
 #[derive(Clone, Debug)]
 pub(super) struct ControlFlow {
     pub(super) repeats: bool,
@@ -71,7 +71,7 @@ pub(super) struct ControlFlow {
     pub(super) close: String,
 }
 
-/// A barrier.
+/// A barrier in a shader, at which each thread of a workgroup waits for all others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Barrier {
     /// True if the barrier also covers storage, not only workgroup memory.
@@ -80,15 +80,16 @@ pub(super) struct Barrier {
     pub(super) why: String,
 }
 
-/// The addresses of memory: overlapping ranges of one address space share words.
-pub(super) trait AddressMap {
-    /// Returns the address space, and the range of words.
-    fn range(&self, memory: Memory) -> (AddressSpace, usize, usize);
-    /// Returns the name for reasons of barriers.
-    fn name(&self, memory: Memory) -> String;
+/// Resolves the memories that steps access to addresses; memories whose ranges in one address space overlap share
+/// words.
+pub(super) trait AddressResolver {
+    /// Returns the address space of a memory, and the first word of its range and the word after the last.
+    fn address_range(&self, memory: MemoryId) -> (AddressSpace, usize, usize);
+    /// Returns the name of a memory, for the texts that say why a barrier is needed.
+    fn memory_name(&self, memory: MemoryId) -> String;
 }
 
-/// An address space.
+/// The address space of a memory: workgroup memory, global scratch, or the array of this operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AddressSpace {
     /// Workgroup memory with these cells.
@@ -98,15 +99,16 @@ pub(super) enum AddressSpace {
 }
 
 impl AddressSpace {
-    /// Returns true if a barrier for workgroup memory does not cover this space.
+    /// Returns true for scratch and arrays, which are in global memory, and which a barrier for workgroup memory does
+    /// not cover.
     pub(super) fn is_storage(self) -> bool {
         !matches!(self, AddressSpace::Workgroup(_))
     }
 }
 
-/// Returns true if two accesses, one of which writes, conflict.
-pub(super) fn accesses_conflict(a: &StepAccess, b: &StepAccess, r: &dyn AddressMap) -> bool {
-    let ((s, lo, hi), (t, low, high)) = (r.range(a.memory), r.range(b.memory));
+/// Returns true if two accesses, at least one of which writes, may access the same word from different threads.
+pub(super) fn accesses_conflict(a: &StepAccess, b: &StepAccess, r: &dyn AddressResolver) -> bool {
+    let ((s, lo, hi), (t, low, high)) = (r.address_range(a.memory), r.address_range(b.memory));
     let own = a.owner.is_some() && a.owner == b.owner && a.memory == b.memory;
     s == t && lo < high && low < hi && !own
 }
@@ -119,8 +121,8 @@ struct PendingAccesses {
 }
 
 impl PendingAccesses {
-    /// Adds accesses.
-    fn join(&mut self, reads: &[StepAccess], writes: &[StepAccess]) {
+    /// Adds accesses to those since the last barrier, each once.
+    fn add_accesses(&mut self, reads: &[StepAccess], writes: &[StepAccess]) {
         for (mine, new) in [(&mut self.reads, reads), (&mut self.writes, writes)] {
             for touch in new {
                 if !mine.contains(touch) {
@@ -129,11 +131,11 @@ impl PendingAccesses {
             }
         }
     }
-    fn covers(&self, other: &PendingAccesses) -> bool {
+    fn contains_all_of(&self, other: &PendingAccesses) -> bool {
         other.reads.iter().all(|t| self.reads.contains(t)) && other.writes.iter().all(|t| self.writes.contains(t))
     }
     /// Returns the barrier that a step needs before it, if it conflicts with an access since the last barrier.
-    fn needs(&self, step: &MemoryStep, r: &dyn AddressMap) -> Option<Barrier> {
+    fn required_barrier(&self, step: &MemoryStep, r: &dyn AddressResolver) -> Option<Barrier> {
         let kinds = [
             (&self.writes, &step.reads, "is written above and read below"),
             (&self.reads, &step.writes, "is read above and overwritten below"),
@@ -143,9 +145,9 @@ impl PendingAccesses {
         for (before, now, how) in kinds {
             for (a, b) in before.iter().flat_map(|a| now.iter().map(move |b| (a, b))) {
                 if accesses_conflict(a, b, r) {
-                    let storage = r.range(a.memory).0.is_storage();
+                    let storage = r.address_range(a.memory).0.is_storage();
                     let place = if step.line > 0 { format!("before line {}: ", step.line) } else { String::new() };
-                    let why = || format!("{place}{} {how}", r.name(a.memory));
+                    let why = || format!("{place}{} {how}", r.memory_name(a.memory));
                     let barrier = found.get_or_insert_with(|| Barrier { storage, why: why() });
                     barrier.storage |= storage;
                 }
@@ -153,57 +155,58 @@ impl PendingAccesses {
         }
         found
     }
-    /// Removes the accesses that a barrier has completed: those to workgroup memory, and to storage if the barrier
-    /// covers it.
-    fn remove_completed(&mut self, storage: bool, r: &dyn AddressMap) {
-        let open = |t: &StepAccess| !storage && r.range(t.memory).0.is_storage();
+    /// Removes the accesses that a barrier has completed: those to workgroup memory and, if it `covers_storage`, those
+    /// to global memory.
+    fn remove_completed(&mut self, covers_storage: bool, r: &dyn AddressResolver) {
+        let open = |t: &StepAccess| !covers_storage && r.address_range(t.memory).0.is_storage();
         self.reads.retain(open);
         self.writes.retain(open);
     }
 }
 
 /// Inserts the necessary barriers into a program; existing ones are replaced.
-pub(super) fn insert_barriers(nodes: &mut Vec<ShaderNode>, r: &dyn AddressMap) {
-    insert_barriers_after(nodes, &mut PendingAccesses::default(), r);
+pub(super) fn insert_barriers(nodes: &mut Vec<ShaderNode>, r: &dyn AddressResolver) {
+    insert_barriers_from(nodes, &mut PendingAccesses::default(), r);
 }
 
-/// Inserts barriers into nodes; `state` has the accesses before them, and afterwards those at their end.
-fn insert_barriers_after(nodes: &mut Vec<ShaderNode>, state: &mut PendingAccesses, r: &dyn AddressMap) {
+/// Inserts barriers into nodes. `pending` has the accesses since the last barrier before them, and is changed to those
+/// at their end.
+fn insert_barriers_from(nodes: &mut Vec<ShaderNode>, pending: &mut PendingAccesses, r: &dyn AddressResolver) {
     nodes.retain(|n| !matches!(n, ShaderNode::Barrier(_)));
     let mut i = 0;
     while i < nodes.len() {
         let mut barrier = None;
         match &mut nodes[i] {
             ShaderNode::MemoryStep(step) => {
-                barrier = state.needs(step, r);
+                barrier = pending.required_barrier(step, r);
                 if let Some(b) = &barrier {
-                    state.remove_completed(b.storage, r);
+                    pending.remove_completed(b.storage, r);
                 }
-                state.join(&step.reads, &step.writes);
+                pending.add_accesses(&step.reads, &step.writes);
                 if step.synchronizes {
-                    state.remove_completed(false, r);
+                    pending.remove_completed(false, r);
                 }
             }
             ShaderNode::ControlFlow(nest) if nest.repeats => {
-                let mut entry = state.clone();
+                let mut entry = pending.clone();
                 loop {
                     let mut end = entry.clone();
-                    nest.parts.iter_mut().for_each(|(_, part)| insert_barriers_after(part, &mut end, r));
-                    if entry.covers(&end) {
+                    nest.parts.iter_mut().for_each(|(_, part)| insert_barriers_from(part, &mut end, r));
+                    if entry.contains_all_of(&end) {
                         break;
                     }
-                    entry.join(&end.reads, &end.writes);
+                    entry.add_accesses(&end.reads, &end.writes);
                 }
-                *state = entry;
+                *pending = entry;
             }
             ShaderNode::ControlFlow(nest) => {
                 let mut after = PendingAccesses::default();
                 for (_, part) in &mut nest.parts {
-                    let mut end = state.clone();
-                    insert_barriers_after(part, &mut end, r);
-                    after.join(&end.reads, &end.writes);
+                    let mut end = pending.clone();
+                    insert_barriers_from(part, &mut end, r);
+                    after.add_accesses(&end.reads, &end.writes);
                 }
-                *state = after;
+                *pending = after;
             }
             ShaderNode::Text(_) | ShaderNode::Barrier(_) => {}
         }
@@ -215,12 +218,13 @@ fn insert_barriers_after(nodes: &mut Vec<ShaderNode>, state: &mut PendingAccesse
     }
 }
 
-/// Removes the barriers for which `stand` returns false, in the order of the text.
-pub(super) fn retain_barriers(nodes: &mut Vec<ShaderNode>, stand: &mut dyn Iterator<Item = bool>) {
+/// Keeps each barrier for which `kept` gives true, and removes those for which it gives false, in the order of the
+/// text.
+pub(super) fn retain_barriers(nodes: &mut Vec<ShaderNode>, kept: &mut dyn Iterator<Item = bool>) {
     nodes.retain_mut(|node| match node {
-        ShaderNode::Barrier(_) => stand.next().expect("one for each barrier"),
+        ShaderNode::Barrier(_) => kept.next().expect("one for each barrier"),
         ShaderNode::ControlFlow(nest) => {
-            nest.parts.iter_mut().for_each(|(_, part)| retain_barriers(part, stand));
+            nest.parts.iter_mut().for_each(|(_, part)| retain_barriers(part, kept));
             true
         }
         ShaderNode::Text(_) | ShaderNode::MemoryStep(_) => true,
@@ -237,9 +241,9 @@ pub(super) fn barrier_reasons(nodes: &[ShaderNode]) -> Vec<String> {
     nodes.iter().flat_map(of).collect()
 }
 
-/// Returns the maximum number of barriers that a thread waits at in one step of the innermost of the `sequential`
-/// axes. The loop over each axis is the first loop inside of the loop over the axis before.
-pub(super) fn barriers_of_step(nodes: &[ShaderNode], sequential: usize) -> f64 {
+/// Returns the maximum number of barriers that a thread waits at in one step of the innermost sequential axis: in the
+/// body of the loop nested `sequential_axes` deep, each the first loop inside of the one before.
+pub(super) fn max_barriers_per_step(nodes: &[ShaderNode], sequential_axes: usize) -> f64 {
     /// Returns the maximum number of barriers on a path through nodes.
     fn max_barriers_on_path(nodes: &[ShaderNode]) -> usize {
         let of = |n: &ShaderNode| match n {
@@ -253,7 +257,7 @@ pub(super) fn barriers_of_step(nodes: &[ShaderNode], sequential: usize) -> f64 {
         nodes.iter().map(of).sum()
     }
     let mut nodes = nodes;
-    for _ in 0..sequential {
+    for _ in 0..sequential_axes {
         let axis = nodes.iter().find_map(|n| match n {
             ShaderNode::ControlFlow(nest) if nest.repeats => nest.parts.first(),
             _ => None,
@@ -266,25 +270,25 @@ pub(super) fn barriers_of_step(nodes: &[ShaderNode], sequential: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::races::{find_redundant_barriers, races, remove_redundant_barriers};
+    use super::super::races::{find_races, find_redundant_barriers, remove_redundant_barriers};
     use super::*;
 
     /// Buffer n is words n..n+1 of workgroup memory; 9 is storage.
     struct Plain;
-    impl AddressMap for Plain {
-        fn range(&self, memory: Memory) -> (AddressSpace, usize, usize) {
+    impl AddressResolver for Plain {
+        fn address_range(&self, memory: MemoryId) -> (AddressSpace, usize, usize) {
             match memory {
-                Memory::Buffer(9) => (AddressSpace::Scratch, 0, 1),
-                Memory::Buffer(b) => (AddressSpace::Workgroup(StorageCell::Word), b, b + 1),
-                Memory::Array(id) => (AddressSpace::Array(id), 0, 1),
+                MemoryId::Buffer(9) => (AddressSpace::Scratch, 0, 1),
+                MemoryId::Buffer(b) => (AddressSpace::Workgroup(StorageCell::Word), b, b + 1),
+                MemoryId::Array(id) => (AddressSpace::Array(id), 0, 1),
             }
         }
-        fn name(&self, memory: Memory) -> String {
+        fn memory_name(&self, memory: MemoryId) -> String {
             format!("{memory:?}")
         }
     }
     fn touch(b: usize) -> Vec<StepAccess> {
-        vec![StepAccess { memory: Memory::Buffer(b), owner: None }]
+        vec![StepAccess { memory: MemoryId::Buffer(b), owner: None }]
     }
     fn read(b: usize) -> ShaderNode {
         ShaderNode::MemoryStep(MemoryStep { reads: touch(b), ..MemoryStep::default() })
@@ -300,7 +304,7 @@ mod tests {
     fn barriers(mut nodes: Vec<ShaderNode>) -> usize {
         insert_barriers(&mut nodes, &Plain);
         remove_redundant_barriers(&mut nodes, &Plain);
-        assert_eq!(races(&nodes, &Plain), [""; 0]);
+        assert_eq!(find_races(&nodes, &Plain), [""; 0]);
         assert_eq!(find_redundant_barriers(&nodes, &Plain), [""; 0]);
         barrier_reasons(&nodes).len()
     }
@@ -327,7 +331,7 @@ mod tests {
     #[test]
     fn threads_that_keep_to_their_own_words_need_not_meet() {
         let own = |writes: bool| {
-            let touch = vec![StepAccess { memory: Memory::Buffer(0), owner: Some(WordOwnership::Strides(8)) }];
+            let touch = vec![StepAccess { memory: MemoryId::Buffer(0), owner: Some(WordOwnership::Strides(8)) }];
             let (reads, writes) = if writes { (vec![], touch) } else { (touch, vec![]) };
             ShaderNode::MemoryStep(MemoryStep { reads, writes, ..MemoryStep::default() })
         };
@@ -336,11 +340,11 @@ mod tests {
     }
     #[test]
     fn the_checker_sees_what_is_missing() {
-        let found = races(&[write(0), nest(true, vec![vec![read(0)]])], &Plain);
+        let found = find_races(&[write(0), nest(true, vec![vec![read(0)]])], &Plain);
         assert_eq!(found, ["Buffer(0) and Buffer(0) touch common words without a barrier between"]);
         let barrier = ShaderNode::Barrier(Barrier { storage: false, why: String::new() });
         assert!(
-            races(&[write(9), barrier, read(9)], &Plain).len() == 1,
+            find_races(&[write(9), barrier, read(9)], &Plain).len() == 1,
             "a barrier for workgroup memory is none for storage"
         );
     }

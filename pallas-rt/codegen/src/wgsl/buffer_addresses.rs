@@ -3,8 +3,8 @@
 //! A buffer is needed from the first step that accesses it to the last; a buffer with contents from outside of a loop
 //! is needed until the loop's end. Sharing words may require a barrier, so buffers share words only if they do not fit
 //! otherwise.
-use super::barriers::{Memory, ShaderNode};
-use super::place::Buffer;
+use super::barriers::{MemoryId, ShaderNode};
+use super::place::TileBuffer;
 use super::place::cooperative_matrices::StorageCell;
 
 /// The lifetime of a buffer.
@@ -19,7 +19,8 @@ struct BufferLifetime {
     loops: Vec<usize>,
 }
 
-/// The buffers that may share words, each choice including those before it.
+/// A rule about which buffers may share words, from the strictest to the most permissive: each also allows what those
+/// before it allow.
 #[derive(Clone, Copy, PartialEq)]
 enum SharingPolicy {
     Never,
@@ -46,7 +47,7 @@ impl SharingPolicy {
     }
 }
 
-/// Sizes of a program's memories, in elements.
+/// Sizes of a program's workgroup memory, by type of cell, and of its global scratch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct MemorySizes {
     /// Elements of workgroup memory, by [`StorageCell`].
@@ -58,47 +59,55 @@ pub(super) struct MemorySizes {
 }
 
 /// Multiple of bytes to which each array of workgroup memory is rounded up.
-const ARRAY_ALIGN_BYTES: usize = 16;
+const WORKGROUP_ARRAY_ALIGN_BYTES: usize = 16;
 
 impl MemorySizes {
     pub(super) fn workgroup_elements(&self, cell: StorageCell) -> usize {
         self.workgroup[cell as usize]
     }
     pub(super) fn workgroup_bytes(&self) -> usize {
-        let of =
-            |&cell: &StorageCell| (self.workgroup_elements(cell) * cell.bytes()).next_multiple_of(ARRAY_ALIGN_BYTES);
-        StorageCell::ALL.iter().map(of).sum::<usize>() + if self.has_broadcast_word { ARRAY_ALIGN_BYTES } else { 0 }
+        let of = |&cell: &StorageCell| {
+            (self.workgroup_elements(cell) * cell.bytes()).next_multiple_of(WORKGROUP_ARRAY_ALIGN_BYTES)
+        };
+        StorageCell::ALL.iter().map(of).sum::<usize>()
+            + if self.has_broadcast_word { WORKGROUP_ARRAY_ALIGN_BYTES } else { 0 }
     }
 }
 
-/// Assigns every buffer its address, with as little sharing of words as fits `room` bytes of workgroup memory.
-/// `agreed` if one word is needed to pass scalars to all threads.
-pub(super) fn assign_addresses(buffers: &mut [Buffer], nodes: &[ShaderNode], agreed: bool, room: usize) -> MemorySizes {
-    let lives = lives(buffers, nodes);
+/// Assigns every buffer its address, with as little sharing of words as fits `available_bytes` of workgroup memory; if
+/// nothing fits, the returned sizes exceed that. `needs_broadcast_word` is true if one word is needed to pass scalars
+/// to all threads.
+pub(super) fn assign_addresses(
+    buffers: &mut [TileBuffer],
+    nodes: &[ShaderNode],
+    needs_broadcast_word: bool,
+    available_bytes: usize,
+) -> MemorySizes {
+    let lives = buffer_lifetimes(buffers, nodes);
     let mut sizes = |share: SharingPolicy| MemorySizes {
         workgroup: StorageCell::ALL.map(|cell| assign_first_fit(buffers, &lives, Some(cell), share)),
         scratch: assign_first_fit(buffers, &lives, None, SharingPolicy::DisjointLifetimes),
-        has_broadcast_word: agreed,
+        has_broadcast_word: needs_broadcast_word,
     };
     let shares = [SharingPolicy::Never, SharingPolicy::AcrossBranches, SharingPolicy::NotWithinLoop];
-    let roomy = shares.into_iter().map(&mut sizes).find(|sizes| sizes.workgroup_bytes() <= room);
+    let roomy = shares.into_iter().map(&mut sizes).find(|sizes| sizes.workgroup_bytes() <= available_bytes);
     roomy.unwrap_or_else(|| sizes(SharingPolicy::DisjointLifetimes))
 }
 
 /// Assigns addresses by first fit, largest buffers first, in workgroup memory of these cells or, if `None`, in global
 /// memory. Returns the number of words needed.
 fn assign_first_fit(
-    buffers: &mut [Buffer],
+    buffers: &mut [TileBuffer],
     lives: &[Option<BufferLifetime>],
     cell: Option<StorageCell>,
     share: SharingPolicy,
 ) -> usize {
-    let here = |b: &Buffer| cell.map_or(b.outside, |cell| !b.outside && b.cell == cell);
+    let here = |b: &TileBuffer| cell.map_or(b.outside, |cell| !b.outside && b.cell == cell);
     let mut order: Vec<usize> = (0..buffers.len()).filter(|&b| here(&buffers[b]) && lives[b].is_some()).collect();
     order.sort_by_key(|&b| std::cmp::Reverse(buffers[b].words));
     let mut placed: Vec<usize> = vec![];
     let align = cell.unwrap_or_default().alignment_elements();
-    let size = |buffers: &[Buffer], b: usize| buffers[b].words.next_multiple_of(align);
+    let size = |buffers: &[TileBuffer], b: usize| buffers[b].words.next_multiple_of(align);
     let mut top = 0;
     for b in order {
         let meets = |o: usize| match (&lives[b], &lives[o]) {
@@ -123,7 +132,7 @@ fn assign_first_fit(
 }
 
 /// Returns the lifetime of each buffer; `None` for buffers that no step accesses.
-fn lives(buffers: &[Buffer], nodes: &[ShaderNode]) -> Vec<Option<BufferLifetime>> {
+fn buffer_lifetimes(buffers: &[TileBuffer], nodes: &[ShaderNode]) -> Vec<Option<BufferLifetime>> {
     let mut walk = LifetimeFinder { now: 0, nests: 0, sides: vec![], loops: vec![], lives: vec![None; buffers.len()] };
     walk.visit_nodes(nodes);
     for (life, buffer) in walk.lives.iter_mut().zip(buffers) {
@@ -152,7 +161,7 @@ impl LifetimeFinder {
                 ShaderNode::Text(_) | ShaderNode::Barrier(_) => {}
                 ShaderNode::MemoryStep(step) => {
                     for touch in step.reads.iter().chain(&step.writes) {
-                        if let Memory::Buffer(b) = touch.memory {
+                        if let MemoryId::Buffer(b) = touch.memory {
                             let (sides, loops) = (&self.sides, &self.loops);
                             let new = || BufferLifetime {
                                 from: self.now,

@@ -2,8 +2,8 @@
 //!
 //! Each program is one workgroup. [`mod@place`] decides where every tile is stored and which threads hold it, with the
 //! parameters of a [`profile`]; [`emit`] writes the text; [`arena`] assigns addresses; [`sync`] inserts barriers,
-//! [`settle`] moves steps so that fewer are needed, [`races`] checks them, [`reach`] computes coalescing and bank
-//! conflicts; [`choose`] runs these for several thread grids and keeps the cheapest, which is [`placed`]; [`pipeline`]
+//! [`settle`] moves steps so that fewer are needed, [`races`] checks them, [`access`] computes coalescing and bank
+//! conflicts; [`choose`] runs these for several thread grids and keeps the cheapest, which is [`tile_at_address`]; [`pipeline`]
 //! and [`report`] describe what was decided. [`types`] has element types as WGSL sees them.
 //!
 //! - `wgsl/` (feature `wgsl`, which `gpu` includes, and unit tests) emits the lowered form as a shader for a `Target`:
@@ -16,7 +16,7 @@
 //!      and write four adjacent elements at a time. Tiles that are only copied from an array to workgroup memory have a thread
 //!      grid of their own, as wide as their rows.
 //!   3. `emit/` writes steps, and records the memory that each of them accesses.
-//!   4. `arena` assigns addresses to buffers, and moves the largest to global memory if they do not fit. `reach` computes the
+//!   4. `arena` assigns addresses to buffers, and moves the largest to global memory if they do not fit. `access` computes the
 //!      memory segments and banks that 32 adjacent threads access; it pads rows of tiles or groups of rows accordingly, or
 //!      permutes columns (swizzle) if there is no memory for padding.
 //!   5. `sync` inserts barriers between conflicting accesses; `settle` moves steps so that fewer barriers are needed. `races`
@@ -51,7 +51,7 @@ mod thread_grid_choice;
 mod types;
 
 pub use bank_conflicts::AccessReport;
-pub use emit::{HEADER_WORDS, IterationBound, OperationCounts};
+pub use emit::{IterationBound, OperationCounts, UNIFORM_HEADER_WORDS};
 pub use pipeline::PipelinedOperand;
 pub use report::{PlacedTile, Placement};
 
@@ -87,13 +87,27 @@ pub struct Shader {
     pub placement: Placement,
 }
 
-/// Emits a lowered kernel whose outermost loops run over `sequential` axes of the grid. `multiples` has a bit for each
-/// dimension of the kernel, in order: 1 where its extent is a multiple of four.
+/// Emits a lowered kernel whose outermost loops run over `sequential_axes` axes of the grid. `multiple_of_four_dims`
+/// has a bit for each dimension of the kernel, in order: 1 where its extent is a multiple of four.
 ///
 /// # Errors
 /// An element type that adapters do not support; scratch larger than workgroup memory; a target that runs no shaders.
-pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
-    Ok(assemble_shader(place_kernel(PlacementInput { kernel, sequential, resumed: false, target, multiples })?, target))
+pub fn emit(
+    kernel: &Kernel,
+    sequential_axes: usize,
+    target: &Target,
+    multiple_of_four_dims: u64,
+) -> Result<Shader, Diag> {
+    Ok(assemble_shader(
+        place_kernel(PlacementInput {
+            kernel,
+            sequential: sequential_axes,
+            resumed: false,
+            target,
+            multiples: multiple_of_four_dims,
+        })?,
+        target,
+    ))
 }
 
 /// Emits a kernel whose sequential axes [`resume`](crate::passes::resume) has split into ranges: its scratch outlives
@@ -101,8 +115,22 @@ pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64)
 ///
 /// # Errors
 /// Those of [`emit`].
-pub fn emit_resumed(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
-    Ok(assemble_shader(place_kernel(PlacementInput { kernel, sequential, resumed: true, target, multiples })?, target))
+pub fn emit_resumed(
+    kernel: &Kernel,
+    sequential_axes: usize,
+    target: &Target,
+    multiple_of_four_dims: u64,
+) -> Result<Shader, Diag> {
+    Ok(assemble_shader(
+        place_kernel(PlacementInput {
+            kernel,
+            sequential: sequential_axes,
+            resumed: true,
+            target,
+            multiples: multiple_of_four_dims,
+        })?,
+        target,
+    ))
 }
 
 /// Returns the cheapest placement of a kernel.
@@ -113,10 +141,10 @@ fn place_kernel(task: PlacementInput<'_>) -> Result<PlacedKernel, Diag> {
         return Err(Diag::new("target", At::Op, "the target is the CPU, which runs no shaders".into(), help));
     }
     for operand in &kernel.operands {
-        refuse_wide(operand.dtype, &operand.name)?;
+        refuse_64_bit_type(operand.dtype, &operand.name)?;
     }
     for ty in &kernel.values {
-        refuse_wide(ty.dtype, "a tile")?;
+        refuse_64_bit_type(ty.dtype, "a tile")?;
     }
     thread_grid_choice::choose_placement(task).ok_or_else(|| scratch_memory_error(kernel, target))
 }
@@ -124,12 +152,12 @@ fn place_kernel(task: PlacementInput<'_>) -> Result<PlacedKernel, Diag> {
 /// Assembles the shader of a placed kernel.
 fn assemble_shader(placed: PlacedKernel, target: &Target) -> Shader {
     let error_flag = target.max_loop_iterations.is_some() || placed.emitted.checks;
-    let placement = report::placement(&placed, target);
+    let placement = report::describe_placement(&placed, target);
     let PlacedKernel { kernel, plan, emitted, sizes, .. } = placed;
     Shader {
         text: emit::emit_module(&kernel, &plan, &emitted, sizes, error_flag),
         bindings: emit::bound_arrays(&kernel),
-        extents: emit::launch_extents(&kernel),
+        extents: emit::launch_computed_extents(&kernel),
         constants: emitted.constants,
         scratch_words: sizes.scratch,
         workgroup_bytes: sizes.workgroup_bytes(),
@@ -141,7 +169,7 @@ fn assemble_shader(placed: PlacedKernel, target: &Target) -> Shader {
     }
 }
 
-/// The result of checking a shader's barriers.
+/// The findings of a check of a shader's barriers: data races, and barriers that are not needed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BarrierAudit {
     /// Number of barriers in the text.
@@ -159,25 +187,32 @@ pub struct BarrierAudit {
 /// Those of `emit`.
 pub fn audit_barriers(
     kernel: &Kernel,
-    sequential: usize,
+    sequential_axes: usize,
     target: &Target,
-    multiples: u64,
+    multiple_of_four_dims: u64,
 ) -> Result<(Shader, BarrierAudit), Diag> {
-    let placed = place_kernel(PlacementInput { kernel, sequential, resumed: false, target, multiples })?;
+    let placed = place_kernel(PlacementInput {
+        kernel,
+        sequential: sequential_axes,
+        resumed: false,
+        target,
+        multiples: multiple_of_four_dims,
+    })?;
     let (nodes, addresses) = (&placed.emitted.nodes, PlanAddresses { k: &placed.kernel, plan: &placed.plan });
     let audit = BarrierAudit {
         barriers: barriers::barrier_reasons(nodes).len(),
-        races: races::races(nodes, &addresses),
+        races: races::find_races(nodes, &addresses),
         idle: races::find_redundant_barriers(nodes, &addresses),
     };
     Ok((assemble_shader(placed, target), audit))
 }
 
-fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {
+/// Returns an error for a 64-bit element type, which shaders lack; the message says that `holder` has it.
+fn refuse_64_bit_type(dtype: DType, holder: &str) -> Result<(), Diag> {
     if !matches!(dtype, DType::F64 | DType::I64 | DType::U64) {
         return Ok(());
     }
-    let message = format!("{what} holds {dtype}, which shaders have no type for");
+    let message = format!("{holder} holds {dtype}, which shaders have no type for");
     Err(Diag::new("adapter-dtype", At::Op, message, "use a 32-bit type, or the CPU"))
 }
 

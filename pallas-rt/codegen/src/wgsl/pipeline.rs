@@ -22,15 +22,15 @@ pub(super) fn spill_counts(placed: &PlacedKernel, target: &Target) -> (usize, us
     (left, placed.registers.saturating_sub(target.profile.parameters().register_file.0))
 }
 
-/// Returns the depths to try, deepest first; a shallower one is for the case that more tiles fit with it.
+/// Returns the depths of pipelining to try, deepest first: with a shallower one, more tiles may fit.
 pub(super) fn candidate_depths(task: PlacementInput<'_>) -> impl Iterator<Item = usize> + use<> {
     let asked = task.kernel.operands.iter().filter_map(|o| o.buffered).max().map_or(2, |depth| depth.max(2));
     let most = if task.resumed || task.sequential == 0 { 1 } else { task.target.profile.parameters().depth };
     (1..=most.min(asked as usize)).rev()
 }
 
-/// Returns the operands that are loaded ahead, or were to be.
-pub(super) fn pipelined(placed: &PlacedKernel, target: &Target) -> Vec<PipelinedOperand> {
+/// Reports the operands that are loaded ahead, and those that were to be but are not.
+pub(super) fn report_pipelined_operands(placed: &PlacedKernel, target: &Target) -> Vec<PipelinedOperand> {
     let most = target.profile.parameters().depth;
     let among = |list: &[(OperandId, usize)], i: usize| {
         list.iter().filter(|(id, _)| id.index() == i).map(|(_, depth)| *depth).max().unwrap_or(1)

@@ -1,5 +1,5 @@
 //! A kernel before and after its placement.
-use super::barriers::{AddressMap, AddressSpace, Memory};
+use super::barriers::{AddressResolver, AddressSpace, MemoryId};
 use super::buffer_addresses::MemorySizes;
 use super::emit::EmittedBody;
 use super::place::PlacementPlan;
@@ -43,20 +43,20 @@ pub(super) struct PlanAddresses<'a> {
     pub(super) plan: &'a PlacementPlan,
 }
 
-impl AddressMap for PlanAddresses<'_> {
-    fn range(&self, memory: Memory) -> (AddressSpace, usize, usize) {
+impl AddressResolver for PlanAddresses<'_> {
+    fn address_range(&self, memory: MemoryId) -> (AddressSpace, usize, usize) {
         match memory {
-            Memory::Buffer(b) => {
+            MemoryId::Buffer(b) => {
                 let b = &self.plan.buffers[b];
                 (if b.outside { AddressSpace::Scratch } else { AddressSpace::Workgroup(b.cell) }, b.at, b.at + b.words)
             }
-            Memory::Array(id) => (AddressSpace::Array(id), 0, 1),
+            MemoryId::Array(id) => (AddressSpace::Array(id), 0, 1),
         }
     }
-    fn name(&self, memory: Memory) -> String {
+    fn memory_name(&self, memory: MemoryId) -> String {
         match memory {
-            Memory::Buffer(b) => self.plan.buffers[b].name.clone(),
-            Memory::Array(id) => self.k.operand(OperandId(id)).name.clone(),
+            MemoryId::Buffer(b) => self.plan.buffers[b].name.clone(),
+            MemoryId::Array(id) => self.k.operand(OperandId(id)).name.clone(),
         }
     }
 }

@@ -10,9 +10,9 @@ use crate::passes::variables::{CarriedVariable, carried_variables};
 use pallas_ir::{Kernel, Value};
 use std::collections::BTreeSet;
 
-/// Returns the maximum number of registers for tiles that are alive at once. Threads read the registers of tiles in
-/// `held`; other tiles with a copy are in registers only until they are copied.
-pub(super) fn max_live_registers(k: &Kernel, plan: &PlacementPlan, held: &BTreeSet<Value>) -> usize {
+/// Returns the maximum number of registers for tiles that are alive at once. Threads read the registers of the tiles
+/// in `read_in_registers`; any other tile with a copy is in registers only until it is copied.
+pub(super) fn max_live_registers(k: &Kernel, plan: &PlacementPlan, read_in_registers: &BTreeSet<Value>) -> usize {
     let lives = live_ranges(k);
     let mut joined = UnionFind::new(k.values.len());
     for inst in k.insts.iter().filter(|inst| !inst.regions.is_empty()) {
@@ -24,15 +24,15 @@ pub(super) fn max_live_registers(k: &Kernel, plan: &PlacementPlan, held: &BTreeS
     for v in (0..k.values.len() as u32).map(Value) {
         let life = lives[v.index()];
         let own_registers = match plan.tile_storage[v.index()] {
-            TileStorage::Registers => plan.layout.registers(v),
-            TileStorage::Accumulators => plan.fragments[v.index()].map_or(0, |f| f.registers(plan.lanes)),
+            TileStorage::Registers => plan.layout.registers_per_thread(v),
+            TileStorage::Accumulators => plan.fragments[v.index()].map_or(0, |f| f.registers_per_thread(plan.lanes)),
             TileStorage::None | TileStorage::Buffer(_) => 0,
         };
         if own_registers == 0 || life.from == usize::MAX {
             continue;
         }
         let flat = plan.defined[v.index()].is_some_and(|i| k.inst(i).regions.is_empty());
-        let passing = flat && plan.copies[v.index()].is_some() && !held.contains(&v);
+        let passing = flat && plan.copies[v.index()].is_some() && !read_in_registers.contains(&v);
         let own = LiveRange { from: life.from + usize::from(flat), to: if passing { life.from + 1 } else { life.to } };
         let (life, registers) = needed[joined.root(v.index())].get_or_insert((own, 0));
         (life.from, life.to) = (life.from.min(own.from), life.to.max(own.to));

@@ -2,7 +2,7 @@
 //! same for all profiles.
 use crate::target::Profile;
 
-/// The parameters of a profile.
+/// Prices of operations and limits by which placements for a target's profile are chosen.
 #[derive(Debug)]
 pub(super) struct ProfileParameters {
     /// Thread grids to try: rows and columns of threads.

@@ -1,30 +1,32 @@
 //! Race checker: searches, for every two conflicting accesses, a path between them without a barrier.
 use super::barriers::{
-    AddressMap, MemoryStep, ShaderNode, StepAccess, accesses_conflict, barrier_reasons, retain_barriers,
+    AddressResolver, MemoryStep, ShaderNode, StepAccess, accesses_conflict, barrier_reasons, retain_barriers,
 };
 use std::collections::BTreeSet;
 
-/// Returns every pair of conflicting accesses that are connected by a path without a barrier; there must be none.
-pub(super) fn races(nodes: &[ShaderNode], r: &dyn AddressMap) -> Vec<String> {
+/// Describes every pair of conflicting accesses that a path without a barrier connects; a correct program has none.
+pub(super) fn find_races(nodes: &[ShaderNode], r: &dyn AddressResolver) -> Vec<String> {
     let graph = ControlFlowGraph::new(nodes, r);
     let all = vec![true; graph.barriers.len()];
     let mut found = vec![];
     for (from, point) in graph.points.iter().enumerate() {
         let FlowPoint::Step(a) = point else { continue };
         // A barrier for workgroup memory does not cover storage, which is searched separately.
-        for storage in [false, true].into_iter().filter(|&storage| graph.touches(a, storage)) {
-            let below = graph.touched(&graph.reachable_steps(from, &graph.next, storage, &all), storage);
-            found.extend(graph.conflicts(&graph.touched(&[a], storage), &below).map(|(x, y)| {
-                let (x, y) = (r.name(x.memory), r.name(y.memory));
-                format!("{x} and {y} touch common words without a barrier between")
-            }));
+        for storage in [false, true].into_iter().filter(|&storage| graph.step_accesses_memory_kind(a, storage)) {
+            let below = graph.collect_accesses(&graph.reachable_steps(from, &graph.next, storage, &all), storage);
+            found.extend(graph.conflicting_access_pairs(&graph.collect_accesses(&[a], storage), &below).map(
+                |(x, y)| {
+                    let (x, y) = (r.memory_name(x.memory), r.memory_name(y.memory));
+                    format!("{x} and {y} touch common words without a barrier between")
+                },
+            ));
         }
     }
     found
 }
 
-/// Returns the barriers whose removal would cause no race; there must be none.
-pub(super) fn find_redundant_barriers(nodes: &[ShaderNode], r: &dyn AddressMap) -> Vec<String> {
+/// Returns the reasons of the barriers without which there would still be no race.
+pub(super) fn find_redundant_barriers(nodes: &[ShaderNode], r: &dyn AddressResolver) -> Vec<String> {
     let graph = ControlFlowGraph::new(nodes, r);
     let mut stand = vec![true; graph.barriers.len()];
     let mut idle = vec![];
@@ -40,7 +42,7 @@ pub(super) fn find_redundant_barriers(nodes: &[ShaderNode], r: &dyn AddressMap) 
 
 /// Removes barriers without which there is no race. There may be some since the first rounds over a loop, which had
 /// fewer barriers, assumed more accesses at its end than there are.
-pub(super) fn remove_redundant_barriers(nodes: &mut Vec<ShaderNode>, r: &dyn AddressMap) {
+pub(super) fn remove_redundant_barriers(nodes: &mut Vec<ShaderNode>, r: &dyn AddressResolver) {
     let graph = ControlFlowGraph::new(nodes, r);
     let mut stand = vec![true; graph.barriers.len()];
     for i in 0..stand.len() {
@@ -64,7 +66,7 @@ enum FlowPoint<'a> {
 
 /// The control-flow graph of a program.
 struct ControlFlowGraph<'a> {
-    r: &'a dyn AddressMap,
+    r: &'a dyn AddressResolver,
     points: Vec<FlowPoint<'a>>,
     /// For each point the points after it, and (`before`) those before it.
     next: Vec<Vec<usize>>,
@@ -74,10 +76,10 @@ struct ControlFlowGraph<'a> {
 }
 
 impl<'a> ControlFlowGraph<'a> {
-    fn new(nodes: &'a [ShaderNode], r: &'a dyn AddressMap) -> ControlFlowGraph<'a> {
+    fn new(nodes: &'a [ShaderNode], r: &'a dyn AddressResolver) -> ControlFlowGraph<'a> {
         let mut graph = ControlFlowGraph { r, points: vec![], next: vec![], before: vec![], barriers: vec![] };
         let start = graph.add_point(FlowPoint::Join);
-        graph.add(nodes, start);
+        graph.add_nodes(nodes, start);
         graph
     }
     fn add_point(&mut self, p: FlowPoint<'a>) -> usize {
@@ -95,27 +97,27 @@ impl<'a> ControlFlowGraph<'a> {
         self.add_edge(from, to);
         to
     }
-    /// Adds nodes after the point `at`; returns the last point.
-    fn add(&mut self, nodes: &'a [ShaderNode], mut at: usize) -> usize {
+    /// Adds nodes to the graph after the point `from`; returns the last point.
+    fn add_nodes(&mut self, nodes: &'a [ShaderNode], mut from: usize) -> usize {
         for node in nodes {
-            at = match node {
-                ShaderNode::Text(_) => at,
+            from = match node {
+                ShaderNode::Text(_) => from,
                 ShaderNode::MemoryStep(step) => {
-                    let step_point = self.add_point_after(at, FlowPoint::Step(step));
+                    let step_point = self.add_point_after(from, FlowPoint::Step(step));
                     let met = FlowPoint::Barrier { number: None, storage: false };
                     if step.synchronizes { self.add_point_after(step_point, met) } else { step_point }
                 }
                 ShaderNode::Barrier(b) => {
                     let number = Some(self.barriers.len());
-                    let barrier = self.add_point_after(at, FlowPoint::Barrier { number, storage: b.storage });
+                    let barrier = self.add_point_after(from, FlowPoint::Barrier { number, storage: b.storage });
                     self.barriers.push(barrier);
                     barrier
                 }
                 ShaderNode::ControlFlow(nest) if nest.repeats => {
-                    let head = self.add_point_after(at, FlowPoint::Join);
+                    let head = self.add_point_after(from, FlowPoint::Join);
                     let mut end = head;
                     for (_, part) in &nest.parts {
-                        end = self.add(part, end);
+                        end = self.add_nodes(part, end);
                     }
                     self.add_edge(end, head);
                     // A loop may be left, or not entered, at its head; a `while` also after its test.
@@ -126,18 +128,25 @@ impl<'a> ControlFlowGraph<'a> {
                 ShaderNode::ControlFlow(nest) => {
                     let join = self.add_point(FlowPoint::Join);
                     for (_, part) in &nest.parts {
-                        let end = self.add(part, at);
+                        let end = self.add_nodes(part, from);
                         self.add_edge(end, join);
                     }
                     join
                 }
             };
         }
-        at
+        from
     }
-    /// Returns the steps that can be reached from a point along `edges` without passing a barrier. Only barriers for
-    /// which `stand` is true count and, for accesses to storage, only those that cover storage.
-    fn reachable_steps(&self, from: usize, edges: &[Vec<usize>], storage: bool, stand: &[bool]) -> Vec<&'a MemoryStep> {
+    /// Returns the steps that can be reached from a point along `edges` without passing a barrier: steps that access
+    /// global memory if `in_storage`, else workgroup memory. A barrier counts if `kept_barriers` has true for it and,
+    /// if `in_storage`, if it covers storage.
+    fn reachable_steps(
+        &self,
+        from: usize,
+        edges: &[Vec<usize>],
+        in_storage: bool,
+        kept_barriers: &[bool],
+    ) -> Vec<&'a MemoryStep> {
         let mut seen = vec![false; self.points.len()];
         let (mut open, mut found) = (edges[from].clone(), vec![]);
         while let Some(p) = open.pop() {
@@ -145,47 +154,49 @@ impl<'a> ControlFlowGraph<'a> {
                 continue;
             }
             match self.points[p] {
-                FlowPoint::Barrier { number, storage: s } if (s || !storage) && number.is_none_or(|i| stand[i]) => {
+                FlowPoint::Barrier { number, storage: s }
+                    if (s || !in_storage) && number.is_none_or(|i| kept_barriers[i]) =>
+                {
                     continue;
                 }
-                FlowPoint::Step(step) if self.touches(step, storage) => found.push(step),
+                FlowPoint::Step(step) if self.step_accesses_memory_kind(step, in_storage) => found.push(step),
                 FlowPoint::Step(_) | FlowPoint::Barrier { .. } | FlowPoint::Join => {}
             }
             open.extend(&edges[p]);
         }
         found
     }
-    /// Returns true if there is a path between two conflicting accesses through barrier `i`, which is assumed to be
-    /// removed.
-    fn has_race_without(&self, i: usize, stand: &[bool]) -> bool {
-        let at = self.barriers[i];
+    /// Returns true if there is a path between two conflicting accesses through the place of barrier number `barrier`,
+    /// which is left out; `kept_barriers` has true for the barriers that count.
+    fn has_race_without(&self, barrier: usize, kept_barriers: &[bool]) -> bool {
+        let at = self.barriers[barrier];
         let kinds: &[bool] = match self.points[at] {
             FlowPoint::Barrier { storage: true, .. } => &[false, true],
             _ => &[false],
         };
         kinds.iter().any(|&storage| {
-            let above = self.reachable_steps(at, &self.before, storage, stand);
-            let below = self.reachable_steps(at, &self.next, storage, stand);
-            let (above, below) = (self.touched(&above, storage), self.touched(&below, storage));
-            self.conflicts(&above, &below).next().is_some()
+            let above = self.reachable_steps(at, &self.before, storage, kept_barriers);
+            let below = self.reachable_steps(at, &self.next, storage, kept_barriers);
+            let (above, below) = (self.collect_accesses(&above, storage), self.collect_accesses(&below, storage));
+            self.conflicting_access_pairs(&above, &below).next().is_some()
         })
     }
-    fn matches_storage(&self, touch: &StepAccess, storage: bool) -> bool {
-        self.r.range(touch.memory).0.is_storage() == storage
+    fn accesses_memory_kind(&self, access: &StepAccess, in_storage: bool) -> bool {
+        self.r.address_range(access.memory).0.is_storage() == in_storage
     }
-    fn touches(&self, step: &MemoryStep, storage: bool) -> bool {
-        step.reads.iter().chain(&step.writes).any(|touch| self.matches_storage(touch, storage))
+    fn step_accesses_memory_kind(&self, step: &MemoryStep, in_storage: bool) -> bool {
+        step.reads.iter().chain(&step.writes).any(|touch| self.accesses_memory_kind(touch, in_storage))
     }
-    /// Returns the accesses of steps to storage, or to workgroup memory, each once.
-    fn touched(&self, steps: &[&'a MemoryStep], storage: bool) -> AccessSets<'a> {
+    /// Returns the accesses of steps to global memory if `in_storage`, else to workgroup memory, each once.
+    fn collect_accesses(&self, steps: &[&'a MemoryStep], in_storage: bool) -> AccessSets<'a> {
         let mut all = AccessSets::default();
         for step in steps {
-            all.reads.extend(step.reads.iter().filter(|touch| self.matches_storage(touch, storage)));
-            all.writes.extend(step.writes.iter().filter(|touch| self.matches_storage(touch, storage)));
+            all.reads.extend(step.reads.iter().filter(|touch| self.accesses_memory_kind(touch, in_storage)));
+            all.writes.extend(step.writes.iter().filter(|touch| self.accesses_memory_kind(touch, in_storage)));
         }
         all
     }
-    fn conflicts<'t>(
+    fn conflicting_access_pairs<'t>(
         &self,
         a: &'t AccessSets<'a>,
         b: &'t AccessSets<'a>,

@@ -2,7 +2,7 @@
 use super::bank_conflicts::{AccessReport, analyze_coalescing, pluralize};
 use super::barriers;
 use super::emit::OperationCounts;
-use super::pipeline::{PipelinedOperand, pipelined};
+use super::pipeline::{PipelinedOperand, report_pipelined_operands};
 use super::place::cooperative_matrices::{AccumulatorFragments, StorageCell};
 use super::place::views::InlineKind;
 use super::place::{PlacementPlan, TileStorage};
@@ -50,15 +50,17 @@ pub struct PlacedTile {
 }
 
 /// Describes the decisions of placement for a kernel.
-pub(super) fn placement(placed: &PlacedKernel, target: &Target) -> Placement {
+pub(super) fn describe_placement(placed: &PlacedKernel, target: &Target) -> Placement {
     let PlacedKernel { kernel: k, plan, emitted, sizes, registers, .. } = placed;
     let mut tiles = vec![];
     for (i, operand) in k.operands.iter().enumerate() {
         if operand.kind == OperandKind::Scratch {
             let (home, why, bytes) = match plan.scratches[i] {
-                Some(b) => {
-                    (describe_memory(plan, b), "read or written in part, or more than registers hold", bytes(plan, b))
-                }
+                Some(b) => (
+                    describe_memory(plan, b),
+                    "read or written in part, or more than registers hold",
+                    buffer_workgroup_bytes(plan, b),
+                ),
                 None => ("values".into(), "only read and written whole: carried by loops and branches", 0),
             };
             let ty = format!("{}{:?}", operand.dtype, operand.block_shape());
@@ -69,13 +71,13 @@ pub(super) fn placement(placed: &PlacedKernel, target: &Target) -> Placement {
     for v in (0..k.values.len() as u32).map(Value).filter(|&v| !k.ty(v).is_scalar()) {
         let Some((home, why, bytes)) = describe_tile_storage(placed, v) else { continue };
         let what = match plan.defined[v.index()].map(|i| &k.inst(i).op) {
-            Some(Op::Load { from, .. }) => format!("load of `{}`", name(k, *from)),
+            Some(Op::Load { from, .. }) => format!("load of `{}`", operand_name(k, *from)),
             Some(Op::Structural(op)) => op.name().to_string(),
             Some(Op::Scalar(op)) => op.to_string(),
-            Some(Op::Valid { of, .. }) => format!("valid of `{}`", name(k, *of)),
+            Some(Op::Valid { of, .. }) => format!("valid of `{}`", operand_name(k, *of)),
             Some(_) => "result of a branch or loop".to_string(),
-            None => match plan.origin(k, v).map(|i| &k.inst(i).op) {
-                Some(Op::Load { from, .. }) => format!("carried load of `{}`", name(k, *from)),
+            None => match plan.origin_inst(k, v).map(|i| &k.inst(i).op) {
+                Some(Op::Load { from, .. }) => format!("carried load of `{}`", operand_name(k, *from)),
                 _ => "carried".to_string(),
             },
         };
@@ -91,18 +93,18 @@ pub(super) fn placement(placed: &PlacedKernel, target: &Target) -> Placement {
         reaches: analyze_coalescing(k, plan, &emitted.accesses),
         registers: *registers,
         step: OperationCounts {
-            barriers: barriers::barriers_of_step(&emitted.nodes, placed.sequential),
+            barriers: barriers::max_barriers_per_step(&emitted.nodes, placed.sequential),
             ..emitted.step
         },
         workgroup_bytes: sizes.workgroup_bytes(),
-        pipeline: pipelined(placed, target),
+        pipeline: report_pipelined_operands(placed, target),
     }
 }
 
-fn name(k: &pallas_ir::Kernel, id: OperandId) -> &str {
+fn operand_name(k: &pallas_ir::Kernel, id: OperandId) -> &str {
     &k.operand(id).name
 }
-/// Describes the memory of a buffer.
+/// Describes a buffer's place in words: the memory, and its range of words.
 fn describe_memory(plan: &PlacementPlan, buffer: usize) -> String {
     let b = &plan.buffers[buffer];
     let (place, unit) = match (b.outside, b.cell) {
@@ -112,7 +114,7 @@ fn describe_memory(plan: &PlacementPlan, buffer: usize) -> String {
     };
     format!("{place}, {unit} {}..{}", b.at, b.at + b.words)
 }
-fn bytes(plan: &PlacementPlan, buffer: usize) -> usize {
+fn buffer_workgroup_bytes(plan: &PlacementPlan, buffer: usize) -> usize {
     let b = &plan.buffers[buffer];
     if b.outside { 0 } else { b.words * b.cell.bytes() }
 }
@@ -128,13 +130,13 @@ fn describe_tile_storage(placed: &PlacedKernel, v: Value) -> Option<(String, &'s
         _ if plan.fused[v.index()] => ("fused".into(), "a product whose only use adds it: summed there", 0),
         (None, TileStorage::None) => return None,
         (None, TileStorage::Registers) => {
-            let own = format!("{} registers", plan.layout.registers(v));
+            let own = format!("{} registers", plan.layout.registers_per_thread(v));
             match plan.copies[v.index()] {
                 None => (own, "threads read only their own elements", 0),
                 Some(b) => (
                     format!("{own}; copy in {}", describe_memory(plan, b)),
                     "read across threads as well",
-                    bytes(plan, b),
+                    buffer_workgroup_bytes(plan, b),
                 ),
             }
         }
@@ -146,18 +148,18 @@ fn describe_tile_storage(placed: &PlacedKernel, v: Value) -> Option<(String, &'s
                 None => (own, "products add to it, and nothing else reads it", 0),
                 Some(b) => {
                     let why = "accumulators have no rows or elements: what reads them, reads a copy";
-                    (format!("{own}; copy in {}", describe_memory(plan, b)), why, bytes(plan, b))
+                    (format!("{own}; copy in {}", describe_memory(plan, b)), why, buffer_workgroup_bytes(plan, b))
                 }
             }
         }
         (None, TileStorage::Buffer(b)) => {
             let load = plan.defined[v.index()].is_some_and(|i| matches!(k.inst(i).op, Op::Load { .. }));
-            let why = match (plan.layout.registers(v) <= placed.most_registers, load) {
+            let why = match (plan.layout.registers_per_thread(v) <= placed.most_registers, load) {
                 (true, true) => "staged: products read it across threads",
                 (true, false) => "its elements do not come thread by thread",
                 (false, _) => "more registers than the profile grants a tile",
             };
-            (describe_memory(plan, b), why, bytes(plan, b))
+            (describe_memory(plan, b), why, buffer_workgroup_bytes(plan, b))
         }
     })
 }

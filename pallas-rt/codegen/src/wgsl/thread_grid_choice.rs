@@ -39,7 +39,7 @@ fn search_placement(task: PlacementInput<'_>) -> Option<PlacedKernel> {
     let none = BTreeMap::new();
     let (mut best, mut wanted): (Option<CheapestPlacement>, Vec<(OperandId, usize)>) = (None, vec![]);
     for depth in pipeline::candidate_depths(task) {
-        let Some(found) = cheapest(task, &grids, depth) else { continue };
+        let Some(found) = find_cheapest_grid(task, &grids, depth) else { continue };
         if wanted.is_empty() {
             wanted.clone_from(&found.placed.fetched);
         }
@@ -58,12 +58,12 @@ fn search_placement(task: PlacementInput<'_>) -> Option<PlacedKernel> {
         task,
         depth,
         grid,
-        PlacementLimits { most, pads: &none, written: true },
+        PlacementTrial { most, pads: &none, written: true },
         &mut forms,
     )?);
     // Pads all rows for which this helps, or as many as there is memory for, and permutes the columns of the other
     // buffers; accepted only if no barrier is added.
-    let remedies = bank_conflicts::bank_conflict_fixes(&placed.plan, &placed.emitted.accesses);
+    let remedies = bank_conflicts::find_bank_conflict_fixes(&placed.plan, &placed.emitted.accesses);
     let met = sink_steps::expected_barriers(&placed.emitted.nodes, emit::ASSUMED_TRIPS);
     let remedied = |longer: usize| {
         let of = |(i, remedy): (usize, &bank_conflicts::BankConflictFix)| {
@@ -73,7 +73,7 @@ fn search_placement(task: PlacementInput<'_>) -> Option<PlacedKernel> {
         };
         let pads = remedies.iter().enumerate().filter_map(of).collect();
         // Accesses to single elements take some more lines than accesses to vectors.
-        let want = PlacementLimits { most: most * 1.02, pads: &pads, written: true };
+        let want = PlacementTrial { most: most * 1.02, pads: &pads, written: true };
         let found = minimize_barriers(place_on_grid(task, depth, grid, want, &mut forms)?);
         (sink_steps::expected_barriers(&found.emitted.nodes, emit::ASSUMED_TRIPS) <= met).then_some(found)
     };
@@ -89,9 +89,10 @@ fn minimize_barriers(mut placed: PlacedKernel) -> PlacedKernel {
     placed
 }
 
-/// The limits of a placement that is tried.
+/// Settings of one placement that is tried: its maximum cost, the arrangements of rows, and the choice to write its
+/// text or only to compare it.
 #[derive(Clone, Copy)]
-struct PlacementLimits<'a> {
+struct PlacementTrial<'a> {
     /// The maximum cost.
     most: f64,
     /// Arrangement of the rows of buffers, by name.
@@ -108,19 +109,24 @@ struct CheapestPlacement {
     forms: Vec<AnalyzedKernel>,
 }
 
-/// Tries all thread grids for one depth of pipelining.
-fn cheapest(task: PlacementInput<'_>, grids: &[(u32, u32)], depth: usize) -> Option<CheapestPlacement> {
+/// Returns the cheapest placement on any of the thread grids for one depth of pipelining; `None` if the kernel fits on
+/// none of them.
+fn find_cheapest_grid(
+    task: PlacementInput<'_>,
+    grids: &[(u32, u32)],
+    pipeline_depth: usize,
+) -> Option<CheapestPlacement> {
     let (none, mut forms) = (BTreeMap::new(), vec![]);
     let mut best: Option<(PlacedKernel, (u32, u32))> = None;
     for &grid in grids {
         let most = best.as_ref().map_or(f64::INFINITY, |(b, _)| b.cost);
-        let want = PlacementLimits { most, pads: &none, written: false };
-        if let Some(placed) = place_on_grid(task, depth, grid, want, &mut forms).filter(|p| p.cost < most) {
+        let want = PlacementTrial { most, pads: &none, written: false };
+        if let Some(placed) = place_on_grid(task, pipeline_depth, grid, want, &mut forms).filter(|p| p.cost < most) {
             best = Some((placed, grid));
         }
     }
     let (placed, grid) = best?;
-    Some(CheapestPlacement { placed, depth, grid, forms })
+    Some(CheapestPlacement { placed, depth: pipeline_depth, grid, forms })
 }
 
 /// A kernel with some of its scratch promoted to values, and its analysis.
@@ -129,46 +135,48 @@ struct AnalyzedKernel {
     analysis: PlacementAnalysis,
 }
 
-/// Returns the placement on one grid of threads. Scratch for which there are no registers stays in memory.
+/// Returns the placement on one grid of threads; scratch for which there are no registers stays in memory. Returns
+/// `None` if it costs more than the trial allows, or if the kernel's scratch does not fit.
 fn place_on_grid(
     task: PlacementInput<'_>,
-    depth: usize,
+    pipeline_depth: usize,
     grid: (u32, u32),
-    want: PlacementLimits<'_>,
-    forms: &mut Vec<AnalyzedKernel>,
+    trial: PlacementTrial<'_>,
+    analyzed_kernels: &mut Vec<AnalyzedKernel>,
 ) -> Option<PlacedKernel> {
     let (kernel, numbers) = (task.kernel, task.target.profile.parameters());
     let all = || (0..kernel.operands.len() as u32).map(OperandId).collect();
     let mut kept: Vec<OperandId> = if numbers.registers == 0 || task.resumed { all() } else { vec![] };
     loop {
-        let at = forms.iter().position(|f| f.staged.kept == kept).unwrap_or_else(|| {
+        let at = analyzed_kernels.iter().position(|f| f.staged.kept == kept).unwrap_or_else(|| {
             let staged = PlacementPassState {
                 resumed: task.resumed,
                 has_registers: numbers.registers > 0,
                 kept: kept.clone(),
-                depth,
+                depth: pipeline_depth,
                 ..PlacementPassState::new(kernel.clone(), task.sequential)
             };
             let staged = staged.run_all_passes();
             let whole = |of| emit::can_bind_vec4(&staged.kernel, of, task.multiples);
             let analysis = PlacementAnalysis::new(&staged.kernel, numbers, whole, task.target.matrices);
-            forms.push(AnalyzedKernel { staged, analysis });
-            forms.len() - 1
+            analyzed_kernels.push(AnalyzedKernel { staged, analysis });
+            analyzed_kernels.len() - 1
         });
-        let AnalyzedKernel { staged: PlacementPassState { kernel, carried, fetched, .. }, analysis } = &forms[at];
-        let plan = analysis.plan(kernel, numbers, grid, want.pads);
+        let AnalyzedKernel { staged: PlacementPassState { kernel, carried, fetched, .. }, analysis } =
+            &analyzed_kernels[at];
+        let plan = analysis.plan_on_grid(kernel, numbers, grid, trial.pads);
         let large = |v: Value| kernel.ty(v).elements() > numbers.registers * plan.threads();
         // Values that loops and branches pass on would be copied from memory to memory; factors of matrices are stored
         // there anyway.
         let handed = |v: Value| plan.defined[v.index()].is_none_or(|i| !kernel.inst(i).regions.is_empty());
         let memory = |v: Value| match plan.tile_storage[v.index()] {
-            TileStorage::Buffer(b) => plan.buffers[b].cell.is_bits() || handed(v),
+            TileStorage::Buffer(b) => plan.buffers[b].cell.has_raw_bits() || handed(v),
             TileStorage::Accumulators => false,
             TileStorage::None | TileStorage::Registers => large(v),
         };
         let mut out: Vec<OperandId> = carried.iter().filter(|(v, _)| memory(*v)).map(|(_, o)| *o).collect();
         if out.is_empty() {
-            let placed = emit_until_it_fits(task, kernel, plan, numbers, want)?;
+            let placed = emit_until_it_fits(task, kernel, plan, numbers, trial)?;
             return Some(PlacedKernel { fetched: fetched.clone(), ..placed });
         }
         out.extend(&kept);
@@ -179,13 +187,13 @@ fn place_on_grid(
 }
 
 /// Emits until every tile that is read across threads has a copy, and the buffers fit; the largest are moved to global
-/// memory. Returns `None` if the program costs more than `want.most`, or if the kernel's scratch does not fit.
+/// memory. Returns `None` if the program costs more than the trial allows, or if the kernel's scratch does not fit.
 fn emit_until_it_fits(
     task: PlacementInput<'_>,
     k: &Kernel,
     mut plan: PlacementPlan,
     numbers: &ProfileParameters,
-    want: PlacementLimits<'_>,
+    trial: PlacementTrial<'_>,
 ) -> Option<PlacedKernel> {
     plan.buffers.iter_mut().filter(|b| b.scratch).for_each(|b| b.outside = task.resumed);
     let room = task.target.workgroup_bytes as usize;
@@ -193,7 +201,7 @@ fn emit_until_it_fits(
     let mut written = false;
     loop {
         let own = plan.buffers.len();
-        let mut emitted = emit::emit_body(k, &mut plan, numbers, task, (want.most, written));
+        let mut emitted = emit::emit_body(k, &mut plan, numbers, task, (trial.most, written));
         if emitted.stopped {
             return None;
         }
@@ -214,7 +222,7 @@ fn emit_until_it_fits(
             // Matrices are loaded from workgroup memory.
             let movable = |b: &usize| {
                 let b = &plan.buffers[*b];
-                !b.outside && !b.scratch && b.cell.is_bits()
+                !b.outside && !b.scratch && b.cell.has_raw_bits()
             };
             match (0..own).filter(movable).max_by_key(|&b| plan.buffers[b].words) {
                 Some(largest) => plan.buffers[largest].outside = true,
@@ -223,7 +231,7 @@ fn emit_until_it_fits(
             }
             continue;
         }
-        if want.written && !written {
+        if trial.written && !written {
             plan.buffers.truncate(own);
             written = true;
             continue;
@@ -235,9 +243,9 @@ fn emit_until_it_fits(
         let barrier = if emitted.lockstep { 0.0 } else { numbers.barrier };
         let work =
             emitted.work + sink_steps::expected_barriers(&emitted.nodes, emit::ASSUMED_TRIPS) * barrier + spilled;
-        let cost = emit::cost(work, emitted.lines, &plan, numbers);
+        let cost = emit::estimate_program_cost(work, emitted.lines, &plan, numbers);
         // The cost may be equal to the maximum.
-        return (cost <= want.most).then(|| PlacedKernel {
+        return (cost <= trial.most).then(|| PlacedKernel {
             kernel: k.clone(),
             plan,
             emitted,

@@ -14,7 +14,7 @@ pub(super) fn wgsl_type(dtype: DType) -> &'static str {
 }
 
 /// Returns the expression of an element as the word that a tile stores.
-pub(super) fn to_word(dtype: DType, x: &str) -> String {
+pub(super) fn element_to_word(dtype: DType, x: &str) -> String {
     match wgsl_type(dtype) {
         "u32" => x.to_string(),
         "bool" => format!("select(0u, 1u, {x})"),
@@ -23,7 +23,7 @@ pub(super) fn to_word(dtype: DType, x: &str) -> String {
 }
 
 /// Returns the expression of a tile's word as an element.
-pub(super) fn from_word(dtype: DType, word: &str) -> String {
+pub(super) fn word_to_element(dtype: DType, word: &str) -> String {
     match wgsl_type(dtype) {
         "u32" => word.to_string(),
         "bool" => format!("({word} != 0u)"),
@@ -44,11 +44,11 @@ pub(super) fn narrow_to_dtype(dtype: DType, x: &str) -> String {
     }
 }
 
-/// Returns the operand of an operation that counts bits: operations work on 32 bits, of which a narrow type uses
-/// fewer.
-pub(super) fn mask_counted_bits(op: ScalarOp, operand: usize, dtype: DType, x: String) -> String {
+/// Returns the expression of an operand of a scalar operation: for an operation that counts bits, `x` reduced to the
+/// bits of its type, which may be narrower than the 32 bits of the computation; `x` itself for any other.
+pub(super) fn mask_counted_bits(op: ScalarOp, operand_index: usize, dtype: DType, x: String) -> String {
     let bits = 8 * dtype.bytes();
-    match (op, operand) {
+    match (op, operand_index) {
         _ if bits >= 32 => x,
         (ScalarOp::CountOnes, 0) => format!("({x} & {}({}))", wgsl_type(dtype), (1 << bits) - 1),
         _ => x,
@@ -56,26 +56,26 @@ pub(super) fn mask_counted_bits(op: ScalarOp, operand: usize, dtype: DType, x: S
 }
 
 /// Returns the expression of the bits that an array stores for an element, at the low end of a word.
-pub(super) fn pack(dtype: DType, x: &str) -> String {
+pub(super) fn element_to_array_bits(dtype: DType, x: &str) -> String {
     match dtype {
         DType::F16 => format!("f16_bits({x})"),
         DType::Bf16 => format!("bf16_bits({x})"),
         DType::I8 => format!("(bitcast<u32>({x}) & 0xffu)"),
         DType::I16 => format!("(bitcast<u32>({x}) & 0xffffu)"),
-        DType::F32 | DType::F64 | DType::Bool => to_word(dtype, x),
-        DType::U8 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => to_word(dtype, x),
+        DType::F32 | DType::F64 | DType::Bool => element_to_word(dtype, x),
+        DType::U8 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => element_to_word(dtype, x),
     }
 }
 
 /// Returns the expression of the element that an array stores as these bits.
-pub(super) fn unpack(dtype: DType, bits: &str) -> String {
+pub(super) fn array_bits_to_element(dtype: DType, bits: &str) -> String {
     match dtype {
         DType::F16 => format!("f16_value({bits})"),
         DType::Bf16 => format!("bf16_value({bits})"),
         DType::I8 => format!("(bitcast<i32>({bits} << 24u) >> 24u)"),
         DType::I16 => format!("(bitcast<i32>({bits} << 16u) >> 16u)"),
-        DType::F32 | DType::F64 | DType::Bool => from_word(dtype, bits),
-        DType::U8 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => from_word(dtype, bits),
+        DType::F32 | DType::F64 | DType::Bool => word_to_element(dtype, bits),
+        DType::U8 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => word_to_element(dtype, bits),
     }
 }
 
@@ -118,8 +118,8 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
 pub(super) fn zero(dtype: DType) -> String {
     if dtype == DType::Bool { "false".into() } else { format!("{}(0)", wgsl_type(dtype)) }
 }
-/// Returns the expression of a cast to a type; `x` itself if it has that type already.
-pub(super) fn convert(from: DType, to: DType, x: &str) -> String {
+/// Returns the expression of a cast from one type to another; `x` itself if the types are equal.
+pub(super) fn cast_if_needed(from: DType, to: DType, x: &str) -> String {
     if from == to { x.to_string() } else { cast(from, to, x) }
 }
 
@@ -132,7 +132,7 @@ pub(super) fn hide_constant(coordinate: &str) -> String {
 }
 
 /// Functions that these expressions call, by name; a function follows those that call it.
-const HELPERS: [(&str, &str); 6] = [
+const WGSL_HELPER_FUNCTIONS: [(&str, &str); 6] = [
     (
         "f16_value",
         "fn f16_value(h: u32) -> f32 {
@@ -171,9 +171,9 @@ const HELPERS: [(&str, &str); 6] = [
 
 /// Returns the functions `powi_<type>_<exponent>` that a module calls: repeated squaring, as in the interpreter. They
 /// have no loops, since drivers limit the number of iterations.
-fn powi_functions(module: &str) -> String {
+fn called_powi_functions(module_text: &str) -> String {
     let called: BTreeSet<&str> =
-        module.split("powi_").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0)).collect();
+        module_text.split("powi_").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0)).collect();
     let function = |call: &&str| {
         let (name_of, exponent) = call.split_once('_')?;
         let (dtype, mut left): (DType, u32) = (name_of.parse().ok()?, exponent.parse().ok()?);
@@ -195,10 +195,10 @@ fn powi_functions(module: &str) -> String {
 }
 
 /// Returns the helper functions that a module calls.
-pub(super) fn helpers(module: &str) -> String {
-    HELPERS.iter().fold(powi_functions(module), |mut called, (name, text)| {
+pub(super) fn called_helper_functions(module_text: &str) -> String {
+    WGSL_HELPER_FUNCTIONS.iter().fold(called_powi_functions(module_text), |mut called, (name, text)| {
         let call = format!("{name}(");
-        if module.contains(&call) || called.contains(&call) {
+        if module_text.contains(&call) || called.contains(&call) {
             called += text;
         }
         called

@@ -1,16 +1,27 @@
 //! Elementwise combination of several arrays by a monoid, for collectives.
 use half::{bf16, f16};
-use pallas_ir::scalar::{Lane, VisitMonoid};
+use pallas_ir::scalar::{ElementFunction, MonoidVisitor};
 use pallas_ir::{DType, Elem, ScalarOp, Slice, SliceMut};
 
-/// Sets `to[i]` to the elements `i` of all parts, combined in order. 16-bit floats are summed in f32 and rounded once.
-pub(super) fn fold<'a>(op: ScalarOp, dtype: DType, to: &mut [u8], members: usize, part: impl Fn(usize) -> &'a [u8]) {
+/// Sets `result[i]` to the elements `i` of the operands of all members, combined in order. 16-bit floats are summed in
+/// f32 and rounded once.
+pub(super) fn fold_members<'a>(
+    op: ScalarOp,
+    dtype: DType,
+    result: &mut [u8],
+    members: usize,
+    operand_of: impl Fn(usize) -> &'a [u8],
+) {
     match dtype {
-        DType::F16 if op.accumulator(dtype) == Some(DType::F32) => fold_in_f32(op, to, members, part, f16::from_f32),
-        DType::Bf16 if op.accumulator(dtype) == Some(DType::F32) => fold_in_f32(op, to, members, part, bf16::from_f32),
+        DType::F16 if op.accumulator(dtype) == Some(DType::F32) => {
+            fold_in_f32(op, result, members, operand_of, f16::from_f32)
+        }
+        DType::Bf16 if op.accumulator(dtype) == Some(DType::F32) => {
+            fold_in_f32(op, result, members, operand_of, bf16::from_f32)
+        }
         _ => {
-            to.copy_from_slice(part(0));
-            (1..members).for_each(|k| combine(op, dtype, to, part(k)));
+            result.copy_from_slice(operand_of(0));
+            (1..members).for_each(|k| combine(op, dtype, result, operand_of(k)));
         }
     }
 }
@@ -18,20 +29,20 @@ pub(super) fn fold<'a>(op: ScalarOp, dtype: DType, to: &mut [u8], members: usize
 /// Number of 16-bit elements that are combined at a time, so that their sums stay in the first-level cache.
 const F16_CHUNK_ELEMENTS: usize = 1024;
 
-/// Combines elements of a 16-bit float type in f32, and rounds once.
+/// Combines the members' elements of a 16-bit float type in f32, and rounds each result once.
 fn fold_in_f32<'a, T: bytemuck::Pod + Into<f32>>(
     op: ScalarOp,
-    to: &mut [u8],
+    result: &mut [u8],
     members: usize,
-    part: impl Fn(usize) -> &'a [u8],
+    operand_of: impl Fn(usize) -> &'a [u8],
     rounded: fn(f32) -> T,
 ) {
     let size = size_of::<T>();
     let mut sums = [0.0f32; F16_CHUNK_ELEMENTS];
-    for (number, to) in to.chunks_mut(F16_CHUNK_ELEMENTS * size).enumerate() {
+    for (number, to) in result.chunks_mut(F16_CHUNK_ELEMENTS * size).enumerate() {
         let sums = &mut sums[..to.len() / size];
         for k in 0..members {
-            let from = &part(k)[number * F16_CHUNK_ELEMENTS * size..][..to.len()];
+            let from = &operand_of(k)[number * F16_CHUNK_ELEMENTS * size..][..to.len()];
             for (sum, x) in sums.iter_mut().zip(from.chunks_exact(size)) {
                 let x: f32 = bytemuck::pod_read_unaligned::<T>(x).into();
                 *sum = match (k, op) {
@@ -50,15 +61,15 @@ fn fold_in_f32<'a, T: bytemuck::Pod + Into<f32>>(
 /// Number of elements that are copied to aligned memory at a time, because the bytes need not be aligned.
 const ALIGNED_CHUNK_ELEMENTS: usize = 256;
 
-/// Slices for the loop `to[i] = to[i] op from[i]` over elements of one type.
-struct CombinedSlices<'a> {
+/// Two slices of elements of one type, to be combined by `to[i] = to[i] op from[i]`.
+struct SliceCombiner<'a> {
     to: SliceMut<'a>,
     from: Slice<'a>,
 }
 
-impl VisitMonoid for CombinedSlices<'_> {
+impl MonoidVisitor for SliceCombiner<'_> {
     type Out = ();
-    fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) {
+    fn visit<O: ElementFunction<(T, T), Out = T>, T: Elem>(self) {
         for (to, &from) in T::of_mut(self.to).iter_mut().zip(T::of(self.from)) {
             *to = O::fast((*to, from));
         }
@@ -68,7 +79,7 @@ impl VisitMonoid for CombinedSlices<'_> {
 /// Computes `to[i] = to[i] op from[i]` on bytes, for an element type on which the operation is a monoid.
 fn combine(op: ScalarOp, dtype: DType, to: &mut [u8], from: &[u8]) {
     let strip = |to: SliceMut<'_>, from: Slice<'_>| {
-        op.visit_monoid(dtype, CombinedSlices { to, from }).expect("an exchange's type admits monoids only");
+        op.visit_monoid(dtype, SliceCombiner { to, from }).expect("an exchange's type admits monoids only");
     };
     macro_rules! strips {
         ($kind:ident $T:ty) => {{

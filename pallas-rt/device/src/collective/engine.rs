@@ -4,7 +4,8 @@ use crate::error::Result;
 use std::any::Any;
 use std::sync::Arc;
 
-/// A participant's end of an engine: exchanges the arrays of its devices with those of other participants.
+/// Runs collectives for one participant, a thread, a process or all devices at once: exchanges the arrays of its
+/// devices with those of other participants.
 ///
 /// Operands and results are in the order of [`positions`](Collectives::positions), as bytes; they have the lengths that
 /// follow from the exchange's type. The result of each device is the same with every implementation, bit for bit: sums
@@ -53,7 +54,7 @@ pub trait Collectives: Send + Sync {
     }
 }
 
-/// A collective in progress.
+/// A collective that [`Collectives::start`] has begun and [`Collectives::finish`] has not completed.
 pub struct Started {
     pub(super) collective: Arc<ResolvedCollective>,
     pub(super) step: u64,

@@ -28,7 +28,7 @@ pub struct ExchangeRequest {
 /// The peers' messages; or a peer that is not at the collective, and what it does instead.
 pub type ExchangeReply = Result<Vec<Vec<u8>>, (usize, String)>;
 
-/// Outcome of a process.
+/// End of a process' part in a job: it finished its collectives, or it panicked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProcessOutcome {
     /// It is done with all its collectives.
@@ -45,15 +45,15 @@ pub trait Transport: Send + Sync {
     /// Number of processes of the job.
     fn process_count(&self) -> usize;
     /// Sends messages and receives those of the peers, in the background. Calls are carried out in order.
-    fn exchange(&self, envelope: ExchangeRequest) -> Receiver<ExchangeReply>;
+    fn exchange(&self, request: ExchangeRequest) -> Receiver<ExchangeReply>;
     /// Creates a communicator for each division of all ranks into classes, and returns their numbers. All processes
     /// call it with equal classes, which they have compared.
-    fn create_communicators(&self, classes: Vec<Vec<Vec<usize>>>) -> Vec<usize>;
+    fn create_communicators(&self, rank_partitions: Vec<Vec<Vec<usize>>>) -> Vec<usize>;
     /// Announces that this process takes part in no more collectives, and waits until all others announce it.
     ///
     /// # Errors
     /// A process that ended in another way, or is at a collective.
-    fn announce_end(&self, farewell: ProcessOutcome) -> Result<(), (usize, String)>;
+    fn announce_end(&self, outcome: ProcessOutcome) -> Result<(), (usize, String)>;
     /// Ends all processes of the job, after an error.
     fn abort(&self) -> !;
 }
@@ -75,14 +75,14 @@ pub fn process_group() -> Option<&'static Arc<ProcessGroup>> {
 
 /// Makes this process a member of a job over this transport; returns false if it is one already.
 #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "jobs are MPI's"))]
-pub fn join_process_group(wire: Box<dyn Transport>) -> bool {
-    PROCESS_GROUP.set(Arc::new(ProcessGroup::new(wire))).is_ok()
+pub fn join_process_group(transport: Box<dyn Transport>) -> bool {
+    PROCESS_GROUP.set(Arc::new(ProcessGroup::new(transport))).is_ok()
 }
 
 impl ProcessGroup {
     /// Creates the job of the processes that this transport connects.
-    pub fn new(wire: Box<dyn Transport>) -> ProcessGroup {
-        ProcessGroup { wire, steps: AtomicU64::new(0), participants: Mutex::default() }
+    pub fn new(transport: Box<dyn Transport>) -> ProcessGroup {
+        ProcessGroup { wire: transport, steps: AtomicU64::new(0), participants: Mutex::default() }
     }
 
     /// Rank of this process.
@@ -96,9 +96,9 @@ impl ProcessGroup {
     }
 
     /// Announces that this process takes part in no more collectives: see [`Transport::announce_end`].
-    pub fn announce_end(&self, farewell: ProcessOutcome) -> Result<()> {
-        let ended = self.wire.announce_end(farewell);
-        ended.map_err(|(peer, found)| self.error(Loc::NONE, "the end".into(), peer, found))
+    pub fn announce_end(&self, outcome: ProcessOutcome) -> Result<()> {
+        let ended = self.wire.announce_end(outcome);
+        ended.map_err(|(peer, found)| self.absent_peer_error(Loc::NONE, "the end".into(), peer, found))
     }
 
     /// Ends all processes of the job: see [`Transport::abort`].
@@ -106,8 +106,9 @@ impl ProcessGroup {
         self.wire.abort()
     }
 
-    /// Error of a collective at which process `peer` does not take part.
-    fn error(&self, at: Loc, exchange: String, peer: usize, found: String) -> Error {
+    /// Returns the error of a collective in which process `peer` does not take part; `found` says what the peer does
+    /// instead.
+    fn absent_peer_error(&self, at: Loc, exchange: String, peer: usize, found: String) -> Error {
         let (by, peer) = (format!("rank {}", self.rank()), format!("rank {peer}"));
         Error::Collective(Box::new(CollectiveError { at, exchange, by, peer, found }))
     }
@@ -130,7 +131,9 @@ impl ProcessGroup {
         let payloads = vec![own.clone(); peers.len()];
         let text = ticket.clone().text_without_line();
         let reply = self.wire.exchange(ExchangeRequest { communicator: 0, peers, ticket, payloads }).recv();
-        let mut all = reply.expect(EXPECT_REPLY).map_err(|(peer, found)| self.error(at, text, peer, found))?;
+        let mut all = reply
+            .expect(REPLY_EXPECT_MESSAGE)
+            .map_err(|(peer, found)| self.absent_peer_error(at, text, peer, found))?;
         all.insert(self.rank(), own);
         Ok(all)
     }
@@ -148,7 +151,7 @@ impl ProcessGroup {
             if let Some(((name, own), theirs)) = pairs.find(|((_, own), theirs)| Some(own) != *theirs) {
                 let theirs = theirs.map_or("none", |theirs| theirs);
                 let found = format!("has another {name}: {theirs}, here it is {own}");
-                return Err(self.error(Loc::NONE, kind.to_string(), rank, found));
+                return Err(self.absent_peer_error(Loc::NONE, kind.to_string(), rank, found));
             }
         }
         Ok(())
@@ -174,8 +177,8 @@ impl ProcessGroup {
     }
 }
 
-/// Message for a receiver that is never dropped.
-const EXPECT_REPLY: &str = "the wire answers every message";
+/// Message of the panic if the transport drops a reply's channel without a reply, which it never does.
+const REPLY_EXPECT_MESSAGE: &str = "the wire answers every message";
 
 /// Rank of the process that has the device at each position: as many devices each, in the order of the devices.
 fn assign_ranks(mesh: &Mesh, processes: usize) -> std::result::Result<Vec<usize>, Diag> {
@@ -191,11 +194,11 @@ fn assign_ranks(mesh: &Mesh, processes: usize) -> std::result::Result<Vec<usize>
 }
 
 /// Divides all ranks into classes that are connected, directly or through others, by collectives along an axis.
-fn find_connected_ranks(mesh: &Mesh, ranks: &[usize], axis: Axis, processes: usize) -> Vec<Vec<usize>> {
+fn find_connected_ranks(mesh: &Mesh, ranks_by_position: &[usize], axis: Axis, processes: usize) -> Vec<Vec<usize>> {
     let mut class: Vec<usize> = (0..processes).collect();
-    for position in 0..ranks.len() {
+    for position in 0..ranks_by_position.len() {
         for member in mesh.group(position, &[axis]) {
-            let (a, b) = (class[ranks[position]], class[ranks[member]]);
+            let (a, b) = (class[ranks_by_position[position]], class[ranks_by_position[member]]);
             class.iter_mut().filter(|own| **own == a.max(b)).for_each(|own| *own = a.min(b));
         }
     }
@@ -225,25 +228,25 @@ impl ProcessParticipant {
         &self.ranks
     }
 
-    /// Byte ranges of the operand of device `from` that members of its group on process `rank` need.
+    /// Byte ranges of the operand of device `from_device` that members of its group on process `to_rank` need.
     fn needed_ranges(
         &self,
         collective: &ResolvedCollective,
-        from: usize,
-        rank: usize,
-        bytes: usize,
+        from_device: usize,
+        to_rank: usize,
+        operand_bytes: usize,
     ) -> Vec<Range<usize>> {
-        let group = collective.group(from);
-        let own = bytes / group.len();
-        let there = || group.iter().enumerate().filter(|(_, to)| self.ranks[**to] == rank).map(|(number, _)| number);
-        let whole = |is_needed: bool| is_needed.then_some(0..bytes).into_iter().collect();
+        let group = collective.group(from_device);
+        let own = operand_bytes / group.len();
+        let there = || group.iter().enumerate().filter(|(_, to)| self.ranks[**to] == to_rank).map(|(number, _)| number);
+        let whole = |is_needed: bool| is_needed.then_some(0..operand_bytes).into_iter().collect();
         match collective.form(0) {
             Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => whole(there().next().is_some()),
             Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) => {
                 there().map(|number| number * own..(number + 1) * own).collect()
             }
             Form::FromMember(_) => {
-                let own = Form::FromMember(Some(collective.number_in_group(from)));
+                let own = Form::FromMember(Some(collective.number_in_group(from_device)));
                 whole(there().any(|number| collective.form(number) == own))
             }
             Form::Constant(_) | Form::Own => vec![],
@@ -318,8 +321,8 @@ impl Collectives for ProcessParticipant {
             }
             PendingExchange::Waiting { operands, peers, reply } => (operands, peers, reply),
         };
-        let messages = reply.recv().expect(EXPECT_REPLY).map_err(|(peer, found)| {
-            self.processes.error(collective.loc(), collective.ticket(step).text_without_line(), peer, found)
+        let messages = reply.recv().expect(REPLY_EXPECT_MESSAGE).map_err(|(peer, found)| {
+            self.processes.absent_peer_error(collective.loc(), collective.ticket(step).text_without_line(), peer, found)
         })?;
         let bytes = operands[&self.positions[0]].len();
         for (rank, message) in peers.into_iter().zip(messages) {

@@ -64,7 +64,7 @@ impl Rendezvous {
             let table = state.tables.entry((group.to_vec(), round)).or_insert_with(fresh);
             if table.ticket.difference(ticket).is_some() {
                 let first = table.here.iter().position(Option::is_some).expect("a table has a first device");
-                self.fail(&mut state, FailureCause::TicketsDiffer(group[first], device));
+                self.record_failure(&mut state, FailureCause::TicketsDiffer(group[first], device));
             } else {
                 table.here[number] = Some(operand);
                 if table.here.iter().all(Option::is_some) {
@@ -107,10 +107,10 @@ impl Rendezvous {
             let gone = missing.iter().copied().find(|member| state.ended.contains_key(member));
             state.waiting.insert(device, key.clone());
             if let Some(device) = gone {
-                self.fail(&mut state, FailureCause::Ended(device));
+                self.record_failure(&mut state, FailureCause::Ended(device));
             } else if state.waiting.len() + state.ended.len() == self.devices {
                 let cause = FailureCause::Deadlocked(state.find_blocking_device(missing[0]));
-                self.fail(&mut state, cause);
+                self.record_failure(&mut state, cause);
             } else {
                 self.bell.wait(&mut state);
             }
@@ -129,12 +129,12 @@ impl Rendezvous {
         };
         let is_expected = state.waiting.values().any(expected);
         if state.failure.is_none() && (fails || is_expected) {
-            self.fail(&mut state, FailureCause::Ended(device));
+            self.record_failure(&mut state, FailureCause::Ended(device));
         } else if state.waiting.len() + state.ended.len() == self.devices
             && let Some(&first) = state.waiting.keys().next()
         {
             let cause = FailureCause::Deadlocked(state.find_blocking_device(first));
-            self.fail(&mut state, cause);
+            self.record_failure(&mut state, cause);
         }
     }
 
@@ -149,7 +149,7 @@ impl Rendezvous {
     }
 
     /// Records the first failure, and wakes all devices.
-    fn fail(&self, state: &mut RendezvousState, cause: FailureCause) {
+    fn record_failure(&self, state: &mut RendezvousState, cause: FailureCause) {
         if state.failure.is_none() {
             let (last, ended) = (state.last.clone(), state.ended.clone());
             let waiting = state.waiting.keys().copied().collect();

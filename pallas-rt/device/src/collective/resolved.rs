@@ -32,7 +32,7 @@
 //! otherwise a training step would be compiled a second time, without the declarations of its weights. When a function
 //! is compiled again, each leaf keeps its declaration from the most similar entry (`compiled::with_kept_declarations`).
 //! An operation that runs at once is compiled for the shardings of its operands (`sharded::followed`).
-use super::combine::fold;
+use super::combine::fold_members;
 use super::ticket::Ticket;
 use pallas_ir::{Loc, Type};
 use pallas_mesh::{Axis, Form, Mesh, Piece, axes_text};
@@ -116,7 +116,8 @@ impl ResolvedCollective {
         &self.mesh
     }
 
-    /// Form of the result of the member with this number. All members have the same variant.
+    /// Returns which operands of the group, or which combination of them, are the result of the member with this
+    /// number. All members have the same variant.
     pub fn form(&self, number: usize) -> Form {
         self.forms[number]
     }
@@ -178,10 +179,10 @@ impl ResolvedCollective {
             }
             Form::FromMember(Some(source)) => result.copy_from_slice(operand(source)),
             Form::FromMember(None) => result.fill(0),
-            Form::Fold(op, Piece::Whole) => fold(op, self.gives.dtype, result, members, operand),
+            Form::Fold(op, Piece::Whole) => fold_members(op, self.gives.dtype, result, members, operand),
             Form::Fold(op, Piece::Part) => {
                 let part = |k: usize| &operand(k)[number * bytes..][..bytes];
-                fold(op, self.gives.dtype, result, members, part);
+                fold_members(op, self.gives.dtype, result, members, part);
             }
         }
     }

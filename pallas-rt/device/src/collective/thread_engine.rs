@@ -29,7 +29,7 @@ enum PendingCollective {
 
 impl ThreadParticipant<'_> {
     /// Error of a collective in which a peer does not take part.
-    fn error(&self, collective: &ResolvedCollective, step: u64, (peer, found): BlamedPeer) -> Error {
+    fn absent_peer_error(&self, collective: &ResolvedCollective, step: u64, (peer, found): BlamedPeer) -> Error {
         Error::Collective(Box::new(CollectiveError {
             at: collective.loc(),
             exchange: collective.ticket(step).text_without_line(),
@@ -67,7 +67,7 @@ impl Collectives for ThreadParticipant<'_> {
         };
         let arrived =
             self.rendezvous.arrive((position, number), (group, round), &collective.ticket(step), operands[0].into());
-        arrived.map_err(|blame| self.error(collective, step, blame))?;
+        arrived.map_err(|blame| self.absent_peer_error(collective, step, blame))?;
         Ok(started(PendingCollective::AwaitingRound(round)))
     }
 
@@ -82,7 +82,7 @@ impl Collectives for ThreadParticipant<'_> {
                     (collective.group(position), round),
                     &collective.ticket(step),
                 );
-                let operands = met.map_err(|blame| self.error(&collective, step, blame))?;
+                let operands = met.map_err(|blame| self.absent_peer_error(&collective, step, blame))?;
                 collective.compute_result(collective.number_in_group(position), |k| &operands[k], results[0]);
             }
         }

@@ -35,7 +35,7 @@ pub(super) fn run_on_workers(
         let mut workers = WORKERS.lock();
         while workers.len() < n {
             let (jobs, taken) = channel();
-            std::thread::Builder::new().name(format!("device {}", workers.len())).spawn(move || serve(&taken))?;
+            std::thread::Builder::new().name(format!("device {}", workers.len())).spawn(move || run_jobs(&taken))?;
             workers.push(jobs);
         }
         for (number, worker) in workers.iter().enumerate().take(n) {
@@ -55,7 +55,7 @@ pub(super) fn run_on_workers(
 }
 
 /// Runs the jobs of a thread.
-fn serve(jobs: &Receiver<Job>) {
+fn run_jobs(jobs: &Receiver<Job>) {
     IS_DEVICE_THREAD.set(true);
     while let Ok(job) = jobs.recv() {
         job();

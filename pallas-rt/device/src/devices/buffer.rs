@@ -103,7 +103,7 @@ impl Buffer {
     pub fn as_ptr(&self) -> *const u8 {
         // The error is reported when the array is read.
         let _ = self.bytes();
-        self.start()
+        self.start_ptr()
     }
 
     /// Start of the host memory for writing; see [`BufferMut::as_mut_ptr`].
@@ -112,12 +112,12 @@ impl Buffer {
         if let Some(block) = self.block() {
             block.launch_uses().wait_for_all();
         }
-        self.start()
+        self.start_ptr()
     }
 
     /// Start of the host memory, which kernels may still be using; null on a GPU.
-    pub(super) fn start(&self) -> *mut u8 {
-        self.block().map_or(std::ptr::null_mut(), HostBlock::start)
+    pub(super) fn start_ptr(&self) -> *mut u8 {
+        self.block().map_or(std::ptr::null_mut(), HostBlock::start_ptr)
     }
 
     /// The block of host memory; `None` on a GPU.
@@ -191,7 +191,7 @@ impl Buffer {
     pub(super) unsafe fn overwrite(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
         // SAFETY: the block has `len` bytes, and the caller guarantees exclusive access.
-        unsafe { self.start().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe { self.start_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
     /// Overwrites the first bytes with `bytes`.

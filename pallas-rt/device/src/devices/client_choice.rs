@@ -1,7 +1,7 @@
 //! Choice of a device: by name, by environment, or the best one.
 use super::client::Client;
 use super::gpu;
-use super::host::Host;
+use super::host::HostRuntime;
 use super::name::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::startup::{DEVICE_NAMES, parse_device_name, startup_config};
@@ -9,8 +9,8 @@ use pallas_codegen::target::Target;
 use std::sync::LazyLock;
 
 /// Environment variable that names the default device.
-const VARIABLE: &str = "PALLAS_DEVICE";
-/// Reason of a client that the program asked for.
+const DEVICE_VARIABLE: &str = "PALLAS_DEVICE";
+/// Reason for the choice of a client's device, where the program asked for it.
 const PROGRAM_REASON: &str = "asked for by the program";
 
 /// The shared client of the CPU.
@@ -20,13 +20,13 @@ static INTERPRETER: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKi
 
 impl Client {
     fn on_host(kind: DeviceKind, why: &str) -> Client {
-        Client::new(Host::new(Device::host(kind)), why)
+        Client::new(HostRuntime::new(Device::host(kind)), why)
     }
 
     /// A client of the CPU that uses the [`target`](Client::target) of another device, which need not be present.
     pub fn cpu_as(target: Target) -> Client {
         let device = Device { target, ..Device::host(DeviceKind::Cpu) };
-        Client::new(Host::new(device), "with the target of another device")
+        Client::new(HostRuntime::new(device), "with the target of another device")
     }
 
     /// The native CPU backend, which is always available.
@@ -44,7 +44,7 @@ impl Client {
     /// # Errors
     /// [`Error::NoDevice`] if there are fewer, or the crate was built without the feature `gpu`.
     pub fn gpu(index: usize) -> Result<Client> {
-        gpu::client(false, index, PROGRAM_REASON)
+        gpu::shared_client(false, index, PROGRAM_REASON)
     }
 
     /// The OpenGL adapter of this index.
@@ -52,12 +52,12 @@ impl Client {
     /// # Errors
     /// As [`Client::gpu`].
     pub fn gl(index: usize) -> Result<Client> {
-        gpu::client(true, index, PROGRAM_REASON)
+        gpu::shared_client(true, index, PROGRAM_REASON)
     }
 
     /// The best hardware GPU, else the CPU.
     pub fn best() -> Client {
-        gpu::best().unwrap_or_else(|why| Client::cpu().with_reason(&why))
+        gpu::best_gpu_client().unwrap_or_else(|why| Client::cpu().with_reason(&why))
     }
 
     /// The default client: that of the [`StartupConfig`](crate::startup::StartupConfig) of this process.
@@ -66,24 +66,32 @@ impl Client {
     /// [`Error::Environment`] for an invalid name in the environment, [`Error::NoDevice`] if there is no such device.
     pub fn from_env() -> Result<Client> {
         match startup_config() {
-            Some(config) => Client::named(&config.backend, "StartupConfig::backend="),
+            Some(config) => Client::from_name(&config.backend, "StartupConfig::backend="),
             // A value that is not Unicode is no valid name either.
-            None => std::env::var_os(VARIABLE)
-                .map_or_else(|| Ok(Client::best()), |value| Client::named(&value.to_string_lossy(), "PALLAS_DEVICE=")),
+            None => std::env::var_os(DEVICE_VARIABLE).map_or_else(
+                || Ok(Client::best()),
+                |value| Client::from_name(&value.to_string_lossy(), "PALLAS_DEVICE="),
+            ),
         }
     }
 
-    /// The client of the device named `value`; `by` says who chose it.
-    fn named(value: &str, by: &str) -> Result<Client> {
-        let client = match parse_device_name(value) {
+    /// Returns the client of the device with this name; `chosen_by` says in messages who chose it.
+    fn from_name(name: &str, chosen_by: &str) -> Result<Client> {
+        let client = match parse_device_name(name) {
             Some(("best", _)) => return Ok(Client::best()),
             Some(("cpu", _)) => Client::cpu(),
             Some(("interpret", _)) => Client::interpreter(),
             Some(("gl", index)) => Client::gl(index)?,
             Some((_, index)) => Client::gpu(index)?,
-            None => return Err(Error::Environment { variable: VARIABLE, value: value.into(), allowed: DEVICE_NAMES }),
+            None => {
+                return Err(Error::Environment {
+                    variable: DEVICE_VARIABLE,
+                    value: name.into(),
+                    allowed: DEVICE_NAMES,
+                });
+            }
         };
-        Ok(client.with_reason(&format!("{by}{value}")))
+        Ok(client.with_reason(&format!("{chosen_by}{name}")))
     }
 
     /// A new client of the same device, with its own memory, limit and caches.
@@ -111,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_client_says_why() {
-        assert!(Client::named("cpu", "PALLAS_DEVICE=").expect("always there").why().ends_with("PALLAS_DEVICE=cpu"));
+        assert!(Client::from_name("cpu", "PALLAS_DEVICE=").expect("always there").why().ends_with("PALLAS_DEVICE=cpu"));
         assert!(!Client::best().why().is_empty());
         assert_eq!(Client::cpu(), Client::cpu());
         assert_ne!(Client::cpu(), Client::interpreter());

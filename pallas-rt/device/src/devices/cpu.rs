@@ -1,12 +1,12 @@
 //! The CPU as a device: runs plans of lowered kernels on the host's threads.
 use super::buffer::Buffer;
 use super::client::Client;
-use super::host::Host;
-use super::ledger::Ledger;
+use super::host::HostRuntime;
+use super::ledger::MemoryLedger;
 use super::lowered_cache::KernelSource;
 use super::memory::HostBlock;
 use super::queue::{LaunchUses, StartPtr};
-use super::runtime::{ByOperand, Executable, Launch, LaunchGeometry, describe_launch, outputs};
+use super::runtime::{ByOperand, Executable, Launch, LaunchGeometry, describe_launch, output_indices};
 use crate::error::{Error, Result};
 use crate::timeline;
 use pallas_codegen::cpu;
@@ -40,12 +40,12 @@ impl Executable for CpuKernel {
     /// Returns the bytes of tiles and scratch of the programs that run at the same time.
     fn memory_needed(&self, _: &Client, geometry: &LaunchGeometry) -> Result<u64> {
         let executable = self.executable();
-        let threads = executable.threads(&geometry.parallel) as u64;
-        Ok(threads.saturating_mul(executable.bytes_a_program() as u64))
+        let threads = executable.thread_count(&geometry.parallel) as u64;
+        Ok(threads.saturating_mul(executable.bytes_per_program() as u64))
     }
 
-    fn bytes(&self) -> u64 {
-        self.executable.get().map_or(0, |executable| executable.bytes())
+    fn estimated_bytes(&self) -> u64 {
+        self.executable.get().map_or(0, |executable| executable.estimate_bytes())
     }
 
     /// Runs a small launch within the call, unless it depends on launches that have not finished. Other launches run on
@@ -67,17 +67,21 @@ impl Executable for CpuKernel {
         let own_pool = rayon_core::current_thread_index().is_some();
         if own_pool || (executable.is_small_launch(&geometry.parallel) && !all().any(LaunchUses::is_busy)) {
             all().for_each(LaunchUses::wait_for_all);
-            read_operands(launch.kernel).filter_map(uses).try_for_each(LaunchUses::wait_for_writes)?;
-            outputs(launch.kernel).filter_map(uses).for_each(LaunchUses::forget_outcome);
-            let start = |i: usize| launch.buffers[i].map_or(std::ptr::null_mut(), Buffer::start);
+            indices_of_read_operands(launch.kernel).filter_map(uses).try_for_each(LaunchUses::wait_for_writes)?;
+            output_indices(launch.kernel).filter_map(uses).for_each(LaunchUses::forget_outcome);
+            let start = |i: usize| launch.buffers[i].map_or(std::ptr::null_mut(), Buffer::start_ptr);
             let describe = || describe_launch(launch.kernel, geometry);
             // SAFETY: no launch uses the blocks, and the caller has exclusive access to those of outputs.
             let run = || unsafe { execute(executable, geometry, launch.params, ledger, &RayonPool, start) };
             return timeline::run_in_span(timeline::SpanKind::Launch, describe, run);
         }
-        let starts: Vec<StartPtr> =
-            launch.buffers.iter().map(|buffer| StartPtr(buffer.map_or(std::ptr::null_mut(), Buffer::start))).collect();
-        let (reads, writes) = (read_operands(launch.kernel).filter_map(uses), outputs(launch.kernel).filter_map(uses));
+        let starts: Vec<StartPtr> = launch
+            .buffers
+            .iter()
+            .map(|buffer| StartPtr(buffer.map_or(std::ptr::null_mut(), Buffer::start_ptr)))
+            .collect();
+        let (reads, writes) =
+            (indices_of_read_operands(launch.kernel).filter_map(uses), output_indices(launch.kernel).filter_map(uses));
         let (reads, writes): (Vec<&LaunchUses>, Vec<&LaunchUses>) = (reads.collect(), writes.collect());
         let (executable, geometry, params) = (executable.clone(), geometry.clone(), launch.params.to_vec());
         let (ledger, called) = (ledger.clone(), launch.called);
@@ -88,7 +92,7 @@ impl Executable for CpuKernel {
         let described = timeline::is_recording().then(|| describe_launch(launch.kernel, launch.geometry));
         let work = move || timeline::run_in_span(timeline::SpanKind::Launch, || described.unwrap_or_default(), run);
         let runtime: &dyn Any = &**client.runtime();
-        let Host { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
+        let HostRuntime { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
         // SAFETY: `work` uses only the memory of the launch's buffers, whose blocks are passed here.
         unsafe { queue.add(&launch.kernel.name, &reads, &writes, work) };
         Ok(())
@@ -96,7 +100,7 @@ impl Executable for CpuKernel {
 }
 
 /// Indices of operands whose contents are read: inputs, prefetch operands, and outputs that alias an input.
-fn read_operands(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
+fn indices_of_read_operands(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
     (0..kernel.operands.len()).filter(|&i| match kernel.operands[i].kind {
         OperandKind::Input | OperandKind::Prefetch => true,
         OperandKind::Output { alias, .. } => alias.is_some(),
@@ -107,19 +111,20 @@ fn read_operands(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
 /// Runs every program of a launch on these threads.
 ///
 /// # Safety
-/// `start` gives the memory of each operand, which has the bytes of its shape. Nothing else writes it during the call,
-/// and nothing else reads the memory of outputs.
+/// `operand_start` gives the memory of each operand, which has the bytes of its shape. Nothing else writes it during
+/// the call, and nothing else reads the memory of outputs.
 pub(super) unsafe fn execute(
     executable: &cpu::Executable,
     geometry: &LaunchGeometry,
     params: &[Option<Literal>],
-    ledger: &Ledger,
-    on: &dyn LaunchThreads,
-    start: impl Fn(usize) -> *mut u8,
+    ledger: &MemoryLedger,
+    threads: &dyn LaunchThreads,
+    operand_start: impl Fn(usize) -> *mut u8,
 ) -> Result<()> {
     let shapes = geometry.shapes.iter().enumerate();
     // SAFETY: the caller's.
-    let memory: ByOperand<_> = shapes.map(|(i, shape)| unsafe { cpu::LaunchMemory::new(start(i), shape) }).collect();
+    let memory: ByOperand<_> =
+        shapes.map(|(i, shape)| unsafe { cpu::LaunchMemory::new(operand_start(i), shape) }).collect();
     let (sizes, grid, steps) = (&geometry.sizes, &geometry.parallel, &geometry.sequential);
     let launch = cpu::Launch { sizes, grid, steps, memory: &memory, params };
     let stopped = |stop| match stop {
@@ -129,6 +134,6 @@ pub(super) unsafe fn execute(
         }
     };
     // SAFETY: the caller's. Sizes, grid, shapes and parameters are in the order of the kernel's declarations.
-    pallas_codegen::interp::print(&unsafe { executable.run(&launch, on) }.map_err(stopped)?);
+    pallas_codegen::interp::print(&unsafe { executable.run(&launch, threads) }.map_err(stopped)?);
     Ok(())
 }

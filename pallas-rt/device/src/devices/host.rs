@@ -1,40 +1,40 @@
 //! The host as a device: memory accounted in the ledger and kept for reuse, for the CPU and the interpreter.
 use super::cpu::CpuKernel;
 use super::interpreter::InterpretedKernel;
-use super::ledger::Ledger;
+use super::ledger::MemoryLedger;
 use super::lowered_cache::KernelSource;
 use super::memory::{HostBlock, physical_bytes};
 use super::memory_pool::{MemoryPool, size_class};
 use super::name::{Device, DeviceKind};
-use super::queue::Queue;
+use super::queue::LaunchQueue;
 use super::runtime::{Executable, Runtime};
 use super::storage::{HostMemory, InitialContents, Storage};
 use crate::error::Result;
 use std::sync::Arc;
 
 /// Runtime of the CPU backend, or of the interpreter.
-pub(super) struct Host {
+pub(super) struct HostRuntime {
     device: Device,
-    ledger: Arc<Ledger>,
+    ledger: Arc<MemoryLedger>,
     stock: Arc<MemoryPool<HostBlock>>,
     /// Launches of the CPU that continue after their call returns; the interpreter has none.
-    pub(super) queue: Queue,
+    pub(super) queue: LaunchQueue,
 }
 
-impl Host {
-    pub(super) fn new(device: Device) -> Host {
-        let ledger = Ledger::new(device.id(), physical_bytes());
+impl HostRuntime {
+    pub(super) fn new(device: Device) -> HostRuntime {
+        let ledger = MemoryLedger::new(device.id(), physical_bytes());
         let stock = Arc::new(MemoryPool::new(ledger.clone()));
-        Host { device, ledger, stock, queue: Queue::default() }
+        HostRuntime { device, ledger, stock, queue: LaunchQueue::default() }
     }
 }
 
-impl Runtime for Host {
+impl Runtime for HostRuntime {
     fn device(&self) -> &Device {
         &self.device
     }
 
-    fn ledger(&self) -> &Arc<Ledger> {
+    fn ledger(&self) -> &Arc<MemoryLedger> {
         &self.ledger
     }
 
@@ -45,7 +45,7 @@ impl Runtime for Host {
         let class =
             class.ok_or_else(|| ledger.refused_allocation_error(bytes as u64, "more than the address space".into()))?;
         let reservation = ledger.reserve(class as u64)?;
-        let block = match stock.take(class as u64, first != InitialContents::Unspecified) {
+        let block = match stock.take_block(class as u64, first != InitialContents::Unspecified) {
             Some(mut block) => {
                 // Launches of the previous owner may still run; those of the next owner run after them.
                 block.launch_uses().forget_outcome();
@@ -64,7 +64,7 @@ impl Runtime for Host {
     }
 
     fn release_kept_memory(&self) {
-        self.stock.clear();
+        self.stock.drop_all();
     }
 
     fn wait(&self) -> Result<()> {

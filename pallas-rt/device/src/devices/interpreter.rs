@@ -2,7 +2,7 @@
 //! traced from.
 use super::client::Client;
 use super::lowered_cache::KernelSource;
-use super::runtime::{Executable, Launch, LaunchGeometry, describe_launch, outputs};
+use super::runtime::{Executable, Launch, LaunchGeometry, describe_launch, output_indices};
 use crate::error::Result;
 use crate::timeline;
 use pallas_codegen::interp::{self, Argument, Data, Fault, Machine, walk};
@@ -17,7 +17,7 @@ impl Executable for InterpretedKernel {
         Ok(memory_needed(&self.0.traced))
     }
 
-    fn bytes(&self) -> u64 {
+    fn estimated_bytes(&self) -> u64 {
         0
     }
 
@@ -27,7 +27,7 @@ impl Executable for InterpretedKernel {
             || describe_launch(launch.kernel, launch.geometry),
             || {
                 let mut machine = create_machine(client, &self.0.traced, launch)?;
-                walk::run(&mut machine)?;
+                walk::run_all_programs(&mut machine)?;
                 // SAFETY: the caller has exclusive access to the outputs.
                 unsafe { finish_launch(machine, launch) }
             },
@@ -75,7 +75,7 @@ pub unsafe fn finish_launch(machine: Machine, launch: &Launch<'_>) -> Result<()>
     // The fault of an element that was never written gets the kernel's source position.
     let (data, log) = machine.finish().map_err(|fault| Fault { loc: launch.at, ..fault })?;
     interp::print(&log);
-    for (i, data) in outputs(launch.kernel).zip(data) {
+    for (i, data) in output_indices(launch.kernel).zip(data) {
         let buffer = launch.buffers[i].expect("outputs have memory");
         // SAFETY: the caller has exclusive access to the outputs.
         unsafe { buffer.overwrite(&data.to_bytes()) };

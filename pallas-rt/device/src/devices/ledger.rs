@@ -20,7 +20,7 @@ pub struct MemoryStats {
 
 /// The accounting of one client's memory.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct MemoryLedger {
     device: String,
     /// Memory in use, its peak and the limit.
     account: Mutex<MemoryStats>,
@@ -28,60 +28,66 @@ pub struct Ledger {
     pub kept: AtomicU64,
 }
 
-impl Ledger {
+impl MemoryLedger {
     pub fn new(device: String, limit: u64) -> Arc<Self> {
         let account = Mutex::new(MemoryStats { limit, ..MemoryStats::default() });
-        Arc::new(Ledger { device, account, kept: AtomicU64::new(0) })
+        Arc::new(MemoryLedger { device, account, kept: AtomicU64::new(0) })
     }
 
     /// Counts `bytes` as in use until the reservation is dropped.
     ///
     /// # Errors
     /// [`Error::Memory`] if the limit would be exceeded; nothing is reserved then.
-    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation> {
-        let mut account = self.account();
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<MemoryReservation> {
+        let mut account = self.lock_stats();
         let total = account.in_use.saturating_add(bytes);
         if total > account.limit {
             return Err(self.memory_error(&account, bytes, None));
         }
         account.in_use = total;
         account.peak = account.peak.max(total);
-        Ok(Reservation { ledger: self.clone(), bytes })
+        Ok(MemoryReservation { ledger: self.clone(), bytes })
     }
 
     /// The error for an allocation within the limit that the system refused, with its message.
     pub fn refused_allocation_error(&self, bytes: u64, cause: String) -> Error {
-        self.memory_error(&self.account(), bytes, Some(cause))
+        self.memory_error(&self.lock_stats(), bytes, Some(cause))
     }
 
     pub fn set_limit(&self, bytes: u64) {
-        self.account().limit = bytes;
+        self.lock_stats().limit = bytes;
     }
 
     pub fn stats(&self) -> MemoryStats {
-        MemoryStats { kept: self.kept.load(Relaxed), ..*self.account() }
+        MemoryStats { kept: self.kept.load(Relaxed), ..*self.lock_stats() }
     }
 
-    fn memory_error(&self, account: &MemoryStats, asked: u64, cause: Option<String>) -> Error {
-        Error::Memory { asked, limit: account.limit, in_use: account.in_use, device: self.device.clone(), cause }
+    fn memory_error(&self, account: &MemoryStats, requested_bytes: u64, cause: Option<String>) -> Error {
+        Error::Memory {
+            asked: requested_bytes,
+            limit: account.limit,
+            in_use: account.in_use,
+            device: self.device.clone(),
+            cause,
+        }
     }
 
     /// Locks the account. A panic while it was locked leaves it consistent: each number is written in one step.
-    fn account(&self) -> MutexGuard<'_, MemoryStats> {
+    fn lock_stats(&self) -> MutexGuard<'_, MemoryStats> {
         self.account.lock()
     }
 }
 
 /// Bytes counted as in use in a ledger, until this value is dropped.
 #[derive(Debug)]
-pub struct Reservation {
-    ledger: Arc<Ledger>,
+pub struct MemoryReservation {
+    ledger: Arc<MemoryLedger>,
     bytes: u64,
 }
 
-impl Drop for Reservation {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
-        self.ledger.account().in_use -= self.bytes;
+        self.ledger.lock_stats().in_use -= self.bytes;
     }
 }
 
@@ -91,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_reservation_beyond_the_limit_books_nothing() {
-        let ledger = Ledger::new("cpu".into(), 100);
+        let ledger = MemoryLedger::new("cpu".into(), 100);
         let held = ledger.reserve(60).expect("within the limit");
         let refused = ledger.reserve(41).expect_err("beyond the limit");
         let expected = Error::Memory { asked: 41, limit: 100, in_use: 60, device: "cpu".into(), cause: None };

@@ -2,7 +2,7 @@
 //!
 //! The CPU's plan is not stored: computing it from the lowered form takes less time than reading it.
 use super::counters::PASSES;
-use crate::disk::{self, Key};
+use crate::disk::{self, EntryKey};
 use crate::timeline;
 use pallas_codegen::{cpu, passes};
 use pallas_ir::{Kernel, Loc, Operand, RegionId, Semantics};
@@ -22,15 +22,15 @@ pub struct KernelSource {
     text: Option<Arc<str>>,
     /// The lowered form, which backends read; computed when needed, which a shader from disk avoids.
     lowered: OnceLock<Arc<Kernel>>,
-    identity: OnceLock<Key>,
+    identity: OnceLock<EntryKey>,
 }
 
 impl KernelSource {
     /// Creates a source from a traced kernel.
-    pub fn new(kernel: Kernel, sizes: &'static cpu::Thresholds) -> KernelSource {
+    pub fn new(kernel: Kernel, thresholds: &'static cpu::Thresholds) -> KernelSource {
         KernelSource {
             traced: Arc::new(kernel),
-            sizes,
+            sizes: thresholds,
             text: None,
             lowered: OnceLock::new(),
             identity: OnceLock::new(),
@@ -39,18 +39,18 @@ impl KernelSource {
 
     /// Creates a source from a traced kernel and its text.
     #[cfg(feature = "mesh")]
-    pub fn with_text(kernel: Kernel, text: Arc<str>, sizes: &'static cpu::Thresholds) -> KernelSource {
+    pub fn with_text(kernel: Kernel, text: Arc<str>, thresholds: &'static cpu::Thresholds) -> KernelSource {
         debug_assert_eq!(*text, *kernel.to_string());
-        KernelSource { text: Some(text), ..KernelSource::new(kernel, sizes) }
+        KernelSource { text: Some(text), ..KernelSource::new(kernel, thresholds) }
     }
 
     /// The lowered form: read from disk, or made by running the passes.
     pub fn lowered(&self) -> &Arc<Kernel> {
         self.lowered.get_or_init(|| {
-            let key = self.disk_key().derive_key("lowered", &[]);
+            let key = self.disk_key().derive_entry_key("lowered", &[]);
             Arc::new(disk::load(&key, |stored| parse_stored(stored, &self.traced)).unwrap_or_else(|| {
                 PASSES.fetch_add(passes::PIPELINE.len() as u64, Ordering::Relaxed);
-                let lowered = timeline::time_compilation(|| passes::run(&self.traced));
+                let lowered = timeline::time_compilation(|| passes::run_pipeline(&self.traced));
                 disk::save(&key, || to_stored(&self.traced, &lowered));
                 lowered
             }))
@@ -58,10 +58,10 @@ impl KernelSource {
     }
 
     /// Key of everything on disk that is derived from this kernel: it covers the traced tile IR and the user's lines.
-    pub fn disk_key(&self) -> &Key {
+    pub fn disk_key(&self) -> &EntryKey {
         self.identity.get_or_init(|| {
             let text = self.text.clone().unwrap_or_else(|| self.traced.to_string().into());
-            Key::new("traced", &[&text, &instruction_locs(&self.traced)])
+            EntryKey::new("traced", &[&text, &instruction_locs(&self.traced)])
         })
     }
 }

@@ -1,5 +1,5 @@
 //! Host memory: aligned blocks, and elements as bytes.
-use super::memory_pool::Reusable;
+use super::memory_pool::PooledBlock;
 use super::queue::LaunchUses;
 use crate::error::Result;
 use memmap2::MmapMut;
@@ -9,7 +9,7 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 
 /// Alignment of every block in bytes: a cache line, and the widest vector.
-pub const ALIGNMENT: usize = 64;
+pub const BLOCK_ALIGNMENT_BYTES: usize = 64;
 /// Size in bytes from which a block is its own memory mapping, with huge pages where the system supports them.
 const MIN_MAPPED_BYTES: usize = 2 << 20;
 
@@ -41,13 +41,13 @@ impl HostBlock {
         let start = match &mut map {
             Some(map) => map.as_mut_ptr(),
             // SAFETY: the size is not zero.
-            None => unsafe { std::alloc::alloc_zeroed(layout(size)?) },
+            None => unsafe { std::alloc::alloc_zeroed(allocation_layout(size)?) },
         };
         Some(HostBlock { start: NonNull::new(start)?, size, map, uses: LaunchUses::default() })
     }
 
     /// Start of the memory, which launches may still be using: see [`HostBlock::launch_uses`].
-    pub(super) fn start(&self) -> *mut u8 {
+    pub(super) fn start_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
@@ -87,7 +87,7 @@ impl HostBlock {
     }
 }
 
-impl Reusable for HostBlock {
+impl PooledBlock for HostBlock {
     fn size(&self) -> u64 {
         self.size as u64
     }
@@ -100,15 +100,15 @@ impl Reusable for HostBlock {
 impl Drop for HostBlock {
     fn drop(&mut self) {
         self.uses.wait_for_all();
-        if let (None, Some(layout)) = (&self.map, layout(self.size)) {
+        if let (None, Some(layout)) = (&self.map, allocation_layout(self.size)) {
             // SAFETY: `start` came from the allocator, for this layout.
             unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) }
         }
     }
 }
 
-fn layout(size: usize) -> Option<Layout> {
-    Layout::from_size_align(size, ALIGNMENT).ok()
+fn allocation_layout(size: usize) -> Option<Layout> {
+    Layout::from_size_align(size, BLOCK_ALIGNMENT_BYTES).ok()
 }
 
 /// Size of the machine's memory in bytes; `u64::MAX` where it is not known.
@@ -157,7 +157,7 @@ mod tests {
     fn blocks_are_aligned_zeroed_and_writable_to_their_end() {
         for size in [64, 4096, MIN_MAPPED_BYTES, MIN_MAPPED_BYTES + MIN_MAPPED_BYTES / 4] {
             let mut block = HostBlock::zeroed(size).expect("a little memory");
-            assert_eq!(block.start() as usize % ALIGNMENT, 0);
+            assert_eq!(block.start_ptr() as usize % BLOCK_ALIGNMENT_BYTES, 0);
             assert!(block.bytes(size).expect("nothing writes it").iter().all(|&byte| byte == 0));
             block.bytes_to_overwrite(size)[size - 1] = 7;
             assert_eq!(block.bytes(size).expect("nothing writes it")[size - 1], 7);

@@ -3,14 +3,14 @@
 //! A fresh 64 MB output costs three times a reused one: its pages fault in one by one. On a GPU a fresh buffer is
 //! cleared first. So freed blocks are kept, but only as long as the total stays within the maximum that was ever in
 //! use.
-use super::ledger::Ledger;
+use super::ledger::MemoryLedger;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A block of memory that can be reused for allocations of its size class.
-pub(crate) trait Reusable {
+pub(crate) trait PooledBlock {
     /// Size of the block in bytes, which is a [`size_class`].
     fn size(&self) -> u64;
 
@@ -31,27 +31,27 @@ pub(crate) fn size_class(bytes: u64) -> Option<u64> {
 /// The freed blocks that one client keeps.
 #[derive(Debug)]
 pub(crate) struct MemoryPool<B> {
-    ledger: Arc<Ledger>,
+    ledger: Arc<MemoryLedger>,
     blocks: Mutex<BTreeMap<u64, Vec<B>>>,
 }
 
-impl<B: Reusable> MemoryPool<B> {
-    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
+impl<B: PooledBlock> MemoryPool<B> {
+    pub(crate) fn new(ledger: Arc<MemoryLedger>) -> Self {
         MemoryPool { ledger, blocks: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Takes a kept block of exactly this class; if `idle`, an idle one, unless there is none and no room for a new
-    /// block.
-    pub(crate) fn take(&self, class: u64, idle: bool) -> Option<B> {
-        let has_room = idle && self.spare_bytes() >= class;
-        let mut blocks = self.blocks();
-        let kept = blocks.get_mut(&class)?;
-        let block = match kept.iter().rposition(|block| !idle || block.is_idle()) {
+    /// Takes a kept block of exactly this class; if `prefer_idle`, an idle one, unless there is none and no room for a
+    /// new block.
+    pub(crate) fn take_block(&self, size_class_bytes: u64, prefer_idle: bool) -> Option<B> {
+        let has_room = prefer_idle && self.spare_bytes() >= size_class_bytes;
+        let mut blocks = self.lock_blocks();
+        let kept = blocks.get_mut(&size_class_bytes)?;
+        let block = match kept.iter().rposition(|block| !prefer_idle || block.is_idle()) {
             Some(at) => kept.swap_remove(at),
             None if has_room => return None,
             None => kept.pop()?,
         };
-        self.ledger.kept.fetch_sub(class, Relaxed);
+        self.ledger.kept.fetch_sub(size_class_bytes, Relaxed);
         Some(block)
     }
 
@@ -61,7 +61,7 @@ impl<B: Reusable> MemoryPool<B> {
         if self.spare_bytes() < size {
             return;
         }
-        self.blocks().entry(size).or_default().push(block);
+        self.lock_blocks().entry(size).or_default().push(block);
         self.ledger.kept.fetch_add(size, Relaxed);
     }
 
@@ -77,7 +77,7 @@ impl<B: Reusable> MemoryPool<B> {
 
     /// Takes the largest kept block.
     fn take_largest(&self) -> Option<B> {
-        let mut blocks = self.blocks();
+        let mut blocks = self.lock_blocks();
         loop {
             let mut largest = blocks.last_entry()?;
             match largest.get_mut().pop() {
@@ -88,7 +88,7 @@ impl<B: Reusable> MemoryPool<B> {
     }
 
     /// Drops all kept blocks.
-    pub(crate) fn clear(&self) {
+    pub(crate) fn drop_all(&self) {
         self.shrink_for(u64::MAX);
     }
 
@@ -99,7 +99,7 @@ impl<B: Reusable> MemoryPool<B> {
     }
 
     /// Locks the map. A panic elsewhere leaves it valid, since it holds whole blocks only.
-    fn blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<B>>> {
+    fn lock_blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<B>>> {
         self.blocks.lock()
     }
 }
@@ -108,7 +108,7 @@ impl<B: Reusable> MemoryPool<B> {
 mod tests {
     use super::*;
 
-    impl Reusable for u64 {
+    impl PooledBlock for u64 {
         fn size(&self) -> u64 {
             *self
         }
@@ -128,7 +128,7 @@ mod tests {
     /// A block of 64 bytes, and whether it is idle.
     #[derive(PartialEq, Eq, Debug)]
     struct Used(bool);
-    impl Reusable for Used {
+    impl PooledBlock for Used {
         fn size(&self) -> u64 {
             64
         }
@@ -139,32 +139,36 @@ mod tests {
 
     #[test]
     fn the_host_gets_idle_blocks_first() {
-        let ledger = Ledger::new("cpu".into(), u64::MAX);
+        let ledger = MemoryLedger::new("cpu".into(), u64::MAX);
         let stock = MemoryPool::new(ledger.clone());
         drop(ledger.reserve(192).expect("no limit"));
         [false, true, false].into_iter().for_each(|idle| stock.return_block(Used(idle)));
-        assert_eq!(stock.take(64, true), Some(Used(true)));
-        assert_eq!(stock.take(64, true), None, "there is room for a new block");
+        assert_eq!(stock.take_block(64, true), Some(Used(true)));
+        assert_eq!(stock.take_block(64, true), None, "there is room for a new block");
         let new = ledger.reserve(64).expect("no limit");
-        assert_eq!(stock.take(64, true), Some(Used(false)), "there is none");
-        assert_eq!(stock.take(64, false), Some(Used(false)));
+        assert_eq!(stock.take_block(64, true), Some(Used(false)), "there is none");
+        assert_eq!(stock.take_block(64, false), Some(Used(false)));
         drop(new);
     }
 
     #[test]
     fn kept_blocks_stay_under_the_high_water_mark() {
-        let ledger = Ledger::new("cpu".into(), u64::MAX);
+        let ledger = MemoryLedger::new("cpu".into(), u64::MAX);
         let stock = MemoryPool::new(ledger.clone());
         let live = ledger.reserve(256).expect("no limit");
         stock.return_block(128u64);
-        assert_eq!(stock.take(128, false), None, "256 of 256 are in use");
+        assert_eq!(stock.take_block(128, false), None, "256 of 256 are in use");
         drop(live);
         stock.return_block(128);
         stock.return_block(64);
         stock.return_block(128);
-        assert_eq!((ledger.stats().kept, stock.take(256, false)), (192, None));
+        assert_eq!((ledger.stats().kept, stock.take_block(256, false)), (192, None));
         stock.shrink_for(192);
-        assert_eq!((stock.take(64, false), stock.take(128, false)), (Some(64), None), "the largest goes first");
+        assert_eq!(
+            (stock.take_block(64, false), stock.take_block(128, false)),
+            (Some(64), None),
+            "the largest goes first"
+        );
         assert_eq!(ledger.stats().kept, 0);
     }
 }

@@ -53,4 +53,6 @@ pub use ledger::MemoryStats;
 pub use lowered_cache::KernelSource;
 pub use lru::{CacheLimits, Lru, set_cache_limits};
 pub use name::{Device, DeviceKind};
-pub use runtime::{ByOperand, Executable, Launch, LaunchGeometry, find_multiples_of_four, inputs, outputs};
+pub use runtime::{
+    ByOperand, Executable, Launch, LaunchGeometry, argument_indices, find_multiples_of_four, output_indices,
+};

@@ -7,18 +7,18 @@ use crate::error::{Error, Result};
 const NO_GPU_REASON: &str = "this build is without the feature `gpu`";
 
 /// Fails: there is no adapter.
-pub(super) fn client(gl: bool, index: usize, _: &str) -> Result<Client> {
+pub(super) fn shared_client(gl: bool, index: usize, _: &str) -> Result<Client> {
     let name = if gl { "gl" } else { "gpu" };
     Err(Error::NoDevice { asked: format!("{name}:{index}"), found: format!("{NO_GPU_REASON}; help: `--features gpu`") })
 }
 
 /// Fails: there is no adapter.
 pub(super) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> {
-    client(gl, index, why)
+    shared_client(gl, index, why)
 }
 
 /// The reason why there is no GPU.
-pub(super) fn best() -> std::result::Result<Client, String> {
+pub(super) fn best_gpu_client() -> std::result::Result<Client, String> {
     Err(NO_GPU_REASON.into())
 }
 

@@ -24,10 +24,10 @@ type LaunchNumber = u64;
 const MAX_UNFINISHED_LAUNCHES: u64 = 32;
 
 /// The error of a launch, set if it failed.
-type Outcome = Arc<OnceLock<Error>>;
+type LaunchOutcome = Arc<OnceLock<Error>>;
 
 /// The unfinished launches of one client. When it is dropped, its thread exits after the last of them.
-pub(super) struct Queue(Arc<SharedQueue>);
+pub(super) struct LaunchQueue(Arc<SharedQueue>);
 
 /// State that the queue, its thread and waiting threads share.
 struct SharedQueue {
@@ -45,35 +45,35 @@ struct SharedQueue {
 /// Launches that have not begun, and what threads do.
 #[derive(Default)]
 struct QueueState {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<QueuedLaunch>,
     last: LaunchNumber,
     /// True if the queue has a thread that runs launches.
     running: bool,
     /// True if a launch is being run, by that thread or by one that waits.
     busy: bool,
     closed: bool,
-    /// The first error that [`Queue::wait`] has not returned yet.
+    /// The first error that [`LaunchQueue::wait`] has not returned yet.
     error: Option<Error>,
 }
 
 /// A launch in the queue.
-struct Job {
+struct QueuedLaunch {
     kernel: String,
     work: Box<dyn FnOnce() -> Result<()> + Send>,
     /// Outcomes of the launches that write its inputs: if one failed, it does not run.
-    needs: Vec<Outcome>,
-    outcome: Outcome,
+    needs: Vec<LaunchOutcome>,
+    outcome: LaunchOutcome,
 }
 
-impl Default for Queue {
-    fn default() -> Queue {
+impl Default for LaunchQueue {
+    fn default() -> LaunchQueue {
         let (added, ended) = (Condvar::new(), Condvar::new());
         let (state, runner) = (Mutex::default(), Mutex::default());
-        Queue(Arc::new(SharedQueue { state, runner, added, ended, done: AtomicU64::new(0) }))
+        LaunchQueue(Arc::new(SharedQueue { state, runner, added, ended, done: AtomicU64::new(0) }))
     }
 }
 
-impl Queue {
+impl LaunchQueue {
     /// Adds a launch, which runs `work` after all launches so far, on the queue's thread or on one that waits for it.
     /// It fails without running if a launch that wrote a block of `reads` failed.
     ///
@@ -88,8 +88,8 @@ impl Queue {
     ) {
         self.0.wait_for_capacity();
         let needs = reads.iter().filter_map(|uses| uses.outcome()).collect();
-        let outcome = Outcome::default();
-        let job = Job { kernel: kernel.into(), work: Box::new(work), needs, outcome: outcome.clone() };
+        let outcome = LaunchOutcome::default();
+        let job = QueuedLaunch { kernel: kernel.into(), work: Box::new(work), needs, outcome: outcome.clone() };
         let mut state = self.0.state.lock();
         state.last += 1;
         for uses in reads {
@@ -127,7 +127,7 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
+impl Drop for LaunchQueue {
     fn drop(&mut self) {
         self.0.state.lock().closed = true;
         self.0.added.notify_one();
@@ -148,15 +148,15 @@ impl SharedQueue {
         }
     }
 
-    /// Runs launches until none is left; if `waits`, waits for more until the queue is closed as well.
-    fn run_launches(&self, waits: bool) {
+    /// Runs launches until none is left; if `until_closed`, waits for more until the queue is closed as well.
+    fn run_launches(&self, until_closed: bool) {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.take_next_launch() {
                 drop(state);
-                self.run(job);
+                self.run_launch(job);
                 state = self.state.lock();
-            } else if !state.jobs.is_empty() || waits && !state.closed {
+            } else if !state.jobs.is_empty() || until_closed && !state.closed {
                 self.added.wait(&mut state);
             } else {
                 state.running = false;
@@ -166,8 +166,8 @@ impl SharedQueue {
     }
 
     /// Runs a launch that [`QueueState::take_next_launch`] has taken.
-    fn run(&self, job: Job) {
-        let Job { kernel, work, needs, outcome } = job;
+    fn run_launch(&self, job: QueuedLaunch) {
+        let QueuedLaunch { kernel, work, needs, outcome } = job;
         let runner = |is| *self.runner.lock() = is;
         runner(Some(std::thread::current().id()));
         let result = match needs.iter().find_map(|needed| needed.get()) {
@@ -193,18 +193,18 @@ impl SharedQueue {
     }
 
     /// Returns true if the launch has finished.
-    fn has_ended(&self, ticket: LaunchNumber) -> bool {
-        self.done.load(Ordering::Acquire) >= ticket
+    fn has_ended(&self, number: LaunchNumber) -> bool {
+        self.done.load(Ordering::Acquire) >= number
     }
 
     /// Waits until the launch has finished; runs launches meanwhile.
-    fn wait(&self, ticket: LaunchNumber) {
-        if self.has_ended(ticket) {
+    fn wait(&self, number: LaunchNumber) {
+        if self.has_ended(number) {
             return;
         }
         if rayon_core::current_thread_index().is_some() {
             // The launch may be waiting for this thread to run a share of its programs.
-            while !self.has_ended(ticket) {
+            while !self.has_ended(number) {
                 if rayon_core::yield_now() != Some(rayon_core::Yield::Executed) {
                     std::thread::yield_now();
                 }
@@ -212,10 +212,10 @@ impl SharedQueue {
             return;
         }
         let mut state = self.state.lock();
-        while !self.has_ended(ticket) {
+        while !self.has_ended(number) {
             if let Some(job) = state.take_next_launch() {
                 drop(state);
-                self.run(job);
+                self.run_launch(job);
                 state = self.state.lock();
             } else {
                 self.ended.wait(&mut state);
@@ -226,7 +226,7 @@ impl SharedQueue {
 
 impl QueueState {
     /// Takes the next launch to run it; `None` if one is being run already.
-    fn take_next_launch(&mut self) -> Option<Job> {
+    fn take_next_launch(&mut self) -> Option<QueuedLaunch> {
         let job = if self.busy { None } else { self.jobs.pop_front() };
         self.busy |= job.is_some();
         job
@@ -242,7 +242,7 @@ fn launch_panic_error(kernel: &str, panic: &(dyn Any + Send)) -> Error {
 /// Start of the memory of an operand or a slot; null without memory.
 #[derive(Clone, Copy)]
 pub(super) struct StartPtr(pub(super) *mut u8);
-// SAFETY: an address; `Queue::add` defines who may use the memory, and when.
+// SAFETY: an address; `LaunchQueue::add` defines who may use the memory, and when.
 unsafe impl Send for StartPtr {}
 // SAFETY: as above.
 unsafe impl Sync for StartPtr {}
@@ -255,20 +255,21 @@ pub(super) struct LaunchUses {
     used: AtomicU64,
     written: AtomicU64,
     /// Outcome of the last launch that wrote the block.
-    outcome: Mutex<Option<Outcome>>,
+    outcome: Mutex<Option<LaunchOutcome>>,
 }
 
 impl LaunchUses {
-    /// Records that a launch uses or writes the block.
-    fn record_launch(&self, queue: &Arc<SharedQueue>, of: &AtomicU64, ticket: LaunchNumber) {
+    /// Records a launch in `last_launch`, the number of the last launch that uses the block or of the last that writes
+    /// it.
+    fn record_launch(&self, queue: &Arc<SharedQueue>, last_launch: &AtomicU64, number: LaunchNumber) {
         self.queue.get_or_init(|| queue.clone());
-        of.fetch_max(ticket, Ordering::Relaxed);
+        last_launch.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Waits for a launch of the block.
-    fn wait(&self, ticket: LaunchNumber) {
+    /// Waits until launch `number`, which uses the block, has finished.
+    fn wait(&self, number: LaunchNumber) {
         if let Some(queue) = self.queue.get() {
-            queue.wait(ticket);
+            queue.wait(number);
         }
     }
 
@@ -299,12 +300,12 @@ impl LaunchUses {
     }
 
     /// Sets the outcome of the last launch that wrote the block.
-    fn set_outcome(&self, outcome: Option<Outcome>) {
+    fn set_outcome(&self, outcome: Option<LaunchOutcome>) {
         *self.outcome.lock() = outcome;
     }
 
     /// Outcome of the last launch that wrote the block, if it may have failed.
-    fn outcome(&self) -> Option<Outcome> {
+    fn outcome(&self) -> Option<LaunchOutcome> {
         self.queue.get()?;
         self.outcome.lock().clone()
     }
@@ -321,7 +322,7 @@ mod tests {
 
     /// Adds work that accesses no memory.
     fn add(
-        queue: &Queue,
+        queue: &LaunchQueue,
         reads: &[&LaunchUses],
         writes: &[&LaunchUses],
         work: impl FnOnce() -> Result<()> + Send + 'static,
@@ -332,7 +333,7 @@ mod tests {
 
     #[test]
     fn launches_end_in_order_and_readers_wait_for_theirs() {
-        let (queue, x, y) = (Queue::default(), LaunchUses::default(), LaunchUses::default());
+        let (queue, x, y) = (LaunchQueue::default(), LaunchUses::default(), LaunchUses::default());
         let (go, wait) = mpsc::channel();
         add(&queue, &[], &[&x], move || wait.recv().map_err(|_| failure()));
         add(&queue, &[&x], &[&y], || Ok(()));
@@ -345,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_call_waits_while_many_launches_are_unfinished() {
-        let (queue, x) = (Queue::default(), LaunchUses::default());
+        let (queue, x) = (LaunchQueue::default(), LaunchUses::default());
         let (go, wait) = mpsc::channel();
         add(&queue, &[], &[&x], move || wait.recv().map_err(|_| failure()));
         let ran = Arc::new(AtomicU64::new(0));
@@ -369,7 +370,8 @@ mod tests {
 
     #[test]
     fn an_error_reaches_every_reader_and_whoever_waits_once() {
-        let (queue, x, y, z) = (Queue::default(), LaunchUses::default(), LaunchUses::default(), LaunchUses::default());
+        let (queue, x, y, z) =
+            (LaunchQueue::default(), LaunchUses::default(), LaunchUses::default(), LaunchUses::default());
         add(&queue, &[], &[&x], || Err(failure()));
         add(&queue, &[&x], &[&y], || panic!("must not run"));
         add(&queue, &[], &[&z], || panic!("as it is made to"));
@@ -384,7 +386,7 @@ mod tests {
     /// Threads that add launches and wait for them run them in turn, each once, in order.
     #[test]
     fn threads_that_wait_run_launches() {
-        let queue = Queue::default();
+        let queue = LaunchQueue::default();
         let (ran, inside) = (Arc::new(Mutex::new(vec![])), Arc::new(AtomicU64::new(0)));
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -416,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_dropped_queue_ends_its_launches() {
-        let (queue, x) = (Queue::default(), LaunchUses::default());
+        let (queue, x) = (LaunchQueue::default(), LaunchUses::default());
         (0..100).for_each(|_| add(&queue, &[], &[&x], || Ok(())));
         drop(queue);
         assert_eq!(x.wait_for_writes(), Ok(()));

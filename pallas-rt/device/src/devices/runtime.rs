@@ -1,7 +1,7 @@
 //! The trait that kinds of devices implement: memory, and launches of kernels.
 use super::buffer::Buffer;
 use super::client::Client;
-use super::ledger::Ledger;
+use super::ledger::MemoryLedger;
 use super::lowered_cache::KernelSource;
 use super::name::Device;
 use super::storage::{InitialContents, Storage};
@@ -17,7 +17,7 @@ pub trait Runtime: Any + Send + Sync {
     fn device(&self) -> &Device;
 
     /// The accounting of the device's memory.
-    fn ledger(&self) -> &Arc<Ledger>;
+    fn ledger(&self) -> &Arc<MemoryLedger>;
 
     /// Allocates at least `bytes` bytes with the given initial contents.
     ///
@@ -67,7 +67,7 @@ pub trait Executable: Any + Send + Sync {
     fn memory_needed(&self, client: &Client, geometry: &LaunchGeometry) -> Result<u64>;
 
     /// Estimated size of the compiled form in bytes.
-    fn bytes(&self) -> u64;
+    fn estimated_bytes(&self) -> u64;
 
     /// Launches all programs; there must be at least one. The work may go on after this returns.
     ///
@@ -149,13 +149,13 @@ pub(super) fn describe_launch(kernel: &Kernel, geometry: &LaunchGeometry) -> (St
 }
 
 /// Indices of the operands that a caller passes, in order: inputs, prefetch operands and parameters.
-pub fn inputs(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + '_ {
+pub fn argument_indices(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + '_ {
     let input = |kind: &OperandKind| !matches!(kind, OperandKind::Output { .. } | OperandKind::Scratch);
     (0..kernel.operands.len()).filter(move |&i| input(&kernel.operands[i].kind))
 }
 
 /// Indices of a kernel's outputs, in order.
-pub fn outputs(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + '_ {
+pub fn output_indices(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + '_ {
     let output = |kind: &OperandKind| matches!(kind, OperandKind::Output { .. });
     (0..kernel.operands.len()).filter(move |&i| output(&kernel.operands[i].kind))
 }

@@ -1,12 +1,12 @@
 //! The memory of buffers: a block of the host, or memory that is accessed through a driver.
-use super::ledger::Reservation;
+use super::ledger::MemoryReservation;
 use super::memory::HostBlock;
 use super::memory_pool::MemoryPool;
 use crate::error::Result;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Initial contents of new memory.
+/// Initial contents of new memory: zeros, or unspecified ones, which a launch or the host overwrites.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InitialContents {
     /// Unspecified, for memory that a launch writes.
@@ -43,13 +43,17 @@ pub trait DeviceMemory: Any + Send + Sync {
 /// size.
 pub struct HostMemory {
     /// The block; `None` only during the drop.
-    held: Option<(Reservation, HostBlock)>,
+    held: Option<(MemoryReservation, HostBlock)>,
     stock: Arc<MemoryPool<HostBlock>>,
 }
 
 impl HostMemory {
-    pub(super) fn new(reservation: Reservation, block: HostBlock, stock: &Arc<MemoryPool<HostBlock>>) -> HostMemory {
-        HostMemory { held: Some((reservation, block)), stock: stock.clone() }
+    pub(super) fn new(
+        reservation: MemoryReservation,
+        block: HostBlock,
+        pool: &Arc<MemoryPool<HostBlock>>,
+    ) -> HostMemory {
+        HostMemory { held: Some((reservation, block)), stock: pool.clone() }
     }
 
     pub(super) fn block(&self) -> &HostBlock {

@@ -7,9 +7,9 @@ use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-const FOLDER: &str = "PALLAS_CACHE_DIR";
-const LIMIT: &str = "PALLAS_CACHE_MIB";
-const POLICY: &str = "PALLAS_CACHE_POLICY";
+const FOLDER_VARIABLE: &str = "PALLAS_CACHE_DIR";
+const LIMIT_VARIABLE: &str = "PALLAS_CACHE_MIB";
+const POLICY_VARIABLE: &str = "PALLAS_CACHE_POLICY";
 /// Default limit of the folder, in bytes.
 const DEFAULT_LIMIT_BYTES: u64 = 256 << 20;
 
@@ -66,26 +66,28 @@ impl DiskCache {
     /// # Errors
     /// [`Error::Environment`] for a limit that is no number, or another policy.
     pub fn from_env() -> Result<DiskCache> {
-        let folder = match std::env::var_os(FOLDER) {
+        let folder = match std::env::var_os(FOLDER_VARIABLE) {
             Some(value) if value == "off" => return Ok(DiskCache::Off),
             Some(value) if !value.is_empty() => Some(PathBuf::from(value)),
             _ => dirs::cache_dir().map(|folder| folder.join("pallas")),
         };
-        let limit = match std::env::var(LIMIT) {
+        let limit = match std::env::var(LIMIT_VARIABLE) {
             Err(_) => DEFAULT_LIMIT_BYTES,
             Ok(value) => match value.parse::<u64>() {
                 Ok(mib) => mib.saturating_mul(1 << 20),
-                Err(_) => return Err(Error::Environment { variable: LIMIT, value, allowed: "a number of MiB" }),
+                Err(_) => {
+                    return Err(Error::Environment { variable: LIMIT_VARIABLE, value, allowed: "a number of MiB" });
+                }
             },
         };
         let Some(folder) = folder else { return Ok(DiskCache::Off) };
-        match std::env::var(POLICY).as_deref() {
+        match std::env::var(POLICY_VARIABLE).as_deref() {
             Err(_) | Ok("" | "shared") => Ok(DiskCache::At { folder, limit }),
             Ok("single_writer") => Ok(DiskCache::SingleWriter { folder, limit }),
             Ok("read_only") => Ok(DiskCache::Reader { folder, limit }),
             Ok(value) => {
                 let allowed = "shared, single_writer, read_only";
-                Err(Error::Environment { variable: POLICY, value: value.into(), allowed })
+                Err(Error::Environment { variable: POLICY_VARIABLE, value: value.into(), allowed })
             }
         }
     }

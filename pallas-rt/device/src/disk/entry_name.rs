@@ -6,32 +6,32 @@ const LAYOUT_VERSION: &str = "2";
 
 /// Key of an entry: its kind, and a hash of everything that determines it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Key {
+pub struct EntryKey {
     kind: &'static str,
     hash: [u8; 32],
 }
 
-impl Key {
+impl EntryKey {
     /// Creates the key of an entry that is determined by `parts` and by the sources of this crate.
-    pub fn new(kind: &'static str, parts: &[&str]) -> Key {
+    pub fn new(kind: &'static str, parts: &[&str]) -> EntryKey {
         let versions = [LAYOUT_VERSION, env!("CARGO_PKG_VERSION"), env!("PALLAS_SOURCES"), pallas_ir::VERSION];
-        Key::from_versions(versions, kind, parts)
+        EntryKey::from_versions(versions, kind, parts)
     }
     /// Creates a key from versions, kind and parts.
-    fn from_versions(versions: [&str; 4], kind: &'static str, parts: &[&str]) -> Key {
+    fn from_versions(versions: [&str; 4], kind: &'static str, parts: &[&str]) -> EntryKey {
         let mut hasher = Sha256::new();
         for part in versions.iter().chain(&[kind]).chain(parts) {
             // With its length, so that no two lists of parts run together.
             hasher.update((part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
-        Key { kind, hash: hasher.finalize().into() }
+        EntryKey { kind, hash: hasher.finalize().into() }
     }
     /// Creates the key of an entry that is determined by this key and by `parts`.
-    pub fn derive_key(&self, kind: &'static str, parts: &[&str]) -> Key {
+    pub fn derive_entry_key(&self, kind: &'static str, parts: &[&str]) -> EntryKey {
         let own = self.hash_text();
         let parts: Vec<&str> = std::iter::once(own.as_str()).chain(parts.iter().copied()).collect();
-        Key::new(kind, &parts)
+        EntryKey::new(kind, &parts)
     }
     /// The hash as text, in hexadecimal.
     pub fn hash_text(&self) -> String {
@@ -55,31 +55,31 @@ mod tests {
 
     #[test]
     fn parts_do_not_run_together() {
-        let key = |parts: &[&str]| Key::new("kernel", parts);
+        let key = |parts: &[&str]| EntryKey::new("kernel", parts);
         assert_eq!(key(&["ab", "c"]), key(&["ab", "c"]));
         assert_ne!(key(&["ab", "c"]), key(&["a", "bc"]));
         assert_ne!(key(&["ab", ""]), key(&["ab"]));
-        assert_ne!(Key::new("shader", &["ab"]), key(&["ab"]));
-        assert_ne!(key(&["ab"]).derive_key("shader", &["c"]), key(&["ab"]).derive_key("shader", &["d"]));
+        assert_ne!(EntryKey::new("shader", &["ab"]), key(&["ab"]));
+        assert_ne!(key(&["ab"]).derive_entry_key("shader", &["c"]), key(&["ab"]).derive_entry_key("shader", &["d"]));
         assert_eq!(key(&[]).hash_text().len(), 64);
     }
 
     #[test]
     fn another_version_of_anything_has_other_entries() {
-        let mut keys = vec![Key::from_versions(["1", "0.1.0", "abc", "0.1.0"], "kernel", &["ab"])];
+        let mut keys = vec![EntryKey::from_versions(["1", "0.1.0", "abc", "0.1.0"], "kernel", &["ab"])];
         for at in 0..4 {
             let mut versions = ["1", "0.1.0", "abc", "0.1.0"];
             versions[at] = "next";
-            keys.push(Key::from_versions(versions, "kernel", &["ab"]));
+            keys.push(EntryKey::from_versions(versions, "kernel", &["ab"]));
         }
-        let different: std::collections::BTreeSet<String> = keys.iter().map(Key::file_name).collect();
+        let different: std::collections::BTreeSet<String> = keys.iter().map(EntryKey::file_name).collect();
         assert_eq!(different.len(), 5);
     }
 
     #[test]
     fn entries_are_known_by_their_names() {
-        let check = |name: &str, expected| assert_eq!(Key::is_entry_name(name), expected, "{name}");
-        let own = Key::new("kernel", &[]).file_name();
+        let check = |name: &str, expected| assert_eq!(EntryKey::is_entry_name(name), expected, "{name}");
+        let own = EntryKey::new("kernel", &[]).file_name();
         check(&own, true);
         check(&own[..own.len() - 1], false);
         check(&own.to_uppercase(), false);

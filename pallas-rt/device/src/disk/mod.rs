@@ -11,7 +11,7 @@
 //!
 //! - **The disk cache** believes this user's own processes alone. Files and folder belong to this user, and others may not
 //!   write to them; only plain files are opened, so that a pipe or a device is not waited for. Each entry carries an HMAC of
-//!   its name and contents by a secret of its folder (`secret`, 32 random bytes that only this user can read): an entry that
+//!   its name and contents by a secret of its folder (`find_secret`, 32 random bytes that only this user can read): an entry that
 //!   was changed, renamed, or copied from another folder is deleted and made again. Who can read the secret is this user, and
 //!   could as well change the program. Even so an entry is verified and held against the kernel that was traced (operands,
 //!   dimensions, grid, bindings), so that a forged one gives other numbers, but touches no other memory. A shader's text and a
@@ -23,7 +23,7 @@ mod store;
 
 pub use cache_folder::{DiskCache, disk_cache, set_disk_cache};
 pub use cache_folder::{choose_cache, choose_cache_unchecked, chosen_or_env_cache, disk_store};
-pub use entry_name::Key;
+pub use entry_name::EntryKey;
 pub use store::Store;
 pub use store::{HITS, MISSES, REMOVED, WRITES};
 
@@ -31,12 +31,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Reads an entry as a value if it exists and `read` accepts it; deletes an entry that is not accepted.
-pub fn load<T: DeserializeOwned, R>(key: &Key, read: impl FnOnce(T) -> Option<R>) -> Option<R> {
+pub fn load<T: DeserializeOwned, R>(key: &EntryKey, read: impl FnOnce(T) -> Option<R>) -> Option<R> {
     disk_store()?.load(key, read)
 }
 
 /// Writes an entry. A failure is not an error: the next process computes the value again.
-pub fn save<T: Serialize>(key: &Key, value: impl FnOnce() -> T) {
+pub fn save<T: Serialize>(key: &EntryKey, value: impl FnOnce() -> T) {
     let Some(store) = disk_store() else { return };
     if let Ok(bytes) = serde_json::to_vec(&value()) {
         store.write(key, &bytes);

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-const ENGINE: &str = "PALLAS_ENGINE";
-const SPMD: &str = "PALLAS_SPMD";
-const DEVICES: &str = "PALLAS_DEVICES";
-const DEADLINE: &str = "PALLAS_DEADLINE_MS";
-const BACKEND: &str = "PALLAS_DEVICE";
+const ENGINE_VARIABLE: &str = "PALLAS_ENGINE";
+const SPMD_VARIABLE: &str = "PALLAS_SPMD";
+const DEVICES_VARIABLE: &str = "PALLAS_DEVICES";
+const DEADLINE_VARIABLE: &str = "PALLAS_DEADLINE_MS";
+const BACKEND_VARIABLE: &str = "PALLAS_DEVICE";
 
 /// The startup configuration of a process. [`apply`](StartupConfig::apply) fixes it; otherwise the environment does,
 /// when the first array is made or the first kernel is compiled. Afterwards it does not change.
@@ -59,35 +59,35 @@ impl StartupConfig {
     pub fn from_env() -> Result<StartupConfig> {
         let text = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         let wrong = |variable, value: &str, allowed| Error::Environment { variable, value: value.into(), allowed };
-        let engine = match text(ENGINE).as_deref() {
+        let engine = match text(ENGINE_VARIABLE).as_deref() {
             None | Some("" | "lockstep") => Engine::Lockstep,
             Some("threads") => Engine::Threads,
-            Some(value) => return Err(wrong(ENGINE, value, "lockstep, threads")),
+            Some(value) => return Err(wrong(ENGINE_VARIABLE, value, "lockstep, threads")),
         };
-        let spmd = match text(SPMD).as_deref() {
+        let spmd = match text(SPMD_VARIABLE).as_deref() {
             None | Some("" | "1") => true,
             Some("0") => false,
-            Some(value) => return Err(wrong(SPMD, value, "0, 1")),
+            Some(value) => return Err(wrong(SPMD_VARIABLE, value, "0, 1")),
         };
-        let devices = match text(DEVICES).as_deref() {
+        let devices = match text(DEVICES_VARIABLE).as_deref() {
             None | Some("") => None,
             Some(value) => match value.parse() {
                 Ok(count) if count > 0 => Some(count),
-                _ => return Err(wrong(DEVICES, value, "a number of devices, at least 1")),
+                _ => return Err(wrong(DEVICES_VARIABLE, value, "a number of devices, at least 1")),
             },
         };
-        let deadline = match text(DEADLINE).as_deref() {
+        let deadline = match text(DEADLINE_VARIABLE).as_deref() {
             None | Some("") => Duration::from_secs(60),
             Some(value) => match value.parse() {
                 Ok(milliseconds) if milliseconds > 0 => Duration::from_millis(milliseconds),
-                _ => return Err(wrong(DEADLINE, value, "a number of milliseconds, at least 1")),
+                _ => return Err(wrong(DEADLINE_VARIABLE, value, "a number of milliseconds, at least 1")),
             },
         };
-        let backend = text(BACKEND).unwrap_or_else(|| "best".into());
+        let backend = text(BACKEND_VARIABLE).unwrap_or_else(|| "best".into());
         if parse_device_name(&backend).is_none() {
-            return Err(wrong(BACKEND, &backend, DEVICE_NAMES));
+            return Err(wrong(BACKEND_VARIABLE, &backend, DEVICE_NAMES));
         }
-        let known = [BACKEND, ENGINE, SPMD, DEVICES, DEADLINE];
+        let known = [BACKEND_VARIABLE, ENGINE_VARIABLE, SPMD_VARIABLE, DEVICES_VARIABLE, DEADLINE_VARIABLE];
         let flags = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok()?;
             let is_flag = name.starts_with("PALLAS_") && !known.contains(&&name[..]);
@@ -118,7 +118,7 @@ impl StartupConfig {
             let (variable, value) = ("StartupConfig::backend", self.backend);
             return Err(Error::Environment { variable, value, allowed: DEVICE_NAMES });
         }
-        first_use::apply(self, std::panic::Location::caller())
+        first_use::apply_config(self, std::panic::Location::caller())
     }
 }
 

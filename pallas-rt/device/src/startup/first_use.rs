@@ -6,36 +6,37 @@ use crate::error::{Error, Result};
 use std::panic::Location;
 use std::sync::OnceLock;
 
-/// The configuration, and a description of the first use with its line.
-struct FixedConfig {
+/// The startup configuration, which no longer changes, and a description of the first use, which fixed it, with its
+/// line.
+struct FrozenConfig {
     config: StartupConfig,
     by: String,
 }
 
 /// The fixed configuration; set once.
-static FIXED_CONFIG: OnceLock<FixedConfig> = OnceLock::new();
+static FROZEN_CONFIG: OnceLock<FrozenConfig> = OnceLock::new();
 
 const CONFIG_DESCRIPTION: &str = "the startup configuration";
 
 /// Error of a use that needs another configuration than the fixed one.
-fn already_fixed_error(fixed: &FixedConfig) -> Error {
+fn already_frozen_error(fixed: &FrozenConfig) -> Error {
     Error::Settled { what: CONFIG_DESCRIPTION, by: format!("the first use: {}", fixed.by) }
 }
 
-/// Function that chooses the disk cache: `disk::decide` or `disk::agree`.
+/// Function that chooses the disk cache: `disk::choose_cache`, or `disk::choose_cache_unchecked` for the environment's.
 type CacheChooser = fn(&disk::DiskCache, &str) -> Result<()>;
 
-/// Fixes the configuration if none is fixed; returns the fixed one.
-fn fix_config(config: StartupConfig, by: String, decide: CacheChooser) -> Result<&'static FixedConfig> {
-    decide(&config.cache, &by)?;
-    Ok(FIXED_CONFIG.get_or_init(|| {
-        tell_misspelled(&config);
-        FixedConfig { config, by }
+/// Makes the configuration final if none is, so that it never changes again; returns the final one.
+fn freeze_config(config: StartupConfig, by: String, choose_cache: CacheChooser) -> Result<&'static FrozenConfig> {
+    choose_cache(&config.cache, &by)?;
+    Ok(FROZEN_CONFIG.get_or_init(|| {
+        warn_of_misspelled_variables(&config);
+        FrozenConfig { config, by }
     }))
 }
 
 /// Warns of environment variables that are ignored, though their names resemble those of this crate.
-fn tell_misspelled(config: &StartupConfig) {
+fn warn_of_misspelled_variables(config: &StartupConfig) {
     for name in config.flags.keys() {
         if let Some(meant) = super::misspelled_variables::find_meant_variable(name) {
             log::warn!("`{name}` is ignored; help: the variable is `{meant}`");
@@ -43,67 +44,67 @@ fn tell_misspelled(config: &StartupConfig) {
     }
 }
 
-/// Fixes this configuration; see [`StartupConfig::apply`].
-pub(super) fn apply(config: StartupConfig, at: &Location<'_>) -> Result<()> {
-    if config.engine == Engine::Mpi && FIXED_CONFIG.get().is_none_or(|fixed| fixed.config.engine != Engine::Mpi) {
+/// Fixes this configuration; see [`StartupConfig::apply_config`].
+pub(super) fn apply_config(config: StartupConfig, at: &Location<'_>) -> Result<()> {
+    if config.engine == Engine::Mpi && FROZEN_CONFIG.get().is_none_or(|fixed| fixed.config.engine != Engine::Mpi) {
         let what = "MPI job that this call could join".to_string();
         let help = "call `distributed::initialize`, which chooses the engine";
         return Err(Error::Unsupported { what, device: "this process".into(), help });
     }
-    fix_exact_config(config, format!("`StartupConfig::apply` at {at}"))
+    freeze_exact_config(config, format!("`StartupConfig::apply` at {at}"))
 }
 
-/// Fixes this configuration, or checks that it is the fixed one.
+/// Makes this configuration final, or checks that it is the one that already is.
 ///
 /// # Errors
 /// A different configuration is fixed, or the cache's folder cannot be used.
-pub fn fix_exact_config(config: StartupConfig, by: String) -> Result<()> {
-    if let Some(fixed) = FIXED_CONFIG.get() {
-        return if fixed.config == config { Ok(()) } else { Err(already_fixed_error(fixed)) };
+pub fn freeze_exact_config(config: StartupConfig, by: String) -> Result<()> {
+    if let Some(fixed) = FROZEN_CONFIG.get() {
+        return if fixed.config == config { Ok(()) } else { Err(already_frozen_error(fixed)) };
     }
-    let fixed = fix_config(config.clone(), by, disk::choose_cache)?;
-    if fixed.config == config { Ok(()) } else { Err(already_fixed_error(fixed)) }
+    let fixed = freeze_config(config.clone(), by, disk::choose_cache)?;
+    if fixed.config == config { Ok(()) } else { Err(already_frozen_error(fixed)) }
 }
 
-/// Fixes the environment's configuration, if none is fixed; `what` is the use at source position `at`.
-pub fn fix_on_first_use(what: &str, at: &Location<'_>) -> Result<()> {
-    if FIXED_CONFIG.get().is_none() {
-        fix_config(StartupConfig::from_env()?, format!("{what} at {at}"), disk::choose_cache_unchecked)?;
-    }
-    Ok(())
-}
-
-/// Fixes the environment's configuration, if none is fixed; `by` describes the use.
-pub fn fix_on_described_use(by: impl FnOnce() -> String) -> Result<()> {
-    if FIXED_CONFIG.get().is_none() {
-        fix_config(StartupConfig::from_env()?, by(), disk::choose_cache_unchecked)?;
+/// Makes the environment's configuration final, if none is; `use_name` is the use at source position `at`.
+pub fn freeze_on_first_use(use_name: &str, at: &Location<'_>) -> Result<()> {
+    if FROZEN_CONFIG.get().is_none() {
+        freeze_config(StartupConfig::from_env()?, format!("{use_name} at {at}"), disk::choose_cache_unchecked)?;
     }
     Ok(())
 }
 
-/// The configuration; this use fixes the environment's if none is fixed.
+/// Makes the environment's configuration final, if none is; `by` describes the use.
+pub fn freeze_on_described_use(by: impl FnOnce() -> String) -> Result<()> {
+    if FROZEN_CONFIG.get().is_none() {
+        freeze_config(StartupConfig::from_env()?, by(), disk::choose_cache_unchecked)?;
+    }
+    Ok(())
+}
+
+/// Returns the final configuration; if none is final, this use makes the environment's so.
 ///
 /// # Errors
 /// A variable of the environment has an invalid value.
-pub fn get_or_fix_config(what: &str, at: &Location<'_>) -> Result<&'static StartupConfig> {
-    fix_on_first_use(what, at)?;
-    Ok(&FIXED_CONFIG.get().expect("it has been fixed").config)
+pub fn get_or_freeze_config(use_name: &str, at: &Location<'_>) -> Result<&'static StartupConfig> {
+    freeze_on_first_use(use_name, at)?;
+    Ok(&FROZEN_CONFIG.get().expect("it has been fixed").config)
 }
 
 /// Description of the first use, which fixed the configuration.
 #[cfg(feature = "mpi")]
 pub fn first_use_description() -> Option<&'static str> {
-    FIXED_CONFIG.get().map(|fixed| &fixed.by[..])
+    FROZEN_CONFIG.get().map(|fixed| &fixed.by[..])
 }
 
 /// The engine of the process; before the first use the default.
 pub fn engine() -> Engine {
-    FIXED_CONFIG.get().map_or(Engine::default(), |fixed| fixed.config.engine)
+    FROZEN_CONFIG.get().map_or(Engine::default(), |fixed| fixed.config.engine)
 }
 
 /// The configuration of the process; `None` before the first use.
 pub fn startup_config() -> Option<&'static StartupConfig> {
-    FIXED_CONFIG.get().map(|fixed| &fixed.config)
+    FROZEN_CONFIG.get().map(|fixed| &fixed.config)
 }
 
 /// Fixes a configuration with SPMD (arrays may be sharded among devices), if none is fixed.
@@ -113,8 +114,8 @@ pub fn startup_config() -> Option<&'static StartupConfig> {
 #[track_caller]
 pub fn enable_spmd() -> Result<()> {
     let at = Location::caller();
-    if FIXED_CONFIG.get().is_none() {
-        fix_config(
+    if FROZEN_CONFIG.get().is_none() {
+        freeze_config(
             StartupConfig { spmd: true, ..StartupConfig::from_env()? },
             format!("`enable_spmd` at {at}"),
             disk::choose_cache_unchecked,
@@ -128,8 +129,8 @@ pub fn enable_spmd() -> Result<()> {
 /// # Errors
 /// SPMD is off, or a mesh has more devices than the configuration allows.
 pub fn require_spmd(at: &Location<'_>, devices: usize) -> Result<()> {
-    fix_on_first_use("a mesh", at)?;
-    let fixed = FIXED_CONFIG.get().expect("it has been fixed");
+    freeze_on_first_use("a mesh", at)?;
+    let fixed = FROZEN_CONFIG.get().expect("it has been fixed");
     if !fixed.config.spmd {
         let by = format!("the first use, with SPMD off: {}", fixed.by);
         return Err(Error::Settled { what: "that arrays are not sharded among devices", by });

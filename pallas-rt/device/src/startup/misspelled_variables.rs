@@ -1,7 +1,7 @@
 //! Environment variables whose names resemble this crate's, but are misspelled.
 
 /// Names of the variables that this crate reads.
-const KNOWN: [&str; 18] = [
+const KNOWN_VARIABLES: [&str; 18] = [
     "PALLAS_CACHE_DIR",
     "PALLAS_CACHE_MIB",
     "PALLAS_CACHE_POLICY",
@@ -27,15 +27,15 @@ const MAX_WRONG_LETTERS: usize = 2;
 
 /// The variable that a misspelled name probably means; `None` if the name is correct or resembles no variable.
 pub(super) fn find_meant_variable(name: &str) -> Option<&'static str> {
-    if KNOWN.contains(&name) {
+    if KNOWN_VARIABLES.contains(&name) {
         return None;
     }
-    let distances = KNOWN.into_iter().map(|known| (distance(name, known), known));
+    let distances = KNOWN_VARIABLES.into_iter().map(|known| (edit_distance(name, known), known));
     distances.min().filter(|(letters, _)| *letters <= MAX_WRONG_LETTERS).map(|(_, known)| known)
 }
 
 /// Levenshtein distance: number of letters to change, insert or delete.
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().enumerate() {
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(find_meant_variable("PALLAS_DEBUG_NAN"), Some("PALLAS_DEBUG_NANS"));
         assert_eq!(find_meant_variable("PALLAS_DISABLE_JITT"), Some("PALLAS_DISABLE_JIT"));
         let foreign = ["PALLAS_MODEL_DIR", "PALLAS_RANDOM_GRAPHS", "PALLAS_JAX", "PALLAS_TUNE_FACTOR", "PALLAS_HINT"];
-        for name in KNOWN.into_iter().chain(foreign) {
+        for name in KNOWN_VARIABLES.into_iter().chain(foreign) {
             assert_eq!(find_meant_variable(name), None, "{name}");
         }
     }
@@ -100,7 +100,7 @@ mod tests {
     fn every_variable_that_is_read_is_known() {
         let read = read();
         assert!(read.len() > 10, "{read:?}");
-        let unknown: Vec<&String> = read.iter().filter(|name| !KNOWN.contains(&name.as_str())).collect();
+        let unknown: Vec<&String> = read.iter().filter(|name| !KNOWN_VARIABLES.contains(&name.as_str())).collect();
         assert!(unknown.is_empty(), "no warning names these: {unknown:?}");
     }
 }

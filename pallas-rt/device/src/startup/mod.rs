@@ -14,7 +14,7 @@ pub use environment::StartupConfig;
 pub use first_use::first_use_description;
 pub use first_use::{enable_spmd, startup_config};
 pub use first_use::{
-    engine, fix_exact_config, fix_on_described_use, fix_on_first_use, get_or_fix_config, require_spmd,
+    engine, freeze_exact_config, freeze_on_described_use, freeze_on_first_use, get_or_freeze_config, require_spmd,
 };
 
 use serde::Serialize;

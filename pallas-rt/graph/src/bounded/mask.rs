@@ -15,7 +15,7 @@ use crate::build::dims;
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{Access, Broadcast, Iota, Position, Role, SortOrder, Windows};
+use pallas_ir::structural::{Access, Broadcast, Iota, NestAxisRole, Position, SortOrder, Windows};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,7 +30,8 @@ pub(crate) struct MaskingContext<'a> {
 /// A called graph after masking, and the parameters of its table entries by their index in the table.
 pub(crate) type MaskedGraph = (Graph, BTreeMap<usize, Var>);
 
-/// Masking of calls in a graph for all sizes up to bounds. No method has a default.
+/// The rule that makes one call for all sizes up to bounds: elements that a smaller size lacks are masked. No method
+/// has a default.
 pub(crate) trait CallMasking {
     /// Checks that `other` is the same call, traced for another size. `is_same_type` is true if both have operands of
     /// the same types.
@@ -40,13 +41,14 @@ pub(crate) trait CallMasking {
     fn check_same_call(&self, other: &Call, is_same_type: bool) -> Result<(), String>;
     /// Returns the integer attributes that may depend on the size, such as the number of steps.
     fn size_attributes(&self) -> Vec<usize>;
-    /// Appends the call for all sizes. `parts` are its masked graphs, each with the parameters for its table entries.
-    /// `numbers` has the table index of each integer attribute; `None` for one that is constant.
+    /// Appends the call for all sizes. `masked_graphs` are the call's graphs after masking, each with the parameters
+    /// for its table entries. `attribute_indices` has the table index of each integer attribute; `None` for one that is
+    /// constant.
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        parts: Vec<MaskedGraph>,
-        numbers: &[Option<usize>],
+        masked_graphs: Vec<MaskedGraph>,
+        attribute_indices: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var>;
 }
@@ -67,11 +69,11 @@ pub(crate) struct GraphMasker<'a> {
 
 impl<'a> MaskingContext<'a> {
     /// Returns the masked graph of the whole function; its last parameters stand for all entries of the table.
-    pub(super) fn mask_function(&self, graphs: &[&Graph]) -> Result<Graph, GraphMismatch> {
-        let mut scope = GraphMasker::new(self, graphs);
-        let types = self.table.types();
+    pub(super) fn mask_function(&self, samples: &[&Graph]) -> Result<Graph, GraphMismatch> {
+        let mut scope = GraphMasker::new(self, samples);
+        let types = self.table.entry_param_types();
         for number in 0..types.len() {
-            scope.table_param(number);
+            scope.size_table_param(number);
         }
         let mut graph = scope.mask_graph()?;
         graph.0.params.extend(graph.1.values());
@@ -80,8 +82,8 @@ impl<'a> MaskingContext<'a> {
 
     /// Returns the masked form of a called graph, and the parameters for the table entries that it uses, which are not
     /// yet among its own parameters.
-    fn mask_called_graph(&self, graphs: &[&Graph]) -> Result<(Graph, BTreeMap<usize, Var>), GraphMismatch> {
-        GraphMasker::new(self, graphs).mask_graph()
+    fn mask_called_graph(&self, samples: &[&Graph]) -> Result<(Graph, BTreeMap<usize, Var>), GraphMismatch> {
+        GraphMasker::new(self, samples).mask_graph()
     }
 }
 
@@ -102,18 +104,19 @@ impl<'a> GraphMasker<'a> {
         for i in 0..self.graphs[0].equations.len() {
             self.mask_equation(i)?;
         }
-        self.to.results = self.graphs[0].results.iter().map(|&r| self.var(r)).collect();
+        self.to.results = self.graphs[0].results.iter().map(|&r| self.masked_var(r)).collect();
         Ok((self.to, self.scalars))
     }
 
-    fn var(&self, old: Var) -> Var {
+    fn masked_var(&self, old: Var) -> Var {
         self.made[old.index()].expect("defined before its use")
     }
 
-    /// Returns the parameter for entry `number` of the table.
-    pub(crate) fn table_param(&mut self, number: usize) -> Var {
-        let ty = &self.masking.table.types()[number];
-        *self.scalars.entry(number).or_insert_with(|| self.to.var(ty.clone()))
+    /// Returns the parameter of this graph that stands for the table's entry at `table_index`; adds it if there is none
+    /// yet.
+    pub(crate) fn size_table_param(&mut self, table_index: usize) -> Var {
+        let ty = &self.masking.table.entry_param_types()[table_index];
+        *self.scalars.entry(table_index).or_insert_with(|| self.to.var(ty.clone()))
     }
 
     /// Returns the table index of the extent of `v` along an axis; `None` if it does not depend on the sizes.
@@ -122,30 +125,30 @@ impl<'a> GraphMasker<'a> {
         self.masking.table.extent_index(&samples, self.masking.sizes)
     }
 
-    /// Appends the masked form of equation `i`.
-    fn mask_equation(&mut self, i: usize) -> Result<(), GraphMismatch> {
-        let e = &self.graphs[0].equations[i];
+    /// Appends the masked form of equation number `equation`.
+    fn mask_equation(&mut self, equation: usize) -> Result<(), GraphMismatch> {
+        let e = &self.graphs[0].equations[equation];
         self.to.at = e.loc;
-        let mut args: Vec<Var> = e.args.iter().map(|&a| self.var(a)).collect();
+        let mut args: Vec<Var> = e.args.iter().map(|&a| self.masked_var(a)).collect();
         match &e.op {
             Op::Literal(_) => {
-                let values = super::literals_of_equation(self.graphs, i).expect("the samples agree");
+                let values = super::literal_in_each_sample(self.graphs, equation).expect("the samples agree");
                 if let Some(number) = self.masking.table.literal_index(&values) {
-                    let v = self.table_param(self.masking.table.extents.len() + number);
+                    let v = self.size_table_param(self.masking.table.extents.len() + number);
                     self.made[e.result().index()] = Some(v);
                     return Ok(());
                 }
             }
             Op::Structural(op) => {
-                if let Some(v) = self.mask_end_dependent_op(op, i, &args) {
+                if let Some(v) = self.mask_end_dependent_op(op, equation, &args) {
                     self.made[e.result().index()] = Some(v);
                     return Ok(());
                 }
-                self.fill_structural_operands(op, i, &mut args);
+                self.fill_structural_operands(op, equation, &mut args);
             }
             Op::Dynamic(op) => self.clamp_window_positions(op, e, &mut args),
             Op::Call(call) => {
-                let made = self.mask_call(call, i, args)?;
+                let made = self.mask_call(call, equation, args)?;
                 e.results.iter().zip(made).for_each(|(r, v)| self.made[r.index()] = Some(v));
                 return Ok(());
             }
@@ -157,31 +160,38 @@ impl<'a> GraphMasker<'a> {
         Ok(())
     }
 
-    /// Replaces the elements of operand `operand` that do not exist along an axis by `with`.
-    fn fill_operand(&mut self, e: &Equation, args: &mut [Var], operand: usize, axis: usize, with: Literal) {
+    /// Replaces the elements of operand number `operand` that do not exist along an axis by `fill`.
+    fn fill_nonexistent_in_operand(
+        &mut self,
+        e: &Equation,
+        args: &mut [Var],
+        operand: usize,
+        axis: usize,
+        fill: Literal,
+    ) {
         if let Some(number) = self.extent_index(e.args[operand], axis) {
-            let with = self.to.literal(with);
+            let with = self.to.literal(fill);
             args[operand] = self.fill_nonexistent(args[operand], number, axis, with);
         }
     }
 
-    /// Returns `v` with the scalar `with` in place of the elements after the existing ones along an axis. `number` is
-    /// the table index of their number.
-    pub(super) fn fill_nonexistent(&mut self, v: Var, number: usize, axis: usize, with: Var) -> Var {
+    /// Returns `v` with the scalar `fill` in place of the elements after the existing ones along an axis. The table's
+    /// entry at `table_index` is the number of existing ones.
+    pub(super) fn fill_nonexistent(&mut self, v: Var, table_index: usize, axis: usize, fill: Var) -> Var {
         let shape = self.to.ty(v).shape.clone();
-        let exists = self.existence_mask(number, &shape, axis);
-        let other = self.broadcast_scalar(with, &shape);
+        let exists = self.existence_mask(table_index, &shape, axis);
+        let other = self.broadcast_scalar(fill, &shape);
         self.to.push_valid(ScalarOp::Select, &[exists, v, other])
     }
 
-    /// Returns a mask of a shape: true for the elements that exist along `axis`. `number` is the table index of their
-    /// number.
-    fn existence_mask(&mut self, number: usize, shape: &[usize], axis: usize) -> Var {
-        let key = (number, shape.to_vec(), axis);
+    /// Returns a mask of a shape: true for the elements that exist along `axis`, false for those after them. The
+    /// table's entry at `table_index` is the number of existing ones.
+    fn existence_mask(&mut self, table_index: usize, shape: &[usize], axis: usize) -> Var {
+        let key = (table_index, shape.to_vec(), axis);
         if let Some(&v) = self.exists.get(&key) {
             return v;
         }
-        let n = self.table_param(number);
+        let n = self.size_table_param(table_index);
         let line = [shape[axis]];
         let at = self.to.push_valid(StructuralOp::from(Iota { shape: dims(&line), axis: 0, dtype: DType::I32 }), &[]);
         let end = self.to.push_valid(StructuralOp::from(Broadcast::to(dims(&line))), &[n]);
@@ -192,17 +202,18 @@ impl<'a> GraphMasker<'a> {
         v
     }
 
-    /// Replaces operand elements that do not exist where structural equation `i` would mix them with existing ones.
-    fn fill_structural_operands(&mut self, op: &StructuralOp, i: usize, args: &mut [Var]) {
+    /// Replaces operand elements that do not exist where structural equation number `equation` would mix them with
+    /// existing ones.
+    fn fill_structural_operands(&mut self, op: &StructuralOp, equation: usize, args: &mut [Var]) {
         let graph = self.graphs[0];
-        let e = &graph.equations[i];
+        let e = &graph.equations[equation];
         let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
         let shapes: Vec<&[_]> = shapes.iter().map(|s| &s[..]).collect();
         let Some(dtype) = e.args.first().map(|&a| graph.ty(a).dtype) else { return };
         let zero = Literal::new(dtype, 0.0);
         if let StructuralOp::Pad(_) = op {
             for axis in 0..shapes[0].len() {
-                let pads = |graph: &&Graph| match &graph.equations[i].op {
+                let pads = |graph: &&Graph| match &graph.equations[equation].op {
                     Op::Structural(StructuralOp::Pad(pad)) => pad.high[axis] != Dim::from(0i64),
                     _ => false,
                 };
@@ -214,16 +225,16 @@ impl<'a> GraphMasker<'a> {
         match op.access(&shapes) {
             Access::Contract { contract, .. } => {
                 for (a, b) in contract {
-                    self.fill_operand(e, args, 0, a, zero);
-                    self.fill_operand(e, args, 1, b, Literal::new(graph.ty(e.args[1]).dtype, 0.0));
+                    self.fill_nonexistent_in_operand(e, args, 0, a, zero);
+                    self.fill_nonexistent_in_operand(e, args, 1, b, Literal::new(graph.ty(e.args[1]).dtype, 0.0));
                 }
             }
             Access::Fold { op, axes } => {
                 let neutral = op.neutral(dtype).expect("it is a monoid");
-                axes.into_iter().for_each(|axis| self.fill_operand(e, args, 0, axis, neutral));
+                axes.into_iter().for_each(|axis| self.fill_nonexistent_in_operand(e, args, 0, axis, neutral));
             }
             Access::Scan { op, axis, reverse: true } => {
-                self.fill_operand(e, args, 0, axis, op.neutral(dtype).expect("it is a monoid"));
+                self.fill_nonexistent_in_operand(e, args, 0, axis, op.neutral(dtype).expect("it is a monoid"));
             }
             Access::Nest(nest) => {
                 // With several operands the elements are multiplied and then added, so zero is neutral.
@@ -232,26 +243,28 @@ impl<'a> GraphMasker<'a> {
                 for (operand, positions) in nest.operands.iter().enumerate() {
                     for (axis, position) in positions.iter().enumerate() {
                         let is_kept = |&(loop_, _): &(usize, i64)| {
-                            nest.axes[loop_].role == Role::Parallel && *position == Position::from_axis(loop_)
+                            nest.axes[loop_].role == NestAxisRole::Parallel && *position == Position::from_axis(loop_)
                         };
                         if !position.terms.first().is_some_and(is_kept) {
-                            self.fill_operand(e, args, operand, axis, neutral);
+                            self.fill_nonexistent_in_operand(e, args, operand, axis, neutral);
                         }
                     }
                 }
             }
             Access::Arg { max, axis } => {
                 let last = if max { Literal::lowest(dtype) } else { Literal::highest(dtype) };
-                self.fill_operand(e, args, 0, axis, last);
+                self.fill_nonexistent_in_operand(e, args, 0, axis, last);
             }
-            Access::Sort { axis, order, .. } => self.fill_operand(e, args, 0, axis, value_sorted_last(order, dtype)),
+            Access::Sort { axis, order, .. } => {
+                self.fill_nonexistent_in_operand(e, args, 0, axis, value_sorted_last(order, dtype))
+            }
             Access::Gather { windows, checked } => {
                 if checked {
-                    self.fill_starts(e, args, &windows, |dtype| Literal::new(dtype, 0.0));
+                    self.fill_nonexistent_starts(e, args, &windows, |dtype| Literal::new(dtype, 0.0));
                 }
-                self.clamp_gather_starts(i, args, &windows);
+                self.clamp_gather_starts(equation, args, &windows);
             }
-            Access::Scatter { windows, .. } => self.fill_starts(e, args, &windows, Literal::lowest),
+            Access::Scatter { windows, .. } => self.fill_nonexistent_starts(e, args, &windows, Literal::lowest),
             Access::Map(_)
             | Access::Flat
             | Access::Scan { reverse: false, .. }
@@ -263,21 +276,28 @@ impl<'a> GraphMasker<'a> {
     }
 
     /// Replaces the start positions of a gather or scatter that do not exist.
-    fn fill_starts(&mut self, e: &Equation, args: &mut [Var], windows: &Windows, with: impl Fn(DType) -> Literal) {
+    fn fill_nonexistent_starts(
+        &mut self,
+        e: &Equation,
+        args: &mut [Var],
+        windows: &Windows,
+        fill: impl Fn(DType) -> Literal,
+    ) {
         let Type { dtype, shape } = self.graphs[0].ty(e.args[1]);
         for axis in (0..shape.len()).filter(|axis| windows.vector != Some(*axis)) {
-            self.fill_operand(e, args, 1, axis, with(*dtype));
+            self.fill_nonexistent_in_operand(e, args, 1, axis, fill(*dtype));
         }
     }
 
     /// Limits the start positions of a gather to those at which the whole window exists.
-    fn clamp_gather_starts(&mut self, i: usize, args: &mut [Var], windows: &Windows) {
-        let e = &self.graphs[0].equations[i];
+    fn clamp_gather_starts(&mut self, equation: usize, args: &mut [Var], windows: &Windows) {
+        let e = &self.graphs[0].equations[equation];
         let ty = self.graphs[0].ty(e.args[1]).clone();
         for (axis, window) in windows.axes.iter().enumerate() {
             let (Some(k), Some(number)) = (window.start, self.extent_index(e.args[0], axis)) else { continue };
             // If the window shrinks with the operand, the last start is the same for all sizes.
-            if self.graphs.iter().any(|graph| gather_window_extent(graph, i, axis) != Some(window.size.clone())) {
+            if self.graphs.iter().any(|graph| gather_window_extent(graph, equation, axis) != Some(window.size.clone()))
+            {
                 continue;
             }
             let size = window.size.as_number().expect("an access form has sizes of numbers");
@@ -298,10 +318,10 @@ impl<'a> GraphMasker<'a> {
         }
     }
 
-    /// Returns the extent at a table index minus `by`, as an i32 scalar.
-    fn extent_minus(&mut self, number: usize, by: i64) -> Var {
-        let n = self.table_param(number);
-        let by = self.to.int(by);
+    /// Returns the extent at a table index minus `subtrahend`, as an i32 scalar.
+    fn extent_minus(&mut self, table_index: usize, subtrahend: i64) -> Var {
+        let n = self.size_table_param(table_index);
+        let by = self.to.int(subtrahend);
         self.to.push_valid(ScalarOp::Sub, &[n, by])
     }
 
@@ -325,23 +345,24 @@ impl<'a> GraphMasker<'a> {
     }
 
     /// Appends the masked form of a call, after masking the graphs that it calls.
-    fn mask_call(&mut self, call: &Call, i: usize, args: Vec<Var>) -> Result<Vec<Var>, GraphMismatch> {
-        let called = graphs_called_by(self.graphs, i);
+    fn mask_call(&mut self, call: &Call, equation: usize, args: Vec<Var>) -> Result<Vec<Var>, GraphMismatch> {
+        let called = graphs_called_by(self.graphs, equation);
         let parts =
             called.iter().map(|graphs| self.masking.mask_called_graph(graphs)).collect::<Result<Vec<_>, _>>()?;
-        let (sized, numbers) = (call.sized().expect("functions are expanded"), self.attribute_indices(i));
+        let (sized, numbers) = (call.sized().expect("functions are expanded"), self.attribute_indices(equation));
         Ok(sized.push_masked(self, parts, &numbers, &args))
     }
 
     /// Returns this graph's variables for the table entries that are keys of `scalars`, to pass them to a called graph.
-    pub(crate) fn table_params(&mut self, scalars: &BTreeMap<usize, Var>) -> Vec<Var> {
-        scalars.keys().map(|&number| self.table_param(number)).collect()
+    pub(crate) fn matching_table_params(&mut self, scalars: &BTreeMap<usize, Var>) -> Vec<Var> {
+        scalars.keys().map(|&number| self.size_table_param(number)).collect()
     }
 }
 
-/// Returns the extent of the windows of gather equation `i` along an axis of its operand; `None` if it is no gather.
-fn gather_window_extent(graph: &Graph, i: usize, axis: usize) -> Option<Dim> {
-    let e = &graph.equations[i];
+/// Returns the extent of the windows of gather equation number `equation` along an axis of its operand; `None` if it is
+/// no gather.
+fn gather_window_extent(graph: &Graph, equation: usize, axis: usize) -> Option<Dim> {
+    let e = &graph.equations[equation];
     let Op::Structural(op) = &e.op else { return None };
     let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
     let shapes: Vec<&[_]> = shapes.iter().map(|s| &s[..]).collect();

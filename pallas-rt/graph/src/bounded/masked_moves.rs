@@ -6,12 +6,13 @@ use pallas_ir::structural::{Concat, Pad, Reverse};
 use pallas_ir::{Dim, Literal, ScalarOp, StructuralOp, Type};
 
 impl GraphMasker<'_> {
-    /// Appends the masked form of structural equation `i` if it depends on where an axis ends; `None` if it does not.
-    pub(super) fn mask_end_dependent_op(&mut self, op: &StructuralOp, i: usize, args: &[Var]) -> Option<Var> {
-        let e = &self.graphs[0].equations[i];
+    /// Appends the masked form of structural equation number `equation` if it depends on where an axis ends; `None` if
+    /// it does not.
+    pub(super) fn mask_end_dependent_op(&mut self, op: &StructuralOp, equation: usize, args: &[Var]) -> Option<Var> {
+        let e = &self.graphs[0].equations[equation];
         match op {
             StructuralOp::Slice(slice) => {
-                let starts = self.attribute_indices(i);
+                let starts = self.attribute_indices(equation);
                 starts.iter().any(Option::is_some).then(|| {
                     // Slices the axes with constant starts, then takes a window at the positions that depend on the
                     // sizes.
@@ -21,7 +22,7 @@ impl GraphMasker<'_> {
                         if start.is_some() {
                             (rest.start[axis], rest.size[axis]) = (0, whole[axis].clone());
                         }
-                        at.push(self.table_param_or(*start, 0));
+                        at.push(self.table_param_or_constant(*start, 0));
                     }
                     let part = self.to.push_valid(StructuralOp::from(rest), &args[..1]);
                     let size = self.graphs[0].ty(e.result()).shape.clone();
@@ -29,7 +30,7 @@ impl GraphMasker<'_> {
                 })
             }
             StructuralOp::Pad(_) => {
-                let lows = self.attribute_indices(i);
+                let lows = self.attribute_indices(equation);
                 lows.iter().any(Option::is_some).then(|| {
                     let mut x = args[0];
                     for axis in 0..lows.len() {
@@ -45,7 +46,7 @@ impl GraphMasker<'_> {
                         if low.is_some() {
                             (rest.low[axis], rest.high[axis]) = (Dim::from(0i64), Dim::from(0i64));
                         }
-                        at.push(self.table_param_or(*low, 0));
+                        at.push(self.table_param_or_constant(*low, 0));
                     }
                     let part = self.to.push_valid(StructuralOp::from(rest), &[x, args[1]]);
                     let whole = self.broadcast_scalar(args[1], &self.graphs[0].ty(e.result()).shape);
@@ -63,7 +64,7 @@ impl GraphMasker<'_> {
                     let mut v = self.to.push_valid(op.clone(), args);
                     for &axis in axes {
                         if let Some(number) = self.extent_index(e.args[0], axis) {
-                            v = self.moved_to_front(v, number, axis);
+                            v = self.move_tail_to_front(v, number, axis);
                         }
                     }
                     v
@@ -73,16 +74,17 @@ impl GraphMasker<'_> {
         }
     }
 
-    /// Returns for each integer attribute of equation `i` its index in the table; `None` for one that is constant.
-    pub(super) fn attribute_indices(&self, i: usize) -> Vec<Option<usize>> {
-        let all = super::size_attributes(self.graphs, i);
+    /// Returns for each integer attribute of equation number `equation` its index in the table; `None` for one that is
+    /// constant.
+    pub(super) fn attribute_indices(&self, equation: usize) -> Vec<Option<usize>> {
+        let all = super::attributes_in_each_sample(self.graphs, equation);
         all.iter().map(|samples| self.masking.table.extent_index(samples, self.masking.sizes)).collect()
     }
 
     /// Returns the parameter for a table index, or the constant if there is no index.
-    fn table_param_or(&mut self, number: Option<usize>, constant: usize) -> Var {
-        match number {
-            Some(number) => self.table_param(number),
+    fn table_param_or_constant(&mut self, table_index: Option<usize>, constant: usize) -> Var {
+        match table_index {
+            Some(number) => self.size_table_param(number),
             None => self.to.int(constant as i64),
         }
     }
@@ -97,15 +99,15 @@ impl GraphMasker<'_> {
             let mut at = vec![zero; shape.len()];
             at[axis] = first;
             all = self.to.push_dynamic_update_slice(all, v, &at);
-            let n = self.table_param_or(self.extent_index(old, axis), self.graphs[0].ty(old).shape[axis]);
+            let n = self.table_param_or_constant(self.extent_index(old, axis), self.graphs[0].ty(old).shape[axis]);
             first = self.to.push_valid(ScalarOp::Add, &[first, n]);
         }
         all
     }
 
-    /// Returns `v` with its last elements along an axis moved to the start; `number` is the table index of how many
-    /// these are.
-    fn moved_to_front(&mut self, v: Var, number: usize, axis: usize) -> Var {
+    /// Returns `v` with its last elements along an axis moved to the start; the table's entry at `table_index` is the
+    /// number of elements to move.
+    fn move_tail_to_front(&mut self, v: Var, table_index: usize, axis: usize) -> Var {
         let Type { dtype, shape } = self.to.ty(v).clone();
         let zero = self.to.literal(Literal::new(dtype, 0.0));
         let mut high = vec![Dim::from(0i64); shape.len()];
@@ -113,7 +115,7 @@ impl GraphMasker<'_> {
         let pad = Pad { low: vec![Dim::from(0i64); shape.len()], high };
         let wide = self.to.push_valid(StructuralOp::from(pad), &[v, zero]);
         let mut at = vec![self.to.int(0); shape.len()];
-        let (n, bound) = (self.table_param(number), self.to.int(shape[axis] as i64));
+        let (n, bound) = (self.size_table_param(table_index), self.to.int(shape[axis] as i64));
         at[axis] = self.to.push_valid(ScalarOp::Sub, &[bound, n]);
         self.to.push_dynamic_slice(wide, &shape, &at)
     }

@@ -21,7 +21,7 @@ mod mask;
 mod masked_moves;
 mod trace_comparison;
 
-use crate::dead_code::without_dead;
+use crate::dead_code::without_dead_equations;
 use crate::graph::{Graph, Op};
 use crate::simplify::inlined;
 use mask::MaskingContext;
@@ -78,7 +78,7 @@ struct SizeTable {
 
 /// Inlines all functions that the graph calls, also in the bodies of loops and branches, and drops what nothing reads.
 fn inline_and_prune(graph: &Graph) -> Graph {
-    let mut graph = without_dead(inlined(graph));
+    let mut graph = without_dead_equations(inlined(graph));
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {
             e.op = call.map(inline_and_prune).into();
@@ -90,25 +90,25 @@ fn inline_and_prune(graph: &Graph) -> Graph {
 /// Calls `f` for the samples of a graph, and then for the samples of each graph that they call: a graph's samples are
 /// the graphs at the same position, one for each sample.
 fn visit_called_graphs(
-    graphs: &[&Graph],
+    samples: &[&Graph],
     f: &mut dyn FnMut(&[&Graph]) -> Result<(), GraphMismatch>,
 ) -> Result<(), GraphMismatch> {
-    f(graphs)?;
-    for i in 0..graphs[0].equations.len() {
-        for called in graphs_called_by(graphs, i) {
+    f(samples)?;
+    for i in 0..samples[0].equations.len() {
+        for called in graphs_called_by(samples, i) {
             visit_called_graphs(&called, f)?;
         }
     }
     Ok(())
 }
 
-/// Returns the graphs that equation `i` calls: for each called graph, one in each sample.
-fn graphs_called_by<'a>(graphs: &[&'a Graph], i: usize) -> Vec<Vec<&'a Graph>> {
-    let of = |graph: &&'a Graph| match &graph.equations[i].op {
+/// Returns the graphs that equation number `equation` calls: for each called graph, one in each sample.
+fn graphs_called_by<'a>(samples: &[&'a Graph], equation: usize) -> Vec<Vec<&'a Graph>> {
+    let of = |graph: &&'a Graph| match &graph.equations[equation].op {
         Op::Call(call) => call.graphs(),
         _ => vec![],
     };
-    let all: Vec<Vec<&Graph>> = graphs.iter().map(of).collect();
+    let all: Vec<Vec<&Graph>> = samples.iter().map(of).collect();
     (0..all[0].len()).map(|k| all.iter().map(|graphs| graphs[k]).collect()).collect()
 }
 
@@ -158,7 +158,7 @@ impl SizeTable {
 
     /// Returns the types of the parameters that stand for the table's entries: first the extents, as i32, then the
     /// constants.
-    fn types(&self) -> Vec<Type> {
+    fn entry_param_types(&self) -> Vec<Type> {
         let extents = self.extents.iter().map(|_| Type::scalar(DType::I32));
         extents.chain(self.literals.iter().map(|x| Type::scalar(x[0].dtype))).collect()
     }
@@ -184,7 +184,7 @@ impl LinearExtent {
 }
 
 /// Returns the variables that a graph defines, each with the line of its equation; `Loc::NONE` for parameters.
-fn defined(graph: &Graph) -> impl Iterator<Item = (crate::Var, Loc)> {
+fn defined_vars(graph: &Graph) -> impl Iterator<Item = (crate::Var, Loc)> {
     let made = graph.equations.iter().flat_map(|e| e.results.iter().map(|&r| (r, e.loc)));
     graph.params.iter().map(|&p| (p, Loc::NONE)).chain(made)
 }
@@ -204,17 +204,17 @@ impl BoundedGraph {
         graphs[1..].iter().try_for_each(|graph| check_same_function(graphs[0], graph))?;
         let mut table = SizeTable::default();
         visit_called_graphs(&graphs, &mut |graphs| {
-            for (v, at) in defined(graphs[0]) {
+            for (v, at) in defined_vars(graphs[0]) {
                 for axis in 0..graphs[0].ty(v).shape.len() {
                     let extents: Vec<usize> = graphs.iter().map(|graph| graph.ty(v).shape[axis]).collect();
                     table.add_extent(at, &extents, &sizes)?;
                 }
             }
             for (i, e) in graphs[0].equations.iter().enumerate() {
-                for numbers in size_attributes(graphs, i) {
+                for numbers in attributes_in_each_sample(graphs, i) {
                     table.add_extent(e.loc, &numbers, &sizes)?;
                 }
-                if let Some(values) = literals_of_equation(graphs, i) {
+                if let Some(values) = literal_in_each_sample(graphs, i) {
                     table.add_literal(e.loc, values);
                 }
             }
@@ -255,7 +255,7 @@ impl BoundedGraph {
         };
         visit_called_graphs(&graphs, &mut |graphs| {
             let (own, samples) = graphs.split_last().expect("that of these sizes");
-            for (v, at) in defined(own) {
+            for (v, at) in defined_vars(own) {
                 for (axis, &found) in own.ty(v).shape.iter().enumerate() {
                     let extents: Vec<usize> = samples.iter().map(|graph| graph.ty(v).shape[axis]).collect();
                     if !fits(&extents, found) {
@@ -264,13 +264,13 @@ impl BoundedGraph {
                 }
             }
             for (i, e) in own.equations.iter().enumerate() {
-                for numbers in size_attributes(graphs, i) {
+                for numbers in attributes_in_each_sample(graphs, i) {
                     let (found, numbers) = numbers.split_last().expect("that of these sizes");
                     if !fits(numbers, *found) {
                         return Err(GraphMismatch::new(e.loc, format!("an attribute is {found}")));
                     }
                 }
-                if let Some(literals) = literals_of_equation(graphs, i) {
+                if let Some(literals) = literal_in_each_sample(graphs, i) {
                     let (found, literals) = literals.split_last().expect("that of these sizes");
                     let expected = match self.table.literal_index(literals) {
                         Some(number) => *values[number].get_or_insert(*found),
@@ -288,10 +288,10 @@ impl BoundedGraph {
     }
 }
 
-/// Returns the integer attributes of equation `i` that may depend on the sizes, besides extents: steps of a scan,
-/// starts of a slice, elements that a pad adds in front. For each attribute there is one value for each sample.
-fn size_attributes(graphs: &[&Graph], i: usize) -> Vec<Vec<usize>> {
-    let of = |graph: &&Graph| match &graph.equations[i].op {
+/// Returns the integer attributes of equation number `equation` that may depend on the sizes, besides extents: steps of
+/// a scan, starts of a slice, elements that a pad adds in front. For each attribute there is one value for each sample.
+fn attributes_in_each_sample(samples: &[&Graph], equation: usize) -> Vec<Vec<usize>> {
+    let of = |graph: &&Graph| match &graph.equations[equation].op {
         Op::Call(call) => call.sized().map_or(vec![], |sized| sized.size_attributes()),
         Op::Structural(StructuralOp::Slice(slice)) => slice.start.iter().map(|&start| start as usize).collect(),
         Op::Structural(StructuralOp::Pad(pad)) => {
@@ -300,12 +300,13 @@ fn size_attributes(graphs: &[&Graph], i: usize) -> Vec<Vec<usize>> {
         }
         _ => vec![],
     };
-    let all: Vec<Vec<usize>> = graphs.iter().map(of).collect();
+    let all: Vec<Vec<usize>> = samples.iter().map(of).collect();
     (0..all[0].len()).map(|k| all.iter().map(|numbers| numbers[k]).collect()).collect()
 }
 
-/// Returns the values of the constant that equation `i` is, one for each sample; `None` if it is no literal.
-fn literals_of_equation(graphs: &[&Graph], i: usize) -> Option<Vec<Literal>> {
-    let of = |graph: &&Graph| if let Op::Literal(x) = graph.equations[i].op { Some(x) } else { None };
-    graphs.iter().map(of).collect()
+/// Returns the values of the constant that equation number `equation` is, one for each sample; `None` if it is no
+/// literal.
+fn literal_in_each_sample(samples: &[&Graph], equation: usize) -> Option<Vec<Literal>> {
+    let of = |graph: &&Graph| if let Op::Literal(x) = graph.equations[equation].op { Some(x) } else { None };
+    samples.iter().map(of).collect()
 }

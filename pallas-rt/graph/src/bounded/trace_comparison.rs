@@ -7,7 +7,7 @@ use super::GraphMismatch;
 use crate::build::dims;
 use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op};
-use pallas_ir::structural::{Access, Nest, Piece, Windows};
+use pallas_ir::structural::{Access, MapPiece, Nest, Windows};
 use pallas_ir::{Dim, Loc, StructuralOp, Type};
 
 /// Checks that `other` is the graph of the same function as `bound`, which was traced for the bounds, for other sizes.
@@ -142,7 +142,7 @@ fn has_computable_start(a: &StructuralOp, b: &StructuralOp) -> bool {
 }
 
 /// Returns true if both pieces read the same elements of the same operand, up to the end of the result.
-fn is_same_piece(a: &Piece, a_result: &[Dim], b: &Piece, b_result: &[Dim]) -> bool {
+fn is_same_piece(a: &MapPiece, a_result: &[Dim], b: &MapPiece, b_result: &[Dim]) -> bool {
     let is_bound = |((a_axis, a_low, a_high), (b_axis, b_low, b_high)): (&(usize, Dim, Dim), &(usize, Dim, Dim))| {
         let is_end = *a_high == a_result[*a_axis] && *b_high == b_result[*b_axis];
         a_axis == b_axis && a_low == b_low && (a_high == b_high || is_end)

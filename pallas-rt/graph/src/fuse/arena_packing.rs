@@ -1,5 +1,5 @@
 //! Assignment of memory to values: that of parameters, of results, or regions of one arena.
-use super::cluster::Clusters;
+use super::cluster::ClusteredGraph;
 use super::donated_arguments;
 use super::plan::{ArenaRegion, ArenaValue, LoweredStep, MemoryLocation, Plan, PlanStep, StepOp};
 use crate::graph::Var;
@@ -18,7 +18,7 @@ struct RegionLifetime {
 }
 
 /// Assigns memory to the values of steps; returns the plan.
-pub(super) fn assign_memory(found: &Clusters<'_>, lowered: Vec<LoweredStep>, is_donated: &[bool]) -> Plan {
+pub(super) fn assign_memory(found: &ClusteredGraph<'_>, lowered: Vec<LoweredStep>, is_donated: &[bool]) -> Plan {
     let (graph, stored_as) = (found.graph, |v| found.storage_value(v));
     let params = graph.params.iter().enumerate();
     let mut place: BTreeMap<Var, MemoryLocation> = params.map(|(i, &p)| (p, MemoryLocation::Param(i))).collect();
@@ -60,7 +60,7 @@ pub(super) fn assign_memory(found: &Clusters<'_>, lowered: Vec<LoweredStep>, is_
                     let own = if !outlives.contains(&last) {
                         lives.push(RegionLifetime { bytes, first: at, last: at, ty: Some(graph.ty(v).clone()) });
                         MemoryLocation::Temporary(lives.len() - 1)
-                    } else if let Some(param) = spare.take(bytes, at) {
+                    } else if let Some(param) = spare.take_unused(bytes, at) {
                         MemoryLocation::Param(param)
                     } else {
                         fresh.push(bytes);
@@ -81,8 +81,12 @@ pub(super) fn assign_memory(found: &Clusters<'_>, lowered: Vec<LoweredStep>, is_
         steps.push(PlanStep { work: step.work, copies, inputs, outputs, apart, in_place, scratch: None });
     }
     let values = lives.len();
-    let scratch =
-        |(at, step): (usize, &PlanStep)| RegionLifetime { bytes: step.work.scratch(), first: at, last: at, ty: None };
+    let scratch = |(at, step): (usize, &PlanStep)| RegionLifetime {
+        bytes: step.work.scratch_bytes(),
+        first: at,
+        last: at,
+        ty: None,
+    };
     lives.extend(steps.iter().enumerate().map(scratch));
     let (mut regions, arena) = pack_regions(&lives);
     let held = lives.into_iter().zip(&regions).filter(|(life, _)| life.bytes > 0);
@@ -114,25 +118,25 @@ impl Plan {
         }
         for step in &mut self.steps {
             let copies = step.copies.iter_mut().flat_map(|(from, to)| [from, to]);
-            copies.chain(&mut step.inputs).chain(&mut step.outputs).for_each(|place| rename(place, &renamed));
+            copies.chain(&mut step.inputs).chain(&mut step.outputs).for_each(|place| renumber_region(place, &renamed));
         }
     }
 }
 
-/// Replaces the number of a region in a place by `to[number]`.
-fn rename(place: &mut MemoryLocation, to: &[usize]) {
-    if let MemoryLocation::Temporary(i) = place {
-        *i = to[*i];
+/// Replaces the number of a region in a location by `numbers[number]`.
+fn renumber_region(location: &mut MemoryLocation, numbers: &[usize]) {
+    if let MemoryLocation::Temporary(i) = location {
+        *i = numbers[*i];
     }
 }
 
-/// Most lives for which placement by size, which compares all pairs, is used.
-const MAX_PAIRWISE_LIFETIMES: usize = 1 << 13;
+/// Most regions that are placed by size, which compares all pairs of lifetimes; more of them are placed by time.
+const MAX_LIFETIMES_PACKED_BY_SIZE: usize = 1 << 13;
 
-/// Places regions for these lives; returns them and the size of the arena in bytes. Regions that are used in the same
-/// step do not overlap.
+/// Places a region of the arena for each lifetime; returns the regions and the size of the arena in bytes. Regions that
+/// are used in the same step do not overlap.
 fn pack_regions(lives: &[RegionLifetime]) -> (Vec<ArenaRegion>, usize) {
-    if lives.len() <= MAX_PAIRWISE_LIFETIMES { pack_by_size(lives) } else { pack_by_time(lives) }
+    if lives.len() <= MAX_LIFETIMES_PACKED_BY_SIZE { pack_by_size(lives) } else { pack_by_time(lives) }
 }
 
 /// Places regions in the order of their first use, each in the smallest free region that holds it. The time is about
@@ -226,24 +230,26 @@ pub fn find_movable_results(
 }
 
 /// Returns the size of a region that holds these numbers of bytes, each aligned.
-fn aligned_sum(bytes: impl IntoIterator<Item = usize>) -> usize {
+fn sum_aligned_bytes(bytes: impl IntoIterator<Item = usize>) -> usize {
     bytes.into_iter().map(|bytes| bytes.next_multiple_of(REGION_ALIGNMENT_BYTES)).sum()
 }
 
 impl StepOp {
     /// Returns the bytes of the arena that the work needs besides inputs and outputs: those of the bodies' arenas, and
     /// for loops a second copy of values that a step does not update in place.
-    pub fn scratch(&self) -> usize {
+    pub fn scratch_bytes(&self) -> usize {
         let turning = |body: &Plan, first_own: usize| {
             let moves = find_movable_results(&body.results, |param| param >= first_own);
             let copies = body.results.iter().zip(moves).filter(|(_, place)| place.is_none());
-            aligned_sum(body.fresh.iter().copied().chain(copies.map(|((_, ty), _)| ty.bytes())))
+            sum_aligned_bytes(body.fresh.iter().copied().chain(copies.map(|((_, ty), _)| ty.bytes())))
         };
         match self {
             StepOp::Kernel { .. } | StepOp::Collective { .. } | StepOp::Print { .. } | StepOp::Callback { .. } => 0,
             StepOp::For { body, length: _, inputs } => REGION_ALIGNMENT_BYTES + turning(body, 1 + inputs) + body.arena,
             StepOp::While { condition, body, inputs, .. } => {
-                aligned_sum(condition.fresh.iter().copied()) + turning(body, *inputs) + condition.arena.max(body.arena)
+                sum_aligned_bytes(condition.fresh.iter().copied())
+                    + turning(body, *inputs)
+                    + condition.arena.max(body.arena)
             }
             StepOp::Case { branches } => branches.iter().map(|branch| branch.arena).max().unwrap_or(0),
         }

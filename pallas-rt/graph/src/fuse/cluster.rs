@@ -1,5 +1,5 @@
 //! Clusters: equations that share a kernel.
-use super::equation_kinds::is_alias;
+use super::equation_kinds::is_reshape_alias;
 use super::operand_cuts::{self, AxisTiling, unit_block_elements};
 use super::panels;
 use super::scatter::RoundedScatter;
@@ -53,7 +53,7 @@ impl Cluster {
 }
 
 /// A graph whose equations are grouped in clusters.
-pub(super) struct Clusters<'g> {
+pub(super) struct ClusteredGraph<'g> {
     pub graph: &'g Graph,
     /// By variable, the index of the equation that defines it.
     pub definitions: Vec<Option<usize>>,
@@ -65,7 +65,7 @@ pub(super) struct Clusters<'g> {
     pub sums: BTreeMap<usize, RoundedScatter>,
 }
 
-impl Clusters<'_> {
+impl ClusteredGraph<'_> {
     /// Returns the equation whose operation decides what kind of step a cluster is.
     pub(super) fn deciding_equation(&self, cluster: &Cluster) -> usize {
         let [first, last] =
@@ -76,7 +76,7 @@ impl Clusters<'_> {
     /// Returns the value in whose memory a value is: a reshape that belongs to no cluster has its operand's memory.
     pub(super) fn storage_value(&self, mut v: Var) -> Var {
         while let Some(i) = self.definitions[v.index()]
-            && is_alias(self.graph, &self.definitions, &self.graph.equations[i])
+            && is_reshape_alias(self.graph, &self.definitions, &self.graph.equations[i])
             && self.owner[i].is_none()
         {
             v = self.graph.equations[i].args[0];

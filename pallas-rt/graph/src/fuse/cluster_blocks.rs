@@ -52,7 +52,7 @@ fn choose_blocks_without_product(
             let cuts = operand_cuts::operand_tilings(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
             let shape = &graph.ty(e.args[0]).shape;
             let reads_many = graph.ty(e.result()).elements() >= graph.ty(e.args[0]).elements();
-            if reads_many && unit_block_elements(shape, &cuts[0]) <= MAX_SHORT_COLUMN_ELEMENTS {
+            if reads_many && unit_block_elements(shape, &cuts[0]) <= MAX_WHOLE_TABLE_COLUMN_ELEMENTS {
                 tiles.push((shape, cuts[0].clone()));
             }
         }
@@ -91,15 +91,16 @@ fn choose_blocks_without_product(
         }
         let unit =
             if k + 1 == extents.len() { if is_column { VECTOR_ELEMENTS } else { CACHE_LINE_ELEMENTS } } else { 1 };
-        blocks[k] = sizes.balance_block(extent, block, if is_column { least } else { 1 }, unit);
+        blocks[k] = sizes.balanced_block_size(extent, block, if is_column { least } else { 1 }, unit);
         adjacent = if is_column && blocks[k] == extent { adjacent * extent.max(1) } else { sizes.columns };
         most = (most / blocks[k]).max(1);
     }
     blocks
 }
 
-/// Fewest elements of a gathered row that a CPU reads directly from memory.
-const MIN_DIRECT_ROW_ELEMENTS: usize = 144;
+/// Fewest elements of a gathered row that a kernel on a CPU reads directly from memory; shorter rows are no
+/// [`is_long_row_gather`].
+const MIN_DIRECT_GATHER_ROW_ELEMENTS: usize = 144;
 
 /// Returns true for gathers of long rows of an array.
 fn is_long_row_gather(graph: &Graph) -> impl Fn(&Equation) -> bool {
@@ -107,7 +108,8 @@ fn is_long_row_gather(graph: &Graph) -> impl Fn(&Equation) -> bool {
         Op::Structural(StructuralOp::Gather(gather)) => {
             let last = graph.ty(e.args[0]).shape.last();
             let is_row = |n: usize| {
-                n >= MIN_DIRECT_ROW_ELEMENTS && gather.slice_sizes.last().and_then(Dim::as_number) == Some(n as i64)
+                n >= MIN_DIRECT_GATHER_ROW_ELEMENTS
+                    && gather.slice_sizes.last().and_then(Dim::as_number) == Some(n as i64)
             };
             last.is_some_and(|&n| is_row(n) && graph.ty(e.result()).shape.last() == Some(&n))
         }
@@ -123,15 +125,17 @@ fn is_pointwise(e: &Equation) -> bool {
     )
 }
 
-/// Most elements of a short column of a gather's table: programs that have it whole have long pieces of the table's
-/// rows.
-const MAX_SHORT_COLUMN_ELEMENTS: usize = 128;
+/// Most elements of a gather's table that a program has for one block position, for the table to count among the tiles
+/// that bound the block sizes; a larger part does not count.
+const MAX_WHOLE_TABLE_COLUMN_ELEMENTS: usize = 128;
 
-/// Columns from which on a program needs no columns of another axis: fewer would leave vectors of a core partly empty.
-const MIN_PROGRAM_COLUMNS: usize = 16;
+/// Columns of a product's block that are enough to fill a core's vectors; a block with fewer gets columns of another
+/// axis too.
+const MIN_PRODUCT_BLOCK_COLUMNS: usize = 16;
 
-/// Most rows that a thread without panels multiplies at once; of more rows it multiplies some at a time.
-const MAX_ROWS_AT_ONCE: usize = 16;
+/// Most rows of a product that a CPU thread multiplies at once; with more rows it goes through the matrix several
+/// times.
+const MAX_PRODUCT_ROWS_AT_ONCE: usize = 16;
 
 /// Most columns of a block of a product with few rows: the matrix is read from memory once, the faster the longer the
 /// pieces of its rows are.
@@ -171,7 +175,7 @@ fn choose_product_blocks(
     let most_columns = |extent: usize| {
         let rows: usize = shape[dot.batch.len()..first].iter().product();
         let right = e.args[1];
-        let is_read_once = rows <= MAX_ROWS_AT_ONCE
+        let is_read_once = rows <= MAX_PRODUCT_ROWS_AT_ONCE
             && graph.ty(right).elements() > CACHE_ELEMENTS
             && !cluster.members.iter().any(|&i| graph.equations[i].results.contains(&right));
         if sizes.panel.is_some() || !is_read_once {
@@ -192,7 +196,7 @@ fn choose_product_blocks(
             cut => cut.unit_block_extent(shape[axis]),
         };
         columns *= block;
-        if columns >= MIN_PROGRAM_COLUMNS || block < shape[axis] || sizes.panel.is_some() {
+        if columns >= MIN_PRODUCT_BLOCK_COLUMNS || block < shape[axis] || sizes.panel.is_some() {
             break;
         }
     }
@@ -230,7 +234,7 @@ fn choose_product_blocks(
             parts = programs.next_multiple_of(sizes.programs).div_ceil(others);
         }
         let even = extent.div_ceil(parts.clamp(1, extent.max(1)));
-        let unit = if left == most && (sizes.panel.is_some() || even > MAX_ROWS_AT_ONCE) { 4 } else { 1 };
+        let unit = if left == most && (sizes.panel.is_some() || even > MAX_PRODUCT_ROWS_AT_ONCE) { 4 } else { 1 };
         blocks[k] = even.next_multiple_of(unit).min(extent).max(1);
     }
     if sizes.panel.is_none() {
@@ -257,17 +261,22 @@ fn choose_product_blocks(
 /// many: the last ones then end at about the same time.
 const TARGET_LAUNCH_WAVES: usize = 4;
 
-/// Returns the factor by which a program may have more than blocks with `elements`: as much as the tile of a program
-/// without a product holds, and so that enough of `programs` are left unless the product is small.
-fn block_growth_factor(programs: usize, elements: usize, is_small: bool, sizes: &DeviceLimits) -> usize {
-    let enough = if is_small { 1 } else { TARGET_LAUNCH_WAVES * sizes.programs };
-    (sizes.tile / elements.max(1)).min(programs / enough).max(1)
+/// Returns the factor by which a program may have more than a block of `block_elements`: as much as the tile of a
+/// program without a product holds, and so that enough of `programs` are left unless the product is small.
+fn block_growth_factor(programs: usize, block_elements: usize, is_small_product: bool, sizes: &DeviceLimits) -> usize {
+    let enough = if is_small_product { 1 } else { TARGET_LAUNCH_WAVES * sizes.programs };
+    (sizes.tile / block_elements.max(1)).min(programs / enough).max(1)
 }
 
-/// Enlarges blocks along axes that belong to no matrix, so that a program has up to `times` positions of them.
-fn enlarge_batch_blocks(blocks: &mut [usize], extents: &[usize], a_matrix: impl Fn(usize) -> bool, times: usize) {
-    let mut left = times;
-    for axis in (0..extents.len()).rev().filter(|&axis| !a_matrix(axis)) {
+/// Enlarges blocks along axes that belong to no matrix, so that a program has up to `growth_factor` positions of them.
+fn enlarge_batch_blocks(
+    blocks: &mut [usize],
+    extents: &[usize],
+    is_matrix_axis: impl Fn(usize) -> bool,
+    growth_factor: usize,
+) {
+    let mut left = growth_factor;
+    for axis in (0..extents.len()).rev().filter(|&axis| !is_matrix_axis(axis)) {
         let most = left.clamp(1, extents[axis].max(1));
         // No block extends beyond the array, unless that would make blocks much smaller.
         let even = (most.div_ceil(2)..=most).rev().find(|n| extents[axis].is_multiple_of(*n));

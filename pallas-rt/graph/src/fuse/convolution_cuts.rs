@@ -6,7 +6,7 @@ use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Access, Conv};
 
 /// Fewest examples of a batch that are enough to split among programs; with fewer, output features are split too.
-const MIN_SPLIT_BATCH: usize = 16;
+const MIN_SPLIT_BATCH_EXAMPLES: usize = 16;
 /// Longest feature axis that each program has whole.
 const MAX_WHOLE_FEATURES: usize = 512;
 /// Rows of the matrix products of a convolution that are enough to make good use of a program's caches.
@@ -14,17 +14,18 @@ const TARGET_CONV_ROWS: usize = 256;
 
 /// Returns by axis of the result of a windowed operation true if each program has it whole; `None` for other
 /// operations. A convolution of many examples has all of its features whole.
-pub(super) fn whole_axes(graph: &Graph, e: &Equation) -> Option<Vec<bool>> {
+pub(super) fn windowed_whole_axes(graph: &Graph, e: &Equation) -> Option<Vec<bool>> {
     let Op::Structural(op) = &e.op else { return None };
     let Access::Nest(nest) = operand_cuts::access_form(graph, e, op) else { return None };
     let shapes: Vec<&[usize]> = e.args.iter().map(|&v| &graph.ty(v).shape[..]).collect();
     let mut whole: Vec<bool> =
-        (0..nest.result.len()).map(|dim| !operand_cuts::is_separable(&nest, &shapes, dim)).collect();
+        (0..nest.result.len()).map(|dim| !operand_cuts::is_dim_separable(&nest, &shapes, dim)).collect();
     if let StructuralOp::Conv(conv) = op {
         let shape = &graph.ty(e.result()).shape;
         let [batch, feature] = [conv.out[0], conv.out[1]];
         conv.out[2..].iter().for_each(|&axis| whole[axis] = true);
-        whole[feature] |= !whole[batch] && shape[batch] >= MIN_SPLIT_BATCH && shape[feature] <= MAX_WHOLE_FEATURES;
+        whole[feature] |=
+            !whole[batch] && shape[batch] >= MIN_SPLIT_BATCH_EXAMPLES && shape[feature] <= MAX_WHOLE_FEATURES;
     }
     Some(whole)
 }

@@ -30,7 +30,7 @@ pub struct DeviceLimits {
     pub arena: usize,
 }
 
-/// Elements of an array that a core's caches hold.
+/// Elements of the largest array that a core's caches hold; a larger one is read from memory.
 pub(super) const CACHE_ELEMENTS: usize = 1 << 18;
 /// Adjacent elements of a row of a cached array that a program reads at least.
 const MIN_CACHED_ROW_ELEMENTS: usize = 64;
@@ -56,20 +56,30 @@ impl DeviceLimits {
         arena: usize::MAX,
     };
 
-    /// Returns a size of blocks of about `block` along an axis of this extent, with which all programs have the same
-    /// amount of work: the last program computes a whole block however little of it is inside of the array. The size is
-    /// a multiple of `unit` if possible and may exceed `block` up to twice `least`. On a GPU, whose threads divide
-    /// `block` evenly, it is `block`.
-    pub(super) fn balance_block(&self, extent: usize, block: usize, least: usize, unit: usize) -> usize {
-        if self.panel.is_some() || block >= extent {
-            return block;
+    /// Returns a size of blocks of about `target_size` along an axis of this extent, with which all programs have the
+    /// same amount of work: the last program computes a whole block however little of it is inside of the array. The
+    /// size is a multiple of `multiple_of` if possible and may exceed `target_size` up to twice `min_size`. On a GPU,
+    /// whose threads divide `target_size` evenly, it is `target_size`.
+    pub(super) fn balanced_block_size(
+        &self,
+        extent: usize,
+        target_size: usize,
+        min_size: usize,
+        multiple_of: usize,
+    ) -> usize {
+        if self.panel.is_some() || target_size >= extent {
+            return target_size;
         }
-        let parts = if self.programs == 1 && block <= least { extent / block } else { extent.div_ceil(block) };
+        let parts = if self.programs == 1 && target_size <= min_size {
+            extent / target_size
+        } else {
+            extent.div_ceil(target_size)
+        };
         // A few parts would leave programs idle, unless their number is a multiple of those that run at the same time.
         let parts = if parts < 4 * self.programs { parts.next_multiple_of(self.programs) } else { parts };
         let even = extent.div_ceil(parts);
-        let whole = even.next_multiple_of(unit).min(extent);
-        if whole <= block.max(2 * least) { whole } else { even }
+        let whole = even.next_multiple_of(multiple_of).min(extent);
+        if whole <= target_size.max(2 * min_size) { whole } else { even }
     }
 
     /// Returns, for a fold of columns of an array of this many elements, the elements of a program's largest tile, and
@@ -85,7 +95,7 @@ mod tests {
 
     #[test]
     fn programs_have_about_as_much_to_do() {
-        let even = |extent, block, least, unit| DeviceLimits::TEST.balance_block(extent, block, least, unit);
+        let even = |extent, block, least, unit| DeviceLimits::TEST.balanced_block_size(extent, block, least, unit);
         // As many as run at the same time, or a multiple of that, and no block that is mostly outside of the array.
         assert_eq!(even(4096, 4096, 1, 16), 4096);
         assert_eq!(even(4104, 4096, 1, 16), 2064);
@@ -94,10 +104,10 @@ mod tests {
         assert_eq!(even(72, 64, 64, 8), 40);
         // One core needs no second program for what is left of columns.
         let one = DeviceLimits { programs: 1, ..DeviceLimits::TEST };
-        assert_eq!(one.balance_block(72, 64, 64, 8), 72);
-        assert_eq!(one.balance_block(200, 64, 64, 8), 72);
+        assert_eq!(one.balanced_block_size(72, 64, 64, 8), 72);
+        assert_eq!(one.balanced_block_size(200, 64, 64, 8), 72);
         // Threads of a GPU divide blocks.
         let gpu = DeviceLimits { panel: Some(16), ..DeviceLimits::TEST };
-        assert_eq!(gpu.balance_block(4104, 4096, 1, 16), 4096);
+        assert_eq!(gpu.balanced_block_size(4104, 4096, 1, 16), 4096);
     }
 }

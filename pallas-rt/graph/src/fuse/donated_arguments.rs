@@ -1,28 +1,31 @@
 //! Reuse of memory: results in that of donated parameters, and values in that of large temporaries.
-use super::cluster::Clusters;
+use super::cluster::ClusteredGraph;
 use super::plan::{LoweredStep, StepOp};
 use crate::graph::{Graph, Var};
-use pallas_ir::{Kernel, OperandId, OperandKind, may_share};
+use pallas_ir::{Kernel, OperandId, OperandKind, may_share_memory};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Temporaries are reused if they have at least one part in `REUSE_ARENA_DIVISOR` of the bytes from which on an arena is made smaller.
+/// Divisor of `min_large_arena_bytes`: the memory of a temporary is taken over only if it has at least that part of
+/// these bytes.
 const REUSE_ARENA_DIVISOR: usize = 16;
 
 /// Lets the result of a kernel take over, block by block, the memory of an operand that the kernel is the last to read:
-/// of donated parameters for results of the graph, and of large temporaries for other values. `arena` is
-/// [`super::Sizes::arena`].
+/// of donated parameters for results of the graph, and of large temporaries for other values. `min_large_arena_bytes`
+/// is [`DeviceLimits::min_large_arena_bytes`](super::DeviceLimits::min_large_arena_bytes).
 pub(super) fn alias_outputs_to_inputs(
-    found: &Clusters<'_>,
+    found: &ClusteredGraph<'_>,
     steps: &mut [LoweredStep],
     is_donated: &[bool],
-    arena: usize,
+    min_large_arena_bytes: usize,
 ) {
     let (graph, stored_as) = (found.graph, |v| found.storage_value(v));
     let results: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
     let donated = graph.params.iter().zip(is_donated).filter(|(_, donated)| **donated).map(|(p, _)| (*p, true));
     let made = steps.iter().flat_map(|step| &step.outputs).map(|&v| stored_as(v));
-    let large = made.filter(|v| graph.ty(*v).bytes() >= (arena / REUSE_ARENA_DIVISOR).max(1)).map(|v| (v, false));
+    let large = made
+        .filter(|v| graph.ty(*v).bytes() >= (min_large_arena_bytes / REUSE_ARENA_DIVISOR).max(1))
+        .map(|v| (v, false));
     let all: Vec<(Var, bool)> = donated.chain(large).filter(|(v, _)| !results.contains(v)).collect();
     for (p, is_param) in all {
         let reads = |step: &LoweredStep| {
@@ -39,7 +42,7 @@ pub(super) fn alias_outputs_to_inputs(
             (0..).map(OperandId).zip(&kernel.operands).filter(|(_, o)| wanted(&o.kind)).map(|(id, _)| id).collect()
         };
         let outputs = operands(kernel, |kind| matches!(kind, OperandKind::Output { .. }));
-        let aliased: Vec<OperandId> = outputs.iter().filter_map(|&id| alias(kernel, id)).collect();
+        let aliased: Vec<OperandId> = outputs.iter().filter_map(|&id| aliased_input(kernel, id)).collect();
         let mut inputs = operands(kernel, |kind| matches!(kind, OperandKind::Input | OperandKind::Prefetch));
         inputs.retain(|id| !aliased.contains(id));
         let Some(&from) = inputs.get(input) else { continue };
@@ -47,11 +50,11 @@ pub(super) fn alias_outputs_to_inputs(
         let fits = |found: &(usize, &OperandId)| {
             let (k, id) = (found.0, *found.1);
             let v = stored_as(step.outputs[k]);
-            let is_free = step.in_place[k].is_none() && alias(kernel, id).is_none();
+            let is_free = step.in_place[k].is_none() && aliased_input(kernel, id).is_none();
             is_free
                 && (!is_param || results.contains(&v))
                 && graph.ty(v).bytes() == bytes
-                && may_share(kernel, from, id)
+                && may_share_memory(kernel, from, id)
         };
         let Some((output, &id)) = outputs.iter().enumerate().find(fits) else { continue };
         if let OperandKind::Output { alias, .. } = &mut Arc::make_mut(kernel).operands[id.index()].kind {
@@ -63,7 +66,7 @@ pub(super) fn alias_outputs_to_inputs(
 }
 
 /// Returns the input whose memory an output of a kernel takes over.
-fn alias(kernel: &Kernel, id: OperandId) -> Option<OperandId> {
+fn aliased_input(kernel: &Kernel, id: OperandId) -> Option<OperandId> {
     if let OperandKind::Output { alias, .. } = kernel.operands[id.index()].kind { alias } else { None }
 }
 
@@ -86,9 +89,10 @@ impl DonatedBuffers {
         DonatedBuffers { all }
     }
 
-    /// Returns the number of a parameter with exactly `bytes` bytes that no step from `at` on needs, and removes it.
-    pub(super) fn take(&mut self, bytes: usize, at: usize) -> Option<usize> {
-        let found = self.all.iter().position(|&(_, own, last)| own == bytes && last.is_none_or(|last| last < at))?;
+    /// Returns the number of a parameter with exactly `bytes` bytes that no step from `step` on needs, and removes it;
+    /// `None` if there is no such parameter.
+    pub(super) fn take_unused(&mut self, bytes: usize, step: usize) -> Option<usize> {
+        let found = self.all.iter().position(|&(_, own, last)| own == bytes && last.is_none_or(|last| last < step))?;
         Some(self.all.swap_remove(found).0)
     }
 }

@@ -1,8 +1,8 @@
 //! Kernels that read or write a window of an array at a position that operands give.
-use super::cluster::Clusters;
+use super::cluster::ClusteredGraph;
 use super::device_limits::DeviceLimits;
 use super::plan::{LoweredStep, StepOp};
-use super::shared_kernel_code::{blocked_dims, copy, operand, program_index_map, set_parallel_grid};
+use super::shared_kernel_code::{blocked_dims, build_operand, emit_block_copy, program_index_map, set_parallel_grid};
 use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::{
@@ -10,13 +10,18 @@ use pallas_ir::{
 };
 
 /// Returns the step of an operation on a window, in which each program copies a block of the window.
-pub(super) fn lower_window(found: &Clusters<'_>, e: &Equation, op: &Dynamic, sizes: &DeviceLimits) -> LoweredStep {
+pub(super) fn lower_window(
+    found: &ClusteredGraph<'_>,
+    e: &Equation,
+    op: &Dynamic,
+    sizes: &DeviceLimits,
+) -> LoweredStep {
     let (graph, definitions) = (found.graph, &found.definitions);
     let whole = graph.ty(e.args[0]);
     let part = graph.ty(op.window_var(e));
     let (window, arrays) = (&part.shape, op.array_operand_count());
     let starts: Vec<WindowStart> = (0..window.len())
-        .map(|axis| match literal(graph, definitions, e.args[arrays + axis]) {
+        .map(|axis| match literal_value(graph, definitions, e.args[arrays + axis]) {
             // A window as long as the array has only one position.
             _ if window[axis] == whole.shape[axis] => WindowStart::Known(0),
             Some(position) => WindowStart::Known(position),
@@ -33,17 +38,17 @@ pub(super) fn lower_window(found: &Clusters<'_>, e: &Equation, op: &Dynamic, siz
     let in_array: Vec<BlockDim> = blocks.iter().map(|&size| BlockDim::Element { size, low: 0, high: 0 }).collect();
     let output = |alias| OperandKind::Output { empty: Literal::new(whole.dtype, 0.0), alias };
     let of_window = Some(program_index_map(&mut b, blocks.len()));
-    let x = b.operand(operand("x", OperandKind::Input, whole, in_array.clone(), None));
+    let x = b.operand(build_operand("x", OperandKind::Input, whole, in_array.clone(), None));
     let (from, positions) = match op.access() {
         WindowAccess::Read(_) => {
-            let positions = declare_positions(&mut b, &starts);
-            b.operand(operand("window", output(None), part, in_window, of_window));
+            let positions = declare_start_operands(&mut b, &starts);
+            b.operand(build_operand("window", output(None), part, in_window, of_window));
             (x, positions)
         }
         WindowAccess::Write => {
-            let from = b.operand(operand("window", OperandKind::Input, part, in_window, of_window));
-            let positions = declare_positions(&mut b, &starts);
-            b.operand(operand("updated", output(Some(x)), whole, in_array.clone(), None));
+            let from = b.operand(build_operand("window", OperandKind::Input, part, in_window, of_window));
+            let positions = declare_start_operands(&mut b, &starts);
+            b.operand(build_operand("updated", output(Some(x)), whole, in_array.clone(), None));
             (from, positions)
         }
     };
@@ -76,7 +81,7 @@ pub(super) fn lower_window(found: &Clusters<'_>, e: &Equation, op: &Dynamic, siz
         }
     }
     let to = OperandId(b.kernel().operands.len() as u32 - 1);
-    copy(&mut b, e, [from, to], &blocks);
+    emit_block_copy(&mut b, e, [from, to], &blocks);
 
     let read = starts.iter().filter_map(|start| match start {
         WindowStart::Known(_) => None,
@@ -97,7 +102,7 @@ enum WindowStart {
 }
 
 /// Returns the value of a variable that is a literal; `None` for others.
-pub(super) fn literal(graph: &Graph, definitions: &[Option<usize>], v: Var) -> Option<i64> {
+pub(super) fn literal_value(graph: &Graph, definitions: &[Option<usize>], v: Var) -> Option<i64> {
     match &graph.equations[definitions[v.index()]?].op {
         Op::Literal(x) => Some(x.as_f64() as i64),
         _ => None,
@@ -105,18 +110,18 @@ pub(super) fn literal(graph: &Graph, definitions: &[Option<usize>], v: Var) -> O
 }
 
 /// Adds an operand for each position that is a variable; returns these by axis.
-fn declare_positions(b: &mut Builder, starts: &[WindowStart]) -> Vec<Option<OperandId>> {
+fn declare_start_operands(b: &mut Builder, starts: &[WindowStart]) -> Vec<Option<OperandId>> {
     let kind = OperandKind::Prefetch;
     let position =
-        |axis: usize| operand(format!("position{axis}"), kind.clone(), &Type::scalar(DType::I32), vec![], None);
+        |axis: usize| build_operand(format!("position{axis}"), kind.clone(), &Type::scalar(DType::I32), vec![], None);
     let is_read = |start: &WindowStart| matches!(start, WindowStart::Read(_));
     starts.iter().enumerate().map(|(axis, start)| is_read(start).then(|| b.operand(position(axis)))).collect()
 }
 
-/// Returns sizes of blocks that divide a window evenly, with at most `most` elements in all where the extents have such
-/// divisors.
-fn choose_window_blocks(window: &[usize], most: usize) -> Vec<usize> {
-    let (mut blocks, mut left) = (vec![1; window.len()], most.max(1));
+/// Returns sizes of blocks that divide a window evenly, with at most `max_elements` elements in all where the extents
+/// have such divisors.
+fn choose_window_blocks(window: &[usize], max_elements: usize) -> Vec<usize> {
+    let (mut blocks, mut left) = (vec![1; window.len()], max_elements.max(1));
     for (block, &n) in blocks.iter_mut().zip(window).rev() {
         *block = if n <= left { n.max(1) } else { (1..=left).rev().find(|d| n % d == 0).unwrap_or(1) };
         left /= *block;

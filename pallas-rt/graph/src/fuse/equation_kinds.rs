@@ -14,7 +14,7 @@ pub(crate) fn is_standalone_op(op: &Op) -> bool {
 }
 
 /// Returns true for an equation that is computed wherever it is used, without memory: a literal, a broadcast literal,
-/// or `iota`.
+/// or `emit_block_iota`.
 pub(crate) fn is_always_inlined(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     let is_literal = |v: Var| definitions[v.index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)));
     matches!(e.op, Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)))
@@ -23,7 +23,7 @@ pub(crate) fn is_always_inlined(graph: &Graph, definitions: &[Option<usize>], e:
 
 /// Returns true for a reshape whose result can have the operand's memory; a value without memory ([`is_always_inlined`]) has
 /// none.
-pub(super) fn is_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
+pub(super) fn is_reshape_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     let of_free =
         |v: &Var| definitions[v.index()].is_some_and(|i| is_always_inlined(graph, definitions, &graph.equations[i]));
     matches!(e.op, Op::Structural(StructuralOp::Reshape(_))) && !e.args.iter().any(of_free)

@@ -1,10 +1,10 @@
 //! Growth of clusters, each from its last equation backwards to those it depends on.
-use super::cluster::{Cluster, Clusters, count_sorted_in_equation};
+use super::cluster::{Cluster, ClusteredGraph, count_sorted_in_equation};
 use super::convolution_cuts;
 use super::device_limits::DeviceLimits;
 use super::dynamic_window_kernels;
 use super::equation_kinds::{
-    MAX_RECOMPUTED_ELEMENTS, is_alias, is_always_inlined, is_product, is_short_fold, is_standalone_op,
+    MAX_RECOMPUTED_ELEMENTS, is_always_inlined, is_product, is_reshape_alias, is_short_fold, is_standalone_op,
 };
 use super::large_pads;
 use super::merge::merge_clusters;
@@ -38,14 +38,18 @@ const MAX_REPEATED_MEMBERS: usize = 16;
 
 /// Groups equations in clusters, from the last equation to the first, until each one that takes work belongs to one.
 /// `given` says which values of staged reductions have to be computed by the kernel of which result.
-pub(super) fn grow_clusters<'g>(graph: &'g Graph, given: &StageKernelResults, sizes: &DeviceLimits) -> Clusters<'g> {
+pub(super) fn grow_clusters<'g>(
+    graph: &'g Graph,
+    given: &StageKernelResults,
+    sizes: &DeviceLimits,
+) -> ClusteredGraph<'g> {
     let mut grow = ClusterGrower {
         graph,
         given,
         sizes,
         uses: graph.uses(),
         is_stored: vec![false; graph.types.len()],
-        found: Clusters {
+        found: ClusteredGraph {
             graph,
             definitions: graph.definitions(),
             all: vec![],
@@ -55,7 +59,8 @@ pub(super) fn grow_clusters<'g>(graph: &'g Graph, given: &StageKernelResults, si
     };
     // Positions that are literals are part of a window's kernel and are not read.
     let is_read = |e: &Equation, v: Var| {
-        !matches!(e.op, Op::Dynamic(_)) || dynamic_window_kernels::literal(graph, &grow.found.definitions, v).is_none()
+        !matches!(e.op, Op::Dynamic(_))
+            || dynamic_window_kernels::literal_value(graph, &grow.found.definitions, v).is_none()
     };
     let alone = graph
         .equations
@@ -69,8 +74,11 @@ pub(super) fn grow_clusters<'g>(graph: &'g Graph, given: &StageKernelResults, si
         let e = &graph.equations[root];
         let is_stored = grow.is_stored[e.result().index()];
         let is_free = is_always_inlined(graph, &grow.found.definitions, e);
-        if grow.found.owner[root].is_none() && !is_alias(graph, &grow.found.definitions, e) && (is_stored || !is_free) {
-            let cluster = grow.grow_from(root, &mut order);
+        if grow.found.owner[root].is_none()
+            && !is_reshape_alias(graph, &grow.found.definitions, e)
+            && (is_stored || !is_free)
+        {
+            let cluster = grow.grow_cluster_from(root, &mut order);
             let id = grow.found.all.len();
             cluster.members.iter().for_each(|&i| grow.found.owner[i] = Some(id));
             grow.found.all.push(cluster);
@@ -90,7 +98,7 @@ pub(super) struct ClusterGrower<'g, 's> {
     /// By variable, true if it is in memory anyway: results, and operands of operations that form a step of their own.
     is_stored: Vec<bool>,
     /// The clusters that were found so far.
-    pub found: Clusters<'g>,
+    pub found: ClusteredGraph<'g>,
 }
 
 /// The tiling of the equation from which a cluster grows.
@@ -106,11 +114,11 @@ struct RootTiling {
 impl ClusterGrower<'_, '_> {
     /// Returns the tiling of an equation's result: each axis is split among programs, except the last one if rows are
     /// folded or if it has few enough columns of a product.
-    fn tile_root(&self, i: usize) -> RootTiling {
+    fn tile_root(&self, equation: usize) -> RootTiling {
         let graph = self.graph;
-        let shape = &graph.ty(graph.equations[i].result()).shape;
+        let shape = &graph.ty(graph.equations[equation].result()).shape;
         // All equations that the result depends on, up to operations of other kinds.
-        let (mut stack, mut seen, mut has_dot, mut has_rows) = (vec![i], BTreeSet::new(), false, false);
+        let (mut stack, mut seen, mut has_dot, mut has_rows) = (vec![equation], BTreeSet::new(), false, false);
         let mut longest = usize::MAX;
         // Axes that a program has to have whole for a convolution or a window, and axes along which elements move.
         let (mut whole, mut moved) = (vec![false; shape.len()], vec![false; shape.len()]);
@@ -121,16 +129,16 @@ impl ClusterGrower<'_, '_> {
             }
             let e = &graph.equations[j];
             let own = &graph.ty(e.result()).shape;
-            if let Some(axes) = (own == shape).then(|| convolution_cuts::whole_axes(graph, e)).flatten() {
+            if let Some(axes) = (own == shape).then(|| convolution_cuts::windowed_whole_axes(graph, e)).flatten() {
                 if is_product(&e.op) && windowed.is_none() {
                     windowed = Some(axes.clone());
                 }
                 whole.iter_mut().zip(axes).for_each(|(whole, own)| *whole |= own);
             }
             if is_product(&e.op) {
-                if has_rows_of(own, shape) {
+                if has_same_rows(own, shape) {
                     has_dot = true;
-                    longest = longest.min(self.whole_columns(e));
+                    longest = longest.min(self.max_whole_columns(e));
                 }
                 continue;
             }
@@ -138,7 +146,7 @@ impl ClusterGrower<'_, '_> {
                 continue;
             }
             let needed = match &e.op {
-                Op::Structural(op) => moves::whole_axes(graph, e, op),
+                Op::Structural(op) => moves::find_whole_axes(graph, e, op),
                 _ => WholeAxes::Nothing,
             };
             match needed {
@@ -184,7 +192,7 @@ impl ClusterGrower<'_, '_> {
     }
 
     /// Returns the most columns of a product that each program has whole if its rows are folded.
-    fn whole_columns(&self, e: &Equation) -> usize {
+    fn max_whole_columns(&self, e: &Equation) -> usize {
         let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return MAX_WHOLE_PRODUCT_COLUMNS };
         let of = &self.graph.ty(e.args[0]).shape;
         let summed: usize = dot.contract.iter().map(|p| of[p.0]).product();
@@ -200,16 +208,16 @@ impl ClusterGrower<'_, '_> {
     fn is_root_tiling(&self, product: usize, cuts: &[AxisTiling]) -> bool {
         let own = self.tile_root(product).cuts;
         let columns = self.graph.ty(self.graph.equations[product].result()).shape.last();
-        let has_whole_rows = columns.is_some_and(|&n| n <= self.whole_columns(&self.graph.equations[product]))
+        let has_whole_rows = columns.is_some_and(|&n| n <= self.max_whole_columns(&self.graph.equations[product]))
             && cuts.last() == Some(&Full);
         let rows = if has_whole_rows { own.len() - 1 } else { own.len() };
-        own.len() == cuts.len() && is_renumbered(&own[..rows], &cuts[..rows])
+        own.len() == cuts.len() && is_grid_axis_renumbering(&own[..rows], &cuts[..rows])
     }
 
     /// Grows the cluster whose last equation is `root`.
-    fn grow_from(&self, root: usize, order: &mut ClusterOrder) -> Cluster {
+    fn grow_cluster_from(&self, root: usize, order: &mut ClusterOrder) -> Cluster {
         let graph = self.graph;
-        if self.is_standalone(root) {
+        if self.is_standalone_step(root) {
             return self.standalone_cluster(root, order);
         }
         let mut own = self.tile_root(root);
@@ -251,7 +259,7 @@ impl ClusterGrower<'_, '_> {
                     UnfusedReason::ReductionStage,
                 )?;
                 self.check_can_join(&cluster, i, &cuts, &in_front, &mut repeated)?;
-                UnfusedReason::require(!order.closes_circle(i, root), UnfusedReason::Cycle)
+                UnfusedReason::require(!order.would_close_cycle(i, root), UnfusedReason::Cycle)
             };
             let operands = if i == root { Ok(()) } else { joins() };
             let operands = operands
@@ -282,7 +290,7 @@ impl ClusterGrower<'_, '_> {
             }
             cluster.members.insert(i);
             if i != root {
-                order.merge(i, root);
+                order.merge_into(i, root);
             }
             cluster.cuts.insert(e.result(), cuts);
             for (i, (&arg, cuts)) in e.args.iter().zip(operands).enumerate() {
@@ -293,7 +301,7 @@ impl ClusterGrower<'_, '_> {
                     continue;
                 }
                 let Some(d) = self.found.definitions[arg.index()] else { continue };
-                if self.is_standalone(d) {
+                if self.is_standalone_step(d) {
                     cluster.apart.insert(arg, UnfusedReason::Standalone);
                 } else if !is_always_inlined(graph, &self.found.definitions, &graph.equations[d]) {
                     next.push(d);
@@ -304,13 +312,13 @@ impl ClusterGrower<'_, '_> {
     }
 
     /// Returns the tiling of a root that splits as many of the axes as its operation allows.
-    fn narrow_tiling(&self, root: usize, own: RootTiling) -> RootTiling {
+    fn narrow_tiling(&self, root: usize, tiling: RootTiling) -> RootTiling {
         let e = &self.graph.equations[root];
         let shape = &self.graph.ty(e.result()).shape;
-        let mut cuts = vec![Full; own.cuts.len()];
+        let mut cuts = vec![Full; tiling.cuts.len()];
         let mut extents = vec![];
         for axis in 0..cuts.len() {
-            if own.cuts[axis] != Full {
+            if tiling.cuts[axis] != Full {
                 cuts[axis] = Grid(extents.len() as u8);
                 match operand_cuts::operand_tilings(self.graph, e, &cuts) {
                     Some(_) => extents.push(shape[axis]),
@@ -318,47 +326,51 @@ impl ClusterGrower<'_, '_> {
                 }
             }
         }
-        RootTiling { cuts, extents, ..own }
+        RootTiling { cuts, extents, ..tiling }
     }
 
     /// Returns true if an equation reads and computes only few elements, so that every program may compute it again.
-    fn is_small(&self, e: &Equation) -> bool {
+    fn is_cheap_to_repeat(&self, e: &Equation) -> bool {
         let mut values = e.args.iter().chain(&e.results).map(|&v| self.graph.ty(v));
         !is_product(&e.op) && values.all(|ty| ty.shape.iter().product::<usize>() <= MAX_RECOMPUTED_ELEMENTS)
     }
 
-    /// Returns true if an equation outside of the cluster reads the result of equation `i`, or it is in memory anyway.
-    pub(super) fn is_stored(&self, cluster: &Cluster, i: usize) -> bool {
-        let result = self.graph.equations[i].result();
+    /// Returns true if an equation outside of the cluster reads the result of equation number `equation`, or it is in
+    /// memory anyway.
+    pub(super) fn is_stored(&self, cluster: &Cluster, equation: usize) -> bool {
+        let result = self.graph.equations[equation].result();
         self.is_stored[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
     }
 
-    /// Checks if an equation can become a member with these cuts, apart from circles of clusters; the error is the
-    /// reason why it cannot. `in_front` has the values that operands of the cluster's product depend on.
+    /// Checks if an equation can become a member with these cuts, apart from cycles of clusters; the error is the
+    /// reason why it cannot. `product_inputs` has the values that operands of the cluster's product depend on.
     fn check_can_join(
         &self,
         cluster: &Cluster,
-        i: usize,
+        equation: usize,
         cuts: &[AxisTiling],
-        in_front: &BTreeSet<Var>,
-        repeated: &mut RepetitionLimits,
+        product_inputs: &BTreeSet<Var>,
+        repetition_limits: &mut RepetitionLimits,
     ) -> Result<(), UnfusedReason> {
-        let e = &self.graph.equations[i];
-        let is_stored = self.is_stored(cluster, i);
-        let is_alias = is_alias(self.graph, &self.found.definitions, e);
+        let e = &self.graph.equations[equation];
+        let is_stored = self.is_stored(cluster, equation);
+        let is_alias = is_reshape_alias(self.graph, &self.found.definitions, e);
         let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
-        let is_cheap = is_alias || is_broadcast || self.is_small(e);
-        UnfusedReason::require(self.found.owner[i].is_none(), UnfusedReason::InOtherKernel)?;
+        let is_cheap = is_alias || is_broadcast || self.is_cheap_to_repeat(e);
+        UnfusedReason::require(self.found.owner[equation].is_none(), UnfusedReason::InOtherKernel)?;
         UnfusedReason::require(!is_alias || !is_stored, UnfusedReason::ReshapeAlias)?;
         // A product joins only with the blocks that it would have alone.
         UnfusedReason::require(!is_product(&e.op) || cluster.product.is_none(), UnfusedReason::SecondProduct)?;
-        UnfusedReason::require(!is_product(&e.op) || self.is_root_tiling(i, cuts), UnfusedReason::DifferentBlocks)?;
+        UnfusedReason::require(
+            !is_product(&e.op) || self.is_root_tiling(equation, cuts),
+            UnfusedReason::DifferentBlocks,
+        )?;
         // An equation after another product belongs to that product's cluster.
-        let follows = in_front.contains(&e.result()) && !is_cheap && self.tile_root(i).has_dot;
+        let follows = product_inputs.contains(&e.result()) && !is_cheap && self.tile_root(equation).has_dot;
         UnfusedReason::require(!follows, UnfusedReason::SecondProduct)?;
         // A program whose block does not depend on an axis of the grid computes the same as others along that axis, and
         // would store to the same block.
-        let is_in_front = in_front.contains(&e.result());
+        let is_in_front = product_inputs.contains(&e.result());
         // Before a product in panels, it would be computed again for each panel that it does not belong to.
         let once = if is_in_front { cluster.panels.len() } else { 0 };
         if has_distinct_blocks(cluster.extents.len() + once, cuts) || !is_stored && is_cheap {
@@ -366,10 +378,10 @@ impl ClusterGrower<'_, '_> {
         }
         let elements = unit_block_elements(&self.graph.ty(e.result()).shape, cuts);
         // More repeated work is worth it for an operand of a product, which does more with each element.
-        let most = if is_in_front { repeated.most.max(self.sizes.tile) } else { repeated.most };
-        let is_little = e.op.is_light() && elements <= most || once == 0 && is_short_fold(self.graph, e);
-        UnfusedReason::require(!is_stored && is_little && repeated.left > 0, UnfusedReason::RepeatedWork)?;
-        repeated.left -= 1;
+        let most = if is_in_front { repetition_limits.most.max(self.sizes.tile) } else { repetition_limits.most };
+        let is_little = e.op.is_cheap_per_element() && elements <= most || once == 0 && is_short_fold(self.graph, e);
+        UnfusedReason::require(!is_stored && is_little && repetition_limits.left > 0, UnfusedReason::RepeatedWork)?;
+        repetition_limits.left -= 1;
         Ok(())
     }
 }
@@ -383,7 +395,7 @@ struct RepetitionLimits {
 }
 
 /// Returns true if both shapes have the same last axis, and the same other axes in any order.
-fn has_rows_of(shape: &[usize], other: &[usize]) -> bool {
+fn has_same_rows(shape: &[usize], other: &[usize]) -> bool {
     let sorted = |shape: &[usize]| {
         let mut shape = shape.to_vec();
         shape.sort_unstable();
@@ -392,8 +404,9 @@ fn has_rows_of(shape: &[usize], other: &[usize]) -> bool {
     shape.last() == other.last() && sorted(shape) == sorted(other)
 }
 
-/// Returns true if both lists of cuts are equal up to the numbers of the grid's axes, each of which occurs once.
-fn is_renumbered(cuts: &[AxisTiling], others: &[AxisTiling]) -> bool {
+/// Returns true if both tilings are equal except that the axes of the grid have other numbers, each of which occurs
+/// once.
+fn is_grid_axis_renumbering(cuts: &[AxisTiling], others: &[AxisTiling]) -> bool {
     let mut seen = BTreeSet::new();
     cuts.iter().zip(others).all(|(own, other)| match (own, other) {
         (Grid(_), Grid(k)) => seen.insert(*k),

@@ -8,7 +8,7 @@
 //! the array or end beyond it, where loads return the number for padding.
 use super::device_limits::DeviceLimits;
 use super::plan::{LoweredStep, StepOp};
-use super::shared_kernel_code::{blocked_dims, copy, operand, program_index_map, set_parallel_grid};
+use super::shared_kernel_code::{blocked_dims, build_operand, emit_block_copy, program_index_map, set_parallel_grid};
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::structural::Pad;
 use pallas_ir::{BlockDim, Builder, Dim, Literal, Loc, Operand, OperandKind, ScalarOp, StructuralOp, Type};
@@ -90,11 +90,12 @@ pub(super) fn lower_pad(
         high: high[axis] + counts[axis] * blocks[axis] - to.shape[axis],
     };
     let block = (0..blocks.len()).map(padded).collect();
-    let x = b.operand(Operand { fill: Some(value), ..operand("x", OperandKind::Input, from, block, Some(starts)) });
+    let x =
+        b.operand(Operand { fill: Some(value), ..build_operand("x", OperandKind::Input, from, block, Some(starts)) });
     let own = program_index_map(&mut b, blocks.len());
     let kind = OperandKind::Output { empty: Literal::new(to.dtype, 0.0), alias: None };
-    let out = b.operand(operand("padded", kind, to, blocked_dims(&blocks), Some(own)));
-    copy(&mut b, e, [x, out], &blocks);
+    let out = b.operand(build_operand("padded", kind, to, blocked_dims(&blocks), Some(own)));
+    emit_block_copy(&mut b, e, [x, out], &blocks);
     Some(LoweredStep {
         work: StepOp::from_kernel(b.finish(), vec![]),
         inputs: vec![e.args[0]],

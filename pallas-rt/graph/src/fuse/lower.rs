@@ -27,7 +27,7 @@ pub(crate) fn lower_cluster(
     let (is_flat, mut extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
     let mut blocks = match extents[..] {
         // The cuts of the members belong to the axes before flattening.
-        [n] if is_flat => vec![sizes.balance_block(n, n.clamp(1, sizes.tile), 1, CACHE_LINE_ELEMENTS)],
+        [n] if is_flat => vec![sizes.balanced_block_size(n, n.clamp(1, sizes.tile), 1, CACHE_LINE_ELEMENTS)],
         _ => choose_block_sizes(graph, cluster, &extents, sizes),
     };
     let parallel = extents.len();
@@ -66,7 +66,7 @@ pub(crate) fn lower_cluster(
     let outputs: Vec<Var> = cluster.outs.iter().copied().collect();
     for &v in &outputs {
         let kind = OperandKind::Output { empty: Literal::new(graph.ty(v).dtype, 0.0), alias: None };
-        to.declare(v, &to.member_tiling(v), kind);
+        to.declare_operand(v, &to.member_tiling(v), kind);
     }
     match cluster.product.filter(|_| !cluster.panels.is_empty()) {
         Some(product) => to.emit_in_panels(product, &outputs),
@@ -183,7 +183,7 @@ impl KernelLowering<'_> {
     }
 
     /// Returns true if the kernel computes a value instead of reading it.
-    pub(super) fn is_made_here(&self, v: Var) -> bool {
+    pub(super) fn is_computed_here(&self, v: Var) -> bool {
         let is_member = self.definitions[v.index()].is_some_and(|i| self.cluster.members.contains(&i));
         is_member || self.definition(v).is_some_and(|e| is_always_inlined(self.graph, self.definitions, e))
     }
@@ -191,14 +191,14 @@ impl KernelLowering<'_> {
     /// Declares an input of the kernel for a value with these cuts, unless the kernel computes it or has the input.
     fn declare_input(&mut self, v: Var, cuts: &[AxisTiling]) {
         let key = (v, cuts.to_vec());
-        if !self.is_made_here(v) && !self.inputs.contains(&key) {
-            self.declare(v, cuts, OperandKind::Input);
+        if !self.is_computed_here(v) && !self.inputs.contains(&key) {
+            self.declare_operand(v, cuts, OperandKind::Input);
             self.inputs.push(key);
         }
     }
 
     /// Declares an operand of the kernel for a value with these cuts: its dimensions, block, index map and fill.
-    fn declare(&mut self, v: Var, cuts: &[AxisTiling], kind: OperandKind) {
+    fn declare_operand(&mut self, v: Var, cuts: &[AxisTiling], kind: OperandKind) {
         let dims = self.shape(v).into_iter().zip(cuts).map(|(n, cut)| match cut {
             Grid(k) => Dim::name(&self.names[*k as usize]),
             GridParts(k, part) if n == self.extents[*k as usize] * part => {
@@ -218,8 +218,8 @@ impl KernelLowering<'_> {
         let name = format!("a{}", self.b.kernel().operands.len());
         let dtype = self.graph.ty(v).dtype;
         let is_input = matches!(kind, OperandKind::Input);
-        let is_ragged = is_input && cuts.iter().any(|cut| self.is_ragged(cut));
-        let padding = self.common_padding(v, cuts).filter(|_| is_input);
+        let is_ragged = is_input && cuts.iter().any(|cut| self.has_partial_last_panel(cut));
+        let padding = self.common_padding_value(v, cuts).filter(|_| is_input);
         let fill = padding.or(is_ragged.then(|| Literal::new(dtype, 0.0)));
         self.b.operand(Operand { name, kind, dtype, dims, block, map, fill, buffered: None });
     }
@@ -228,13 +228,13 @@ impl KernelLowering<'_> {
         self.b.emit(op.clone(), args, loc).unwrap_or_else(|diag| panic!("{op:?} of blocks: {diag}"))
     }
 
-    pub(super) fn structural(&mut self, op: impl Into<StructuralOp>, args: &[Value], loc: Loc) -> Value {
+    pub(super) fn emit_structural(&mut self, op: impl Into<StructuralOp>, args: &[Value], loc: Loc) -> Value {
         self.emit(TileOp::Structural(op.into()), args, loc)
     }
 
     /// If the kernel makes a value as the broadcast of a scalar, returns the scalar.
     fn broadcast_source(&self, v: Var) -> Option<Var> {
-        let e = self.definition(v).filter(|_| self.is_made_here(v))?;
+        let e = self.definition(v).filter(|_| self.is_computed_here(v))?;
         let is_spread =
             matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) && self.graph.ty(e.args[0]).is_scalar();
         is_spread.then(|| e.args[0])
@@ -242,7 +242,7 @@ impl KernelLowering<'_> {
 
     /// Returns the blocks that are a member's operands. An elementwise operation gets a broadcast scalar as a scalar if
     /// another operand is a block: a block of equal elements would occupy memory or a register for each of them.
-    pub(super) fn operand_blocks(&mut self, e: &Equation, cuts: &[Vec<AxisTiling>]) -> Vec<Value> {
+    pub(super) fn load_operand_blocks(&mut self, e: &Equation, cuts: &[Vec<AxisTiling>]) -> Vec<Value> {
         let has_block = e.args.iter().any(|&arg| self.broadcast_source(arg).is_none());
         let takes_scalars = matches!(e.op, Op::Scalar(_)) && has_block;
         let operand =
@@ -259,7 +259,7 @@ impl KernelLowering<'_> {
         if let Some(&value) = self.made.get(&key) {
             return value;
         }
-        let value = match self.definition(v).filter(|_| self.is_made_here(v)).cloned() {
+        let value = match self.definition(v).filter(|_| self.is_computed_here(v)).cloned() {
             Some(e) => {
                 let args: Vec<Value> = e.args.iter().map(|&arg| self.load_or_compute_block(arg, &[])).collect();
                 self.emit_equation(&e, &args, cuts)
@@ -283,14 +283,14 @@ impl KernelLowering<'_> {
             Op::Scalar(op) => self.emit(TileOp::Scalar(*op), args, e.loc),
             // A scalar can be broadcast to any shape, also to a flattened block.
             Op::Structural(StructuralOp::Broadcast(_)) if self.graph.ty(e.args[0]).is_scalar() => {
-                self.broadcast(Broadcast::to(block), args[0], e.loc)
+                self.emit_shared_broadcast(Broadcast::to(block), args[0], e.loc)
             }
             Op::Structural(StructuralOp::Broadcast(op)) => {
-                self.broadcast(Broadcast { to: block, dims: op.dims.clone() }, args[0], e.loc)
+                self.emit_shared_broadcast(Broadcast { to: block, dims: op.dims.clone() }, args[0], e.loc)
             }
-            Op::Structural(StructuralOp::Reshape(_)) => self.structural(Reshape { to: block }, args, e.loc),
+            Op::Structural(StructuralOp::Reshape(_)) => self.emit_structural(Reshape { to: block }, args, e.loc),
             Op::Structural(StructuralOp::Slice(op)) => {
-                self.structural(Slice { size: block, ..op.clone() }, args, e.loc)
+                self.emit_structural(Slice { size: block, ..op.clone() }, args, e.loc)
             }
             Op::Structural(StructuralOp::Gather(op)) => {
                 let rank = self.graph.ty(e.args[1]).shape.len();
@@ -301,47 +301,47 @@ impl KernelLowering<'_> {
                         *size = block[axis].clone();
                     }
                 }
-                self.structural(op, args, e.loc)
+                self.emit_structural(op, args, e.loc)
             }
             Op::Structural(StructuralOp::Iota(op)) => {
-                let own = self.structural(Iota { shape: block, ..op.clone() }, &[], e.loc);
+                let own = self.emit_structural(Iota { shape: block, ..op.clone() }, &[], e.loc);
                 let Some(first) = self.emit_block_start(cuts[op.axis], e.loc) else { return own };
                 let dtype = self.graph.ty(e.result()).dtype;
                 let first = if dtype == DType::I32 {
                     first
                 } else {
-                    self.structural(pallas_ir::structural::Cast { to: dtype }, &[first], e.loc)
+                    self.emit_structural(pallas_ir::structural::Cast { to: dtype }, &[first], e.loc)
                 };
                 self.b.scalar(ScalarOp::Add, &[own, first], e.loc)
             }
-            Op::Structural(StructuralOp::Reduce(op)) if let Some((v, cuts, axis)) = self.single_part(e, op) => {
-                self.fold_part(e, op, (v, &cuts, axis), block)
+            Op::Structural(StructuralOp::Reduce(op)) if let Some((v, cuts, axis)) = self.find_single_part(e, op) => {
+                self.emit_part_fold(e, op, (v, &cuts, axis), block)
             }
             Op::Structural(StructuralOp::Pad(op))
                 if let Some(axis) = operand_cuts::padded_parts_axis(&op.low, &op.high, cuts) =>
             {
                 self.emit_last_part_pad(e, axis, args, cuts)
             }
-            Op::Structural(op) => self.structural(op.clone(), args, e.loc),
+            Op::Structural(op) => self.emit_structural(op.clone(), args, e.loc),
             Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => unreachable!("{} shares no kernel", e.op),
         }
     }
 
     /// Appends a broadcast of a block; equal broadcasts share one value.
-    fn broadcast(&mut self, op: Broadcast, x: Value, loc: Loc) -> Value {
+    fn emit_shared_broadcast(&mut self, op: Broadcast, x: Value, loc: Loc) -> Value {
         if let Some((.., made)) = self.broadcasts.iter().find(|(other, of, _)| (other, *of) == (&op, x)) {
             return *made;
         }
-        let made = self.structural(op.clone(), &[x], loc);
+        let made = self.emit_structural(op.clone(), &[x], loc);
         self.broadcasts.push((op, x, made));
         made
     }
 
     /// If each program folds exactly one part of an array that a reshape splits into parts, returns the array before
     /// the reshape, its cuts, and the axis that is split.
-    fn single_part(&self, e: &Equation, op: &Reduce) -> Option<(Var, Vec<AxisTiling>, usize)> {
+    fn find_single_part(&self, e: &Equation, op: &Reduce) -> Option<(Var, Vec<AxisTiling>, usize)> {
         let is_reshape = |e: &&Equation| matches!(e.op, Op::Structural(StructuralOp::Reshape(_)));
-        let parts = self.definition(e.args[0]).filter(|_| self.is_made_here(e.args[0])).filter(is_reshape)?;
+        let parts = self.definition(e.args[0]).filter(|_| self.is_computed_here(e.args[0])).filter(is_reshape)?;
         let cuts = self.operand_tilings(parts).swap_remove(0);
         let is_single = |cut: &AxisTiling| matches!(cut, GridParts(k, _) if self.blocks[*k as usize] == 1);
         let axis = cuts.iter().position(is_single)?;
@@ -350,15 +350,21 @@ impl KernelLowering<'_> {
 
     /// Appends the fold of a program's one part without the axis of parts: first along rows, then over their results,
     /// so that each row is folded as it is computed.
-    fn fold_part(&mut self, e: &Equation, op: &Reduce, part: (Var, &[AxisTiling], usize), block: Vec<Dim>) -> Value {
+    fn emit_part_fold(
+        &mut self,
+        e: &Equation,
+        op: &Reduce,
+        part: (Var, &[AxisTiling], usize),
+        block: Vec<Dim>,
+    ) -> Value {
         let (v, cuts, axis) = part;
         let axes = op.axes.iter().map(|&a| if a > axis { a - 1 } else { a });
         let (rows, others): (Vec<usize>, Vec<usize>) = axes.partition(|&a| a + 1 == cuts.len());
         let mut folded = self.load_or_compute_block(v, cuts);
         for axes in [rows, others].into_iter().filter(|axes| !axes.is_empty()) {
-            folded = self.structural(Reduce { op: op.op, axes, keep: true }, &[folded], e.loc);
+            folded = self.emit_structural(Reduce { op: op.op, axes, keep: true }, &[folded], e.loc);
         }
-        self.structural(Reshape { to: block }, &[folded], e.loc)
+        self.emit_structural(Reshape { to: block }, &[folded], e.loc)
     }
 
     /// Appends the position of a block's first element along an axis with this cut; `None` if the block has the whole
@@ -372,9 +378,9 @@ impl KernelLowering<'_> {
 
     /// Returns the number with which the kernel's members fill up the last part of an array, if all of them take the
     /// same one: then loads fill with it, and the members need not.
-    fn common_padding(&self, v: Var, cuts: &[AxisTiling]) -> Option<Literal> {
+    fn common_padding_value(&self, v: Var, cuts: &[AxisTiling]) -> Option<Literal> {
         // Products in panels read zeros there.
-        if self.is_made_here(v) || !self.cluster.panels.is_empty() {
+        if self.is_computed_here(v) || !self.cluster.panels.is_empty() {
             return None;
         }
         let mut found = None;
@@ -395,16 +401,16 @@ impl KernelLowering<'_> {
 
     /// Appends the pad that fills up the last part of an axis: the padding replaces elements outside of the operand.
     fn emit_last_part_pad(&mut self, e: &Equation, axis: usize, args: &[Value], cuts: &[AxisTiling]) -> Value {
-        if self.common_padding(e.args[0], cuts).is_some() {
+        if self.common_padding_value(e.args[0], cuts).is_some() {
             return args[0];
         }
         let block = self.block_shape(e.result(), cuts);
         let end = self.b.int(self.shape(e.args[0])[axis] as i64, e.loc);
-        self.fill_past_end(end, [args[0], args[1]], (&block, axis, cuts[axis]), e.loc)
+        self.emit_fill_past_end(end, [args[0], args[1]], (&block, axis, cuts[axis]), e.loc)
     }
 
     /// Appends a block with `other` in place of the elements at positions from `end` on along an axis.
-    pub(super) fn fill_past_end(
+    pub(super) fn emit_fill_past_end(
         &mut self,
         end: Value,
         [value, other]: [Value; 2],
@@ -413,7 +419,7 @@ impl KernelLowering<'_> {
     ) -> Value {
         let mut shape = vec![1; block.len()];
         shape[axis] = block[axis];
-        let at = self.structural(Iota { dtype: DType::I32, shape: dims(&shape), axis }, &[], loc);
+        let at = self.emit_structural(Iota { dtype: DType::I32, shape: dims(&shape), axis }, &[], loc);
         let first = self.emit_block_start(cut, loc).expect("the axis is divided");
         let left = self.b.scalar(ScalarOp::Sub, &[end, first], loc);
         let is_inside = self.b.scalar(ScalarOp::Lt, &[at, left], loc);
@@ -421,19 +427,19 @@ impl KernelLowering<'_> {
     }
 
     /// Appends a member, and stores its result if it is one of `outputs`.
-    pub(super) fn emit_member(&mut self, i: usize, outputs: &[Var]) {
-        let e = &self.graph.equations[i];
+    pub(super) fn emit_member(&mut self, equation: usize, outputs: &[Var]) {
+        let e = &self.graph.equations[equation];
         if self.broadcast_source(e.result()).is_some() && !outputs.contains(&e.result()) {
             return;
         }
-        let args = self.operand_blocks(e, &self.operand_tilings(e));
+        let args = self.load_operand_blocks(e, &self.operand_tilings(e));
         let own = self.member_tiling(e.result());
         let value = self.emit_equation(e, &args, &own);
-        self.define(e.result(), own, value, outputs, e.loc);
+        self.define_and_store(e.result(), own, value, outputs, e.loc);
     }
 
     /// Records the block that a member computed for a value, and stores it if the value is one of `outputs`.
-    pub(super) fn define(&mut self, v: Var, cuts: Vec<AxisTiling>, value: Value, outputs: &[Var], loc: Loc) {
+    pub(super) fn define_and_store(&mut self, v: Var, cuts: Vec<AxisTiling>, value: Value, outputs: &[Var], loc: Loc) {
         let Some(at) = outputs.iter().position(|&out| out == v) else {
             self.made.insert((v, cuts), value);
             return;

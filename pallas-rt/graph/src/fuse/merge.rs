@@ -29,7 +29,7 @@ pub(super) fn merge_clusters(grow: &mut ClusterGrower<'_, '_>, order: &mut Clust
             .find(|&i| clusters[i].as_ref().is_some_and(|other| can_merge(grow, order, other, &own)))
         {
             let other = clusters[made].take().expect("it was there");
-            order.merge(cluster_root(order, &other), cluster_root(order, &own));
+            order.merge_into(cluster_root(order, &other), cluster_root(order, &own));
             own = join_clusters(grow, other, own);
             own.members.iter().for_each(|&i| grow.found.owner[i] = Some(reader));
         }
@@ -51,72 +51,73 @@ pub(super) fn merge_clusters(grow: &mut ClusterGrower<'_, '_>, order: &mut Clust
 
 /// Returns the representative of a cluster's equations in the order.
 fn cluster_root(order: &ClusterOrder, cluster: &Cluster) -> usize {
-    order.root(*cluster.members.first().expect("a cluster has members"))
+    order.cluster_root(*cluster.members.first().expect("a cluster has members"))
 }
 
 /// Returns the clusters whose results a cluster reads.
-fn producer_clusters(grow: &ClusterGrower<'_, '_>, order: &ClusterOrder, own: &Cluster) -> BTreeSet<usize> {
-    let from = own.members.iter().flat_map(|&i| order.sources(i)).filter(|i| !own.members.contains(i));
+fn producer_clusters(grow: &ClusterGrower<'_, '_>, order: &ClusterOrder, consumer: &Cluster) -> BTreeSet<usize> {
+    let from =
+        consumer.members.iter().flat_map(|&i| order.source_equations(i)).filter(|i| !consumer.members.contains(i));
     from.filter_map(|&i| grow.found.owner[i]).collect()
 }
 
-/// Returns true if cluster `own`, which reads from `made`, can be merged with it: their programs have the same blocks,
-/// and limits are kept.
-fn can_merge(grow: &ClusterGrower<'_, '_>, order: &ClusterOrder, made: &Cluster, own: &Cluster) -> bool {
+/// Returns true if cluster `consumer`, which reads from `producer`, can be merged with it: their programs have the same
+/// blocks, and limits are kept.
+fn can_merge(grow: &ClusterGrower<'_, '_>, order: &ClusterOrder, producer: &Cluster, consumer: &Cluster) -> bool {
     let is_plain = |cluster: &Cluster| !cluster.cuts.is_empty() && cluster.panels.is_empty();
-    is_plain(made)
-        && is_plain(own)
-        && (own.product.is_none() || can_chain_products(grow, made, own))
-        && made.extents == own.extents
-        && made.members.len() + own.members.len() <= MAX_CLUSTER_EQUATIONS
-        && can_sort_together(grow, made, own)
-        && count_operands(grow, made, own) <= grow.sizes.operands
-        && reads_own_blocks(grow, made, own)
-        && !order.closes_circle(cluster_root(order, made), cluster_root(order, own))
+    is_plain(producer)
+        && is_plain(consumer)
+        && (consumer.product.is_none() || can_chain_products(grow, producer, consumer))
+        && producer.extents == consumer.extents
+        && producer.members.len() + consumer.members.len() <= MAX_CLUSTER_EQUATIONS
+        && can_sort_together(grow, producer, consumer)
+        && count_merged_operands(grow, producer, consumer) <= grow.sizes.operands
+        && reads_own_blocks(grow, producer, consumer)
+        && !order.would_close_cycle(cluster_root(order, producer), cluster_root(order, consumer))
 }
 
-/// Returns true if the product of `own` multiplies an array that `made` computes from its product, and that array is
-/// larger than the other operand and the result together.
-fn can_chain_products(grow: &ClusterGrower<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
-    let (None, Some(_), Some(product)) = (grow.sizes.panel, made.product, own.product) else { return false };
+/// Returns true if the product of `consumer` multiplies an array that `producer` computes from its product, and that
+/// array is larger than the other operand and the result together.
+fn can_chain_products(grow: &ClusterGrower<'_, '_>, producer: &Cluster, consumer: &Cluster) -> bool {
+    let (None, Some(_), Some(product)) = (grow.sizes.panel, producer.product, consumer.product) else { return false };
     let e = &grow.graph.equations[product];
     let elements = |v: Var| grow.graph.ty(v).elements();
     let [a, b] = e.args[..] else { return false };
     let is_largest =
-        |v: Var, other: Var| made.cuts.contains_key(&v) && elements(v) > elements(other) + elements(e.result());
+        |v: Var, other: Var| producer.cuts.contains_key(&v) && elements(v) > elements(other) + elements(e.result());
     matches!(e.op, Op::Structural(StructuralOp::Dot(_))) && (is_largest(a, b) || is_largest(b, a))
 }
 
 /// Returns true if a program may do the sorts of both clusters.
-fn can_sort_together(grow: &ClusterGrower<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
-    let [a, b] = [made, own].map(|cluster| cluster.count_sorted_elements(grow.graph));
+fn can_sort_together(grow: &ClusterGrower<'_, '_>, producer: &Cluster, consumer: &Cluster) -> bool {
+    let [a, b] = [producer, consumer].map(|cluster| cluster.count_sorted_elements(grow.graph));
     a == 0 || b == 0 || a + b <= grow.sizes.sorted
 }
 
 /// Returns the most arrays that the kernel of both clusters would read and write.
-fn count_operands(grow: &ClusterGrower<'_, '_>, made: &Cluster, own: &Cluster) -> usize {
-    let members = || made.members.iter().chain(&own.members);
+fn count_merged_operands(grow: &ClusterGrower<'_, '_>, producer: &Cluster, consumer: &Cluster) -> usize {
+    let members = || producer.members.iter().chain(&consumer.members);
     let args = members().flat_map(|&i| &grow.graph.equations[i].args);
-    let is_outside = |v: &&Var| !made.cuts.contains_key(*v) && !own.cuts.contains_key(*v);
-    args.filter(is_outside).collect::<BTreeSet<_>>().len() + made.outs.len() + own.outs.len()
+    let is_outside = |v: &&Var| !producer.cuts.contains_key(*v) && !consumer.cuts.contains_key(*v);
+    args.filter(is_outside).collect::<BTreeSet<_>>().len() + producer.outs.len() + consumer.outs.len()
 }
 
-/// Returns true if each program of `own` reads of the results of `made` only the block that the same program of `made`
-/// computes.
-fn reads_own_blocks(grow: &ClusterGrower<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
-    own.members.iter().map(|&i| &grow.graph.equations[i]).all(|e| {
-        let operands = own.operand_tilings(grow.graph, e, &own.cuts[&e.result()]).expect("a member has cuts");
-        e.args.iter().zip(operands).all(|(arg, cuts)| made.cuts.get(arg).is_none_or(|own| *own == cuts))
+/// Returns true if each program of `consumer` reads of the results of `producer` only the block that the same program
+/// of `producer` computes.
+fn reads_own_blocks(grow: &ClusterGrower<'_, '_>, producer: &Cluster, consumer: &Cluster) -> bool {
+    consumer.members.iter().map(|&i| &grow.graph.equations[i]).all(|e| {
+        let operands = consumer.operand_tilings(grow.graph, e, &consumer.cuts[&e.result()]).expect("a member has cuts");
+        e.args.iter().zip(operands).all(|(arg, cuts)| producer.cuts.get(arg).is_none_or(|own| *own == cuts))
     })
 }
 
 /// Returns the cluster of the members of two clusters, with the blocks of both.
-fn join_clusters(grow: &ClusterGrower<'_, '_>, made: Cluster, own: Cluster) -> Cluster {
-    let members: BTreeSet<usize> = made.members.into_iter().chain(own.members).collect();
-    let cuts: BTreeMap<Var, Vec<AxisTiling>> = made.cuts.into_iter().chain(own.cuts).collect();
-    let apart = own.apart.into_iter().chain(made.apart).filter(|(v, _)| !cuts.contains_key(v)).collect();
-    let mut joined = Cluster { members, cuts, apart, outs: BTreeSet::new(), ..own };
-    joined.product = made.product.or(joined.product);
+fn join_clusters(grow: &ClusterGrower<'_, '_>, producer: Cluster, consumer: Cluster) -> Cluster {
+    let members: BTreeSet<usize> = producer.members.into_iter().chain(consumer.members).collect();
+    let cuts: BTreeMap<Var, Vec<AxisTiling>> = producer.cuts.into_iter().chain(consumer.cuts).collect();
+    let apart = consumer.apart.into_iter().chain(producer.apart).filter(|(v, _)| !cuts.contains_key(v)).collect();
+    let mut joined = Cluster { members, cuts, apart, outs: BTreeSet::new(), ..consumer };
+    joined.product = producer.product.or(joined.product);
     let results = |&i: &usize| grow.graph.equations[i].result();
     joined.outs = joined.members.iter().filter(|&&i| grow.is_stored(&joined, i)).map(results).collect();
     joined

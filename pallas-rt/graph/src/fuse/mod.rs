@@ -5,25 +5,27 @@
 //!       --schedule, memory--> their order, and where values are stored
 //! ```
 //!
-//! `pipeline` runs these stages in order; `plan` has the plan that they make, `cluster` the clusters, `sizes` the
-//! limits of the device.
+//! `pipeline` runs these stages in order; `plan` has the plan that they make, `cluster` the clusters, `device_limits`
+//! the limits of the device.
 //!
-//! A cluster grows from one equation backwards (`grow`). Each value in it has a [`Cut`] for each axis: split among the
-//! programs of a kernel along an axis of its grid, or whole in each program. The cut of a result determines those of
-//! the operands ([`cut`]), so all that a program computes follows from the tiling of the cluster's result. The kernel
-//! then consists of the same operations on blocks ([`lower`]), whose sizes `blocks` chooses.
+//! A cluster grows from one equation backwards (`grow`). Each value in it has an
+//! [`AxisTiling`](operand_cuts::AxisTiling) for each axis: split among the programs of a kernel along an axis of its
+//! grid, or whole in each program. The tiling of a result determines those of the operands ([`operand_cuts`]), so all
+//! that a program computes follows from the tiling of the cluster's result. The kernel then consists of the same
+//! operations on blocks ([`lower`]), whose sizes `cluster_blocks` chooses.
 //!
-//! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are
-//! used ([`kinds`]). Calls, and windows at positions that are only known at run time, are steps of their own
-//! ([`StepOp`]); `windows` has kernels for windows. A scatter is a step of its own (`scatter`), which changes its operand
-//! in place; so is a large pad along many axes (`padded`). `alone` makes the clusters of such steps, and `parts` has
-//! code that their kernels share.
+//! Literals, arrays with the same number everywhere, and `emit_block_iota` belong to no cluster: they are made wherever they are
+//! used ([`equation_kinds`]). Calls, and windows at positions that are only known at run time, are steps of their own
+//! ([`StepOp`]); `dynamic_window_kernels` has kernels for windows. A scatter is a step of its own (`scatter`), which
+//! changes its operand in place; so is a large pad along many axes (`large_pads`). `standalone_steps` makes the
+//! clusters of such steps, and `shared_kernel_code` has code that their kernels share.
 //!
-//! Long reductions are folds of parts, followed by folds of the results (`stages`). `order` finds circles of clusters,
-//! and `apart` has the reasons why equations do not share a kernel. `memory` packs the values that are no results into
-//! one arena; `schedule` and `rematerialize` keep it small. `donate` lets results take over the memory of parameters.
-//! `shown` has the texts of clusters, steps and memory, and verifies them. A cluster holds at most one `dot`, so that
-//! its blocks suit that one; on a GPU it sums the product panel by panel (`panels`, `in_panels`).
+//! Long reductions are folds of parts, followed by folds of the results (`split_reductions`). `topological_order` finds
+//! cycles of clusters, and `unfused_reasons` has the reasons why equations do not share a kernel. `arena_packing` packs
+//! the values that are no results into one arena; `schedule` and `rematerialize` keep it small. `donated_arguments`
+//! lets results take over the memory of parameters. `stage_texts` has the texts of clusters, steps and memory, and
+//! verifies them. A cluster holds at most one `dot`, so that its blocks suit that one; on a GPU it sums the product
+//! panel by panel (`panels`, `panel_kernel`).
 mod arena_packing;
 mod broadcast_copies;
 pub(crate) mod cluster;
@@ -57,7 +59,7 @@ mod unfused_reasons;
 pub use arena_packing::{REGION_ALIGNMENT_BYTES, find_movable_results};
 pub use device_limits::DeviceLimits;
 pub use operand_cuts::AxisTiling;
-pub(crate) use pipeline::{CallLoweringContext, CallStep};
+pub(crate) use pipeline::{CallLoweringContext, LowerableCall};
 pub use pipeline::{plan, plan_watched};
 pub(crate) use plan::LoweredStep;
 pub use plan::{ArenaRegion, ArenaValue, MemoryLocation, Plan, PlanStep, StepOp};

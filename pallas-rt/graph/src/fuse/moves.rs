@@ -22,11 +22,11 @@ pub(super) enum WholeAxes {
 
 /// Returns the axes that a structural operation needs whole, read from its access form. For a windowed operation, which
 /// has its own rules, these are all axes.
-pub(super) fn whole_axes(graph: &Graph, e: &Equation, op: &StructuralOp) -> WholeAxes {
+pub(super) fn find_whole_axes(graph: &Graph, e: &Equation, op: &StructuralOp) -> WholeAxes {
     match operand_cuts::access_form(graph, e, op) {
         Access::Map(pieces) => {
             let shapes: Vec<&[usize]> = e.args.iter().map(|&v| &graph.ty(v).shape[..]).collect();
-            let axes = operand_cuts::moved_map_axes(&pieces, &shapes, &graph.ty(e.result()).shape);
+            let axes = operand_cuts::find_moved_axes(&pieces, &shapes, &graph.ty(e.result()).shape);
             if axes.is_empty() { WholeAxes::Nothing } else { WholeAxes::Moved(axes) }
         }
         Access::Scan { axis, .. } | Access::Sort { axis, .. } => WholeAxes::Moved(vec![axis]),
@@ -46,7 +46,7 @@ pub(super) fn whole_axes(graph: &Graph, e: &Equation, op: &StructuralOp) -> Whol
 
 /// Returns true if programs that have these axes whole split the other ones, the columns: if a tile holds enough
 /// columns, and does not hold the whole value.
-pub(super) fn can_split_columns(axes: &[usize], shape: &[usize], sizes: &DeviceLimits) -> bool {
-    let column: usize = axes.iter().map(|&axis| shape[axis]).product();
+pub(super) fn can_split_columns(whole_axes: &[usize], shape: &[usize], sizes: &DeviceLimits) -> bool {
+    let column: usize = whole_axes.iter().map(|&axis| shape[axis]).product();
     column.saturating_mul(MIN_SPLIT_COLUMNS) <= sizes.tile && shape.iter().product::<usize>() > sizes.tile
 }

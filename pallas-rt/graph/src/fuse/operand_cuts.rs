@@ -1,7 +1,7 @@
 //! The cuts of an operation's operands, from those of its result.
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op};
-use pallas_ir::structural::{Access, Nest, Piece, Position, Role, Windows};
+use pallas_ir::structural::{Access, MapPiece, Nest, NestAxisRole, Position, WindowAxis, Windows};
 use pallas_ir::{Dim, StructuralOp};
 
 /// The division of one axis of a value among the programs of a kernel.
@@ -17,8 +17,9 @@ pub enum AxisTiling {
 }
 use AxisTiling::{Full, Grid, GridParts};
 
-/// Fewest elements of a part of a last axis.
-const MIN_LAST_PART_ELEMENTS: usize = 256;
+/// Fewest elements of a part into which a reshape splits a last axis, for programs to have one part each; with shorter
+/// parts, programs do not split the axis.
+const MIN_LAST_AXIS_PART_ELEMENTS: usize = 256;
 
 impl AxisTiling {
     /// Returns the axis of the grid along which the value is split; `None` if each program has it whole.
@@ -46,9 +47,9 @@ pub(crate) fn unit_block_elements(shape: &[usize], cuts: &[AxisTiling]) -> usize
     shape.iter().zip(cuts).map(|(&n, cut)| cut.unit_block_extent(n)).product()
 }
 
-/// Returns true if no two programs of a grid with `axes` axes have the same block of a value with these cuts.
-pub(crate) fn has_distinct_blocks(axes: usize, cuts: &[AxisTiling]) -> bool {
-    (0..axes).all(|k| cuts.iter().any(|cut| cut.grid_axis() == Some(k as u8)))
+/// Returns true if no two programs of a grid with `grid_axes` axes have the same block of a value with these cuts.
+pub(crate) fn has_distinct_blocks(grid_axes: usize, cuts: &[AxisTiling]) -> bool {
+    (0..grid_axes).all(|k| cuts.iter().any(|cut| cut.grid_axis() == Some(k as u8)))
 }
 
 /// Returns the access form of the structural operation of an equation.
@@ -81,28 +82,28 @@ pub(crate) fn operand_tilings(graph: &Graph, e: &Equation, cuts: &[AxisTiling]) 
     match access_form(graph, e, op) {
         Access::Cast | Access::Bitcast | Access::Powi(_) => Some(same()),
         Access::Iota { .. } => Some(vec![]),
-        Access::Map(pieces) => map_tilings(&pieces, &shapes, result, cuts),
-        Access::Flat => Some(vec![reshape_tiling(shapes[0], result, cuts)?]),
-        Access::Contract { batch, contract } => Some(product_tilings(&batch, &contract, &shapes, cuts)),
+        Access::Map(pieces) => map_operand_tilings(&pieces, &shapes, result, cuts),
+        Access::Flat => Some(vec![reshape_operand_tiling(shapes[0], result, cuts)?]),
+        Access::Contract { batch, contract } => Some(product_operand_tilings(&batch, &contract, &shapes, cuts)),
         Access::Fold { axes, .. } => fold(&axes),
         Access::Arg { axis, .. } => fold(&[axis]),
         Access::Scan { axis, .. } | Access::Sort { axis, .. } => if_full(&[axis]),
-        Access::Gather { windows, .. } => gather_tilings(&windows, &shapes, result, cuts),
+        Access::Gather { windows, .. } => gather_operand_tilings(&windows, &shapes, result, cuts),
         // A scatter is a step of its own.
         Access::Scatter { .. } => None,
-        Access::Nest(nest) => nest_tilings(&nest, &shapes, cuts),
+        Access::Nest(nest) => nest_operand_tilings(&nest, &shapes, cuts),
     }
 }
 
 /// Returns the cuts of the operands of an operation each of whose result elements is one operand element; `None` if it
 /// moves elements along an axis that is split.
-fn map_tilings(
-    pieces: &[Piece],
+fn map_operand_tilings(
+    pieces: &[MapPiece],
     shapes: &[&[usize]],
     result: &[usize],
     cuts: &[AxisTiling],
 ) -> Option<Vec<Vec<AxisTiling>>> {
-    let moved = moved_map_axes(pieces, shapes, result);
+    let moved = find_moved_axes(pieces, shapes, result);
     if moved.iter().any(|&axis| cuts[axis] != Full) {
         return None;
     }
@@ -117,7 +118,7 @@ fn map_tilings(
 
 /// Returns the axes of the result along which these pieces have bounds, or take elements from other positions than
 /// their own.
-pub(super) fn moved_map_axes(pieces: &[Piece], shapes: &[&[usize]], result: &[usize]) -> Vec<usize> {
+pub(super) fn find_moved_axes(pieces: &[MapPiece], shapes: &[&[usize]], result: &[usize]) -> Vec<usize> {
     let is = |n: &Dim, m: usize| n.as_number() == Some(m as i64);
     let is_moved = |axis: &usize| {
         let n = result[*axis];
@@ -133,7 +134,7 @@ pub(super) fn moved_map_axes(pieces: &[Piece], shapes: &[&[usize]], result: &[us
 
 /// Returns the cuts of both operands of a product, from those of its result: first the batch axes, then the free axes
 /// of each operand.
-fn product_tilings(
+fn product_operand_tilings(
     batch: &[(usize, usize)],
     contract: &[(usize, usize)],
     shapes: &[&[usize]],
@@ -158,7 +159,7 @@ fn product_tilings(
 
 /// Returns the axis of a nest whose index is the position, if it is one; `None` for sums of several axes, strides, and
 /// positions that are always 0.
-fn nest_axis(nest: &Nest, position: &Position) -> Option<usize> {
+fn single_nest_axis(nest: &Nest, position: &Position) -> Option<usize> {
     let mut terms = position.terms.iter().filter(|term| nest.axes[term.0].extent != 1);
     let &(axis, stride) = terms.next()?;
     (terms.next().is_none() && (stride, position.offset, position.dilation) == (1, 0, 1)).then_some(axis)
@@ -166,29 +167,29 @@ fn nest_axis(nest: &Nest, position: &Position) -> Option<usize> {
 
 /// Returns true if blocks of a nest's result along this dimension follow from blocks of its operands: where the
 /// dimension's loop occurs in an operand's position, it is a whole dimension of it.
-pub(super) fn is_separable(nest: &Nest, shapes: &[&[usize]], dim: usize) -> bool {
-    let Some(axis) = nest_axis(nest, &nest.result[dim]) else {
+pub(super) fn is_dim_separable(nest: &Nest, shapes: &[&[usize]], dim: usize) -> bool {
+    let Some(axis) = single_nest_axis(nest, &nest.result[dim]) else {
         return nest.result[dim].terms.iter().all(|term| nest.axes[term.0].extent == 1);
     };
     nest.operands.iter().zip(shapes).all(|(positions, shape)| {
         positions.iter().zip(*shape).all(|(position, &n)| {
             let occurs = position.terms.iter().any(|term| term.0 == axis);
-            !occurs || nest_axis(nest, position) == Some(axis) && n as i64 == nest.axes[axis].extent
+            !occurs || single_nest_axis(nest, position) == Some(axis) && n as i64 == nest.axes[axis].extent
         })
     })
 }
 
 /// Returns the cuts of the operands of a convolution or a fold of windows; `None` if an axis is split along which a
 /// window moves, or which groups share.
-fn nest_tilings(nest: &Nest, shapes: &[&[usize]], cuts: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
-    if (0..cuts.len()).any(|dim| cuts[dim] != Full && !is_separable(nest, shapes, dim)) {
+fn nest_operand_tilings(nest: &Nest, shapes: &[&[usize]], cuts: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
+    if (0..cuts.len()).any(|dim| cuts[dim] != Full && !is_dim_separable(nest, shapes, dim)) {
         return None;
     }
     let cut = |axis: usize| {
-        let dim = nest.result.iter().position(|position| nest_axis(nest, position) == Some(axis));
-        dim.filter(|_| nest.axes[axis].role == Role::Parallel).map_or(Full, |dim| cuts[dim])
+        let dim = nest.result.iter().position(|position| single_nest_axis(nest, position) == Some(axis));
+        dim.filter(|_| nest.axes[axis].role == NestAxisRole::Parallel).map_or(Full, |dim| cuts[dim])
     };
-    let of = |position: &Position| nest_axis(nest, position).map_or(Full, cut);
+    let of = |position: &Position| single_nest_axis(nest, position).map_or(Full, cut);
     Some(nest.operands.iter().map(|positions| positions.iter().map(of).collect()).collect())
 }
 
@@ -202,13 +203,18 @@ pub(super) fn padded_parts_axis(low: &[Dim], high: &[Dim], cuts: &[AxisTiling]) 
 
 /// Returns the cuts of a gather's operand and of its indices: axes that indices address are whole, and so is the axis
 /// of the components of an index; `None` if windows along an addressed axis are split.
-fn gather_tilings(
+fn gather_operand_tilings(
     windows: &Windows,
     shapes: &[&[usize]],
     result: &[usize],
     cuts: &[AxisTiling],
 ) -> Option<Vec<Vec<AxisTiling>>> {
     let mut own = [vec![Full; shapes[0].len()], vec![Full; shapes[1].len()]];
+    // Nothing can be looked up along an axis without elements, not even by the block of an empty result.
+    let is_empty = |(window, &n): (&WindowAxis, &usize)| window.start.is_some() && n == 0;
+    if windows.axes.iter().zip(shapes[0]).any(is_empty) && cuts.iter().any(|&cut| cut != Full) {
+        return None;
+    }
     for (axis, window) in windows.axes.iter().enumerate() {
         let Some(from) = window.axis else { continue };
         if window.start.is_none() && result[from] == shapes[0][axis] {
@@ -232,7 +238,7 @@ fn insert_full_axes(cuts: &[AxisTiling], axes: &[usize]) -> Vec<AxisTiling> {
 /// Returns the cuts of an array from those of its reshaped form: unchanged axes keep theirs, an axis that becomes two
 /// is split into parts if the first of these is split, and all other axes are whole; `None` if the reshaped form splits
 /// others.
-fn reshape_tiling(from: &[usize], to: &[usize], cuts: &[AxisTiling]) -> Option<Vec<AxisTiling>> {
+fn reshape_operand_tiling(from: &[usize], to: &[usize], cuts: &[AxisTiling]) -> Option<Vec<AxisTiling>> {
     if from.contains(&0) {
         // Without elements, no groups of axes correspond to each other.
         return cuts.iter().all(|&cut| cut == Full).then(|| vec![Full; from.len()]);
@@ -272,7 +278,7 @@ fn reshape_tiling(from: &[usize], to: &[usize], cuts: &[AxisTiling]) -> Option<V
         }
         match cuts[first_j..j] {
             // Heads of a few features are no parts: products compute all of them.
-            [Grid(k), Full] if i == first_i + 1 && (i < from.len() || to[j - 1] >= MIN_LAST_PART_ELEMENTS) => {
+            [Grid(k), Full] if i == first_i + 1 && (i < from.len() || to[j - 1] >= MIN_LAST_AXIS_PART_ELEMENTS) => {
                 own[first_i] = GridParts(k, to[j - 1]);
             }
             ref cuts if cuts.iter().any(|&cut| cut != Full) => return None,

@@ -2,7 +2,7 @@
 use super::cluster::Cluster;
 use super::lower::KernelLowering;
 use super::operand_cuts::AxisTiling;
-use super::shared_kernel_code::{blocked_dims, operand};
+use super::shared_kernel_code::{blocked_dims, build_operand};
 use crate::build::dims;
 use crate::graph::{Graph, Var};
 use pallas_ir::structural::Broadcast;
@@ -34,7 +34,7 @@ impl KernelLowering<'_> {
     }
 
     /// Returns true if the last panel extends beyond the end of an axis with this cut.
-    pub(super) fn is_ragged(&self, cut: &AxisTiling) -> bool {
+    pub(super) fn has_partial_last_panel(&self, cut: &AxisTiling) -> bool {
         let of_panels = cut.grid_axis().map(usize::from).filter(|k| self.panel_axes().contains(k));
         of_panels.is_some_and(|k| !self.extents[k].is_multiple_of(self.blocks[k]))
     }
@@ -47,7 +47,7 @@ impl KernelLowering<'_> {
         let (block, dtype) = (self.block_shape(v, &cuts), self.graph.ty(v).dtype);
         let name = format!("a{}", self.b.kernel().operands.len());
         let ty = Type::new(dtype, &block[..]);
-        let sum = self.b.operand(operand(name, OperandKind::Scratch, &ty, blocked_dims(&block), None));
+        let sum = self.b.operand(build_operand(name, OperandKind::Scratch, &ty, blocked_dims(&block), None));
         let load = TileOp::Load { from: sum, view: View::whole(&block), masked: false };
         let store = |to: &mut Self, value| {
             let store = TileOp::Store { to: sum, view: View::whole(&block), masked: false };
@@ -58,16 +58,16 @@ impl KernelLowering<'_> {
             |_, _| None,
             |to| {
                 let zero = to.b.constant(Literal::new(dtype, 0.0), e.loc);
-                let zeros = to.structural(Broadcast::to(dims(&block)), &[zero], e.loc);
+                let zeros = to.emit_structural(Broadcast::to(dims(&block)), &[zero], e.loc);
                 store(to, zeros);
             },
         );
         let front = members_before_product(self.graph, self.definitions, self.cluster, product);
         front.iter().for_each(|&i| self.emit_member(i, outputs));
         let operand_cuts = self.operand_tilings(e);
-        let operands = self.operand_blocks(e, &operand_cuts);
+        let operands = self.load_operand_blocks(e, &operand_cuts);
         let whole: Vec<Value> =
-            (0..2).map(|side| self.zero_past_end(e.args[side], operands[side], &operand_cuts[side])).collect();
+            (0..2).map(|side| self.emit_zeros_past_end(e.args[side], operands[side], &operand_cuts[side])).collect();
         let part = self.emit_equation(e, &whole, &cuts);
         let old = self.emit(load.clone(), &[], e.loc);
         // A product of bools is true where any of its terms is.
@@ -81,25 +81,29 @@ impl KernelLowering<'_> {
         };
         self.emit_for_panel(last, |to| {
             let value = to.emit(load, &[], e.loc);
-            to.define(v, cuts, value, outputs, e.loc);
+            to.define_and_store(v, cuts, value, outputs, e.loc);
             let members = &to.cluster.members;
             members.iter().filter(|i| **i != product && !front.contains(i)).for_each(|&i| to.emit_member(i, outputs));
         });
     }
 
-    /// Appends instructions that only run for one panel: the one whose number along each axis `number` returns, or 0
-    /// for `None`.
-    fn emit_for_panel(&mut self, number: impl Fn(&mut Self, usize) -> Option<Value>, then: impl FnOnce(&mut Self)) {
+    /// Appends instructions that only run for one panel: the one whose number along each axis `panel_index` returns, or
+    /// 0 for `None`.
+    fn emit_for_panel(
+        &mut self,
+        panel_index: impl Fn(&mut Self, usize) -> Option<Value>,
+        emit_body: impl FnOnce(&mut Self),
+    ) {
         let mut is_now: Option<Value> = None;
         for axis in self.panel_axes() {
             let at = self.emit(TileOp::ProgramId(axis), &[], Loc::NONE);
-            let number = number(self, axis).unwrap_or_else(|| self.b.int(0, Loc::NONE));
+            let number = panel_index(self, axis).unwrap_or_else(|| self.b.int(0, Loc::NONE));
             let here = self.b.scalar(ScalarOp::Eq, &[at, number], Loc::NONE);
             let both = |others| self.b.scalar(ScalarOp::BitAnd, &[others, here], Loc::NONE);
             is_now = Some(is_now.map_or(here, both));
         }
         self.b.begin(&[]);
-        then(self);
+        emit_body(self);
         let then = self.b.end(&[]);
         self.b.begin(&[]);
         let other = self.b.end(&[]);
@@ -108,18 +112,18 @@ impl KernelLowering<'_> {
     }
 
     /// Returns the block of a product's operand with zeros beyond the end of the contracted axes. A loaded block has
-    /// them already: see `declare`.
-    fn zero_past_end(&mut self, v: Var, mut value: Value, cuts: &[AxisTiling]) -> Value {
-        if !self.is_made_here(v) {
+    /// them already: see `declare_operand`.
+    fn emit_zeros_past_end(&mut self, v: Var, mut value: Value, cuts: &[AxisTiling]) -> Value {
+        if !self.is_computed_here(v) {
             return value;
         }
         let (block, dtype) = (self.block_shape(v, cuts), self.graph.ty(v).dtype);
         for (axis, &cut) in cuts.iter().enumerate() {
-            if self.is_ragged(&cut) {
+            if self.has_partial_last_panel(&cut) {
                 let k = usize::from(cut.grid_axis().expect("it is divided"));
                 let end = self.b.extent(&self.names[k], Loc::NONE);
                 let zero = self.b.constant(Literal::new(dtype, 0.0), Loc::NONE);
-                value = self.fill_past_end(end, [value, zero], (&block, axis, cut), Loc::NONE);
+                value = self.emit_fill_past_end(end, [value, zero], (&block, axis, cut), Loc::NONE);
             }
         }
         value

@@ -28,7 +28,7 @@ use pallas_ir::StructuralOp;
 use pallas_ir::structural::Dot;
 
 /// Returns the contracted axes of a product with more than one element, as pairs of axes of both operands.
-fn contracted(graph: &Graph, e: &Equation, dot: &Dot) -> Vec<(usize, usize)> {
+fn nonunit_contracted_axes(graph: &Graph, e: &Equation, dot: &Dot) -> Vec<(usize, usize)> {
     let shape = &graph.ty(e.args[0]).shape;
     dot.contract.iter().copied().filter(|pair| shape[pair.0] > 1).collect()
 }
@@ -38,22 +38,27 @@ fn contracted(graph: &Graph, e: &Equation, dot: &Dot) -> Vec<(usize, usize)> {
 pub(super) fn panel_extents(graph: &Graph, e: &Equation, sizes: &DeviceLimits) -> Vec<usize> {
     let (Op::Structural(StructuralOp::Dot(dot)), Some(panel)) = (&e.op, sizes.panel) else { return vec![] };
     let shape = &graph.ty(e.args[0]).shape;
-    let extents: Vec<usize> = contracted(graph, e, dot).into_iter().map(|pair| shape[pair.0]).collect();
+    let extents: Vec<usize> = nonunit_contracted_axes(graph, e, dot).into_iter().map(|pair| shape[pair.0]).collect();
     if extents.iter().product::<usize>() > panel { extents } else { vec![] }
 }
 
 /// Sets the cuts of the contracted axes in those of a product's operands: they are split along the axes of the grid
-/// from `first` on.
-pub(super) fn split_contracted_axes(graph: &Graph, e: &Equation, first: usize, operands: &mut [Vec<AxisTiling>]) {
+/// from `first_grid_axis` on.
+pub(super) fn split_contracted_axes(
+    graph: &Graph,
+    e: &Equation,
+    first_grid_axis: usize,
+    operands: &mut [Vec<AxisTiling>],
+) {
     let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return };
-    for (j, (a, b)) in contracted(graph, e, dot).into_iter().enumerate() {
-        let cut = Grid((first + j) as u8);
+    for (j, (a, b)) in nonunit_contracted_axes(graph, e, dot).into_iter().enumerate() {
+        let cut = Grid((first_grid_axis + j) as u8);
         (operands[0][a], operands[1][b]) = (cut, cut);
     }
 }
 
-/// Returns the sizes of blocks along the axes that are split into panels, so that a panel has at most [`Sizes::panel`]
-/// elements.
+/// Returns the sizes of blocks along the axes that are split into panels, so that a panel has at most
+/// [`DeviceLimits::panel`] elements.
 pub(super) fn panel_block_sizes(extents: &[usize], sizes: &DeviceLimits) -> Vec<usize> {
     let mut left = sizes.panel.unwrap_or(usize::MAX);
     let mut blocks: Vec<usize> = vec![];

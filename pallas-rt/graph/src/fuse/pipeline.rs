@@ -1,6 +1,6 @@
 //! Planning of a graph, in stages.
 use super::broadcast_copies::copy_broadcasts;
-use super::cluster::Clusters;
+use super::cluster::ClusteredGraph;
 use super::device_limits::DeviceLimits;
 use super::grow::grow_clusters;
 use super::lower::lower_cluster;
@@ -8,7 +8,7 @@ use super::plan::{LoweredStep, Plan, StepOp};
 use super::rematerialize::{MIN_SAVED_ARENA_DIVISOR, PlannedGraph};
 use super::schedule::{self, StepDependencies};
 use super::split_reductions::{StageKernelResults, StagedGraph, split_long_reductions};
-use super::stage_texts::{MemoryDisplay, ScheduleDisplay};
+use super::stage_texts::{MemoryStageOutput, ScheduleStageOutput};
 use super::unfused_reasons::UnfusedReason;
 use super::{arena_packing, donated_arguments, dynamic_window_kernels, large_pads, scatter};
 use crate::graph::{Equation, Graph, Op, Var};
@@ -73,17 +73,17 @@ fn plan_once(
     watch.observe_stage("clusters", &found);
     let order = schedule::initial_order(&found);
     let lowered: Vec<LoweredStep> =
-        order.iter().map(|&cluster| lower_step(&found, cluster, is_donated, sizes)).collect();
+        order.iter().map(|&cluster| lower_cluster_to_step(&found, cluster, is_donated, sizes)).collect();
     let steps = StepDependencies::new(&found, &lowered, is_donated);
-    let schedule = steps.best_order();
+    let schedule = steps.choose_low_memory_order();
     let mut all: Vec<_> = order.into_iter().zip(lowered).map(Some).collect();
     let next = |&at: &usize| all[at].take().expect("each step comes once");
     let (order, mut lowered): (Vec<usize>, Vec<LoweredStep>) = schedule.iter().map(next).unzip();
-    watch.observe_stage("schedule", &ScheduleDisplay(&found, &order, &lowered));
+    watch.observe_stage("schedule", &ScheduleStageOutput(&found, &order, &lowered));
     let other = PlannedGraph { found: &found, is_donated, sizes, steps: &steps, schedule: &schedule, order: &order };
     let others = RecomputedGraphs { again: other.recompute_at_peak(), of_readers: other.recompute_in_readers() };
     donated_arguments::alias_outputs_to_inputs(&found, &mut lowered, is_donated, sizes.arena);
-    watch.observe_stage("donate", &ScheduleDisplay(&found, &order, &lowered));
+    watch.observe_stage("donate", &ScheduleStageOutput(&found, &order, &lowered));
     let apart = |(&cluster, step): (&usize, &LoweredStep)| {
         let inputs: Vec<Option<UnfusedReason>> =
             step.inputs.iter().map(|&v| found.unfused_reason(cluster, v)).collect();
@@ -93,7 +93,7 @@ fn plan_once(
     };
     let apart: Vec<_> = order.iter().zip(&lowered).map(apart).collect();
     let mut plan = arena_packing::assign_memory(&found, lowered, is_donated);
-    watch.observe_stage("memory", &MemoryDisplay(&plan));
+    watch.observe_stage("memory", &MemoryStageOutput(&plan));
     for (step, apart) in plan.steps.iter_mut().zip(apart) {
         (step.apart, step.in_place) = apart;
     }
@@ -101,14 +101,24 @@ fn plan_once(
 }
 
 /// Returns the step of a cluster.
-fn lower_step(found: &Clusters<'_>, cluster: usize, is_donated: &[bool], sizes: &DeviceLimits) -> LoweredStep {
+fn lower_cluster_to_step(
+    found: &ClusteredGraph<'_>,
+    cluster: usize,
+    is_donated: &[bool],
+    sizes: &DeviceLimits,
+) -> LoweredStep {
     let (graph, definitions, cluster) = (found.graph, &found.definitions, &found.all[cluster]);
     let e = &graph.equations[found.deciding_equation(cluster)];
     match &e.op {
         Op::Dynamic(op) => dynamic_window_kernels::lower_window(found, e, op, sizes),
         Op::Call(call) => {
             let step = call.step().unwrap_or_else(|| unreachable!("`simplify` expands {}", call.name()));
-            step.lower(&CallLoweringContext { graph, e, sizes, is_free: &|v| found.has_one_reader(v, is_donated) })
+            step.lower_to_step(&CallLoweringContext {
+                graph,
+                e,
+                sizes,
+                is_free: &|v| found.has_one_reader(v, is_donated),
+            })
         }
         Op::Structural(StructuralOp::Scatter(_)) => scatter::lower_scatter(graph, definitions, cluster, sizes),
         Op::Collective(op) => LoweredStep::from_equation(
@@ -122,10 +132,11 @@ fn lower_step(found: &Clusters<'_>, cluster: usize, is_donated: &[bool], sizes: 
     }
 }
 
-/// The plan's step for a call that is no function, such as a loop. No method has a default.
-pub(crate) trait CallStep {
+/// The interface by which each kind of call that stays in a plan, such as a loop, becomes a step. No method has a
+/// default.
+pub(crate) trait LowerableCall {
     /// Returns the call's step, in which values that a loop carries are updated in place.
-    fn lower(&self, from: &CallLoweringContext<'_>) -> LoweredStep;
+    fn lower_to_step(&self, context: &CallLoweringContext<'_>) -> LoweredStep;
 }
 
 /// The data from which a call's step is made.

@@ -158,7 +158,7 @@ pub struct PlanStep {
     /// The outputs whose memory holds a value before the step, by number, each with the reason why the step's kernel
     /// does not compute that value; `None` if no kernel of the plan computes it.
     pub in_place: Vec<(usize, Option<UnfusedReason>)>,
-    /// The part of the arena that the step needs while it runs ([`StepOp::scratch`]).
+    /// The part of the arena that the step needs while it runs ([`StepOp::scratch_bytes`]).
     pub scratch: Option<ArenaRegion>,
 }
 

@@ -7,9 +7,9 @@
 //!
 //! A value with a single reader is always computed by that reader's kernel if light operations compute it from values
 //! that the kernel reads anyway.
-use super::cluster::Clusters;
+use super::cluster::ClusteredGraph;
 use super::device_limits::DeviceLimits;
-use super::equation_kinds::{is_alias, is_product, is_short_fold, is_standalone_op};
+use super::equation_kinds::{is_product, is_reshape_alias, is_short_fold, is_standalone_op};
 use super::schedule::StepDependencies;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
@@ -17,14 +17,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most operations by which a value is computed again.
 const MAX_RECOMPUTED_OPS: usize = 8;
-/// Computing values again has to save at least one part in `MIN_SAVED_ARENA_DIVISOR` of the arena.
+/// Divisor of the arena's size: the part of it that a plan must save at least to be taken because it computes values
+/// again.
 pub(super) const MIN_SAVED_ARENA_DIVISOR: usize = 16;
-/// Most bytes of a value that takes no time to read.
-const MAX_CHEAP_READ_BYTES: usize = 1 << 10;
+/// Most bytes of a value that counts as free to read; a kernel computes a value again from larger ones only if it reads
+/// these anyway.
+const MAX_FREE_READ_BYTES: usize = 1 << 10;
 
 /// A graph with the plan that was made for it.
 pub(super) struct PlannedGraph<'p> {
-    pub found: &'p Clusters<'p>,
+    pub found: &'p ClusteredGraph<'p>,
     pub is_donated: &'p [bool],
     pub sizes: &'p DeviceLimits,
     pub steps: &'p StepDependencies,
@@ -98,7 +100,7 @@ impl PlannedGraph<'_> {
                 continue;
             }
             let read: BTreeSet<Var> = self.steps.values_read(self.schedule[at]).filter(|&other| other != v).collect();
-            let is_small = |s: Var| self.found.graph.ty(s).bytes() <= MAX_CHEAP_READ_BYTES && waits.contains_key(&s);
+            let is_small = |s: Var| self.found.graph.ty(s).bytes() <= MAX_FREE_READ_BYTES && waits.contains_key(&s);
             let is_there = |s: Var| (read.contains(&s) || is_small(s)) && !again.contains_key(&s);
             if let Some((equations, reads)) = self.find_light_chain(v, 0, &is_there) {
                 kept.extend(reads);
@@ -109,10 +111,22 @@ impl PlannedGraph<'_> {
         (!again.is_empty()).then(|| self.rewrite_with_copies(&again, &|cluster, v| reader.get(&v) == Some(&cluster)))
     }
 
-    /// Returns light equations that compute a value from values for which `is_there` is true, and the values that they
-    /// read; at most `heavy` of the equations may be more than light.
-    fn find_light_chain(&self, v: Var, heavy: usize, is_there: &dyn Fn(Var) -> bool) -> Option<(Vec<usize>, Vec<Var>)> {
-        let mut chain = LightChainSearch { found: self.found, is_there, equations: vec![], reads: vec![], heavy };
+    /// Returns light equations, which take little time per element, that compute a value from values for which
+    /// `is_in_memory` is true, and the values that they read; at most `max_heavy_equations` of the equations may take
+    /// more time.
+    fn find_light_chain(
+        &self,
+        v: Var,
+        max_heavy_equations: usize,
+        is_in_memory: &dyn Fn(Var) -> bool,
+    ) -> Option<(Vec<usize>, Vec<Var>)> {
+        let mut chain = LightChainSearch {
+            found: self.found,
+            is_there: is_in_memory,
+            equations: vec![],
+            reads: vec![],
+            heavy: max_heavy_equations,
+        };
         chain.try_find_equations(v).then_some((chain.equations, chain.reads))
     }
 
@@ -141,9 +155,13 @@ impl PlannedGraph<'_> {
         waits
     }
 
-    /// Returns the graph with copies of the equations `again` for the clusters and values for which `makes` returns
-    /// true.
-    fn rewrite_with_copies(&self, again: &BTreeMap<Var, Vec<usize>>, makes: &dyn Fn(usize, Var) -> bool) -> Graph {
+    /// Returns the graph in which each cluster computes a value again by copies of its equations in `copied_equations`
+    /// where `needs_copy` returns true for the cluster and the value.
+    fn rewrite_with_copies(
+        &self,
+        copied_equations: &BTreeMap<Var, Vec<usize>>,
+        needs_copy: &dyn Fn(usize, Var) -> bool,
+    ) -> Graph {
         let mut made = self.found.graph.with_equations(vec![]);
         let mut own: BTreeMap<(usize, Var), Var> = BTreeMap::new();
         for (i, e) in self.found.graph.equations.iter().enumerate() {
@@ -151,7 +169,7 @@ impl PlannedGraph<'_> {
             if let Some(cluster) = self.found.owner[i] {
                 for arg in &mut e.args {
                     let stored = self.found.storage_value(*arg);
-                    if let Some(equations) = again.get(&stored).filter(|_| makes(cluster, stored)) {
+                    if let Some(equations) = copied_equations.get(&stored).filter(|_| needs_copy(cluster, stored)) {
                         *arg = self.copy_for_cluster(&mut made, cluster, *arg, equations, &mut own);
                     }
                 }
@@ -169,32 +187,32 @@ impl PlannedGraph<'_> {
         cluster: usize,
         v: Var,
         equations: &[usize],
-        own: &mut BTreeMap<(usize, Var), Var>,
+        copies: &mut BTreeMap<(usize, Var), Var>,
     ) -> Var {
-        if let Some(&known) = own.get(&(cluster, v)) {
+        if let Some(&known) = copies.get(&(cluster, v)) {
             return known;
         }
         let definition = self.found.definitions[v.index()].expect("it is no parameter");
         let mut equations = equations;
         let view = [definition];
         if self.found.storage_value(v) != v {
-            self.copy_for_cluster(made, cluster, self.found.graph.equations[definition].args[0], equations, own);
+            self.copy_for_cluster(made, cluster, self.found.graph.equations[definition].args[0], equations, copies);
             equations = &view;
         }
         for &i in equations {
             let e = &self.found.graph.equations[i];
-            let args = e.args.iter().map(|&v| own.get(&(cluster, v)).copied().unwrap_or(v)).collect();
+            let args = e.args.iter().map(|&v| copies.get(&(cluster, v)).copied().unwrap_or(v)).collect();
             let result = made.var(self.found.graph.ty(e.result()).clone());
             made.equations.push(Equation { args, results: vec![result], ..e.clone() });
-            own.insert((cluster, e.result()), result);
+            copies.insert((cluster, e.result()), result);
         }
-        own[&(cluster, v)]
+        copies[&(cluster, v)]
     }
 }
 
 /// A search for light equations that compute a value from others.
 struct LightChainSearch<'p> {
-    found: &'p Clusters<'p>,
+    found: &'p ClusteredGraph<'p>,
     /// Returns true for values that are in memory when this one is needed.
     is_there: &'p dyn Fn(Var) -> bool,
     /// The equations found so far, each after those that it reads from.
@@ -214,7 +232,7 @@ impl LightChainSearch<'_> {
             return true;
         }
         let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
-        if !e.op.is_light() && !is_broadcast && !is_short_fold(self.found.graph, e) {
+        if !e.op.is_cheap_per_element() && !is_broadcast && !is_short_fold(self.found.graph, e) {
             let Some(left) = self.heavy.checked_sub(1).filter(|_| matches!(e.op, Op::Scalar(_))) else { return false };
             self.heavy = left;
         }
@@ -237,7 +255,7 @@ impl LightChainSearch<'_> {
         }
         let is_free = |i: usize| {
             let e = &self.found.graph.equations[i];
-            self.found.owner[i].is_none() && !is_alias(self.found.graph, &self.found.definitions, e)
+            self.found.owner[i].is_none() && !is_reshape_alias(self.found.graph, &self.found.definitions, e)
         };
         self.found.definitions[v.index()].is_some_and(is_free)
     }

@@ -8,7 +8,7 @@ use super::cluster::Cluster;
 use super::device_limits::DeviceLimits;
 use super::equation_kinds::is_always_inlined;
 use super::plan::{LoweredStep, StepOp};
-use super::shared_kernel_code::{operand, set_parallel_grid};
+use super::shared_kernel_code::{build_operand, set_parallel_grid};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Iota, Windows};
@@ -18,9 +18,10 @@ use pallas_ir::{
 };
 use std::collections::BTreeMap;
 
-/// Fewest bytes of a part of a row that are worth a program of their own.
+/// Fewest bytes of a part of a row that are worth a program of their own; rows are not split into shorter parts.
 const MIN_PROGRAM_ROW_BYTES: usize = 128;
-/// Fewest elements of a row that a CPU rounds as soon as its sum is complete.
+/// Fewest elements of a row for which a CPU rounds each 16-bit sum as soon as it is complete; sums of shorter rows are
+/// no [`RoundedScatter`].
 const MIN_ROUNDED_ROW_ELEMENTS: usize = 8;
 
 /// A scatter that adds rows of 16-bit floats to zeros, with sums in f32: `round(scatter(zeros, indices,
@@ -78,7 +79,7 @@ impl RoundedScatter {
             (0..graph.equations.len()).filter_map(|i| RoundedScatter::from_scatter(graph, &definitions, &uses, i));
         all.map(|rounded| (rounded.round, rounded)).collect()
     }
-    pub(super) fn members(self) -> [usize; 3] {
+    pub(super) fn equation_indices(self) -> [usize; 3] {
         [self.widen, self.scatter, self.round]
     }
 }
@@ -161,7 +162,7 @@ pub(super) fn lower_scatter(
         let zero = b.int(0, Loc::NONE);
         let map = b.end(&cuts.iter().map(|(k, _)| k.map_or(zero, |k| ids[k])).collect::<Vec<_>>());
         let block = cuts.iter().map(|&(_, n)| BlockDim::Blocked(n)).collect();
-        b.operand(operand(name, kind, ty, block, Some(map)));
+        b.operand(build_operand(name, kind, ty, block, Some(map)));
     }
     let load = |b: &mut Builder, i: u32, cuts: &[(Option<usize>, usize)]| {
         let view = View::whole(&cuts.iter().map(|&(_, n)| n).collect::<Vec<_>>());
@@ -170,7 +171,7 @@ pub(super) fn lower_scatter(
     let (mut made, next) = match constant {
         Some(x) => {
             let x = b.emit(TileOp::Const(x), &[], e.loc).expect("a number");
-            (structural(&mut b, Broadcast::to(dims(&blocks)), &[x], e.loc), 0)
+            (emit_structural(&mut b, Broadcast::to(dims(&blocks)), &[x], e.loc), 0)
         }
         None => (load(&mut b, 0, &of_x), 1),
     };
@@ -184,12 +185,12 @@ pub(super) fn lower_scatter(
         }
         let mut updates = load(&mut b, next + 1, &of_updates);
         if widen.is_some() {
-            updates = structural(&mut b, Cast { to: x.dtype }, &[updates], e.loc);
+            updates = emit_structural(&mut b, Cast { to: x.dtype }, &[updates], e.loc);
         }
-        made = structural(&mut b, op.clone(), &[made, starts, updates], e.loc);
+        made = emit_structural(&mut b, op.clone(), &[made, starts, updates], e.loc);
     }
     if result != e.result() {
-        made = structural(&mut b, Cast { to: graph.ty(result).dtype }, &[made], e.loc);
+        made = emit_structural(&mut b, Cast { to: graph.ty(result).dtype }, &[made], e.loc);
     }
     let to = OperandId(b.kernel().operands.len() as u32 - 1);
     let view = View::whole(&blocks);
@@ -202,7 +203,7 @@ pub(super) fn lower_scatter(
     }
 }
 
-fn structural(b: &mut Builder, op: impl Into<StructuralOp>, args: &[Value], loc: Loc) -> Value {
+fn emit_structural(b: &mut Builder, op: impl Into<StructuralOp>, args: &[Value], loc: Loc) -> Value {
     b.emit(TileOp::Structural(op.into()), args, loc).unwrap_or_else(|diag| panic!("a scatter of blocks: {diag}"))
 }
 
@@ -212,17 +213,17 @@ fn structural(b: &mut Builder, op: impl Into<StructuralOp>, args: &[Value], loc:
 fn emit_relative_starts(
     b: &mut Builder,
     starts: Value,
-    of: (usize, &Windows),
-    block: (usize, usize),
+    start_in_windows: (usize, &Windows),
+    axis_and_block_size: (usize, usize),
     loc: Loc,
 ) -> Value {
-    let ((start, windows), (axis, size)) = (of, block);
+    let ((start, windows), (axis, size)) = (start_in_windows, axis_and_block_size);
     let id = b.emit(TileOp::ProgramId(axis), &[], loc).expect("an axis of the grid");
     let size = b.int(size as i64, loc);
     let mut first = b.scalar(ScalarOp::Mul, &[id, size], loc);
     if let (Some(vector), true) = (windows.vector, windows.start_count() > 1) {
         let shape = b.kernel().ty(starts).dims();
-        let number = structural(b, Iota { shape, axis: vector, dtype: DType::I32 }, &[], loc);
+        let number = emit_structural(b, Iota { shape, axis: vector, dtype: DType::I32 }, &[], loc);
         let [own, zero] = [start as i64, 0].map(|n| b.int(n, loc));
         let is_own = b.scalar(ScalarOp::Eq, &[number, own], loc);
         first = b.scalar(ScalarOp::Select, &[is_own, first, zero], loc);
@@ -234,16 +235,16 @@ fn emit_relative_starts(
 const FILLED_ELEMENTS_PER_UPDATE: usize = 16;
 
 /// Returns the block of the operand that each program changes: a few large blocks, as each program reads all indices.
-/// `filled` is the number of elements that the kernel fills itself, 0 if it reads the operand.
+/// `filled_elements` is the number of elements that the kernel fills itself, 0 if it reads the operand.
 fn choose_scatter_block(
     x: &Type,
     updates: &Type,
     windows: &Windows,
-    filled: usize,
+    filled_elements: usize,
     sizes: &DeviceLimits,
 ) -> Vec<usize> {
     let mut blocks: Vec<usize> = x.shape.iter().map(|&n| n.max(1)).collect();
-    let work = (updates.elements() * 4).max(filled / FILLED_ELEMENTS_PER_UPDATE);
+    let work = (updates.elements() * 4).max(filled_elements / FILLED_ELEMENTS_PER_UPDATE);
     let programs = if work >= sizes.tile { sizes.programs } else { 1 };
     let most = (x.elements() / programs.max(1)).clamp(1, sizes.scattered.max(1));
     // Axes to split, in this order: those of index positions, those inside of windows if rows stay long, then addressed

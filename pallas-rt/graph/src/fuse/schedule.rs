@@ -4,15 +4,15 @@
 //! is taken: the given one; a depth-first one that first computes the operand which needs most memory (Sethi and
 //! Ullman, "The Generation of Optimal Code for Arithmetic Expressions", 1970); and one that always takes the step which
 //! frees most.
-use super::cluster::Clusters;
+use super::cluster::ClusteredGraph;
 use super::plan::LoweredStep;
 use crate::call::has_effect;
 use crate::graph::Var;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Another order is only taken if it needs less memory by at least one part in `MIN_SAVED_PEAK_DIVISOR`: in the given order values are
-/// read soon after they are computed, while they are in caches.
+/// Divisor of the peak of memory: the part of it that another order must save at least to be taken, since in the given
+/// order values are read soon after they are computed, while they are in caches.
 const MIN_SAVED_PEAK_DIVISOR: usize = 16;
 
 /// Steps of a plan in a given order, with the data that decides which other orders are possible and how much memory
@@ -42,12 +42,12 @@ pub(super) struct StepDependencies {
 impl StepDependencies {
     /// Collects the steps of a plan. Each step has to come after those that make what it reads, steps with effects stay
     /// in their order, and a value is read before its memory is taken over.
-    pub(super) fn new(found: &Clusters<'_>, lowered: &[LoweredStep], is_donated: &[bool]) -> StepDependencies {
+    pub(super) fn new(found: &ClusteredGraph<'_>, lowered: &[LoweredStep], is_donated: &[bool]) -> StepDependencies {
         let graph = found.graph;
         let stored_as = |v| found.storage_value(v);
         let n = lowered.len();
         let none = || vec![vec![]; n];
-        let scratch = lowered.iter().map(|step| step.work.scratch()).collect();
+        let scratch = lowered.iter().map(|step| step.work.scratch_bytes()).collect();
         let (before, makes, reads, takes_over) = (none(), none(), none(), none());
         let mut steps = StepDependencies { before, makes, reads, takes_over, scratch, ..StepDependencies::default() };
         let outlives: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
@@ -106,11 +106,11 @@ impl StepDependencies {
     }
 
     /// Returns the steps in an order that needs little memory.
-    pub(super) fn best_order(&self) -> Vec<usize> {
+    pub(super) fn choose_low_memory_order(&self) -> Vec<usize> {
         let given: Vec<usize> = (0..self.before.len()).collect();
-        let most = self.peak(&given);
+        let most = self.peak_bytes(&given);
         let others =
-            [self.depth_first_order(), self.greedy_order()].into_iter().map(|order| (self.peak(&order), order));
+            [self.depth_first_order(), self.greedy_order()].into_iter().map(|order| (self.peak_bytes(&order), order));
         match others.min_by_key(|(peak, _)| *peak) {
             Some((peak, order)) if peak < most - most / MIN_SAVED_PEAK_DIVISOR => order,
             _ => given,
@@ -128,7 +128,7 @@ impl StepDependencies {
     }
 
     /// Returns the most bytes of the arena that are in use at once if the steps run in this order.
-    fn peak(&self, order: &[usize]) -> usize {
+    fn peak_bytes(&self, order: &[usize]) -> usize {
         self.find_peak(order).0
     }
 
@@ -180,7 +180,7 @@ impl StepDependencies {
             need[at] = need[at].max(before + made + self.scratch[at]);
             sources[at] = order.into_iter().map(|(source, _)| source).collect();
         }
-        depth_first((0..n).filter(|&at| !is_read[at]), n, |at| sources[at].clone())
+        depth_first_post_order((0..n).filter(|&at| !is_read[at]), n, |at| sources[at].clone())
     }
 
     /// Returns the order that always continues with the possible step after which the fewest bytes are in use.
@@ -227,7 +227,7 @@ impl StepDependencies {
 }
 
 /// Returns the clusters that a cluster reads from, in the order of its equations and operands.
-fn sources(found: &Clusters<'_>, cluster: usize) -> Vec<usize> {
+fn source_clusters(found: &ClusteredGraph<'_>, cluster: usize) -> Vec<usize> {
     let members = &found.all[cluster].members;
     let args = members.iter().flat_map(|&i| &found.graph.equations[i].args);
     let mut all: Vec<usize> = vec![];
@@ -241,16 +241,20 @@ fn sources(found: &Clusters<'_>, cluster: usize) -> Vec<usize> {
 
 /// Returns the clusters in an order in which each comes after those it reads from: depth first from the equations with
 /// effects in their order, then from the results, so that values are read soon after they are computed.
-pub(super) fn initial_order(found: &Clusters<'_>) -> Vec<usize> {
+pub(super) fn initial_order(found: &ClusteredGraph<'_>) -> Vec<usize> {
     let effects = found.graph.equations.iter().zip(&found.owner).filter(|(e, _)| has_effect(&e.op));
     let effects = effects.filter_map(|(_, owner)| *owner);
     let results = found.graph.results.iter().filter_map(|&r| found.cluster_of(r));
-    depth_first(effects.chain(results), found.all.len(), |cluster| sources(found, cluster))
+    depth_first_post_order(effects.chain(results), found.all.len(), |cluster| source_clusters(found, cluster))
 }
 
 /// Returns the roots and all that they depend on, each after its `sources`, in depth-first order. `count` is greater
 /// than each number.
-fn depth_first(roots: impl Iterator<Item = usize>, count: usize, sources: impl Fn(usize) -> Vec<usize>) -> Vec<usize> {
+fn depth_first_post_order(
+    roots: impl Iterator<Item = usize>,
+    count: usize,
+    sources: impl Fn(usize) -> Vec<usize>,
+) -> Vec<usize> {
     #[derive(Clone, Copy, PartialEq)]
     enum VisitState {
         New,
@@ -332,11 +336,11 @@ mod tests {
             let second = below(&mut state, n);
             steps.takes_over[second] = steps.reads[second].first().copied().into_iter().collect();
             let given: Vec<usize> = (0..n).collect();
-            for order in [steps.depth_first_order(), steps.greedy_order(), steps.best_order()] {
+            for order in [steps.depth_first_order(), steps.greedy_order(), steps.choose_low_memory_order()] {
                 assert!(steps.is_possible(&order), "{order:?} of {all:?}");
             }
-            assert!(steps.peak(&steps.best_order()) <= steps.peak(&given));
-            shrunk += usize::from(steps.peak(&steps.best_order()) < steps.peak(&given));
+            assert!(steps.peak_bytes(&steps.choose_low_memory_order()) <= steps.peak_bytes(&given));
+            shrunk += usize::from(steps.peak_bytes(&steps.choose_low_memory_order()) < steps.peak_bytes(&given));
         }
         assert!(shrunk > 100, "{shrunk} of 500 need less");
     }
@@ -347,8 +351,8 @@ mod tests {
         let combined = |at: usize| (100, vec![17 - at, if at == 9 { 0 } else { at - 1 }]);
         let all: Vec<(usize, Vec<usize>)> = (0..9).map(|_| (100, vec![])).chain((9..17).map(combined)).collect();
         let steps = StepDependencies::of(&all);
-        assert_eq!(steps.peak(&(0..17).collect::<Vec<_>>()), 1000);
-        assert_eq!(steps.peak(&steps.best_order()), 300);
+        assert_eq!(steps.peak_bytes(&(0..17).collect::<Vec<_>>()), 1000);
+        assert_eq!(steps.peak_bytes(&steps.choose_low_memory_order()), 300);
     }
 
     /// The products `a_1 b_1 (a_2 b_2 (a_3 b_3 .. x))`, in which each weight is a product itself and the first operand.

@@ -23,7 +23,7 @@ pub(super) fn blocked_dims(extents: &[usize]) -> Vec<BlockDim> {
 }
 
 /// Returns an operand of this type with these block specs, without a fill.
-pub(super) fn operand(
+pub(super) fn build_operand(
     name: impl Into<String>,
     kind: OperandKind,
     ty: &Type,
@@ -34,7 +34,7 @@ pub(super) fn operand(
 }
 
 /// Appends a copy of the block of operand `from`, which has these extents, to that of operand `to`.
-pub(super) fn copy(b: &mut Builder, e: &Equation, [from, to]: [OperandId; 2], extents: &[usize]) {
+pub(super) fn emit_block_copy(b: &mut Builder, e: &Equation, [from, to]: [OperandId; 2], extents: &[usize]) {
     let view = View::whole(extents);
     let tile = b.emit(TileOp::Load { from, view: view.clone(), masked: false }, &[], e.loc).expect("a whole block");
     b.effect(TileOp::Store { to, view, masked: false }, &[tile], e.loc).expect("a whole block");

@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Elements for each element of the result from which a fold is split into stages, as a multiple of the elements that a
-/// program folds at a time: if few programs compute the result, and if at least [`Sizes::programs`] do.
+/// program folds at a time: if few programs compute the result, and if at least [`DeviceLimits::programs`] do.
 const MIN_STAGED_FOLD_MULTIPLES: [usize; 2] = [4, 16];
 /// Fewest elements of a row that is folded in stages; a shorter row shares a kernel with the operations that read the
 /// fold.
@@ -34,13 +34,13 @@ pub(crate) struct StagedGraph<'g> {
     pub given: StageKernelResults,
 }
 
-/// By value, the result of the kernel that has to compute it.
+/// Maps each value that a stage of a reduction passes on to the result of the kernel that has to compute it.
 pub(crate) type StageKernelResults = BTreeMap<Var, Var>;
 
 /// Splits the long reductions of a graph into stages.
 pub(crate) fn split_long_reductions<'g>(graph: &'g Graph, sizes: &DeviceLimits) -> StagedGraph<'g> {
     let is_long = |e: &Equation| match reduced_axes(e) {
-        Some((axes, _)) => SplitFold::choose(&graph.ty(e.args[0]).shape, axes, sizes).is_some(),
+        Some((axes, _)) => SplitFold::choose_first_stage(&graph.ty(e.args[0]).shape, axes, sizes).is_some(),
         None => false,
     };
     if !graph.equations.iter().any(is_long) {
@@ -96,7 +96,7 @@ struct SplitFold {
 
 impl SplitFold {
     /// Returns the first stage of a fold over these axes; `None` if everything is folded at once.
-    fn choose(shape: &[usize], axes: &[usize], sizes: &DeviceLimits) -> Option<SplitFold> {
+    fn choose_first_stage(shape: &[usize], axes: &[usize], sizes: &DeviceLimits) -> Option<SplitFold> {
         let extent = |axes: &mut dyn Iterator<Item = usize>| axes.map(|axis| shape[axis]).product::<usize>();
         let folded = extent(&mut axes.iter().copied());
         let last = axes.iter().max()?;
@@ -167,10 +167,10 @@ fn emit_staged_fold(
     axes: &[usize],
     v: Var,
     sizes: &DeviceLimits,
-    given: &mut StageKernelResults,
+    kernel_results: &mut StageKernelResults,
 ) -> Var {
     let reduce = |axes| StructuralOp::from(Reduce::dropping(op, axes));
-    let Some(split) = SplitFold::choose(&graph.ty(v).shape, axes, sizes) else {
+    let Some(split) = SplitFold::choose_first_stage(&graph.ty(v).shape, axes, sizes) else {
         return graph.push_valid(reduce(axes.to_vec()), &[v]);
     };
     let (now, later): (Vec<usize>, Vec<usize>) = axes.iter().partition(|&&axis| axis >= split.axis);
@@ -183,8 +183,8 @@ fn emit_staged_fold(
     };
     // Indices of the remaining axes for later stages stay valid: all axes that are folded now come after them.
     let folded = graph.push_valid(reduce(now), &[x]);
-    given.insert(folded, folded);
-    emit_staged_fold(graph, op, &later, folded, sizes, given)
+    kernel_results.insert(folded, folded);
+    emit_staged_fold(graph, op, &later, folded, sizes, kernel_results)
 }
 
 /// Appends an argmax or argmin that drops its axis, split into stages: the first part with the extreme element, then
@@ -194,10 +194,10 @@ fn emit_staged_arg_reduce(
     op: &ArgReduce,
     v: Var,
     sizes: &DeviceLimits,
-    given: &mut StageKernelResults,
+    kernel_results: &mut StageKernelResults,
 ) -> Var {
     let axis = op.axis;
-    let Some(split) = SplitFold::choose(&graph.ty(v).shape, &[axis], sizes) else {
+    let Some(split) = SplitFold::choose_first_stage(&graph.ty(v).shape, &[axis], sizes) else {
         return graph.push_valid(StructuralOp::from(ArgReduce { keep: false, ..op.clone() }), &[v]);
     };
     let worst = if op.max { ScalarOp::Maximum } else { ScalarOp::Minimum };
@@ -205,9 +205,9 @@ fn emit_staged_arg_reduce(
     let kept = [&graph.ty(x).shape[..=axis], &graph.ty(x).shape[axis + 2..]].concat();
     let within = graph.push_valid(StructuralOp::from(ArgReduce { axis: axis + 1, keep: true, ..op.clone() }), &[x]);
     let extremes = graph.push_valid(StructuralOp::from(TakeAlong { axis: axis + 1 }), &[x, within]);
-    given.extend([(within, extremes), (extremes, extremes)]);
+    kernel_results.extend([(within, extremes), (extremes, extremes)]);
     let [within, extremes] = [within, extremes].map(|v| graph.reshape(v, &kept));
-    let part = emit_staged_arg_reduce(graph, op, extremes, sizes, given);
+    let part = emit_staged_arg_reduce(graph, op, extremes, sizes, kernel_results);
     // For each element, the position within the part that won; the axis is kept with extent 1 until then.
     let result = graph.ty(part).shape.clone();
     let one = [&result[..axis], &[1], &result[axis..]].concat();

@@ -1,5 +1,5 @@
 //! Texts of clusters, scheduled steps and memory, and checks of the rules that these follow.
-use super::cluster::Clusters;
+use super::cluster::ClusteredGraph;
 use super::plan::{ArenaRegion, ArenaValue, LoweredStep, MemoryLocation, Plan};
 use crate::display::join_vars;
 use crate::graph::Var;
@@ -9,7 +9,7 @@ use std::fmt;
 
 /// Text of each cluster: its grid, the values that others read, its equations, and the reasons why it does not compute
 /// what it reads.
-impl fmt::Display for Clusters<'_> {
+impl fmt::Display for ClusteredGraph<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let live = self.all.iter().enumerate().filter(|(_, cluster)| !cluster.members.is_empty());
         for (i, cluster) in live {
@@ -25,7 +25,7 @@ impl fmt::Display for Clusters<'_> {
     }
 }
 
-impl StageOutput for Clusters<'_> {
+impl StageOutput for ClusteredGraph<'_> {
     /// Checks that no equation is in two clusters, and that clusters store all values that others read.
     fn verify(&self) -> Result<(), String> {
         for (i, cluster) in self.all.iter().enumerate() {
@@ -44,12 +44,12 @@ impl StageOutput for Clusters<'_> {
 }
 
 /// Scheduled steps: the clusters, the cluster of each step, and the steps, in the order of the schedule.
-pub(super) struct ScheduleDisplay<'a>(pub &'a Clusters<'a>, pub &'a [usize], pub &'a [LoweredStep]);
+pub(super) struct ScheduleStageOutput<'a>(pub &'a ClusteredGraph<'a>, pub &'a [usize], pub &'a [LoweredStep]);
 
 /// Text with a line for each step: `%4 = add_exp [8] of %2; %4 takes over param0; cluster 1`.
-impl fmt::Display for ScheduleDisplay<'_> {
+impl fmt::Display for ScheduleStageOutput<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let &ScheduleDisplay(found, order, steps) = self;
+        let &ScheduleStageOutput(found, order, steps) = self;
         for (cluster, LoweredStep { work, inputs, outputs, in_place }) in order.iter().zip(steps) {
             write!(
                 f,
@@ -73,10 +73,10 @@ impl fmt::Display for ScheduleDisplay<'_> {
     }
 }
 
-impl StageOutput for ScheduleDisplay<'_> {
+impl StageOutput for ScheduleStageOutput<'_> {
     /// Checks that steps and the caller read only values that were made before.
     fn verify(&self) -> Result<(), String> {
-        let &ScheduleDisplay(found, _, steps) = self;
+        let &ScheduleStageOutput(found, _, steps) = self;
         let mut made: BTreeSet<Var> = found.graph.params.iter().copied().collect();
         let is_missing = |made: &BTreeSet<Var>, v: Var| !made.contains(&found.storage_value(v));
         for (at, step) in steps.iter().enumerate() {
@@ -92,11 +92,11 @@ impl StageOutput for ScheduleDisplay<'_> {
 }
 
 /// The memory of a plan, to be shown.
-pub(super) struct MemoryDisplay<'a>(pub &'a Plan);
+pub(super) struct MemoryStageOutput<'a>(pub &'a Plan);
 
 /// Text with a line for each value in the arena, with its bytes and the steps that need it, then the memory of each
 /// result.
-impl fmt::Display for MemoryDisplay<'_> {
+impl fmt::Display for MemoryStageOutput<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "arena {} bytes", self.0.arena)?;
         for ArenaValue { region: ArenaRegion { offset, bytes }, first, last, ty } in &self.0.held {
@@ -107,7 +107,7 @@ impl fmt::Display for MemoryDisplay<'_> {
     }
 }
 
-impl StageOutput for MemoryDisplay<'_> {
+impl StageOutput for MemoryStageOutput<'_> {
     fn verify(&self) -> Result<(), String> {
         self.0.verify()
     }
@@ -196,7 +196,7 @@ mod tests {
         };
         let of = |steps: &[usize]| {
             let steps: Vec<LoweredStep> = steps.iter().map(|&i| step(i)).collect();
-            ScheduleDisplay(&found, &order, &steps).verify()
+            ScheduleStageOutput(&found, &order, &steps).verify()
         };
         assert_eq!(of(&[0, 1, 2, 3]), Ok(()));
         says(of(&[0, 2, 1, 3]), "step 1 reads %2 before it is made");

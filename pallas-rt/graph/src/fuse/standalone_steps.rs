@@ -13,10 +13,10 @@ use std::collections::BTreeSet;
 impl ClusterGrower<'_, '_> {
     /// Returns true for the last equation of a step that forms a cluster by itself: an operation, or a scatter with
     /// casts.
-    pub(super) fn is_standalone(&self, i: usize) -> bool {
-        let e = &self.graph.equations[i];
+    pub(super) fn is_standalone_step(&self, equation: usize) -> bool {
+        let e = &self.graph.equations[equation];
         is_standalone_op(&e.op)
-            || self.found.sums.contains_key(&i)
+            || self.found.sums.contains_key(&equation)
             || large_pads::is_standalone_pad(self.graph, &self.found.definitions, e, self.sizes)
     }
 
@@ -24,11 +24,11 @@ impl ClusterGrower<'_, '_> {
     pub(super) fn standalone_cluster(&self, root: usize, order: &mut ClusterOrder) -> Cluster {
         let sum = self.found.sums.get(&root);
         for part in sum.map_or(vec![], |sum| vec![sum.scatter, sum.widen]) {
-            order.merge(part, root);
+            order.merge_into(part, root);
         }
         let e = &self.graph.equations[sum.map_or(root, |sum| sum.scatter)];
         Cluster {
-            members: sum.map_or(BTreeSet::from([root]), |sum| sum.members().into()),
+            members: sum.map_or(BTreeSet::from([root]), |sum| sum.equation_indices().into()),
             outs: self.graph.equations[root].results.iter().copied().collect(),
             apart: self.standalone_inputs(e).into_iter().map(|arg| (arg, UnfusedReason::Standalone)).collect(),
             ..Cluster::default()

@@ -37,34 +37,34 @@ impl ClusterOrder {
     }
 
     /// Returns the equations that an equation reads from.
-    pub(super) fn sources(&self, i: usize) -> &[usize] {
-        &self.sources[i]
+    pub(super) fn source_equations(&self, equation: usize) -> &[usize] {
+        &self.sources[equation]
     }
 
     /// Returns the root of an equation's cluster, or the equation itself.
-    pub(super) fn root(&self, i: usize) -> usize {
-        self.node[i]
+    pub(super) fn cluster_root(&self, equation: usize) -> usize {
+        self.node[equation]
     }
 
-    /// Returns true if the cluster of `root` would depend on itself by way of others after merging with node `i`, from
-    /// which it reads.
-    pub(super) fn closes_circle(&self, i: usize, root: usize) -> bool {
-        self.dependents_before(i, root).is_none()
+    /// Returns true if the cluster of `cluster_root` would depend on itself by way of others after merging with node
+    /// `merged`, from which it reads.
+    pub(super) fn would_close_cycle(&self, merged: usize, cluster_root: usize) -> bool {
+        self.dependents_before(merged, cluster_root).is_none()
     }
 
-    /// Returns the nodes that depend on node `i` and come before `root` in the order; `None` if `root` depends on one
-    /// of them.
-    fn dependents_before(&self, i: usize, root: usize) -> Option<BTreeSet<usize>> {
+    /// Returns the nodes that depend on node `merged` and come before `cluster_root` in the order; `None` if
+    /// `cluster_root` depends on one of them.
+    fn dependents_before(&self, merged: usize, cluster_root: usize) -> Option<BTreeSet<usize>> {
         let mut found = BTreeSet::new();
-        let is_before = |&next: &usize| self.place[next] < self.place[root];
-        let readers = self.members[i].iter().flat_map(|&i| &self.readers[i]).map(|&reader| self.node[reader]);
-        let mut stack: Vec<usize> = readers.filter(|&next| next != i && is_before(&next)).collect();
+        let is_before = |&next: &usize| self.place[next] < self.place[cluster_root];
+        let readers = self.members[merged].iter().flat_map(|&i| &self.readers[i]).map(|&reader| self.node[reader]);
+        let mut stack: Vec<usize> = readers.filter(|&next| next != merged && is_before(&next)).collect();
         while let Some(node) = stack.pop() {
             if !found.insert(node) {
                 continue;
             }
             for next in self.members[node].iter().flat_map(|&i| &self.readers[i]).map(|&reader| self.node[reader]) {
-                if next == root {
+                if next == cluster_root {
                     return None;
                 }
                 if next != node && is_before(&next) {
@@ -75,13 +75,13 @@ impl ClusterOrder {
         Some(found)
     }
 
-    /// Returns the nodes on which `root` depends and that come after node `i` in the order.
-    fn dependencies_after(&self, i: usize, root: usize) -> BTreeSet<usize> {
+    /// Returns the nodes on which `cluster_root` depends and that come after node `merged` in the order.
+    fn dependencies_after(&self, merged: usize, cluster_root: usize) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
-        let mut stack = vec![root];
+        let mut stack = vec![cluster_root];
         while let Some(node) = stack.pop() {
             for next in self.members[node].iter().flat_map(|&i| &self.sources[i]).map(|&from| self.node[from]) {
-                if next != root && self.place[next] > self.place[i] && found.insert(next) {
+                if next != cluster_root && self.place[next] > self.place[merged] && found.insert(next) {
                     stack.push(next);
                 }
             }
@@ -89,25 +89,25 @@ impl ClusterOrder {
         found
     }
 
-    /// Merges node `i` into the cluster of `root`, which reads from it; the merge must close no circle.
-    pub(super) fn merge(&mut self, i: usize, root: usize) {
-        let following = self.dependents_before(i, root).expect("no circle is closed");
+    /// Merges node `merged` into the cluster of `cluster_root`, which reads from it; the merge must close no cycle.
+    pub(super) fn merge_into(&mut self, merged: usize, cluster_root: usize) {
+        let following = self.dependents_before(merged, cluster_root).expect("no circle is closed");
         if !following.is_empty() {
             // First come the nodes on which the cluster depends, then the cluster, then those that depend on the new
             // member.
-            let leading = self.dependencies_after(i, root);
+            let leading = self.dependencies_after(merged, cluster_root);
             let by_place = |nodes: BTreeSet<usize>| {
                 let mut nodes: Vec<usize> = nodes.into_iter().collect();
                 nodes.sort_by_key(|&node| self.place[node]);
                 nodes
             };
-            let nodes = [by_place(leading), vec![root], by_place(following)].concat();
+            let nodes = [by_place(leading), vec![cluster_root], by_place(following)].concat();
             let mut places: Vec<usize> = nodes.iter().map(|&node| self.place[node]).collect();
             places.sort_unstable();
             nodes.into_iter().zip(places).for_each(|(node, place)| self.place[node] = place);
         }
-        let joining = std::mem::take(&mut self.members[i]);
-        joining.iter().for_each(|&member| self.node[member] = root);
-        self.members[root].extend(joining);
+        let joining = std::mem::take(&mut self.members[merged]);
+        joining.iter().for_each(|&member| self.node[member] = cluster_root);
+        self.members[cluster_root].extend(joining);
     }
 }

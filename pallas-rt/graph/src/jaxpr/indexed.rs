@@ -3,10 +3,11 @@ use super::python::tuple;
 use pallas_ir::structural::{Gather, Scatter};
 use pallas_ir::{DType, ScalarOp};
 
-/// Stands in a parameter, with a digit, for a name that is new in the text.
+/// Character that, followed by a digit, holds the place of a variable name in a printed parameter;
+/// [`fill_name_placeholders`] puts the name there.
 const NAME_PLACEHOLDER: char = '\u{1}';
 
-/// Puts new names into a parameter.
+/// Replaces the placeholders in a printed parameter by names from `fresh`; equal digits get the same name.
 pub(super) fn fill_name_placeholders(param: &mut String, mut fresh: impl FnMut() -> String) {
     for place in (0..3).map(|i| format!("{NAME_PLACEHOLDER}{i}")) {
         if param.contains(&place) {

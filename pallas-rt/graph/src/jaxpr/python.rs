@@ -1,14 +1,14 @@
 //! Values as Python prints them.
 use pallas_ir::{DType, Literal};
 
-/// A tuple as Python prints it.
+/// Returns a tuple as Python prints it: `(1, 2)`, or `(1,)` for one item.
 pub(super) fn tuple<T: std::fmt::Display>(items: &[T]) -> String {
     let all: Vec<String> = items.iter().map(T::to_string).collect();
     format!("({}{})", all.join(", "), if all.len() == 1 { "," } else { "" })
 }
 
-/// NumPy's name of an element type.
-pub(super) fn dtype(dtype: DType) -> &'static str {
+/// Returns NumPy's name of an element type, such as `float32`.
+pub(super) fn numpy_dtype_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float32",
         DType::F64 => "float64",
@@ -26,7 +26,8 @@ pub(super) fn dtype(dtype: DType) -> &'static str {
     }
 }
 
-/// A literal as JAX prints it: a float is the shortest text of the double of the same value.
+/// Returns a literal as JAX prints it, with its type: `2.0:f32[]`. A float is the shortest text of the double of the
+/// same value.
 pub(super) fn literal(x: Literal) -> String {
     let value = if x.dtype == DType::Bool {
         if x.bits != 0 { "True".into() } else { "False".into() }
@@ -38,7 +39,7 @@ pub(super) fn literal(x: Literal) -> String {
     format!("{value}:{}[]", x.dtype)
 }
 
-/// A double as Python prints it.
+/// Returns the text of a double as Python prints it: `1e-05`, `nan`.
 fn python_float(x: f64) -> String {
     if x.is_nan() {
         return "nan".into();

@@ -1,5 +1,5 @@
 //! The states of calls (loops, branches, functions and kernels) inside of a `shard_map`.
-use super::{StateInference, cast_graph_results, insert_casts, join_states, shard_map_diag, text};
+use super::{AxisStateInference, cast_graph_results, insert_casts, join_states, shard_map_diag, state_text};
 use crate::call::Call;
 use crate::graph::{Equation, Graph, Op};
 use crate::mesh::{AxisStates, ManualAxisState, Mesh};
@@ -7,7 +7,7 @@ use crate::refusal::TransformError;
 use pallas_ir::{Diag, Loc};
 
 /// A call whose graphs have explicit casts, with the states of its operands and results.
-pub(crate) struct CallWithStates {
+pub(crate) struct CallWithAxisStates {
     /// The call.
     pub call: Call,
     /// The states to which the operands have to be cast.
@@ -16,22 +16,23 @@ pub(crate) struct CallWithStates {
     pub gives: Vec<AxisStates>,
 }
 
-/// The rule for the states of a call inside of a `shard_map`. No method has a default.
-pub(crate) trait CallStateRule {
-    /// Returns the call with explicit casts in its graphs. `e` is its equation, and `own` the states that its operands
-    /// have.
+/// The rule that types a call inside of a `shard_map`: it inserts casts into the call's graphs and gives the states
+/// (varying, invariant ..) of its results. No method has a default.
+pub(crate) trait CallAxisStateRule {
+    /// Returns the call with explicit casts in its graphs. `e` is its equation, and `operand_states` the states that
+    /// its operands have.
     ///
     /// # Errors
     /// States that the call does not admit.
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         e: &Equation,
-        own: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError>;
+        operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError>;
 }
 
-impl StateInference {
+impl AxisStateInference {
     /// Casts the operands of a call, replaces it by the call of typed graphs, and defines the states of its results.
     pub(super) fn cast_call_operands(
         &mut self,
@@ -43,13 +44,13 @@ impl StateInference {
         let made = call.states().insert_casts(self, e, own)?;
         for (x, wanted) in e.args.iter_mut().zip(&made.takes) {
             let given = *x;
-            *x = self.cast(to, given, wanted).map_err(|axis| {
+            *x = self.cast_to_states(to, given, wanted).map_err(|axis| {
                 let diag = self.state_mismatch_diag(call.name(), axis, self.states(given)[axis], wanted[axis]);
                 TransformError { at: e.loc, diag }
             })?;
         }
         e.op = made.call.into();
-        e.results.iter().zip(made.gives).for_each(|(&r, states)| self.define(r, states));
+        e.results.iter().zip(made.gives).for_each(|(&r, states)| self.define_states(r, states));
         Ok(())
     }
 
@@ -57,9 +58,9 @@ impl StateInference {
     pub(crate) fn insert_casts(
         &self,
         graph: &Graph,
-        params: &[AxisStates],
+        param_states: &[AxisStates],
     ) -> Result<(Graph, Vec<AxisStates>), TransformError> {
-        insert_casts(graph, self.mesh(), &self.manual, params)
+        insert_casts(graph, self.mesh(), &self.manual, param_states)
     }
 
     /// Returns the graph with its results cast from the states `found` to `wanted`. `what` names the value in messages.
@@ -87,7 +88,7 @@ impl StateInference {
         found: ManualAxisState,
         wanted: ManualAxisState,
     ) -> Diag {
-        let (found, wanted, axis) = (text(found), text(wanted), self.mesh().name(axis));
+        let (found, wanted, axis) = (state_text(found), state_text(wanted), self.mesh().name(axis));
         let message = format!("{what}: a value that is {found} over axis `{axis}` in place of one that is {wanted}");
         shard_map_diag(message, "`psum` combines the values of devices; `pcast` changes what is known of a value")
     }
@@ -97,9 +98,9 @@ impl StateInference {
         &self,
         call: impl Into<Call>,
         e: &Equation,
-    ) -> Result<CallWithStates, TransformError> {
+    ) -> Result<CallWithAxisStates, TransformError> {
         let (takes, gives) = self.joined_states(e).map_err(|diag| TransformError { at: e.loc, diag })?;
-        Ok(CallWithStates { call: call.into(), takes, gives: vec![gives; e.results.len()] })
+        Ok(CallWithAxisStates { call: call.into(), takes, gives: vec![gives; e.results.len()] })
     }
 
     /// Joins the states of carried values after a step into those before it, and returns true if that changed `before`.
@@ -134,7 +135,7 @@ impl StateInference {
     ) -> Result<Vec<usize>, TransformError> {
         let own: Vec<usize> = (0..states.len()).filter(|&axis| states[axis] == ManualAxisState::Varying).collect();
         let mut used = vec![false; states.len()];
-        graphs.iter().for_each(|graph| mark_collective_axes(graph, self.mesh(), &mut used));
+        graphs.iter().for_each(|graph| mark_axes_with_collectives(graph, self.mesh(), &mut used));
         let axis = |&axis: &usize| self.mesh().name(axis).to_string();
         if let Some(axis) = own.iter().find(|&&axis| used[axis]).map(axis) {
             let message = format!("a collective over axis `{axis}` in {what} whose condition differs along it");
@@ -156,23 +157,27 @@ fn shard_map_error(at: Loc, message: String, help: &str) -> TransformError {
     TransformError { at, diag: shard_map_diag(message, help) }
 }
 
-/// Returns the states of a value that additionally differs between devices along `axes`.
-pub(crate) fn with_varying_axes(states: &[ManualAxisState], axes: &[usize]) -> AxisStates {
+/// Returns the states of a value that additionally differs between devices along `varying_axes`.
+pub(crate) fn with_varying_axes(states: &[ManualAxisState], varying_axes: &[usize]) -> AxisStates {
     let one = |(axis, &state): (usize, &ManualAxisState)| match state {
-        ManualAxisState::Invariant | ManualAxisState::Reduced if axes.contains(&axis) => ManualAxisState::Varying,
+        ManualAxisState::Invariant | ManualAxisState::Reduced if varying_axes.contains(&axis) => {
+            ManualAxisState::Varying
+        }
         state => state,
     };
     states.iter().enumerate().map(one).collect()
 }
 
-/// Sets `used` for the axes of a mesh along which a graph has collectives, at any depth of calls.
-fn mark_collective_axes(graph: &Graph, mesh: &Mesh, used: &mut [bool]) {
+/// Sets `has_collective` for the axes of a mesh along which a graph has collectives, at any depth of calls.
+fn mark_axes_with_collectives(graph: &Graph, mesh: &Mesh, has_collective: &mut [bool]) {
     for e in &graph.equations {
         match &e.op {
             Op::Collective(op) if op.communicates() && *op.mesh == *mesh => {
-                op.axes.iter().for_each(|axis| used[usize::from(axis.id)] = true);
+                op.axes.iter().for_each(|axis| has_collective[usize::from(axis.id)] = true);
             }
-            Op::Call(call) => call.graphs().into_iter().for_each(|graph| mark_collective_axes(graph, mesh, used)),
+            Op::Call(call) => {
+                call.graphs().into_iter().for_each(|graph| mark_axes_with_collectives(graph, mesh, has_collective))
+            }
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
 //! Types the bodies of `shard_map` (graphs that every device runs on its blocks): which values differ between devices.
 //!
-//! A value has a [`State`] along each axis of the mesh. [`StateInference`] finds the states of a graph's values in the order of its
+//! A value has a [`State`] along each axis of the mesh. [`AxisStateInference`] finds the states of a graph's values in the order of its
 //! equations, and makes them explicit: where an invariant value meets a varying one, it inserts a [`Pcast`] in
 //! front. The transpose of that cast is the sum over devices, so derivatives of a typed graph need no other rule than those of
 //! its equations.
@@ -30,38 +30,40 @@
 //! `shard::divide` propagates and partitions again with them, up to four times.
 //!
 //! A `shard_map` inside of a body has states along its own manual axes: a pass types the axes of one of the two, and
-//! also visits the bodies inside (`StateInference` has the mask). For the outer body's mesh of automatic axes, the inner
+//! also visits the bodies inside (`AxisStateInference` has the mask). For the outer body's mesh of automatic axes, the inner
 //! `shard_map` is one like any other.
 mod call_states;
 mod pvary_casts;
 
-pub(crate) use call_states::{CallStateRule, CallWithStates, with_varying_axes};
+pub(crate) use call_states::{CallAxisStateRule, CallWithAxisStates, with_varying_axes};
 
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{
     Axis, AxisStates, Collective, CollectiveKind, Form, ManualAxisState, Mesh, MeshSharding, Pcast, Piece, Sharding,
-    invariant,
+    all_invariant_states,
 };
 use crate::refusal::TransformError;
 use pallas_ir::{At, Diag, ScalarOp};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The states of an identity operation's operand and result in a body of `shard_map`. No method has a default.
-pub(crate) trait IdentityStateRule {
+/// The rule that types an identity operation in a body of `shard_map`: it gives the states (varying, invariant ..) of
+/// its result. No method has a default.
+pub(crate) trait IdentityAxisStateRule {
     /// Defines the states of the result of the identity `e`; `None` for a statement about whole arrays, which is
     /// refused in a body of `shard_map`.
     fn define_result_states(
         &self,
-        typing: &mut StateInference,
+        typing: &mut AxisStateInference,
         to: &mut Graph,
         e: &mut Equation,
     ) -> Option<Result<(), Diag>>;
 }
 
-/// The states of the values of a graph of blocks that is under construction.
+/// The states (varying, invariant, unreduced or reduced along each mesh axis) of the values of a graph under
+/// construction, in which each device computes on its blocks.
 #[derive(Clone, Debug)]
-pub struct StateInference {
+pub struct AxisStateInference {
     mesh: Arc<Mesh>,
     /// For each axis of the mesh, true if it is manual. Along other axes every value is invariant, and collectives over
     /// them belong to another body.
@@ -75,8 +77,8 @@ pub struct StateInference {
 }
 
 /// Returns the states of the blocks of an array with this sharding: varying along each axis that shards a dimension.
-pub fn states_of(sharding: &Sharding, mesh: &Mesh) -> AxisStates {
-    let mut states = invariant(mesh);
+pub fn block_states(sharding: &Sharding, mesh: &Mesh) -> AxisStates {
+    let mut states = all_invariant_states(mesh);
     sharding
         .dims
         .iter()
@@ -85,19 +87,19 @@ pub fn states_of(sharding: &Sharding, mesh: &Mesh) -> AxisStates {
     states
 }
 
-/// Returns the graph with explicit casts along manual axes, and the states of its results. `manual` says for each axis
-/// of the mesh whether it is manual; `params` are the states of the graph's parameters.
+/// Returns the graph with explicit casts along manual axes, and the states of its results. `is_manual` says for each
+/// axis of the mesh whether it is manual; `param_states` are the states of the graph's parameters.
 ///
 /// # Errors
 /// An operation that the states of its operands do not admit.
 pub fn insert_casts(
     graph: &Graph,
     mesh: &Arc<Mesh>,
-    manual: &[bool],
-    params: &[AxisStates],
+    is_manual: &[bool],
+    param_states: &[AxisStates],
 ) -> Result<(Graph, Vec<AxisStates>), TransformError> {
-    let mut typing = StateInference::new(mesh, manual);
-    graph.params.iter().zip(params).for_each(|(&p, states)| typing.define(p, states.clone()));
+    let mut typing = AxisStateInference::new(mesh, is_manual);
+    graph.params.iter().zip(param_states).for_each(|(&p, states)| typing.define_states(p, states.clone()));
     let mut to = graph.with_equations(vec![]);
     for e in &graph.equations {
         typing.push_with_casts(&mut to, e.clone())?;
@@ -116,11 +118,11 @@ pub fn cast_graph_results(
     found: &[AxisStates],
     wanted: &[AxisStates],
 ) -> Result<(), (usize, usize)> {
-    let mut typing = StateInference::new(mesh, &vec![true; mesh.rank()]);
+    let mut typing = AxisStateInference::new(mesh, &vec![true; mesh.rank()]);
     for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         let v = graph.results[i];
-        typing.define(v, found.clone());
-        graph.results[i] = typing.cast(graph, v, wanted).map_err(|axis| (i, axis))?;
+        typing.define_states(v, found.clone());
+        graph.results[i] = typing.cast_to_states(graph, v, wanted).map_err(|axis| (i, axis))?;
     }
     Ok(())
 }
@@ -163,12 +165,13 @@ pub(crate) fn join_states(a: &[ManualAxisState], b: &[ManualAxisState]) -> Resul
     a.iter().zip(b).enumerate().map(one).collect()
 }
 
-impl StateInference {
-    /// Returns a typing without values, for bodies in which the axes of the mesh with `manual` true are manual.
-    pub fn new(mesh: &Arc<Mesh>, manual: &[bool]) -> StateInference {
-        StateInference {
+impl AxisStateInference {
+    /// Returns an inference that knows no value yet, for bodies in which the mesh axes with `is_manual` true are
+    /// manual.
+    pub fn new(mesh: &Arc<Mesh>, is_manual: &[bool]) -> AxisStateInference {
+        AxisStateInference {
             mesh: mesh.clone(),
-            manual: manual.to_vec(),
+            manual: is_manual.to_vec(),
             states: vec![],
             constants: vec![],
             casts: HashMap::new(),
@@ -181,11 +184,11 @@ impl StateInference {
     }
 
     /// Records the states of a variable.
-    pub fn define(&mut self, v: Var, states: AxisStates) {
-        self.define_as(v, states, false);
+    pub fn define_states(&mut self, v: Var, states: AxisStates) {
+        self.define_states_and_constancy(v, states, false);
     }
 
-    fn define_as(&mut self, v: Var, states: AxisStates, is_constant: bool) {
+    fn define_states_and_constancy(&mut self, v: Var, states: AxisStates, is_constant: bool) {
         if self.states.len() <= v.index() {
             self.states.resize(v.index() + 1, None);
             self.constants.resize(v.index() + 1, false);
@@ -195,7 +198,7 @@ impl StateInference {
 
     /// Returns the states of a variable; invariant along all axes if none are recorded.
     pub fn states(&self, v: Var) -> AxisStates {
-        self.states.get(v.index()).cloned().flatten().unwrap_or_else(|| invariant(&self.mesh))
+        self.states.get(v.index()).cloned().flatten().unwrap_or_else(|| all_invariant_states(&self.mesh))
     }
 
     fn is_constant(&self, v: Var) -> bool {
@@ -206,7 +209,7 @@ impl StateInference {
     ///
     /// # Errors
     /// The axis along which no cast leads from the states of `v` to `wanted`.
-    fn cast(&mut self, to: &mut Graph, v: Var, wanted: &[ManualAxisState]) -> Result<Var, usize> {
+    fn cast_to_states(&mut self, to: &mut Graph, v: Var, wanted: &[ManualAxisState]) -> Result<Var, usize> {
         let own = self.states(v);
         if own == wanted {
             return Ok(v);
@@ -240,7 +243,7 @@ impl StateInference {
             }
         }
         self.casts.insert((v, wanted.to_vec()), made);
-        self.define_as(made, wanted.to_vec(), is_constant);
+        self.define_states_and_constancy(made, wanted.to_vec(), is_constant);
         Ok(made)
     }
 
@@ -251,9 +254,9 @@ impl StateInference {
         v: Var,
         axes: Vec<Axis>,
         from: ManualAxisState,
-        state: ManualAxisState,
+        target: ManualAxisState,
     ) -> Var {
-        let kind = Pcast { from, to: state }.into();
+        let kind = Pcast { from, to: target }.into();
         to.push_valid(Collective { kind, mesh: self.mesh.clone(), axes }, &[v])
     }
 
@@ -267,7 +270,7 @@ impl StateInference {
         let refused = |diag: Diag| TransformError { at: loc, diag };
         let result = match e.op.clone() {
             Op::Literal(_) => {
-                self.define_as(e.result(), invariant(&self.mesh), true);
+                self.define_states_and_constancy(e.result(), all_invariant_states(&self.mesh), true);
                 Ok(())
             }
             Op::Collective(op) if self.is_over_manual_axes(&op) => {
@@ -310,12 +313,12 @@ impl StateInference {
     fn cast_collective_operand(&mut self, to: &mut Graph, e: &mut Equation, op: &Collective) -> Result<(), Diag> {
         let ids = op.axes.iter().map(|axis| usize::from(axis.id));
         let ids: Vec<usize> = ids.filter(|&axis| self.manual[axis]).collect();
-        let mut states = e.args.first().map_or_else(|| invariant(&self.mesh), |&x| self.states(x));
+        let mut states = e.args.first().map_or_else(|| all_invariant_states(&self.mesh), |&x| self.states(x));
         let refused = |axis: usize, state: ManualAxisState, help: &str| {
-            let found = format!("`{}` of {} values over axis `{}`", op.name(), text(state), self.mesh.name(axis));
+            let found = format!("`{}` of {} values over axis `{}`", op.name(), state_text(state), self.mesh.name(axis));
             Err(shard_map_diag(found, help))
         };
-        let gives = match (&op.kind, op.form()) {
+        let gives = match (&op.kind, op.first_member_form()) {
             (CollectiveKind::Pcast(Pcast { from, to: state }), _) => {
                 for &axis in &ids {
                     // Derivatives may cast a cotangent that is equal on all devices.
@@ -325,7 +328,7 @@ impl StateInference {
                             states[axis] = ManualAxisState::Varying
                         }
                         (own, from) => {
-                            let help = format!("it is for {} values", text(*from));
+                            let help = format!("it is for {} values", state_text(*from));
                             return refused(axis, own, &help);
                         }
                     }
@@ -365,25 +368,25 @@ impl StateInference {
                         ManualAxisState::Varying,
                     );
                     parts.iter().for_each(|axis| states[usize::from(axis.id)] = ManualAxisState::Varying);
-                    self.define(x, states.clone());
+                    self.define_states(x, states.clone());
                     e.args[0] = x;
                 }
                 if piece == Piece::Whole { ManualAxisState::Invariant } else { ManualAxisState::Varying }
             }
         };
         if let Some(x) = e.args.first_mut() {
-            *x = self.cast(to, *x, &states).map_err(|axis| {
+            *x = self.cast_to_states(to, *x, &states).map_err(|axis| {
                 shard_map_diag(format!("an operand over axis `{}`", self.mesh.name(axis)), "see the operation's states")
             })?;
         }
         ids.iter().for_each(|&axis| states[axis] = gives);
-        self.define(e.result(), states);
+        self.define_states(e.result(), states);
         Ok(())
     }
 }
 
 /// Returns the word for a state in messages.
-pub(crate) fn text(state: ManualAxisState) -> &'static str {
+pub(crate) fn state_text(state: ManualAxisState) -> &'static str {
     match state {
         ManualAxisState::Invariant => "equal",
         ManualAxisState::Varying => "varying",

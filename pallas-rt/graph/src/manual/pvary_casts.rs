@@ -1,10 +1,10 @@
 //! The states of operations that each device computes from its own values.
-use super::{StateInference, shard_map_diag, text};
+use super::{AxisStateInference, shard_map_diag, state_text};
 use crate::graph::{Equation, Graph, Op};
-use crate::mesh::{AxisStates, ManualAxisState, invariant};
+use crate::mesh::{AxisStates, ManualAxisState, all_invariant_states};
 use pallas_ir::{Diag, ScalarOp, StructuralOp};
 
-impl StateInference {
+impl AxisStateInference {
     /// Casts the operands of an equation to common states, which its result then has.
     pub(crate) fn cast_to_joined_states(&mut self, to: &mut Graph, e: &mut Equation) -> Result<(), Diag> {
         let is_constant = match &e.op {
@@ -13,22 +13,25 @@ impl StateInference {
         };
         let (operands, gives) = self.joined_states(e)?;
         for (x, wanted) in e.args.iter_mut().zip(&operands) {
-            *x = self.cast(to, *x, wanted).map_err(|axis| self.mixed_states_diag(&e.op, axis, wanted[axis]))?;
+            *x = self
+                .cast_to_states(to, *x, wanted)
+                .map_err(|axis| self.mixed_states_diag(&e.op, axis, wanted[axis]))?;
         }
-        self.define_as(e.result(), gives, is_constant);
+        self.define_states_and_constancy(e.result(), gives, is_constant);
         Ok(())
     }
 
     /// Returns the diagnostic for an operation that cannot combine values in `state` with the others along an axis.
     fn mixed_states_diag(&self, op: &Op, axis: usize, state: ManualAxisState) -> Diag {
-        let found = format!("`{}` of {} and other values over axis `{}`", op.name(), text(state), self.mesh.name(axis));
+        let found =
+            format!("`{}` of {} and other values over axis `{}`", op.name(), state_text(state), self.mesh.name(axis));
         shard_map_diag(found, "reduce parts of a sum first, `psum`, or cast the other operand, `pcast`")
     }
 
     /// Returns the states to which the operands have to be cast, and those of the results.
     pub(super) fn joined_states(&self, e: &Equation) -> Result<(Vec<AxisStates>, AxisStates), Diag> {
         let mut operands: Vec<AxisStates> = e.args.iter().map(|&x| self.states(x)).collect();
-        let mut gives = invariant(&self.mesh);
+        let mut gives = all_invariant_states(&self.mesh);
         for axis in 0..self.mesh.rank() {
             let has = |state: ManualAxisState| operands.iter().any(|own| own[axis] == state);
             if has(ManualAxisState::Unreduced) {

@@ -13,6 +13,6 @@ pub use crate::collective::{
 pub use crate::identity::{PropagationBarrier, ShardingConstraint, ShardingGroup};
 pub use flow::PropagationDirection;
 pub use pallas_mesh::{
-    Axis, DimSharding, Form, Mesh, MeshSharding, Piece, Sharding, axes_text, axis, difference, size,
+    Axis, DimSharding, Form, Mesh, MeshSharding, Piece, Sharding, axes_text, axis, difference, product_of_sizes,
 };
-pub use state::{AxisStates, ManualAxisState, invariant};
+pub use state::{AxisStates, ManualAxisState, all_invariant_states};

@@ -16,7 +16,7 @@ pub enum ManualAxisState {
     Reduced,
 }
 
-/// By axis of a mesh, the state of a value.
+/// The states of one value: one state for each axis of a mesh.
 pub type AxisStates = Vec<ManualAxisState>;
 
 impl ManualAxisState {
@@ -32,6 +32,6 @@ impl ManualAxisState {
 }
 
 /// Returns the states of a value that is equal on all devices of a mesh.
-pub fn invariant(mesh: &Mesh) -> AxisStates {
+pub fn all_invariant_states(mesh: &Mesh) -> AxisStates {
     vec![ManualAxisState::Invariant; mesh.rank()]
 }

@@ -24,16 +24,16 @@ impl CollectiveInterface for AllGather {
     }
 }
 
-impl CollectiveRule for AllGather {
+impl CollectiveTransposeRule for AllGather {
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         Some(to.push_valid(op.with_kind(ReduceScatter(ScalarOp::Add)), &[cotangent]))
     }
 }
 
 impl CollectiveHlo for AllGather {
-    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let row = w.reshape(&args[0], &[&[1], &args[0].ty.shape[..]].concat());
-        let detail = w.groups(op, CollectiveData::Gathered);
-        w.op("all_gather", &[&row], detail, gives.clone())
+        let detail = w.collective_attributes(op, CollectiveData::Gathered);
+        w.emit_op("all_gather", &[&row], detail, gives.clone())
     }
 }

@@ -25,7 +25,7 @@ impl CollectiveInterface for AllReduce {
     }
 }
 
-impl CollectiveRule for AllReduce {
+impl CollectiveTransposeRule for AllReduce {
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         let op = match op.mesh.is_batch() {
             // Values have no states along a batch axis, so each example gets the sum of all cotangents.
@@ -38,9 +38,9 @@ impl CollectiveRule for AllReduce {
 }
 
 impl CollectiveHlo for AllReduce {
-    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let region = combiner_region(w, self.0, gives.dtype);
-        let detail = w.groups(op, CollectiveData::Combined);
-        w.operation("all_reduce", &[&args[0]], vec![region], detail, std::slice::from_ref(gives)).remove(0)
+        let detail = w.collective_attributes(op, CollectiveData::Combined);
+        w.emit_op_with_regions("all_reduce", &[&args[0]], vec![region], detail, std::slice::from_ref(gives)).remove(0)
     }
 }

@@ -22,15 +22,15 @@ impl CollectiveInterface for AllToAll {
     }
 }
 
-impl CollectiveRule for AllToAll {
+impl CollectiveTransposeRule for AllToAll {
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         Some(to.push_valid(op.clone(), &[cotangent]))
     }
 }
 
 impl CollectiveHlo for AllToAll {
-    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
-        let detail = w.groups(op, CollectiveData::Exchanged);
-        w.op("all_to_all", &[&args[0]], detail, gives.clone())
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
+        let detail = w.collective_attributes(op, CollectiveData::Exchanged);
+        w.emit_op("all_to_all", &[&args[0]], detail, gives.clone())
     }
 }

@@ -5,7 +5,7 @@ use crate::manual::with_varying_axes;
 use crate::mesh::Sharding;
 use crate::shard::propagation_program::{NodeKind, RegionCall};
 use crate::stablehlo::{HloAttributes, HloRegion};
-use crate::transform::{batched_branch, choose, inline_or_call, refuse_batch_collectives, vjp};
+use crate::transform::{batched_branch, inline_or_call, push_batch_select, refuse_batch_collectives, vjp};
 use pallas_ir::{DType, Literal, ScalarOp};
 use std::collections::BTreeMap;
 
@@ -42,11 +42,11 @@ impl CallInterface for Case {
     }
 }
 
-impl StepInterface for Case {
+impl PlanStepInterface for Case {
     fn has_effect(&self) -> bool {
         false
     }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
+    fn without_unread_results(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
         None
     }
 }
@@ -60,9 +60,9 @@ impl CallText for Case {
     }
 }
 
-impl CallRule for Case {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        any_of(self.branches.iter().map(|branch| active(branch, &on[1..])))
+impl CallTransformRule for Case {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        any_of(self.branches.iter().map(|branch| active(branch, &is_active[1..])))
     }
     fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         let (branches, found) = forward.differentiate_branches(&self.branches, &forward.active_operands()[1..])?;
@@ -96,13 +96,14 @@ impl CallRule for Case {
         let branches = self.branches.iter().map(branch).collect::<Result<_, TransformError>>()?;
         Ok(to.push_valid_multi_result(Case { branches }, args).into_iter().zip(flags).collect())
     }
-    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        let found = any_of(self.branches.iter().map(|branch| batch_dependent_results(branch, &has[1..], axis)));
-        found.into_iter().map(|found| found || has[0]).collect()
+    fn batch_dependent_results(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+        let found =
+            any_of(self.branches.iter().map(|branch| batch_dependent_results(branch, &has_batch_axis[1..], axis)));
+        found.into_iter().map(|found| found || has_batch_axis[0]).collect()
     }
-    fn first_masked_operand(&self, has: &[bool]) -> Option<usize> {
+    fn first_masked_cotangent_operand(&self, has_batch_axis: &[bool]) -> Option<usize> {
         // If the index differs between elements, the branches clear the cotangents themselves.
-        (!has[0]).then_some(0)
+        (!has_batch_axis[0]).then_some(0)
     }
 }
 
@@ -139,7 +140,9 @@ fn batch_varying_index(case: &Case, batch: BatchedCall<'_>) -> Result<Vec<(Var, 
         let made = inline_or_call(to, &branch, &[&args[1..], &[taken]].concat());
         found = Some(match found {
             None => made,
-            Some(others) => made.into_iter().zip(others).map(|(own, other)| choose(to, is_own, own, other)).collect(),
+            Some(others) => {
+                made.into_iter().zip(others).map(|(own, other)| push_batch_select(to, is_own, own, other)).collect()
+            }
         });
     }
     Ok(found.into_iter().flatten().map(|v| (v, true)).collect())
@@ -159,35 +162,36 @@ impl CallLinearity for Case {
     }
 }
 
-impl CallStateRule for Case {
+impl CallAxisStateRule for Case {
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         e: &Equation,
-        mut takes: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
+        mut operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError> {
         let (what, at) = ("the result of a branch", e.loc);
         let typed_all = |takes: &[AxisStates]| -> Result<Vec<(Graph, Vec<AxisStates>)>, TransformError> {
             self.branches.iter().map(|branch| typing.insert_casts(branch, &takes[1..])).collect()
         };
-        let branches = typed_all(&takes)?;
+        let branches = typed_all(&operand_states)?;
         let graphs: Vec<&Graph> = branches.iter().map(|(graph, _)| graph).collect();
-        let varying = typing.varying_condition_axes("branches", &takes[0], &graphs, at)?;
-        let wider: Vec<AxisStates> = takes[1..].iter().map(|own| with_varying_axes(own, &varying)).collect();
-        let branches = if wider == takes[1..] { branches } else { typed_all(&[&takes[..1], &wider].concat())? };
-        takes.splice(1.., wider);
+        let varying = typing.varying_condition_axes("branches", &operand_states[0], &graphs, at)?;
+        let wider: Vec<AxisStates> = operand_states[1..].iter().map(|own| with_varying_axes(own, &varying)).collect();
+        let branches =
+            if wider == operand_states[1..] { branches } else { typed_all(&[&operand_states[..1], &wider].concat())? };
+        operand_states.splice(1.., wider);
         let mut gives: Vec<AxisStates> = branches[0].1.iter().map(|found| with_varying_axes(found, &varying)).collect();
         for (_, found) in &branches[1..] {
             typing.join_carried_states(&mut gives, found, what, at)?;
         }
         let cast = |(graph, found): (Graph, Vec<AxisStates>)| typing.cast_results(graph, &found, &gives, what, at);
         let branches = branches.into_iter().map(cast).collect::<Result<_, _>>()?;
-        Ok(CallWithStates { call: Case { branches }.into(), takes, gives })
+        Ok(CallWithAxisStates { call: Case { branches }.into(), takes: operand_states, gives })
     }
 }
 
 impl ShardableCall for Case {
-    fn rule(&self) -> Option<ShardingRule> {
+    fn sharding_rule(&self) -> Option<ShardingRule> {
         None
     }
     fn add_propagation_nodes(
@@ -248,8 +252,8 @@ impl ShardableCall for Case {
     }
 }
 
-impl CallStep for Case {
-    fn lower(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
+impl LowerableCall for Case {
+    fn lower_to_step(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
         let branch = |graph: &Graph| from.plan(graph, &vec![false; graph.params.len()]);
         let work = StepOp::Case { branches: self.branches.iter().map(branch).collect() };
         LoweredStep::from_equation(from.e, work)
@@ -266,12 +270,12 @@ impl CallMasking for Case {
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        parts: Vec<MaskedGraph>,
+        masked_graphs: Vec<MaskedGraph>,
         _: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var> {
         let mut all: BTreeMap<usize, Type> = BTreeMap::new();
-        for (graph, scalars) in &parts {
+        for (graph, scalars) in &masked_graphs {
             all.extend(scalars.iter().map(|(number, v)| (*number, graph.ty(*v).clone())));
         }
         let branch = |(mut graph, scalars): MaskedGraph| {
@@ -283,8 +287,8 @@ impl CallMasking for Case {
             graph.params.splice(0..0, params);
             graph
         };
-        let branches = parts.into_iter().map(branch).collect();
-        let given: Vec<Var> = all.keys().map(|&number| scope.table_param(number)).collect();
+        let branches = masked_graphs.into_iter().map(branch).collect();
+        let given: Vec<Var> = all.keys().map(|&number| scope.size_table_param(number)).collect();
         let operands = [&args[..1], &given, &args[1..]].concat();
         scope.to.push_valid_multi_result(Case { branches }, &operands)
     }
@@ -303,12 +307,12 @@ impl SerializableOp for Case {
 
 impl CallHlo for Case {
     /// Writes a StableHLO `case` with the index clamped, because StableHLO takes the last branch for a negative index.
-    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let (low, high) = (p.w.emit_index_constant(0), p.w.emit_index_constant(self.branches.len() - 1));
-        let index = p.w.op("clamp", &[&low, &args[0], &high], HloAttributes::None, Type::scalar(DType::I32));
+        let index = p.w.emit_op("clamp", &[&low, &args[0], &high], HloAttributes::None, Type::scalar(DType::I32));
         let branches: Vec<HloRegion> =
-            self.branches.iter().map(|graph| p.region(&[], |p, _| p.graph(graph, &args[1..]))).collect();
-        p.w.operation("case", &[&index], branches, HloAttributes::None, gives)
+            self.branches.iter().map(|graph| p.build_region(&[], |p, _| p.emit_graph(graph, &args[1..]))).collect();
+        p.w.emit_op_with_regions("case", &[&index], branches, HloAttributes::None, gives)
     }
 }
 

@@ -6,7 +6,7 @@ pub use remat_policy::CheckpointPolicy;
 use super::ClosedCall;
 use super::prelude::*;
 use super::samples::{OpSample, SampledOp, sine_product_graph};
-use crate::dead_code::without_dead;
+use crate::dead_code::without_dead_equations;
 use crate::identity::OptimizationBarrier;
 use crate::inline::expand_calls;
 use crate::transform::vjp;
@@ -58,9 +58,9 @@ impl CallText for Checkpoint {
     }
 }
 
-impl CallRule for Checkpoint {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        active(&self.graph, on)
+impl CallTransformRule for Checkpoint {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        active(&self.graph, is_active)
     }
     fn jvp(&self, _: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         unreachable!("it is expanded before")
@@ -74,7 +74,7 @@ impl CallRule for Checkpoint {
         let mut backward = Graph { results: both.results[graph.results.len()..].to_vec(), ..both };
 
         let takes = backward.params.len();
-        let stored = self.stored(&graph);
+        let stored = self.stored_values(&graph);
         let mut given: Vec<Var> = (0..backward.types.len() as u32).map(Var).collect();
         for &v in &stored {
             given[v.index()] = backward.param(graph.ty(v).clone());
@@ -86,7 +86,7 @@ impl CallRule for Checkpoint {
         };
         backward.equations.iter_mut().flat_map(|e| &mut e.args).for_each(rename);
         backward.results.iter_mut().for_each(rename);
-        let mut backward = without_dead(backward);
+        let mut backward = without_dead_equations(backward);
         // Stores only those values that the derivative reads.
         let mut is_read = vec![false; backward.types.len()];
         let read = backward.equations.iter().flat_map(|e| &e.args).chain(&backward.results);
@@ -113,30 +113,30 @@ impl CallRule for Checkpoint {
             batched_with_forced_results(&self.graph, has, axis, &self.batch_dependent_results(has, axis))?;
         Ok(to.push_valid_multi_result(self.with_graph(graph), args).into_iter().zip(flags).collect())
     }
-    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        batch_dependent_results(&self.graph, has, axis)
+    fn batch_dependent_results(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+        batch_dependent_results(&self.graph, has_batch_axis, axis)
     }
-    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_cotangent_operand(&self, _: &[bool]) -> Option<usize> {
         Some(0)
     }
 }
 
-impl CallStateRule for Checkpoint {
+impl CallAxisStateRule for Checkpoint {
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         _: &Equation,
-        own: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
-        let (graph, gives) = typing.insert_casts(&self.graph, &own)?;
-        Ok(CallWithStates { call: self.with_graph(graph).into(), takes: own, gives })
+        operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError> {
+        let (graph, gives) = typing.insert_casts(&self.graph, &operand_states)?;
+        Ok(CallWithAxisStates { call: self.with_graph(graph).into(), takes: operand_states, gives })
     }
 }
 
 impl Checkpoint {
     /// Returns the values that the policy stores. Values that depend on no operand are never stored, but computed
     /// again.
-    fn stored(&self, graph: &Graph) -> Vec<Var> {
+    fn stored_values(&self, graph: &Graph) -> Vec<Var> {
         let mut depends = vec![false; graph.types.len()];
         graph.params.iter().for_each(|p| depends[p.index()] = true);
         let mut all = vec![];

@@ -35,9 +35,9 @@ impl CallText for ClosedCall {
     }
 }
 
-impl CallRule for ClosedCall {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        active(&self.0, on)
+impl CallTransformRule for ClosedCall {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        active(&self.0, is_active)
     }
     fn jvp(&self, _: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         unreachable!("it is expanded before")
@@ -50,23 +50,23 @@ impl CallRule for ClosedCall {
         let (graph, flags) = batched_with_forced_results(&self.0, has, axis, &self.batch_dependent_results(has, axis))?;
         Ok(to.push_valid_multi_result(ClosedCall(graph), args).into_iter().zip(flags).collect())
     }
-    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        batch_dependent_results(&self.0, has, axis)
+    fn batch_dependent_results(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+        batch_dependent_results(&self.0, has_batch_axis, axis)
     }
-    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_cotangent_operand(&self, _: &[bool]) -> Option<usize> {
         Some(0)
     }
 }
 
-impl CallStateRule for ClosedCall {
+impl CallAxisStateRule for ClosedCall {
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         _: &Equation,
-        own: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
-        let (graph, gives) = typing.insert_casts(&self.0, &own)?;
-        Ok(CallWithStates { call: ClosedCall(graph).into(), takes: own, gives })
+        operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError> {
+        let (graph, gives) = typing.insert_casts(&self.0, &operand_states)?;
+        Ok(CallWithAxisStates { call: ClosedCall(graph).into(), takes: operand_states, gives })
     }
 }
 

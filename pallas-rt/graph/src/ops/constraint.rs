@@ -30,34 +30,34 @@ impl IdentityInterface for ShardingConstraint {
     }
 }
 
-impl IdentityStateRule for ShardingConstraint {
+impl IdentityAxisStateRule for ShardingConstraint {
     /// Admits the constraint in a body only if it shards blocks along automatic axes alone.
     fn define_result_states(
         &self,
-        typing: &mut StateInference,
+        typing: &mut AxisStateInference,
         _: &mut Graph,
         e: &mut Equation,
     ) -> Option<Result<(), Diag>> {
         typing.is_on_automatic_axes(&self.0).then(|| {
             let states = typing.states(e.args[0]);
-            typing.define(e.result(), states);
+            typing.define_states(e.result(), states);
             Ok(())
         })
     }
 }
 
 impl ShardableIdentity for ShardingConstraint {
-    fn kind(&self) -> Option<NodeKind> {
+    fn node_kind(&self) -> Option<NodeKind> {
         Some(NodeKind::Constraint(self.0.sharding.normal(&self.0.mesh)))
     }
 }
 
 impl IdentityHlo for ShardingConstraint {
-    fn stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
         if !w.with_shardings {
             return x.clone();
         }
         let detail = HloAttributes::Sharding(self.0.sharding.text(&self.0.mesh));
-        w.op("sdy.sharding_constraint", &[x], detail, x.ty.clone())
+        w.emit_op("sdy.sharding_constraint", &[x], detail, x.ty.clone())
     }
 }

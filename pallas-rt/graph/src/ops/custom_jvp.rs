@@ -2,8 +2,8 @@
 use super::ClosedCall;
 use super::prelude::*;
 use super::samples::{OpSample, SampledOp, sine_product_graph};
-use crate::dead_code::without_dead;
-use crate::transform::{is_float, jvp, or_zeros, refuse_captured_tangents, vjp_of};
+use crate::dead_code::without_dead_equations;
+use crate::transform::{cotangent_or_zeros, is_float, jvp, refuse_captured_tangents, vjp_of_results};
 use pallas_ir::DType;
 
 /// A call of a function whose tangents are stated by another graph, as in `jax.custom_jvp`.
@@ -60,9 +60,9 @@ impl CallText for CustomJvp {
     }
 }
 
-impl CallRule for CustomJvp {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        vec![on.contains(&true); self.primal.results.len()]
+impl CallTransformRule for CustomJvp {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        vec![is_active.contains(&true); self.primal.results.len()]
     }
     /// Appends the rule after the call. The rule computes the results too; the pass `common` lets both share these
     /// equations.
@@ -82,16 +82,16 @@ impl CallRule for CustomJvp {
         let n = e.results.len();
         let wrt: Vec<bool> = (0..self.rule.params.len()).map(|i| i >= e.args.len()).collect();
         let of: Vec<bool> = (0..self.rule.results.len()).map(|i| i >= n).collect();
-        let mut backward = vjp_of(&self.rule, &wrt, &of)?;
+        let mut backward = vjp_of_results(&self.rule, &wrt, &of)?;
         backward.results.drain(..self.rule.results.len());
-        let backward = without_dead(backward);
+        let backward = without_dead_equations(backward);
         let mut args = e.args.clone();
         let mut floats = vec![];
         for (i, &arg) in e.args.iter().enumerate().skip(self.captured) {
             let ty = back.to.ty(arg).clone();
             if is_float(&ty) {
                 floats.push(i);
-                args.push(or_zeros(back.to, None, &ty));
+                args.push(cotangent_or_zeros(back.to, None, &ty));
             }
         }
         args.extend(back.cotangents_of_floats());
@@ -114,32 +114,32 @@ impl CallRule for CustomJvp {
     fn batch_dependent_results(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![true; self.primal.results.len()]
     }
-    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_cotangent_operand(&self, _: &[bool]) -> Option<usize> {
         Some(self.captured)
     }
 }
 
-impl CallStateRule for CustomJvp {
+impl CallAxisStateRule for CustomJvp {
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         e: &Equation,
-        takes: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
+        operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError> {
         let floats = |graph: &Graph, vars: &[Var], states: &[AxisStates]| -> Vec<AxisStates> {
             let all = vars.iter().zip(states).filter(|(v, _)| graph.ty(**v).dtype.is_float());
             all.map(|(_, states)| states.clone()).collect()
         };
-        let (primal, mut gives) = typing.insert_casts(&self.primal, &takes)?;
+        let (primal, mut gives) = typing.insert_casts(&self.primal, &operand_states)?;
         let of_primal = gives.clone();
-        let arguments = floats(&self.primal, &self.primal.params[self.captured..], &takes[self.captured..]);
-        let (rule, found) = typing.insert_casts(&self.rule, &[&takes[..], &arguments].concat())?;
+        let arguments = floats(&self.primal, &self.primal.params[self.captured..], &operand_states[self.captured..]);
+        let (rule, found) = typing.insert_casts(&self.rule, &[&operand_states[..], &arguments].concat())?;
         let n = gives.len();
         typing.join_carried_states(&mut gives, &found[..n], "custom_jvp", e.loc)?;
         let primal = typing.cast_results(primal, &of_primal, &gives, "custom_jvp", e.loc)?;
         let all = [gives.clone(), floats(&self.primal, &self.primal.results, &gives)].concat();
         let rule = typing.cast_results(rule, &found, &all, "the tangent that `custom_jvp` states", e.loc)?;
-        Ok(CallWithStates { call: CustomJvp { primal, rule, ..*self }.into(), takes, gives })
+        Ok(CallWithAxisStates { call: CustomJvp { primal, rule, ..*self }.into(), takes: operand_states, gives })
     }
 }
 

@@ -82,9 +82,9 @@ impl CallText for CustomVjp {
     }
 }
 
-impl CallRule for CustomVjp {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        vec![on.contains(&true); self.primal.results.len()]
+impl CallTransformRule for CustomVjp {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        vec![is_active.contains(&true); self.primal.results.len()]
     }
     fn jvp(&self, forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         if self.has_tangents {
@@ -139,21 +139,21 @@ impl CallRule for CustomVjp {
     fn batch_dependent_results(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![true; self.primal.results.len()]
     }
-    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_cotangent_operand(&self, _: &[bool]) -> Option<usize> {
         Some(self.captured)
     }
 }
 
-impl CallStateRule for CustomVjp {
+impl CallAxisStateRule for CustomVjp {
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         e: &Equation,
-        takes: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
-        match self.insert_graph_casts(typing, takes.clone(), e.loc) {
+        operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError> {
+        match self.insert_graph_casts(typing, operand_states.clone(), e.loc) {
             // The derivative of a gradient may never be needed, so states that do not fit there are no error yet.
-            Err(_) if self.known > 0 => ClosedCall(self.primal.clone()).insert_casts(typing, e, takes),
+            Err(_) if self.known > 0 => ClosedCall(self.primal.clone()).insert_casts(typing, e, operand_states),
             made => made,
         }
     }
@@ -162,15 +162,19 @@ impl CallStateRule for CustomVjp {
 impl CustomVjp {
     /// Returns the call with a batch axis in front of all results. An argument without the axis has as its cotangent
     /// the sum over the axis.
-    fn with_batch_axis(&self, has: &[bool], axis: BatchAxis<'_>) -> Result<CustomVjp, TransformError> {
+    fn with_batch_axis(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Result<CustomVjp, TransformError> {
         let results = self.primal.results.len();
         let all = vec![true; results];
-        let (primal, _) = batched_with_forced_results(&self.primal, has, axis, &all)?;
+        let (primal, _) = batched_with_forced_results(&self.primal, has_batch_axis, axis, &all)?;
         let residuals = self.forward.results.len() - results;
-        let (forward, gives) =
-            batched_with_forced_results(&self.forward, has, axis, &[&all[..], &vec![false; residuals]].concat())?;
-        let takes = [&has[..self.captured], &gives[results..], &all].concat();
-        let arguments = &has[self.captured..];
+        let (forward, gives) = batched_with_forced_results(
+            &self.forward,
+            has_batch_axis,
+            axis,
+            &[&all[..], &vec![false; residuals]].concat(),
+        )?;
+        let takes = [&has_batch_axis[..self.captured], &gives[results..], &all].concat();
+        let arguments = &has_batch_axis[self.captured..];
         let (mut backward, _) =
             batched_with_forced_results(&self.backward, &takes, axis, &vec![true; arguments.len()])?;
         for (i, _) in arguments.iter().enumerate().filter(|(_, has)| !**has) {
@@ -185,25 +189,25 @@ impl CustomVjp {
         Ok(CustomVjp { primal, forward, backward, ..*self })
     }
 
-    /// Types the three graphs for operands in the states `takes`, and casts so that the stated derivative fits the
-    /// function.
+    /// Types the three graphs for operands in the states `operand_states`, and casts so that the stated derivative fits
+    /// the function.
     fn insert_graph_casts(
         &self,
-        typing: &StateInference,
-        takes: Vec<AxisStates>,
+        typing: &AxisStateInference,
+        operand_states: Vec<AxisStates>,
         at: Loc,
-    ) -> Result<CallWithStates, TransformError> {
-        let (primal, mut gives) = typing.insert_casts(&self.primal, &takes)?;
+    ) -> Result<CallWithAxisStates, TransformError> {
+        let (primal, mut gives) = typing.insert_casts(&self.primal, &operand_states)?;
         let of_primal = gives.clone();
-        let (forward, found) = typing.insert_casts(&self.forward, &takes)?;
+        let (forward, found) = typing.insert_casts(&self.forward, &operand_states)?;
         let n = gives.len();
         typing.join_carried_states(&mut gives, &found[..n], self.name(), at)?;
         let primal = typing.cast_results(primal, &of_primal, &gives, self.name(), at)?;
         let all = [&gives[..], &found[n..]].concat();
         let forward = typing.cast_results(forward, &found, &all, self.name(), at)?;
-        let of_backward = [&takes[..self.captured], &found[n..], &gives].concat();
+        let of_backward = [&operand_states[..self.captured], &found[n..], &gives].concat();
         let (mut backward, found) = typing.insert_casts(&self.backward, &of_backward)?;
-        let wanted = &takes[self.captured..];
+        let wanted = &operand_states[self.captured..];
         if let Err((i, axis)) = cast_graph_results(&mut backward, typing.mesh(), &found, wanted) {
             let (is, own) = (found[i][axis], wanted[i][axis]);
             let what = format!("the cotangent that `custom_vjp` states for argument {i}");
@@ -211,7 +215,11 @@ impl CustomVjp {
             diag.help = cotangent_state_help(i, typing.mesh().name(axis), is, own);
             return Err(TransformError { at, diag });
         }
-        Ok(CallWithStates { call: CustomVjp { primal, forward, backward, ..*self }.into(), takes, gives })
+        Ok(CallWithAxisStates {
+            call: CustomVjp { primal, forward, backward, ..*self }.into(),
+            takes: operand_states,
+            gives,
+        })
     }
 }
 

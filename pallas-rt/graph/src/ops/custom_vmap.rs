@@ -48,21 +48,21 @@ impl BatchRule {
         BatchRule(Arc::new(rule))
     }
 
-    /// Returns the rule for the call with tangents of the parameters that are `on`: it differentiates the graphs that
-    /// this rule makes.
-    fn with_tangents(&self, on: &[bool]) -> BatchRule {
-        let (rule, on) = (self.clone(), on.to_vec());
+    /// Returns the rule for the call with tangents of the parameters for which `is_active` is true: it differentiates
+    /// the graphs that this rule makes.
+    fn with_tangents(&self, is_active: &[bool]) -> BatchRule {
+        let (rule, on) = (self.clone(), is_active.to_vec());
         BatchRule::new(move |batch| rule.graph_with_tangents(batch, &on))
     }
 
-    /// Returns the graph of this rule for a batch, with tangents of the parameters that are `on`, which follow the
-    /// operands in `batch`.
-    fn graph_with_tangents(&self, batch: &BatchDescription, on: &[bool]) -> BatchRuleResult {
-        let n = on.len();
+    /// Returns the graph of this rule for a batch, with tangents of the parameters for which `is_active` is true, which
+    /// follow the operands in `batch`.
+    fn graph_with_tangents(&self, batch: &BatchDescription, is_active: &[bool]) -> BatchRuleResult {
+        let n = is_active.len();
         let mut graph = Graph::default();
         let params: Vec<Var> = batch.takes.iter().map(|ty| graph.param(ty.clone())).collect();
         // An operand and its tangent get the batch axis if either of them has it.
-        let of_tangents = on.iter().enumerate().filter(|(_, on)| **on).map(|(i, _)| i);
+        let of_tangents = is_active.iter().enumerate().filter(|(_, on)| **on).map(|(i, _)| i);
         let mut pairs: Vec<(usize, usize)> = of_tangents.zip(n..).collect();
         let has = |i: usize| batch.has[i] || pairs.iter().any(|&(own, tangent)| own == i && batch.has[tangent]);
         let all: Vec<bool> = (0..n).map(has).collect();
@@ -75,7 +75,7 @@ impl BatchRule {
         let takes = args[..n].iter().map(|&v| graph.ty(v).clone()).collect();
         let (primal, flags) = (self.0)(&BatchDescription { size: batch.size, has: all, takes })?;
         let is_float: Vec<bool> = primal.result_types().iter().map(|ty| ty.dtype.is_float()).collect();
-        graph.results = graph.inline(&jvp(&primal, on)?, &args);
+        graph.results = graph.inline(&jvp(&primal, is_active)?, &args);
         let tangents = flags.iter().zip(is_float).filter(|(_, is_float)| *is_float).map(|(has, _)| *has);
         let flags = flags.iter().copied().chain(tangents.collect::<Vec<_>>()).collect();
         Ok((graph, flags))
@@ -127,9 +127,9 @@ impl CallText for CustomVmap {
     }
 }
 
-impl CallRule for CustomVmap {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        active(&self.graph, on)
+impl CallTransformRule for CustomVmap {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        active(&self.graph, is_active)
     }
     fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         let on = forward.active_operands();
@@ -167,20 +167,24 @@ impl CallRule for CustomVmap {
     fn batch_dependent_results(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![true; self.graph.results.len()]
     }
-    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_cotangent_operand(&self, _: &[bool]) -> Option<usize> {
         Some(0)
     }
 }
 
-impl CallStateRule for CustomVmap {
+impl CallAxisStateRule for CustomVmap {
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         _: &Equation,
-        own: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
-        let (graph, gives) = typing.insert_casts(&self.graph, &own)?;
-        Ok(CallWithStates { call: CustomVmap { graph, rule: self.rule.clone() }.into(), takes: own, gives })
+        operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError> {
+        let (graph, gives) = typing.insert_casts(&self.graph, &operand_states)?;
+        Ok(CallWithAxisStates {
+            call: CustomVmap { graph, rule: self.rule.clone() }.into(),
+            takes: operand_states,
+            gives,
+        })
     }
 }
 

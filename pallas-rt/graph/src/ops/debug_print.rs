@@ -1,7 +1,7 @@
 //! `debug_print`: prints a value each time it is computed, as `jax.debug.print`.
 use super::prelude::*;
 use super::samples::{OpSample, SampledOp};
-use crate::mesh::invariant;
+use crate::mesh::all_invariant_states;
 use crate::stablehlo::Line;
 use pallas_ir::DType;
 
@@ -30,11 +30,11 @@ impl CallInterface for Print {
     }
 }
 
-impl StepInterface for Print {
+impl PlanStepInterface for Print {
     fn has_effect(&self) -> bool {
         true
     }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
+    fn without_unread_results(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
         None
     }
 }
@@ -48,7 +48,7 @@ impl CallText for Print {
     }
 }
 
-impl CallRule for Print {
+impl CallTransformRule for Print {
     fn active_results(&self, _: &[bool]) -> Vec<bool> {
         vec![false]
     }
@@ -68,8 +68,8 @@ impl CallRule for Print {
     fn batch_dependent_results(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![false]
     }
-    fn first_masked_operand(&self, has: &[bool]) -> Option<usize> {
-        Some(has.len())
+    fn first_masked_cotangent_operand(&self, has_batch_axis: &[bool]) -> Option<usize> {
+        Some(has_batch_axis.len())
     }
 }
 
@@ -79,19 +79,23 @@ impl CallLinearity for Print {
     }
 }
 
-impl CallStateRule for Print {
+impl CallAxisStateRule for Print {
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         _: &Equation,
-        own: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
-        Ok(CallWithStates { call: self.clone().into(), takes: own, gives: vec![invariant(typing.mesh())] })
+        operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError> {
+        Ok(CallWithAxisStates {
+            call: self.clone().into(),
+            takes: operand_states,
+            gives: vec![all_invariant_states(typing.mesh())],
+        })
     }
 }
 
 impl ShardableCall for Print {
-    fn rule(&self) -> Option<ShardingRule> {
+    fn sharding_rule(&self) -> Option<ShardingRule> {
         None
     }
     fn add_propagation_nodes(
@@ -101,7 +105,7 @@ impl ShardableCall for Print {
         gives: &[Type],
         loc: Loc,
     ) -> Vec<Val> {
-        build.call_node(self.clone(), args, gives, loc)
+        build.add_call_node(self.clone(), args, gives, loc)
     }
     fn emit_partitioned(&self, to: &mut Partitioner<'_>, id: NodeId) {
         to.emit_replicated(&to.program.nodes[id], self.clone().into());
@@ -115,8 +119,8 @@ impl ShardableCall for Print {
     }
 }
 
-impl CallStep for Print {
-    fn lower(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
+impl LowerableCall for Print {
+    fn lower_to_step(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
         let CallLoweringContext { graph, e, .. } = from;
         let work = StepOp::Print { print: self.clone(), ty: graph.ty(e.args[0]).clone(), at: e.loc };
         LoweredStep { work, inputs: e.args.clone(), outputs: vec![], in_place: vec![] }
@@ -150,7 +154,7 @@ impl SerializableOp for Print {
         format!(" x{label}{}", text_format::join_spaced(&self.batches))
     }
     fn parse(_: &mut text_format::Parser<'_>, words: &mut text_format::Words<'_>) -> Result<Print, String> {
-        let text = words.word("a label")?;
+        let text = words.next_word("a label")?;
         let digits = text.strip_prefix('x').filter(|digits| digits.is_ascii() && digits.len().is_multiple_of(2));
         let byte = |digits: &str, i: usize| u8::from_str_radix(&digits[i..i + 2], 16).ok();
         let bytes = digits.and_then(|d| (0..d.len()).step_by(2).map(|i| byte(d, i)).collect::<Option<Vec<u8>>>());
@@ -161,8 +165,8 @@ impl SerializableOp for Print {
 }
 
 impl CallHlo for Print {
-    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], _: &[Type]) -> Vec<Value> {
-        p.w.line(Line::Comment(self.label.clone(), args[0].clone()));
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], _: &[Type]) -> Vec<Value> {
+        p.w.push_line(Line::Comment(self.label.clone(), args[0].clone()));
         vec![p.w.emit_index_constant(0)]
     }
 }

@@ -24,7 +24,7 @@ impl CollectiveInterface for DeviceTable {
     }
 }
 
-impl CollectiveRule for DeviceTable {
+impl CollectiveTransposeRule for DeviceTable {
     fn transposed(&self, _: &mut Graph, _: &Collective, _: Var) -> Option<Var> {
         None
     }
@@ -32,14 +32,15 @@ impl CollectiveRule for DeviceTable {
 
 impl CollectiveHlo for DeviceTable {
     /// Writes a table for all devices, from which a device reads the entry at its partition id.
-    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, _: &[Value], _: &Type) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, _: &[Value], _: &Type) -> Value {
         let mesh = &op.mesh;
         let mut of_devices = vec![0; mesh.device_count()];
         (0..mesh.device_count()).for_each(|p| of_devices[mesh.device(p)] = self.0[mesh.index(p, &op.axes)]);
         let all = Type::new(DType::I32, [of_devices.len()]);
-        let all = w.op("constant", &[], HloAttributes::I32Elements(of_devices), all);
-        let device = w.op("partition_id", &[], HloAttributes::None, Type::scalar(DType::U32));
-        let row = w.op("dynamic_slice", &[&all, &device], HloAttributes::Sizes(vec![1]), Type::new(DType::I32, [1]));
+        let all = w.emit_op("constant", &[], HloAttributes::I32Elements(of_devices), all);
+        let device = w.emit_op("partition_id", &[], HloAttributes::None, Type::scalar(DType::U32));
+        let row =
+            w.emit_op("dynamic_slice", &[&all, &device], HloAttributes::Sizes(vec![1]), Type::new(DType::I32, [1]));
         w.reshape(&row, &[])
     }
 }

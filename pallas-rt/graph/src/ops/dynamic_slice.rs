@@ -18,7 +18,7 @@ impl WindowInterface for DynamicSlice {
     }
 }
 
-impl WindowRule for DynamicSlice {
+impl WindowTransformRule for DynamicSlice {
     /// Returns the cotangent of the array: zeros everywhere but in the window.
     fn transposed(&self, cotangent: Var, zeros: Var, _: &Type) -> Vec<(Dynamic, Vec<Var>)> {
         vec![(DynamicUpdateSlice.into(), vec![zeros, cotangent])]
@@ -47,7 +47,7 @@ impl ShardableWindow for DynamicSlice {
         let (x, result) = (build.shapes[0], build.first_result());
         for (dim, (&n, &size)) in x.iter().zip(&self.size).enumerate() {
             let role = if size == n { FactorRole::PassThrough } else { FactorRole::Replicate };
-            build.add_blocked(n, role, size != n, &[(0, dim), (result, dim)]);
+            build.add_maybe_blocked_factor(n, role, size != n, &[(0, dim), (result, dim)]);
         }
     }
     fn can_shard_factor(&self, role: FactorRole, _: bool) -> bool {

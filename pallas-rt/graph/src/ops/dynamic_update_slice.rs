@@ -15,7 +15,7 @@ impl WindowInterface for DynamicUpdateSlice {
     }
 }
 
-impl WindowRule for DynamicUpdateSlice {
+impl WindowTransformRule for DynamicUpdateSlice {
     /// Returns the cotangents: zeros in the window for the array that was overwritten, the window itself for the
     /// update.
     fn transposed(&self, cotangent: Var, zeros: Var, window: &Type) -> Vec<(Dynamic, Vec<Var>)> {
@@ -48,10 +48,10 @@ impl ShardableWindow for DynamicUpdateSlice {
         let (x, part, result) = (build.shapes[0], build.shapes[1], build.first_result());
         for (dim, (&n, &m)) in x.iter().zip(part).enumerate() {
             if n == m {
-                build.add(n, FactorRole::PassThrough, &[(0, dim), (1, dim), (result, dim)]);
+                build.add_factor(n, FactorRole::PassThrough, &[(0, dim), (1, dim), (result, dim)]);
             } else {
-                build.add(n, FactorRole::Permute, &[(0, dim), (result, dim)]);
-                build.add(m, FactorRole::Permute, &[(1, dim)]);
+                build.add_factor(n, FactorRole::Permute, &[(0, dim), (result, dim)]);
+                build.add_factor(m, FactorRole::Permute, &[(1, dim)]);
             }
         }
     }

@@ -67,11 +67,11 @@ impl CallInterface for KernelCall {
     }
 }
 
-impl StepInterface for KernelCall {
+impl PlanStepInterface for KernelCall {
     fn has_effect(&self) -> bool {
         false
     }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
+    fn without_unread_results(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
         None
     }
 }
@@ -85,9 +85,9 @@ impl CallText for KernelCall {
     }
 }
 
-impl CallRule for KernelCall {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        vec![on.contains(&true); self.gives.len()]
+impl CallTransformRule for KernelCall {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        vec![is_active.contains(&true); self.gives.len()]
     }
     fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         let refused = |diag| TransformError { at: forward.e.loc, diag };
@@ -122,8 +122,8 @@ impl CallRule for KernelCall {
         vec![true; self.gives.len()]
     }
     /// Leaves operands as they are, since reverse mode is refused.
-    fn first_masked_operand(&self, has: &[bool]) -> Option<usize> {
-        Some(has.len())
+    fn first_masked_cotangent_operand(&self, has_batch_axis: &[bool]) -> Option<usize> {
+        Some(has_batch_axis.len())
     }
 }
 
@@ -133,19 +133,19 @@ impl CallLinearity for KernelCall {
     }
 }
 
-impl CallStateRule for KernelCall {
+impl CallAxisStateRule for KernelCall {
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         e: &Equation,
         _: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
+    ) -> Result<CallWithAxisStates, TransformError> {
         typing.call_with_joined_states(self.clone(), e)
     }
 }
 
 impl ShardableCall for KernelCall {
-    fn rule(&self) -> Option<ShardingRule> {
+    fn sharding_rule(&self) -> Option<ShardingRule> {
         Some(ShardingRule::from_kernel_call(self))
     }
     fn add_propagation_nodes(
@@ -155,7 +155,7 @@ impl ShardableCall for KernelCall {
         gives: &[Type],
         loc: Loc,
     ) -> Vec<Val> {
-        build.call_node(self.clone(), args, gives, loc)
+        build.add_call_node(self.clone(), args, gives, loc)
     }
     fn emit_partitioned(&self, to: &mut Partitioner<'_>, id: NodeId) {
         to.push_kernel_call(id, self);
@@ -165,8 +165,8 @@ impl ShardableCall for KernelCall {
     }
 }
 
-impl CallStep for KernelCall {
-    fn lower(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
+impl LowerableCall for KernelCall {
+    fn lower_to_step(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
         let operands = &self.kernel.operands;
         let outputs = operands.iter().filter(|operand| matches!(operand.kind, OperandKind::Output { .. }));
         let aliases: Vec<Option<OperandId>> = outputs.map(alias_of).collect();
@@ -255,11 +255,11 @@ impl SerializableOp for KernelCall {
 impl CallHlo for KernelCall {
     /// Writes a custom call, whose configuration is the kernel's text, sizes and parameters, with the kernel's sharding
     /// rule for Shardy.
-    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let config = format!("sizes{:?} params{:?}\n{}", self.sizes, self.params, self.kernel);
         let rule = p.w.with_shardings.then(|| ShardingRule::from_kernel_call(self).text(0));
         let detail = HloAttributes::Kernel { name: self.kernel.name.clone(), config, rule };
-        p.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
+        p.w.emit_op_with_regions("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
     }
 }
 

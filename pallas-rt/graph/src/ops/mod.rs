@@ -12,18 +12,18 @@ mod samples;
 pub use samples::OpSample;
 
 use crate::bounded::CallMasking;
-use crate::call::{CallExpansion, CallInterface, StepInterface};
+use crate::call::{CallExpansion, CallInterface, PlanStepInterface};
 use crate::collective::CollectiveInterface;
 use crate::display::CallText;
 use crate::dynamic::WindowInterface;
-use crate::fuse::CallStep;
+use crate::fuse::LowerableCall;
 use crate::graph::{Op, OpName};
 use crate::identity::IdentityInterface;
-use crate::manual::{CallStateRule, IdentityStateRule};
+use crate::manual::{CallAxisStateRule, IdentityAxisStateRule};
 use crate::shard::{ShardableCall, ShardableIdentity, ShardableWindow};
 use crate::stablehlo::{CallHlo, CollectiveHlo, IdentityHlo};
 use crate::text_format::{Parser, SerializableOp, Words};
-use crate::transform::{CallLinearity, CallRule, CollectiveRule, WindowRule};
+use crate::transform::{CallLinearity, CallTransformRule, CollectiveTransposeRule, WindowTransformRule};
 use pallas_ir::DType;
 use samples::SampledOp;
 
@@ -46,18 +46,18 @@ macro_rules! ops {
         $(pub(crate) mod $step;
         pub use $step::$Step;)*
         ops! { @enum "The operand, and a statement about it." Identity; $($Identity)* }
-        ops! { @ask Identity; ($($Identity)*) data: IdentityInterface, states: IdentityStateRule, regions: ShardableIdentity, text: IdentityHlo }
+        ops! { @ask Identity; ($($Identity)*) data: IdentityInterface, states: IdentityAxisStateRule, regions: ShardableIdentity, text: IdentityHlo }
         ops! { @op Identity; $($Identity)* }
         ops! { @enum "The result of each device in a group of `k`." CollectiveKind; $($Collective)* }
-        ops! { @ask CollectiveKind; ($($Collective)*) kind: CollectiveInterface, rule: CollectiveRule, text: CollectiveHlo }
+        ops! { @ask CollectiveKind; ($($Collective)*) kind: CollectiveInterface, rule: CollectiveTransposeRule, text: CollectiveHlo }
         ops! { @enum "An operation on a window of an array at positions that are operands." Dynamic; $($Window)* }
-        ops! { @ask Dynamic; ($($Window)*) data: WindowInterface, rule: WindowRule, regions: ShardableWindow, saved: SerializableOp }
+        ops! { @ask Dynamic; ($($Window)*) data: WindowInterface, rule: WindowTransformRule, regions: ShardableWindow, saved: SerializableOp }
         ops! { @op Dynamic; $($Window)* }
         ops! { @enum "A call of other graphs." Call; $($Function)* $($Step)* }
-        ops! { @ask Call; ($($Function)* $($Step)*) called: CallInterface, rule: CallRule, states: CallStateRule, text: CallText }
+        ops! { @ask Call; ($($Function)* $($Step)*) called: CallInterface, rule: CallTransformRule, states: CallAxisStateRule, text: CallText }
         ops! { @names $($Identity $name_of_identity)* $($Collective $name_of_collective)* $($Window $name_of_window)* $($Function $name_of_function)* $($Step $name_of_step)* }
         ops! { @ask_some ($($Function)*) function_of: CallExpansion }
-        ops! { @ask_some ($($Step)*) stays: StepInterface, linear: CallLinearity, regions: ShardableCall, step: CallStep, sized: CallMasking, hlo: CallHlo }
+        ops! { @ask_some ($($Step)*) stays: PlanStepInterface, linear: CallLinearity, regions: ShardableCall, step: LowerableCall, sized: CallMasking, hlo: CallHlo }
         ops! { @op Call; $($Function)* $($Step)* }
         ops! { @call $($Function)* $($Step)* }
         impl OpSample {

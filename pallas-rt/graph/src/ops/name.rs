@@ -50,9 +50,9 @@ impl CallText for CheckpointName {
     }
 }
 
-impl CallRule for CheckpointName {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        on.to_vec()
+impl CallTransformRule for CheckpointName {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        is_active.to_vec()
     }
     fn jvp(&self, forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         let given = forward.given.to_vec();
@@ -68,22 +68,22 @@ impl CallRule for CheckpointName {
         let made = to.push_valid_multi_result(CheckpointName::new(&*self.name, ty), args);
         Ok(made.into_iter().zip(has.iter().copied()).collect())
     }
-    fn batch_dependent_results(&self, has: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
-        has.to_vec()
+    fn batch_dependent_results(&self, has_batch_axis: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
+        has_batch_axis.to_vec()
     }
-    fn first_masked_operand(&self, has: &[bool]) -> Option<usize> {
-        Some(has.len())
+    fn first_masked_cotangent_operand(&self, has_batch_axis: &[bool]) -> Option<usize> {
+        Some(has_batch_axis.len())
     }
 }
 
-impl CallStateRule for CheckpointName {
+impl CallAxisStateRule for CheckpointName {
     fn insert_casts(
         &self,
-        _: &StateInference,
+        _: &AxisStateInference,
         _: &Equation,
-        own: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
-        Ok(CallWithStates { call: self.clone().into(), takes: own.clone(), gives: own })
+        operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError> {
+        Ok(CallWithAxisStates { call: self.clone().into(), takes: operand_states.clone(), gives: operand_states })
     }
 }
 

@@ -21,10 +21,10 @@ impl IdentityInterface for OptimizationBarrier {
     }
 }
 
-impl IdentityStateRule for OptimizationBarrier {
+impl IdentityAxisStateRule for OptimizationBarrier {
     fn define_result_states(
         &self,
-        typing: &mut StateInference,
+        typing: &mut AxisStateInference,
         to: &mut Graph,
         e: &mut Equation,
     ) -> Option<Result<(), Diag>> {
@@ -33,13 +33,13 @@ impl IdentityStateRule for OptimizationBarrier {
 }
 
 impl ShardableIdentity for OptimizationBarrier {
-    fn kind(&self) -> Option<NodeKind> {
+    fn node_kind(&self) -> Option<NodeKind> {
         Some(NodeKind::OptimizationBarrier)
     }
 }
 
 impl IdentityHlo for OptimizationBarrier {
-    fn stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
         w.unary("optimization_barrier", x)
     }
 }

@@ -26,12 +26,12 @@ impl CollectiveInterface for Pbroadcast {
     }
 }
 
-impl CollectiveRule for Pbroadcast {
+impl CollectiveTransposeRule for Pbroadcast {
     /// Appends the sum of the cotangents of all members, on the source alone, and zeros on the others.
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         let ty = to.ty(cotangent).clone();
         let sum = to.push_valid(op.with_kind(AllReduce(ScalarOp::Add)), &[cotangent]);
-        let number = to.push_valid(op.with_kind(DeviceTable((0..op.members() as i32).collect())), &[]);
+        let number = to.push_valid(op.with_kind(DeviceTable((0..op.group_size() as i32).collect())), &[]);
         let source = to.int(self.0 as i64);
         let is_source = to.push_valid(ScalarOp::Eq, &[number, source]);
         let is_source = to.broadcast(is_source, &ty.shape).expect("a scalar stretches");
@@ -42,10 +42,11 @@ impl CollectiveRule for Pbroadcast {
 
 impl CollectiveHlo for Pbroadcast {
     /// Writes the groups with the source first, since StableHLO broadcasts from the first device of a group.
-    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let mut groups = op.groups();
         groups.iter_mut().for_each(|group| group[..=self.0].rotate_right(1));
-        let detail = HloAttributes::DeviceGroups { groups, parts: CollectiveData::FromFirst, channel: w.channel() };
-        w.op("collective_broadcast", &[&args[0]], detail, gives.clone())
+        let detail =
+            HloAttributes::DeviceGroups { groups, parts: CollectiveData::FromFirst, channel: w.next_channel() };
+        w.emit_op("collective_broadcast", &[&args[0]], detail, gives.clone())
     }
 }

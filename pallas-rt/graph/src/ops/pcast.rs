@@ -42,7 +42,7 @@ fn cotangent_state(state: ManualAxisState) -> ManualAxisState {
 /// on others.
 fn keep_on_first_device(to: &mut Graph, op: &Collective, x: Var) -> Var {
     let ty = to.ty(x).clone();
-    let number = to.push_valid(op.with_kind(DeviceTable((0..op.members() as i32).collect())), &[]);
+    let number = to.push_valid(op.with_kind(DeviceTable((0..op.group_size() as i32).collect())), &[]);
     let zero = to.int(0);
     let is_first = to.push_valid(ScalarOp::Eq, &[number, zero]);
     let is_first = to.broadcast(is_first, &ty.shape).expect("a scalar stretches");
@@ -50,7 +50,7 @@ fn keep_on_first_device(to: &mut Graph, op: &Collective, x: Var) -> Var {
     to.push_valid(ScalarOp::Select, &[is_first, x, zeros])
 }
 
-impl CollectiveRule for Pcast {
+impl CollectiveTransposeRule for Pcast {
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         Some(match (cotangent_state(self.to), cotangent_state(self.from)) {
             (_, ManualAxisState::Invariant) => to.push_valid(op.with_kind(AllReduce(ScalarOp::Add)), &[cotangent]),
@@ -61,7 +61,7 @@ impl CollectiveRule for Pcast {
 }
 
 impl CollectiveHlo for Pcast {
-    fn stablehlo(&self, _: &mut HloWriter, _: &Collective, args: &[Value], _: &Type) -> Value {
+    fn emit_stablehlo(&self, _: &mut HloWriter, _: &Collective, args: &[Value], _: &Type) -> Value {
         args[0].clone()
     }
 }

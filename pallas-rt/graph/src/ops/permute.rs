@@ -26,7 +26,7 @@ impl CollectiveInterface for Permute {
     }
 }
 
-impl CollectiveRule for Permute {
+impl CollectiveTransposeRule for Permute {
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         let mut targets = vec![None; self.0.len()];
         for (to, from) in self.0.iter().enumerate().filter_map(|(to, from)| from.map(|from| (to, from))) {
@@ -37,13 +37,13 @@ impl CollectiveRule for Permute {
 }
 
 impl CollectiveHlo for Permute {
-    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let of_group = |group: Vec<usize>| {
             let pair = |(to, from): (usize, &Option<usize>)| from.map(|from| [group[from], group[to]]);
             self.0.iter().enumerate().filter_map(pair).collect::<Vec<_>>()
         };
         let pairs = op.groups().into_iter().flat_map(of_group).collect();
-        let detail = HloAttributes::DevicePairs { pairs, channel: w.channel() };
-        w.op("collective_permute", &[&args[0]], detail, gives.clone())
+        let detail = HloAttributes::DevicePairs { pairs, channel: w.next_channel() };
+        w.emit_op("collective_permute", &[&args[0]], detail, gives.clone())
     }
 }

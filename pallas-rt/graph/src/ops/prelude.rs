@@ -2,12 +2,13 @@
 //! groups.
 pub(super) use crate::bounded::{CallMasking, GraphMasker, MaskedGraph};
 pub(super) use crate::call::{
-    Call, CallExpansion, CallInterface, ExpansionStage, RunCount, StepInterface, check_param_types, invalid_call_diag,
+    Call, CallExpansion, CallInterface, ExpansionStage, PlanStepInterface, RunCount, check_param_types,
+    invalid_call_diag,
 };
 pub(super) use crate::display::CallText;
-pub(super) use crate::fuse::{CallLoweringContext, CallStep, LoweredStep, StepOp};
+pub(super) use crate::fuse::{CallLoweringContext, LowerableCall, LoweredStep, StepOp};
 pub(super) use crate::graph::{Equation, Graph, OpName, Var};
-pub(super) use crate::manual::{CallStateRule, CallWithStates, StateInference};
+pub(super) use crate::manual::{AxisStateInference, CallAxisStateRule, CallWithAxisStates};
 pub(super) use crate::mesh::AxisStates;
 pub(super) use crate::refusal::TransformError;
 pub(super) use crate::shard::ShardableCall;
@@ -18,7 +19,7 @@ pub(super) use crate::shard::virtual_mesh::JointDevices;
 pub(super) use crate::stablehlo::{CallHlo, StableHloTranslator, Value};
 pub(super) use crate::text_format::{self, SerializableOp};
 pub(super) use crate::transform::{
-    BatchAxis, BatchedCall, CallLinearity, CallRule, JvpCall, Linearity, LinearityAnalysis, VjpCall, active,
+    BatchAxis, BatchedCall, CallLinearity, CallTransformRule, JvpCall, Linearity, LinearityAnalysis, VjpCall, active,
     batch_dependent_results, batched_with_forced_results,
 };
 pub(super) use pallas_ir::{Diag, Loc, Type};
@@ -26,7 +27,7 @@ pub(super) use pallas_ir::{Diag, Loc, Type};
 pub(in crate::ops) mod identity {
     pub(in crate::ops) use crate::graph::{Equation, Graph, OpName};
     pub(in crate::ops) use crate::identity::{Identity, IdentityInterface, IdentityUpdate, OperandProperty};
-    pub(in crate::ops) use crate::manual::{IdentityStateRule, StateInference};
+    pub(in crate::ops) use crate::manual::{AxisStateInference, IdentityAxisStateRule};
     pub(in crate::ops) use crate::mesh::MeshSharding;
     pub(in crate::ops) use crate::shard::ShardableIdentity;
     pub(in crate::ops) use crate::shard::propagation_program::NodeKind;
@@ -42,7 +43,7 @@ pub(in crate::ops) mod window {
     pub(in crate::ops) use crate::shard::op_sharding_rule::{FactorRole, RuleBuilder};
     pub(in crate::ops) use crate::shard::{ShardableWindow, ShardedOperation};
     pub(in crate::ops) use crate::text_format::{self, SerializableOp};
-    pub(in crate::ops) use crate::transform::{BatchedWindows, WindowRule};
+    pub(in crate::ops) use crate::transform::{BatchedWindows, WindowTransformRule};
     pub(in crate::ops) use pallas_ir::{DType, Type};
 }
 
@@ -51,6 +52,6 @@ pub(in crate::ops) mod collective {
     pub(in crate::ops) use crate::graph::{Graph, Var};
     pub(in crate::ops) use crate::mesh::Form;
     pub(in crate::ops) use crate::stablehlo::{CollectiveData, CollectiveHlo, HloWriter, Value};
-    pub(in crate::ops) use crate::transform::CollectiveRule;
+    pub(in crate::ops) use crate::transform::CollectiveTransposeRule;
     pub(in crate::ops) use pallas_ir::{DType, Type};
 }

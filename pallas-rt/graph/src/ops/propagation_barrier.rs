@@ -21,11 +21,11 @@ impl IdentityInterface for PropagationBarrier {
     }
 }
 
-impl IdentityStateRule for PropagationBarrier {
+impl IdentityAxisStateRule for PropagationBarrier {
     /// Admits the barrier in a body of `shard_map` only if it blocks no direction.
     fn define_result_states(
         &self,
-        typing: &mut StateInference,
+        typing: &mut AxisStateInference,
         to: &mut Graph,
         e: &mut Equation,
     ) -> Option<Result<(), Diag>> {
@@ -34,13 +34,13 @@ impl IdentityStateRule for PropagationBarrier {
 }
 
 impl ShardableIdentity for PropagationBarrier {
-    fn kind(&self) -> Option<NodeKind> {
+    fn node_kind(&self) -> Option<NodeKind> {
         Some(NodeKind::PropagationBarrier(self.0))
     }
 }
 
 impl IdentityHlo for PropagationBarrier {
-    fn stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
         // The numbers by which Shardy's attribute encodes directions.
         let number = match self.0 {
             _ if !w.with_shardings => return x.clone(),
@@ -49,6 +49,6 @@ impl IdentityHlo for PropagationBarrier {
             PropagationDirection::Backward => 2,
             PropagationDirection::Both => return x.clone(),
         };
-        w.op("sdy.propagation_barrier", &[x], HloAttributes::BarrierFlow(number), x.ty.clone())
+        w.emit_op("sdy.propagation_barrier", &[x], HloAttributes::BarrierFlow(number), x.ty.clone())
     }
 }

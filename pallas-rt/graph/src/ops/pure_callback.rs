@@ -98,7 +98,7 @@ impl fmt::Debug for HostFunction {
 
 impl Callback {
     /// Appends a scan that calls the function for one example after the other.
-    fn one_by_one(&self, batch: BatchedCall<'_>) -> Vec<Var> {
+    fn push_one_by_one_scan(&self, batch: BatchedCall<'_>) -> Vec<Var> {
         let BatchedCall { to, args, has, axis, .. } = batch;
         let (mut body, mut own) = (Graph { at: to.at, ..Graph::default() }, vec![Var(0); args.len()]);
         // Operands that all examples share are captured by the scan, so they come first.
@@ -115,7 +115,7 @@ impl Callback {
 }
 
 /// Returns the error for a derivative of a callback.
-fn no_derivative(at: Loc) -> TransformError {
+fn no_derivative_error(at: Loc) -> TransformError {
     let help =
         "state it by `custom_jvp` around the callback, or give the callback the `stop_gradient` of its arguments";
     TransformError { at, diag: Diag::new("callback", At::Op, "a derivative of a `pure_callback`".into(), help) }
@@ -136,11 +136,11 @@ impl CallInterface for Callback {
     }
 }
 
-impl StepInterface for Callback {
+impl PlanStepInterface for Callback {
     fn has_effect(&self) -> bool {
         false
     }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
+    fn without_unread_results(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
         None
     }
 }
@@ -154,23 +154,23 @@ impl CallText for Callback {
     }
 }
 
-impl CallRule for Callback {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        self.gives.iter().map(|ty| ty.dtype.is_float() && on.contains(&true)).collect()
+impl CallTransformRule for Callback {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        self.gives.iter().map(|ty| ty.dtype.is_float() && is_active.contains(&true)).collect()
     }
     fn jvp(&self, forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         if self.gives.iter().any(|ty| ty.dtype.is_float()) {
-            return Err(no_derivative(forward.e.loc));
+            return Err(no_derivative_error(forward.e.loc));
         }
         forward.push_unchanged();
         Ok(vec![None; self.gives.len()])
     }
     fn vjp(&self, back: VjpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
-        Err(no_derivative(back.e.loc))
+        Err(no_derivative_error(back.e.loc))
     }
     fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
         let made = match self.method {
-            VmapMethod::Sequential => self.one_by_one(batch),
+            VmapMethod::Sequential => self.push_one_by_one_scan(batch),
             method @ (VmapMethod::ExpandDims | VmapMethod::BroadcastAll) => {
                 let BatchedCall { to, args, has, axis, .. } = batch;
                 let shared = if method == VmapMethod::ExpandDims { 1 } else { axis.size };
@@ -182,12 +182,12 @@ impl CallRule for Callback {
         };
         Ok(made.into_iter().map(|v| (v, true)).collect())
     }
-    fn batch_dependent_results(&self, has: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
-        vec![has.contains(&true); self.gives.len()]
+    fn batch_dependent_results(&self, has_batch_axis: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
+        vec![has_batch_axis.contains(&true); self.gives.len()]
     }
     /// Leaves operands as they are, since reverse mode is refused.
-    fn first_masked_operand(&self, has: &[bool]) -> Option<usize> {
-        Some(has.len())
+    fn first_masked_cotangent_operand(&self, has_batch_axis: &[bool]) -> Option<usize> {
+        Some(has_batch_axis.len())
     }
 }
 
@@ -197,19 +197,19 @@ impl CallLinearity for Callback {
     }
 }
 
-impl CallStateRule for Callback {
+impl CallAxisStateRule for Callback {
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         e: &Equation,
         _: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
+    ) -> Result<CallWithAxisStates, TransformError> {
         typing.call_with_joined_states(self.clone(), e)
     }
 }
 
 impl ShardableCall for Callback {
-    fn rule(&self) -> Option<ShardingRule> {
+    fn sharding_rule(&self) -> Option<ShardingRule> {
         None
     }
     fn add_propagation_nodes(
@@ -219,7 +219,7 @@ impl ShardableCall for Callback {
         gives: &[Type],
         loc: Loc,
     ) -> Vec<Val> {
-        build.call_node(self.clone(), args, gives, loc)
+        build.add_call_node(self.clone(), args, gives, loc)
     }
     fn emit_partitioned(&self, to: &mut Partitioner<'_>, id: NodeId) {
         to.emit_replicated(&to.program.nodes[id], self.clone().into());
@@ -229,8 +229,8 @@ impl ShardableCall for Callback {
     }
 }
 
-impl CallStep for Callback {
-    fn lower(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
+impl LowerableCall for Callback {
+    fn lower_to_step(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
         LoweredStep::from_equation(from.e, StepOp::Callback { callback: self.clone(), at: from.e.loc })
     }
 }
@@ -263,9 +263,9 @@ impl SerializableOp for Callback {
 }
 
 impl CallHlo for Callback {
-    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let detail = HloAttributes::Kernel { name: self.name().into(), config: String::new(), rule: None };
-        p.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
+        p.w.emit_op_with_regions("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
     }
 }
 

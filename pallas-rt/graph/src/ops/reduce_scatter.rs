@@ -25,18 +25,18 @@ impl CollectiveInterface for ReduceScatter {
     }
 }
 
-impl CollectiveRule for ReduceScatter {
+impl CollectiveTransposeRule for ReduceScatter {
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         Some(to.push_valid(op.with_kind(AllGather), &[cotangent]))
     }
 }
 
 impl CollectiveHlo for ReduceScatter {
-    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let region = combiner_region(w, self.0, gives.dtype);
-        let detail = w.groups(op, CollectiveData::Scattered);
+        let detail = w.collective_attributes(op, CollectiveData::Scattered);
         let row = Type::new(gives.dtype, [&[1], &gives.shape[..]].concat());
-        let made = w.operation("reduce_scatter", &[&args[0]], vec![region], detail, &[row]).remove(0);
+        let made = w.emit_op_with_regions("reduce_scatter", &[&args[0]], vec![region], detail, &[row]).remove(0);
         w.reshape(&made, &gives.shape)
     }
 }

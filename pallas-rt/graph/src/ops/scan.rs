@@ -10,7 +10,7 @@ mod unroll;
 use super::prelude::*;
 use super::samples::{OpSample, SampledOp};
 use crate::stablehlo::HloAttributes;
-use crate::transform::{active_loop_params, add_missing_batch_axes, fixpoint, swap_first_axes};
+use crate::transform::{active_loop_params, add_missing_batch_axes, extend_flags_to_fixpoint, swap_first_axes};
 use pallas_ir::{DType, Literal, ScalarOp};
 
 /// A loop that calls `body` once for each element of the first axis of its array operands (`lax.scan`). Values that a
@@ -41,10 +41,12 @@ impl Scan {
         self.captured + self.carried
     }
 
-    /// Returns which parameters of the body have the batch axis, if the operands for which `has` is true do. A carried
-    /// value has it in all steps if it gets it in one.
-    fn batched_params(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        fixpoint(has, self.captured, self.carried, |on| batch_dependent_results(&self.body, on, axis))
+    /// Returns which parameters of the body have the batch axis, if the operands for which `has_batch_axis` is true do.
+    /// A carried value has it in all steps if it gets it in one.
+    fn batched_params(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+        extend_flags_to_fixpoint(has_batch_axis, self.captured, self.carried, |on| {
+            batch_dependent_results(&self.body, on, axis)
+        })
     }
 }
 
@@ -79,9 +81,9 @@ impl CallInterface for Scan {
     }
 }
 
-impl CallRule for Scan {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        let on = active_loop_params(&self.body, on, self.captured, self.carried);
+impl CallTransformRule for Scan {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        let on = active_loop_params(&self.body, is_active, self.captured, self.carried);
         let mut found = active(&self.body, &on);
         // A scan without steps returns the initial carried values.
         found.iter_mut().zip(&on[self.captured..]).take(self.carried).for_each(|(found, on)| *found |= on);
@@ -121,13 +123,13 @@ impl CallRule for Scan {
         let made = made.into_iter().zip(gives).enumerate();
         Ok(made.map(|(i, (v, has))| (if has && is_stack(i) { swap_first_axes(to, v) } else { v }, has)).collect())
     }
-    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        let on = self.batched_params(has, axis);
+    fn batch_dependent_results(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+        let on = self.batched_params(has_batch_axis, axis);
         let mut found = batch_dependent_results(&self.body, &on, axis);
         found[..self.carried].copy_from_slice(&on[self.captured..self.first_array_operand()]);
         found
     }
-    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_cotangent_operand(&self, _: &[bool]) -> Option<usize> {
         Some(0)
     }
 }
@@ -140,22 +142,27 @@ impl CallLinearity for Scan {
     }
 }
 
-impl CallStateRule for Scan {
+impl CallAxisStateRule for Scan {
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         e: &Equation,
-        mut takes: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
+        mut operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError> {
         let carried = self.captured..self.first_array_operand();
         loop {
-            let (body, found) = typing.insert_casts(&self.body, &takes)?;
-            if typing.join_carried_states(&mut takes[carried.clone()], &found[..self.carried], "scan", e.loc)? {
+            let (body, found) = typing.insert_casts(&self.body, &operand_states)?;
+            if typing.join_carried_states(
+                &mut operand_states[carried.clone()],
+                &found[..self.carried],
+                "scan",
+                e.loc,
+            )? {
                 continue;
             }
-            let gives = [&takes[carried.clone()], &found[self.carried..]].concat();
+            let gives = [&operand_states[carried.clone()], &found[self.carried..]].concat();
             let body = typing.cast_results(body, &found, &gives, "scan", e.loc)?;
-            return Ok(CallWithStates { call: Scan { body, ..*self }.into(), takes, gives });
+            return Ok(CallWithAxisStates { call: Scan { body, ..*self }.into(), takes: operand_states, gives });
         }
     }
 }
@@ -185,7 +192,7 @@ impl SerializableOp for Scan {
     fn parse(p: &mut text_format::Parser<'_>, words: &mut text_format::Words<'_>) -> Result<Scan, String> {
         let body = p.take_graph(words.parse_next("a graph")?)?;
         let [captured, carried, length] = [(); 3].map(|()| words.parse_next("a number"));
-        let reverse = match words.word("a direction")? {
+        let reverse = match words.next_word("a direction")? {
             "forward" => false,
             "reverse" => true,
             other => return Err(format!("expected `forward` or `reverse`, found `{other}`")),
@@ -197,7 +204,7 @@ impl SerializableOp for Scan {
 impl CallHlo for Scan {
     /// Writes a `while` over the index of the step, the carried values and the stacks, whose body reads the arrays from
     /// outside.
-    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let (captured, rest) = args.split_at(self.captured);
         let (carried, arrays) = rest.split_at(self.carried);
         let stacks: Vec<Value> =
@@ -207,11 +214,11 @@ impl CallHlo for Scan {
         }
         let state = [&[p.w.emit_index_constant(0)], carried, &stacks].concat();
         let types: Vec<Type> = state.iter().map(|x| x.ty.clone()).collect();
-        let condition = p.region(&types, |p, x| {
+        let condition = p.build_region(&types, |p, x| {
             let length = p.w.emit_index_constant(self.length);
             vec![p.w.compare("LT", &x[0], &length)]
         });
-        let body = p.region(&types, |p, x| {
+        let body = p.build_region(&types, |p, x| {
             let (carried, stacks) = x[1..].split_at(self.carried);
             let at = if self.reverse {
                 let last = p.w.emit_index_constant(self.length - 1);
@@ -226,15 +233,15 @@ impl CallHlo for Scan {
                 let element = &array.ty.shape[1..];
                 let row = Type::new(array.ty.dtype, [&[1], element].concat());
                 let from = [vec![array], start(element.len())].concat();
-                let row = p.w.op("dynamic_slice", &from, HloAttributes::Sizes(row.shape.clone()), row);
+                let row = p.w.emit_op("dynamic_slice", &from, HloAttributes::Sizes(row.shape.clone()), row);
                 operands.push(p.w.reshape(&row, element));
             }
-            let mut made = p.graph(&self.body, &operands);
+            let mut made = p.emit_graph(&self.body, &operands);
             for (value, stack) in made[self.carried..].iter_mut().zip(stacks) {
                 let rank = value.ty.shape.len();
                 let row = p.w.reshape(value, &[&[1], &value.ty.shape[..]].concat());
                 let to = [vec![stack, &row], start(rank)].concat();
-                *value = p.w.op("dynamic_update_slice", &to, HloAttributes::None, stack.ty.clone());
+                *value = p.w.emit_op("dynamic_update_slice", &to, HloAttributes::None, stack.ty.clone());
             }
             let one = p.w.emit_index_constant(1);
             let next = p.w.binary("add", &x[0], &one);
@@ -242,7 +249,7 @@ impl CallHlo for Scan {
             made
         });
         let state: Vec<&Value> = state.iter().collect();
-        p.w.operation("while", &state, vec![condition, body], HloAttributes::None, &types).split_off(1)
+        p.w.emit_op_with_regions("while", &state, vec![condition, body], HloAttributes::None, &types).split_off(1)
     }
 }
 

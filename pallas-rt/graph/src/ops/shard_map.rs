@@ -41,13 +41,13 @@ impl ShardMap {
     }
 
     /// Returns the names of the manual axes, with commas between them.
-    fn manual_names(&self) -> String {
+    fn manual_axis_names(&self) -> String {
         let names = (0..self.mesh.rank()).filter(|&axis| self.manual[axis]).map(|axis| self.mesh.name(axis));
         names.collect::<Vec<_>>().join(", ")
     }
 
-    fn texts(&self, all: &[Sharding]) -> String {
-        all.iter().map(|sharding| sharding.text(&self.mesh)).collect::<Vec<_>>().join("; ")
+    fn shardings_text(&self, shardings: &[Sharding]) -> String {
+        shardings.iter().map(|sharding| sharding.text(&self.mesh)).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -74,11 +74,11 @@ impl CallInterface for ShardMap {
     }
 }
 
-impl StepInterface for ShardMap {
+impl PlanStepInterface for ShardMap {
     fn has_effect(&self) -> bool {
         false
     }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
+    fn without_unread_results(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
         None
     }
 }
@@ -86,24 +86,24 @@ impl StepInterface for ShardMap {
 impl CallText for ShardMap {
     fn attributes(&self) -> String {
         let manual =
-            if self.has_automatic_axes() { format!(" manual({})", self.manual_names()) } else { String::new() };
-        let (takes, gives) = (self.texts(&self.takes), self.texts(&self.gives));
+            if self.has_automatic_axes() { format!(" manual({})", self.manual_axis_names()) } else { String::new() };
+        let (takes, gives) = (self.shardings_text(&self.takes), self.shardings_text(&self.gives));
         format!(" mesh{}{manual} takes({takes}) gives({gives})", self.mesh)
     }
     fn jaxpr_params(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
         vec![
-            format!("axis_names={{{}}}", self.manual_names()),
-            format!("in_specs=({})", self.texts(&self.takes)),
+            format!("axis_names={{{}}}", self.manual_axis_names()),
+            format!("in_specs=({})", self.shardings_text(&self.takes)),
             format!("jaxpr={}", text(&self.body)),
             format!("mesh={}", self.mesh),
-            format!("out_specs=({})", self.texts(&self.gives)),
+            format!("out_specs=({})", self.shardings_text(&self.gives)),
         ]
     }
 }
 
-impl CallRule for ShardMap {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        active(&self.body, on)
+impl CallTransformRule for ShardMap {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        active(&self.body, is_active)
     }
     fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         let on = forward.active_operands();
@@ -121,10 +121,10 @@ impl CallRule for ShardMap {
         let (map, flags) = transform::batched(self, has, axis)?;
         Ok(to.push_valid_multi_result(map, args).into_iter().zip(flags).collect())
     }
-    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        batch_dependent_results(&self.body, has, axis)
+    fn batch_dependent_results(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+        batch_dependent_results(&self.body, has_batch_axis, axis)
     }
-    fn first_masked_operand(&self, _: &[bool]) -> Option<usize> {
+    fn first_masked_cotangent_operand(&self, _: &[bool]) -> Option<usize> {
         Some(0)
     }
 }
@@ -135,26 +135,26 @@ impl CallLinearity for ShardMap {
     }
 }
 
-impl CallStateRule for ShardMap {
+impl CallAxisStateRule for ShardMap {
     /// Types the body along the axes of the outer `shard_map`; along its own manual axes it is typed already.
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         e: &Equation,
-        takes: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
+        operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError> {
         if self.mesh != *typing.mesh() {
             let message = "a `shard_map` inside of one on another mesh".to_string();
             let help = "a body is manual along axes of one mesh";
             return Err(TransformError { at: e.loc, diag: Diag::new("shard_map", At::Op, message, help) });
         }
-        let (body, gives) = typing.insert_casts(&self.body, &takes)?;
-        Ok(CallWithStates { call: ShardMap { body, ..self.clone() }.into(), takes, gives })
+        let (body, gives) = typing.insert_casts(&self.body, &operand_states)?;
+        Ok(CallWithAxisStates { call: ShardMap { body, ..self.clone() }.into(), takes: operand_states, gives })
     }
 }
 
 impl ShardableCall for ShardMap {
-    fn rule(&self) -> Option<ShardingRule> {
+    fn sharding_rule(&self) -> Option<ShardingRule> {
         None
     }
     fn add_propagation_nodes(
@@ -169,12 +169,12 @@ impl ShardableCall for ShardMap {
             // Propagation may shard the blocks further along automatic axes.
             sharding.dims.iter_mut().for_each(|dim| dim.open |= self.has_automatic_axes());
             let ty = b.program.ty(x).clone();
-            let node = b.push(propagation_program::NodeKind::Constraint(sharding), vec![x], vec![ty], loc);
+            let node = b.push_node(propagation_program::NodeKind::Constraint(sharding), vec![x], vec![ty], loc);
             b.program.nodes[node].results[0]
         };
         let args: Vec<Val> = args.iter().zip(&self.takes).map(|(&x, s)| constrained(build, x, s)).collect();
-        let results = build.call_node(self.clone(), &args, gives, loc);
-        let gives = build.known_results().unwrap_or(&self.gives).to_vec();
+        let results = build.add_call_node(self.clone(), &args, gives, loc);
+        let gives = build.known_result_shardings().unwrap_or(&self.gives).to_vec();
         results.iter().zip(&gives).map(|(&x, s)| constrained(build, x, s)).collect()
     }
     fn emit_partitioned(&self, to: &mut Partitioner<'_>, id: NodeId) {
@@ -185,8 +185,8 @@ impl ShardableCall for ShardMap {
     }
 }
 
-impl CallStep for ShardMap {
-    fn lower(&self, _: &CallLoweringContext<'_>) -> LoweredStep {
+impl LowerableCall for ShardMap {
+    fn lower_to_step(&self, _: &CallLoweringContext<'_>) -> LoweredStep {
         unreachable!("partitioning expands a `shard_map`")
     }
 }
@@ -220,22 +220,22 @@ impl SerializableOp for ShardMap {
 
 impl CallHlo for ShardMap {
     /// Writes a `sdy.manual_computation`; in a text without shardings, which has no mesh, a custom call.
-    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let all: Vec<&Value> = args.iter().collect();
         if !p.w.with_shardings {
             let detail = HloAttributes::Kernel { name: self.name().into(), config: self.body.to_string(), rule: None };
-            return p.w.operation("custom_call", &all, vec![], detail, gives);
+            return p.w.emit_op_with_regions("custom_call", &all, vec![], detail, gives);
         }
-        let params = p.w.params(&self.body.param_types());
+        let params = p.w.new_params(&self.body.param_types());
         let outer = p.w.replace_lines(vec![]);
-        let made = p.graph(&self.body, &params);
+        let made = p.emit_graph(&self.body, &params);
         p.w.emit_return("sdy.return", &made);
         let body = HloRegion { params, lines: p.w.replace_lines(outer) };
         let texts = |all: &[Sharding]| all.iter().map(|sharding| sharding.text(&self.mesh)).collect();
         let manual: Vec<_> = self.mesh.axes().into_iter().zip(&self.manual).filter(|(_, is)| **is).collect();
         let axes = axes_text(&manual.into_iter().map(|(axis, _)| axis).collect::<Vec<_>>(), &self.mesh);
         let detail = HloAttributes::ManualAxes { takes: texts(&self.takes), gives: texts(&self.gives), axes };
-        p.w.operation("sdy.manual_computation", &all, vec![body], detail, gives)
+        p.w.emit_op_with_regions("sdy.manual_computation", &all, vec![body], detail, gives)
     }
 }
 

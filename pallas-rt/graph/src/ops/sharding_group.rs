@@ -25,10 +25,10 @@ impl IdentityInterface for ShardingGroup {
     }
 }
 
-impl IdentityStateRule for ShardingGroup {
+impl IdentityAxisStateRule for ShardingGroup {
     fn define_result_states(
         &self,
-        _: &mut StateInference,
+        _: &mut AxisStateInference,
         _: &mut Graph,
         _: &mut Equation,
     ) -> Option<Result<(), Diag>> {
@@ -37,15 +37,15 @@ impl IdentityStateRule for ShardingGroup {
 }
 
 impl ShardableIdentity for ShardingGroup {
-    fn kind(&self) -> Option<NodeKind> {
+    fn node_kind(&self) -> Option<NodeKind> {
         Some(NodeKind::ShardingGroup(self.0))
     }
 }
 
 impl IdentityHlo for ShardingGroup {
-    fn stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
         if w.with_shardings {
-            w.operation("sdy.sharding_group", &[x], vec![], HloAttributes::ShardingGroup(self.0), &[]);
+            w.emit_op_with_regions("sdy.sharding_group", &[x], vec![], HloAttributes::ShardingGroup(self.0), &[]);
         }
         x.clone()
     }

@@ -20,10 +20,10 @@ impl IdentityInterface for StopGradient {
     }
 }
 
-impl IdentityStateRule for StopGradient {
+impl IdentityAxisStateRule for StopGradient {
     fn define_result_states(
         &self,
-        typing: &mut StateInference,
+        typing: &mut AxisStateInference,
         to: &mut Graph,
         e: &mut Equation,
     ) -> Option<Result<(), Diag>> {
@@ -32,13 +32,13 @@ impl IdentityStateRule for StopGradient {
 }
 
 impl ShardableIdentity for StopGradient {
-    fn kind(&self) -> Option<NodeKind> {
+    fn node_kind(&self) -> Option<NodeKind> {
         None
     }
 }
 
 impl IdentityHlo for StopGradient {
-    fn stablehlo(&self, _: &mut HloWriter, x: &Value) -> Value {
+    fn emit_stablehlo(&self, _: &mut HloWriter, x: &Value) -> Value {
         x.clone()
     }
 }

@@ -5,7 +5,7 @@ use super::prelude::*;
 use super::samples::{OpSample, SampledOp};
 use crate::manual::with_varying_axes;
 use crate::mesh::Sharding;
-use crate::shard::partition::captured_first;
+use crate::shard::partition::move_captured_first;
 use crate::shard::propagation_program::{NodeKind, RegionCall};
 use crate::stablehlo::HloAttributes;
 use crate::transform::active_loop_params;
@@ -68,11 +68,11 @@ impl CallInterface for While {
     }
 }
 
-impl StepInterface for While {
+impl PlanStepInterface for While {
     fn has_effect(&self) -> bool {
         false
     }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
+    fn without_unread_results(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
         None
     }
 }
@@ -91,9 +91,9 @@ impl CallText for While {
     }
 }
 
-impl CallRule for While {
-    fn active_results(&self, on: &[bool]) -> Vec<bool> {
-        let on = &on[self.condition_captured..];
+impl CallTransformRule for While {
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
+        let on = &is_active[self.condition_captured..];
         active_loop_params(&self.body, on, self.body_captured, self.body.results.len())[self.body_captured..].to_vec()
     }
     fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
@@ -121,13 +121,17 @@ impl CallRule for While {
     fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
         batch::batched(self, batch)
     }
-    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        let carried = batch::batched_carried(self, has, axis);
-        if batch::is_condition_batched(self, has, &carried, axis) { vec![true; carried.len()] } else { carried }
+    fn batch_dependent_results(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+        let carried = batch::carried_batch_flags(self, has_batch_axis, axis);
+        if batch::is_condition_batched(self, has_batch_axis, &carried, axis) {
+            vec![true; carried.len()]
+        } else {
+            carried
+        }
     }
     /// Leaves operands as they are, since reverse mode is refused.
-    fn first_masked_operand(&self, has: &[bool]) -> Option<usize> {
-        Some(has.len())
+    fn first_masked_cotangent_operand(&self, has_batch_axis: &[bool]) -> Option<usize> {
+        Some(has_batch_axis.len())
     }
 }
 
@@ -143,32 +147,36 @@ impl CallLinearity for While {
     }
 }
 
-impl CallStateRule for While {
+impl CallAxisStateRule for While {
     fn insert_casts(
         &self,
-        typing: &StateInference,
+        typing: &AxisStateInference,
         e: &Equation,
-        mut takes: Vec<AxisStates>,
-    ) -> Result<CallWithStates, TransformError> {
+        mut operand_states: Vec<AxisStates>,
+    ) -> Result<CallWithAxisStates, TransformError> {
         let (first, fixed, at) = (self.condition_captured, self.first_carried_operand(), e.loc);
         loop {
-            let of_condition = [&takes[..first], &takes[fixed..]].concat();
+            let of_condition = [&operand_states[..first], &operand_states[fixed..]].concat();
             let (condition, decides) = typing.insert_casts(&self.condition, &of_condition)?;
-            let (body, found) = typing.insert_casts(&self.body, &takes[first..])?;
+            let (body, found) = typing.insert_casts(&self.body, &operand_states[first..])?;
             let varying = typing.varying_condition_axes("a loop", &decides[0], &[&condition, &body], at)?;
             let after: Vec<AxisStates> = found.iter().map(|found| with_varying_axes(found, &varying)).collect();
-            if typing.join_carried_states(&mut takes[fixed..], &after, "while_loop", at)? {
+            if typing.join_carried_states(&mut operand_states[fixed..], &after, "while_loop", at)? {
                 continue;
             }
-            let gives = takes[fixed..].to_vec();
+            let gives = operand_states[fixed..].to_vec();
             let body = typing.cast_results(body, &found, &gives, "while_loop", at)?;
-            return Ok(CallWithStates { call: While { condition, body, ..*self }.into(), takes, gives });
+            return Ok(CallWithAxisStates {
+                call: While { condition, body, ..*self }.into(),
+                takes: operand_states,
+                gives,
+            });
         }
     }
 }
 
 impl ShardableCall for While {
-    fn rule(&self) -> Option<ShardingRule> {
+    fn sharding_rule(&self) -> Option<ShardingRule> {
         None
     }
     fn add_propagation_nodes(
@@ -195,8 +203,8 @@ impl ShardableCall for While {
         let (condition, of_condition) = to.partition_region(first, &with(&first.params), &holds);
         let (body, of_body) = to.partition_region(second, &with(&second.params), &with(&second.results));
         let call = While {
-            condition: captured_first(condition, of_condition.len()),
-            body: captured_first(body, of_body.len()),
+            condition: move_captured_first(condition, of_condition.len()),
+            body: move_captured_first(body, of_body.len()),
             condition_captured: of_condition.len(),
             body_captured: of_body.len(),
         };
@@ -215,16 +223,16 @@ impl ShardableCall for While {
         let own = While {
             condition,
             body: of.joint_body(&self.body, &[self.body_captured, carried]),
-            condition_captured: of.total_count(first),
-            body_captured: of.total_count(self.body_captured),
+            condition_captured: of.count_over_devices(first),
+            body_captured: of.count_over_devices(self.body_captured),
         };
         let operands = kinds.into_iter().flat_map(|kind| of.operands_in_range(kind)).collect();
         of.emit_joint_call(to, own.into(), operands, &[carried])
     }
 }
 
-impl CallStep for While {
-    fn lower(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
+impl LowerableCall for While {
+    fn lower_to_step(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
         let e = from.e;
         let (inputs, carried) = e.args.split_at(self.first_carried_operand());
         let none = vec![false; self.condition.params.len()];
@@ -254,16 +262,18 @@ impl CallMasking for While {
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        parts: Vec<MaskedGraph>,
+        masked_graphs: Vec<MaskedGraph>,
         _: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var> {
         let [(mut condition, before), (mut body, inside)] =
-            <[_; 2]>::try_from(parts).unwrap_or_else(|_| unreachable!("a condition and a body"));
+            <[_; 2]>::try_from(masked_graphs).unwrap_or_else(|_| unreachable!("a condition and a body"));
         condition.params.splice(0..0, before.values().copied());
         body.params.splice(0..0, inside.values().copied());
         let (own_before, rest) = args.split_at(self.condition_captured);
-        let operands = [&scope.table_params(&before)[..], own_before, &scope.table_params(&inside), rest].concat();
+        let operands =
+            [&scope.matching_table_params(&before)[..], own_before, &scope.matching_table_params(&inside), rest]
+                .concat();
         let call = While {
             condition,
             body,
@@ -288,13 +298,13 @@ impl SerializableOp for While {
 }
 
 impl CallHlo for While {
-    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let (captured, carried) = args.split_at(self.first_carried_operand());
         let (of_condition, of_body) = captured.split_at(self.condition_captured);
-        let condition = p.region(gives, |p, x| p.graph(&self.condition, &[of_condition, x].concat()));
-        let body = p.region(gives, |p, x| p.graph(&self.body, &[of_body, x].concat()));
+        let condition = p.build_region(gives, |p, x| p.emit_graph(&self.condition, &[of_condition, x].concat()));
+        let body = p.build_region(gives, |p, x| p.emit_graph(&self.body, &[of_body, x].concat()));
         let carried: Vec<&Value> = carried.iter().collect();
-        p.w.operation("while", &carried, vec![condition, body], HloAttributes::None, gives)
+        p.w.emit_op_with_regions("while", &carried, vec![condition, body], HloAttributes::None, gives)
     }
 }
 

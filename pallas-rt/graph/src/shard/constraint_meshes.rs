@@ -5,7 +5,7 @@ use crate::mesh::{Mesh, MeshSharding};
 use std::sync::Arc;
 
 /// Translates all constraints of a graph to this mesh; returns `None` if a sharding on another mesh cannot be
-/// translated: see [`Mesh::sharding_of`].
+/// translated: see [`Mesh::translate_sharding`].
 pub fn translate_constraints(graph: &Graph, mesh: &Arc<Mesh>) -> Option<Graph> {
     let mut to = graph.clone();
     for e in &mut to.equations {

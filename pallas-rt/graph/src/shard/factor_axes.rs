@@ -10,7 +10,7 @@
 //! repeated.
 use super::factor_shardings::FactorShardings;
 use super::op_sharding_rule::{FactorRole, ShardingRule, gcd};
-use crate::mesh::axis::{Axis, is_strict_prefix, overlap, prefix_relation, push_merged, size};
+use crate::mesh::axis::{Axis, has_overlap, is_strict_prefix, prefix_relation, product_of_sizes, push_merged};
 use crate::mesh::{Mesh, Sharding, axis};
 use std::cmp::Ordering;
 
@@ -30,9 +30,9 @@ pub(super) fn find_common_factor_axes(
         (0..rule.factors.len()).filter(|&f| rule.factors[f].role == FactorRole::Replicate).collect();
     let is_plain = rule.tensors.iter().flatten().all(|dim| dim.len() == 1);
     if let ([a, b], true, true) = (&arrays[..], replicated.is_empty(), is_plain) {
-        return take_axes_of_better_array(splits, rule, elements, [*a, *b]);
+        return keep_preferred_sharding(splits, rule, elements, [*a, *b]);
     }
-    let mut axes = choose_by_majority(splits, rule, elements, mesh);
+    let mut axes = choose_axes_by_majority(splits, rule, elements, mesh);
     for f in replicated {
         let left = std::mem::take(&mut axes[f]);
         distribute_to_batch_factors(left, f, &mut axes, rule, &arrays);
@@ -48,7 +48,7 @@ fn find_equal_axes(splits: &[FactorShardings], rule: &ShardingRule) -> Option<Ve
         let mut lists = splits.iter().filter_map(|split| split.get(f)).map(|part| &part.axes);
         let first = lists.next().cloned().unwrap_or_default();
         let is_sharded = !first.is_empty() && factor.role == FactorRole::Replicate;
-        if is_sharded || lists.any(|list| *list != first) || overlap(&first, &seen) {
+        if is_sharded || lists.any(|list| *list != first) || has_overlap(&first, &seen) {
             return None;
         }
         seen.extend(&first);
@@ -59,7 +59,7 @@ fn find_equal_axes(splits: &[FactorShardings], rule: &ShardingRule) -> Option<Ve
 
 /// Returns the axes for two arrays whose dimensions are one factor each. The better array keeps its sharding: the one
 /// without transfers between neighbours, then the larger one, then the one in more blocks.
-fn take_axes_of_better_array(
+fn keep_preferred_sharding(
     splits: &[FactorShardings],
     rule: &ShardingRule,
     elements: &[usize],
@@ -68,7 +68,7 @@ fn take_axes_of_better_array(
     let is_moved = |t: usize| {
         splits[t].parts.iter().any(|(f, part)| rule.factors[*f].role == FactorRole::Permute && !part.axes.is_empty())
     };
-    let key = |t: usize| (!is_moved(t), elements[t], splits[t].blocks());
+    let key = |t: usize| (!is_moved(t), elements[t], splits[t].block_count());
     let [first, second] = arrays;
     let (better, other) = if key(first) >= key(second) { (first, second) } else { (second, first) };
     let mut axes = vec![vec![]; rule.factors.len()];
@@ -80,16 +80,16 @@ fn take_axes_of_better_array(
     for (f, part) in &splits[other].parts {
         if splits[better].get(*f).is_none() {
             axes[*f].clone_from(&part.axes);
-            shorten(&mut axes[*f], &used);
+            truncate_at_overlap(&mut axes[*f], &used);
         }
     }
     axes
 }
 
 /// Shortens a list at the first axis that overlaps one of `others`; returns true if it became shorter.
-fn shorten(axes: &mut Vec<Axis>, others: &[Axis]) -> bool {
+fn truncate_at_overlap(axes: &mut Vec<Axis>, others: &[Axis]) -> bool {
     let before = axes.clone();
-    axis::truncate(axes, |axis, _| axis.prefix_without_all(others));
+    axis::truncate_axes(axes, |axis, _| axis.prefix_without_all(others));
     *axes != before
 }
 
@@ -106,8 +106,8 @@ struct AxesCandidate {
 }
 
 impl AxesCandidate {
-    /// Compares candidates: the greater one is better.
-    fn compare(&self, other: &AxesCandidate, rule: &ShardingRule, mesh: &Mesh) -> Ordering {
+    /// Compares two candidates by preference: the preferred one is the greater.
+    fn compare_preference(&self, other: &AxesCandidate, rule: &ShardingRule, mesh: &Mesh) -> Ordering {
         let cost = |c: &AxesCandidate| match rule.factors[c.factor].role {
             FactorRole::PassThrough => 3,
             FactorRole::Reduce => 2,
@@ -122,7 +122,7 @@ impl AxesCandidate {
 
 /// Chooses the best candidate again and again, and shortens or drops those that it excludes. A factor that comes after
 /// another one in a dimension has to wait until the whole extent of that one is sharded.
-fn choose_by_majority(
+fn choose_axes_by_majority(
     splits: &[FactorShardings],
     rule: &ShardingRule,
     elements: &[usize],
@@ -133,7 +133,12 @@ fn choose_by_majority(
         for n in 1..=part.axes.len() {
             let axes = &part.axes[..n];
             if !candidates.iter().any(|c| c.factor == *factor && c.axes == axes) {
-                candidates.push(AxesCandidate { factor: *factor, axes: axes.to_vec(), elements: 0, parts: size(axes) });
+                candidates.push(AxesCandidate {
+                    factor: *factor,
+                    axes: axes.to_vec(),
+                    elements: 0,
+                    parts: product_of_sizes(axes),
+                });
             }
         }
     }
@@ -152,19 +157,19 @@ fn choose_by_majority(
     let mut taken: Vec<Vec<Axis>> = vec![vec![]; rule.factors.len()];
     loop {
         let ready = candidates.iter().enumerate().filter(|(_, c)| waits_for[c.factor].is_empty());
-        let Some((best, _)) = ready.max_by(|(_, a), (_, b)| a.compare(b, rule, mesh)) else { return taken };
+        let Some((best, _)) = ready.max_by(|(_, a), (_, b)| a.compare_preference(b, rule, mesh)) else { return taken };
         let AxesCandidate { factor, axes, .. } = candidates.swap_remove(best);
-        if size(&axes) == rule.factors[factor].size {
+        if product_of_sizes(&axes) == rule.factors[factor].size {
             waits_for.iter_mut().for_each(|waits| waits.retain(|&other| other != factor));
         }
         taken[factor].clone_from(&axes);
         candidates.retain_mut(|c| {
             let fits = match c.factor == factor {
                 true => is_strict_prefix(&axes, &c.axes),
-                false => !shorten(&mut c.axes, &axes) || c.axes != taken[c.factor],
+                false => !truncate_at_overlap(&mut c.axes, &axes) || c.axes != taken[c.factor],
             };
             // Measured: the axes that the factor already has count again when another factor's candidate is chosen.
-            c.parts = size(&c.axes) / if c.factor == factor { size(&axes) } else { 1 };
+            c.parts = product_of_sizes(&c.axes) / if c.factor == factor { product_of_sizes(&axes) } else { 1 };
             fits
         });
     }
@@ -172,26 +177,26 @@ fn choose_by_majority(
 
 /// Gives axes of a factor that cannot be sharded to factors that all arrays have, as far as they divide these evenly.
 fn distribute_to_batch_factors(
-    mut left: Vec<Axis>,
+    mut leftover_axes: Vec<Axis>,
     factor: usize,
     axes: &mut [Vec<Axis>],
     rule: &ShardingRule,
-    arrays: &[usize],
+    array_indices: &[usize],
 ) {
-    let is_everywhere = |f: usize| arrays.iter().all(|&t| rule.tensors[t].iter().flatten().any(|&own| own == f));
+    let is_everywhere = |f: usize| array_indices.iter().all(|&t| rule.tensors[t].iter().flatten().any(|&own| own == f));
     if !is_everywhere(factor) {
         return;
     }
     for (f, own) in axes.iter_mut().enumerate() {
-        let (n, parts) = (rule.factors[f].size, size(own));
+        let (n, parts) = (rule.factors[f].size, product_of_sizes(own));
         if rule.factors[f].role != FactorRole::PassThrough || !is_everywhere(f) || n == 0 || !n.is_multiple_of(parts) {
             continue;
         }
         let mut room = n / parts;
-        while let Some(&axis) = left.first().filter(|axis| room.is_multiple_of(axis.len())) {
+        while let Some(&axis) = leftover_axes.first().filter(|axis| room.is_multiple_of(axis.len())) {
             push_merged(own, axis);
             room /= axis.len();
-            left.remove(0);
+            leftover_axes.remove(0);
         }
     }
 }
@@ -216,11 +221,11 @@ pub(super) fn find_common_reshape_axes(splits: &[FactorShardings], rule: &Shardi
     if lists.iter().all(is_equal) {
         return lists.into_iter().map(|[a, b]| a.or(b).unwrap_or_default()).collect();
     }
-    let better = usize::from(splits[0].blocks() < splits[1].blocks());
+    let better = usize::from(splits[0].block_count() < splits[1].block_count());
     let all: Vec<Axis> = lists.iter().filter_map(|list| list[better].as_ref()).flatten().copied().collect();
     let sides: Vec<FactorShardings> = (0..2)
         .map(|side| {
-            let (spread, left) = distribute_axes(&splits[side], &all, side, rule);
+            let (spread, left) = distribute_over_factors(&splits[side], &all, side, rule);
             let mut joined = spread.to_sharding(&rule.tensors[side], &rule.factors);
             // Measured: axes that fit nowhere shard the last dimension.
             if let Some(dim) = joined.dims.last_mut() {
@@ -254,14 +259,14 @@ pub(super) fn find_common_reshape_axes(splits: &[FactorShardings], rule: &Shardi
 
 /// Distributes axes among the factors of an array, in order; returns its sharding, and the axes from the first one that
 /// fits nowhere.
-fn distribute_axes(
+fn distribute_over_factors(
     split: &FactorShardings,
     axes: &[Axis],
-    side: usize,
+    array: usize,
     rule: &ShardingRule,
 ) -> (FactorShardings, Vec<Axis>) {
     let mut to = split.clone();
-    let order: Vec<usize> = rule.tensors[side].iter().flatten().copied().filter(|&f| split.get(f).is_some()).collect();
+    let order: Vec<usize> = rule.tensors[array].iter().flatten().copied().filter(|&f| split.get(f).is_some()).collect();
     let mut room: Vec<usize> = order.iter().map(|&f| rule.factors[f].size).collect();
     for (_, part) in &mut to.parts {
         part.axes.clear();
@@ -295,12 +300,18 @@ fn distribute_axes(
     (to, left)
 }
 
-/// Returns the sharding of array `t` of a rule whose factors are sharded by these axes.
-pub(crate) fn sharding_of(rule: &ShardingRule, t: usize, sharding: &Sharding, axes: &[Vec<Axis>]) -> Sharding {
-    let mut split = FactorShardings::from_sharding(&rule.tensors[t], Some(sharding), &rule.factors, true);
+/// Returns the sharding of array number `array` of a rule when each factor is sharded by its list in `axes`; replicated
+/// and unreduced axes are those of `sharding`.
+pub(crate) fn sharding_from_factor_axes(
+    rule: &ShardingRule,
+    array: usize,
+    sharding: &Sharding,
+    axes: &[Vec<Axis>],
+) -> Sharding {
+    let mut split = FactorShardings::from_sharding(&rule.tensors[array], Some(sharding), &rule.factors, true);
     for (f, part) in &mut split.parts {
         part.axes.clone_from(&axes[*f]);
         part.overflow.clear();
     }
-    split.to_sharding(&rule.tensors[t], &rule.factors).without_choices()
+    split.to_sharding(&rule.tensors[array], &rule.factors).without_choices()
 }

@@ -1,6 +1,6 @@
 //! Conversion of the sharding of an array to shardings of the factors of its dimensions, and back.
 use super::op_sharding_rule::{Factor, gcd};
-use crate::mesh::axis::{Axis, PrefixRelation, prefix_relation, push_merged, size};
+use crate::mesh::axis::{Axis, PrefixRelation, prefix_relation, product_of_sizes, push_merged};
 use crate::mesh::{DimSharding, Sharding};
 
 /// Sharding of one factor of an array's dimensions.
@@ -51,12 +51,12 @@ impl FactorShardings {
     }
 
     /// Distributes the axes of one dimension among its factors.
-    fn distribute_dim_axes(&mut self, own: &[usize], axes: &[Axis], is_closed: bool, factors: &[Factor]) {
+    fn distribute_dim_axes(&mut self, dim_factors: &[usize], axes: &[Axis], is_closed: bool, factors: &[Factor]) {
         // The axes that are left, in reverse order.
         let mut left: Vec<Axis> = axes.iter().rev().copied().collect();
-        for (k, &factor) in own.iter().enumerate() {
-            let part = self.entry(factor);
-            part.is_minor = k + 1 == own.len();
+        for (k, &factor) in dim_factors.iter().enumerate() {
+            let part = self.get_or_insert(factor);
+            part.is_minor = k + 1 == dim_factors.len();
             part.is_closed = is_closed;
             if part.is_minor {
                 left.drain(..).rev().for_each(|axis| push_merged(&mut part.axes, axis));
@@ -78,9 +78,9 @@ impl FactorShardings {
             if room > 1 && !left.is_empty() {
                 left.drain(..).rev().for_each(|axis| push_merged(&mut part.overflow, axis));
                 // The next factor would come after axes that are no part of it.
-                if let Some(&next) = own.get(k + 1) {
-                    let part = self.entry(next);
-                    part.is_minor = k + 2 == own.len();
+                if let Some(&next) = dim_factors.get(k + 1) {
+                    let part = self.get_or_insert(next);
+                    part.is_minor = k + 2 == dim_factors.len();
                     part.is_closed = true;
                 }
                 return;
@@ -96,9 +96,9 @@ impl FactorShardings {
             for &factor in own {
                 let Some(part) = self.get(factor) else { break };
                 is_closed |= part.is_closed;
-                append(&mut dim.axes, &part.axes);
-                append(&mut dim.axes, &part.overflow);
-                if !part.overflow.is_empty() || size(&part.axes) < factors[factor].size {
+                append_merged_axes(&mut dim.axes, &part.axes);
+                append_merged_axes(&mut dim.axes, &part.overflow);
+                if !part.overflow.is_empty() || product_of_sizes(&part.axes) < factors[factor].size {
                     break;
                 }
             }
@@ -118,7 +118,7 @@ impl FactorShardings {
     }
 
     /// Returns the sharding of a factor, which is added if the array does not have it.
-    fn entry(&mut self, factor: usize) -> &mut FactorSharding {
+    fn get_or_insert(&mut self, factor: usize) -> &mut FactorSharding {
         let known = self.parts.iter().position(|(own, _)| *own == factor);
         let at = known.unwrap_or_else(|| {
             self.parts.push((factor, FactorSharding::default()));
@@ -129,7 +129,7 @@ impl FactorShardings {
 
     /// Replaces the axes of a factor by a longer list that begins with them; returns false, without a change, if the
     /// list does not or the array does not have the factor.
-    pub(super) fn expand(&mut self, factor: usize, axes: &[Axis]) -> bool {
+    pub(super) fn try_extend_axes(&mut self, factor: usize, axes: &[Axis]) -> bool {
         match self.get_mut(factor) {
             Some(part) if prefix_relation(&part.axes, axes) == PrefixRelation::Strict => {
                 part.axes = axes.to_vec();
@@ -140,13 +140,13 @@ impl FactorShardings {
     }
 
     /// Number of blocks into which the array is sharded.
-    pub(super) fn blocks(&self) -> usize {
-        self.parts.iter().map(|(_, part)| size(&part.axes) * size(&part.overflow)).product()
+    pub(super) fn block_count(&self) -> usize {
+        self.parts.iter().map(|(_, part)| product_of_sizes(&part.axes) * product_of_sizes(&part.overflow)).product()
     }
 }
 
 /// Appends axes to a list; the first one joins the list's last axis if it is the part that follows it.
-fn append(axes: &mut Vec<Axis>, more: &[Axis]) {
+fn append_merged_axes(axes: &mut Vec<Axis>, more: &[Axis]) {
     if let Some((&first, rest)) = more.split_first() {
         push_merged(axes, first);
         axes.extend(rest);

@@ -1,9 +1,10 @@
 //! Preparation of a program before shardings propagate, as in Shardy's import pipeline.
 //!
-//! - `split_constants`: each use of a constant gets its own copy, so that no sharding propagates between uses through it;
-//! - edges: one after each result of loops, branches and barriers ([`Kind::DataFlowEdge`]);
+//! - `split_constants_by_use`: each use of a constant gets its own copy, so that no sharding propagates between uses
+//!   through it;
+//! - edges: one after each result of loops, branches and barriers ([`NodeKind::DataFlowEdge`]);
 //! - `apply_constraints`: a closed constraint on a value without other annotations becomes the value's own sharding;
-//! - `groups`: the members of a sharding group begin with one sharding.
+//! - `import_sharding_groups`: the members of a sharding group begin with one sharding.
 //!
 //! The uses of a value are in order, the newest one last, since propagation visits them in order. Replacing all uses
 //! reverses them.
@@ -20,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// A place in the program that reads a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Use {
+pub(super) enum ValueUse {
     /// The node's operand with this number.
     Operand(NodeId, usize),
     /// A result of a region: the node, the number of the region, the number of the result.
@@ -34,7 +35,7 @@ pub(super) enum Use {
 pub(super) struct ShardingState {
     pub program: RegionGraph,
     /// By value, the places that read it, the newest last.
-    pub uses: Vec<Vec<Use>>,
+    pub uses: Vec<Vec<ValueUse>>,
     /// By value, its cell, named by one of the values that share the cell.
     pub cell: Vec<Val>,
     /// By cell, its sharding so far; `None` if nothing is known.
@@ -60,7 +61,7 @@ pub(super) fn prepare_for_propagation(
     split_constants(&mut program);
     let values = program.types.len();
     let mut flow = ShardingState {
-        uses: uses(&program),
+        uses: collect_uses(&program),
         cell: (0..values as u32).map(Val).collect(),
         shardings: vec![None; values],
         origins: vec![None; values],
@@ -91,22 +92,22 @@ pub(super) fn prepare_for_propagation(
 
 /// Returns the uses of each value in the order in which a parser of the text finds them: those of a region before the
 /// operands of its node.
-fn uses(program: &RegionGraph) -> Vec<Vec<Use>> {
-    fn walk(program: &RegionGraph, nodes: &[NodeId], all: &mut [Vec<Use>]) {
+fn collect_uses(program: &RegionGraph) -> Vec<Vec<ValueUse>> {
+    fn collect_region_uses(program: &RegionGraph, nodes: &[NodeId], all: &mut [Vec<ValueUse>]) {
         for &id in nodes {
             let node = &program.nodes[id];
             for (r, region) in node.regions.iter().enumerate() {
-                walk(program, &region.nodes, all);
+                collect_region_uses(program, &region.nodes, all);
                 for (i, v) in region.results.iter().enumerate() {
-                    all[v.index()].push(Use::Yield(id, r, i));
+                    all[v.index()].push(ValueUse::Yield(id, r, i));
                 }
             }
-            node.operands.iter().enumerate().for_each(|(i, v)| all[v.index()].push(Use::Operand(id, i)));
+            node.operands.iter().enumerate().for_each(|(i, v)| all[v.index()].push(ValueUse::Operand(id, i)));
         }
     }
     let mut all = vec![vec![]; program.types.len()];
-    walk(program, &program.body.nodes, &mut all);
-    program.body.results.iter().enumerate().for_each(|(i, v)| all[v.index()].push(Use::Result(i)));
+    collect_region_uses(program, &program.body.nodes, &mut all);
+    program.body.results.iter().enumerate().for_each(|(i, v)| all[v.index()].push(ValueUse::Result(i)));
     all
 }
 
@@ -114,26 +115,27 @@ impl ShardingState {
     /// Makes all uses of `from` read `to`, except those by the node `except`.
     fn replace_uses(&mut self, from: Val, to: Val, except: Option<NodeId>) {
         let all = std::mem::take(&mut self.uses[from.index()]);
-        let (kept, moved): (Vec<Use>, Vec<Use>) =
-            all.into_iter().partition(|u| matches!(u, Use::Operand(node, _) if Some(*node) == except));
+        let (kept, moved): (Vec<ValueUse>, Vec<ValueUse>) =
+            all.into_iter().partition(|u| matches!(u, ValueUse::Operand(node, _) if Some(*node) == except));
         self.uses[from.index()] = kept;
         moved.into_iter().rev().for_each(|u| self.redirect_use(u, to));
     }
 
     /// Makes a use read another value.
-    fn redirect_use(&mut self, place: Use, v: Val) {
+    fn redirect_use(&mut self, place: ValueUse, new_value: Val) {
         match place {
-            Use::Operand(node, i) => self.program.nodes[node].operands[i] = v,
-            Use::Yield(node, r, i) => self.program.nodes[node].regions[r].results[i] = v,
-            Use::Result(i) => self.program.body.results[i] = v,
+            ValueUse::Operand(node, i) => self.program.nodes[node].operands[i] = new_value,
+            ValueUse::Yield(node, r, i) => self.program.nodes[node].regions[r].results[i] = new_value,
+            ValueUse::Result(i) => self.program.body.results[i] = new_value,
         }
-        self.uses[v.index()].push(place);
+        self.uses[new_value.index()].push(place);
     }
 
-    /// Makes a node with one operand and a result of its type, at the location of node `behind`; no region contains it.
-    fn create_unary_node(&mut self, kind: NodeKind, operand: Val, behind: Option<NodeId>) -> (NodeId, Val) {
+    /// Makes a node with one operand and a result of the same type, which no region contains yet; it gets the source
+    /// position of node `location_source`, or none for `None`.
+    fn create_unary_node(&mut self, kind: NodeKind, operand: Val, location_source: Option<NodeId>) -> (NodeId, Val) {
         let ty = self.program.ty(operand).clone();
-        let (loc, label) = behind
+        let (loc, label) = location_source
             .map_or((Loc::NONE, usize::MAX), |node| (self.program.nodes[node].loc, self.program.nodes[node].label));
         let node = self.program.create_node(kind, vec![operand], vec![ty], loc);
         self.program.nodes[node].label = label;
@@ -157,9 +159,9 @@ impl ShardingState {
             for (i, v) in results.into_iter().enumerate() {
                 let (edge, result) = self.create_unary_node(NodeKind::DataFlowEdge, v, Some(id));
                 self.replace_uses(v, result, None);
-                self.uses[v.index()].push(Use::Operand(edge, 0));
+                self.uses[v.index()].push(ValueUse::Operand(edge, 0));
                 self.edges.insert((id, i), edge);
-                self.program.insert(edge, last, true);
+                self.program.insert_beside(edge, last, true);
                 last = edge;
                 self.cell[v.index()] = result;
                 if let NodeKind::Loop(_) = self.program.nodes[id].kind {
@@ -177,7 +179,7 @@ impl ShardingState {
     }
 
     /// Returns the sharding of a constraint; `None` for other nodes.
-    fn constraint(&self, node: NodeId) -> Option<&Sharding> {
+    fn constraint_sharding(&self, node: NodeId) -> Option<&Sharding> {
         match &self.program.nodes[node].kind {
             NodeKind::Constraint(sharding) => Some(sharding),
             NodeKind::Op(_)
@@ -195,12 +197,12 @@ impl ShardingState {
     /// about that.
     fn apply_constraints(&mut self) {
         for id in self.program.preorder() {
-            let Some(sharding) = self.constraint(id).cloned() else { continue };
+            let Some(sharding) = self.constraint_sharding(id).cloned() else { continue };
             self.redirect_to_last_constraint(id);
             let x = self.program.nodes[id].operands[0];
-            let differs = |u: &Use| match u {
-                Use::Operand(node, _) => self.constraint(*node).is_some_and(|other| *other != sharding),
-                Use::Yield(..) | Use::Result(_) => false,
+            let differs = |u: &ValueUse| match u {
+                ValueUse::Operand(node, _) => self.constraint_sharding(*node).is_some_and(|other| *other != sharding),
+                ValueUse::Yield(..) | ValueUse::Result(_) => false,
             };
             let is_open = sharding.dims.iter().any(|dim| dim.open);
             let is_scalar_argument =
@@ -208,7 +210,7 @@ impl ShardingState {
             if self.sharding(x).is_some() || is_open || is_scalar_argument || self.uses[x.index()].iter().any(differs) {
                 continue;
             }
-            let definer = self.program.definer(x);
+            let definer = self.program.defining_node(x);
             let is_of_edge = definer.is_some_and(|node| self.program.nodes[node].kind == NodeKind::DataFlowEdge);
             if self.cell[x.index()] == x && !is_of_edge {
                 self.shardings[x.index()] = Some(sharding);
@@ -219,9 +221,9 @@ impl ShardingState {
             let parent = self.program.nodes[id].parent;
             self.program.region_mut(parent).nodes.retain(|&node| node != id);
             match self.program.definitions[x.index()] {
-                Definition::Result(node, _) => self.program.insert(id, node, true),
-                Definition::Argument(node, region, _) => self.program.insert_first(id, Some((node, region))),
-                Definition::Param(_) => self.program.insert_first(id, None),
+                Definition::Result(node, _) => self.program.insert_beside(id, node, true),
+                Definition::Argument(node, region, _) => self.program.insert_at_region_start(id, Some((node, region))),
+                Definition::Param(_) => self.program.insert_at_region_start(id, None),
             }
             let result = self.program.nodes[id].results[0];
             self.replace_uses(x, result, Some(id));
@@ -232,16 +234,15 @@ impl ShardingState {
     /// constraint.
     fn redirect_to_last_constraint(&mut self, first: NodeId) {
         let x = self.program.nodes[first].operands[0];
-        let is_constraint =
-            |flow: &ShardingState, u: &Use| matches!(u, Use::Operand(node, _) if flow.constraint(*node).is_some());
-        let is_head = self.program.definer(x).is_none_or(|node| self.constraint(node).is_none());
-        let is_only = !self.uses[x.index()].iter().any(|u| *u != Use::Operand(first, 0) && is_constraint(self, u));
+        let is_constraint = |flow: &ShardingState, u: &ValueUse| matches!(u, ValueUse::Operand(node, _) if flow.constraint_sharding(*node).is_some());
+        let is_head = self.program.defining_node(x).is_none_or(|node| self.constraint_sharding(node).is_none());
+        let is_only = !self.uses[x.index()].iter().any(|u| *u != ValueUse::Operand(first, 0) && is_constraint(self, u));
         if !is_head || !is_only || self.sharding(x).is_some() {
             return;
         }
         let mut last = first;
-        while let [Use::Operand(next, _)] = self.uses[self.program.nodes[last].results[0].index()][..]
-            && self.constraint(next).is_some()
+        while let [ValueUse::Operand(next, _)] = self.uses[self.program.nodes[last].results[0].index()][..]
+            && self.constraint_sharding(next).is_some()
         {
             last = next;
         }
@@ -253,9 +254,9 @@ impl ShardingState {
         let at = list.iter().position(|&node| node == last).expect("a node is in its parent's list");
         let behind = list[at + 1..].to_vec();
         let all = std::mem::take(&mut self.uses[x.index()]);
-        let (moved, kept): (Vec<Use>, Vec<Use>) = all
+        let (moved, kept): (Vec<ValueUse>, Vec<ValueUse>) = all
             .into_iter()
-            .partition(|u| matches!(u, Use::Operand(node, _) if *node != first && behind.contains(node)));
+            .partition(|u| matches!(u, ValueUse::Operand(node, _) if *node != first && behind.contains(node)));
         self.uses[x.index()] = kept;
         moved.into_iter().rev().for_each(|u| self.redirect_use(u, result));
     }
@@ -310,16 +311,18 @@ impl ShardingState {
         }
         for v in group.iter_mut() {
             let open = Sharding::open(self.program.rank(*v));
-            let definer = self.program.definer(*v);
+            let definer = self.program.defining_node(*v);
             let (node, result) = self.create_unary_node(NodeKind::Constraint(open.clone()), *v, definer);
             self.shardings[result.index()] = Some(open);
             match self.program.definitions[v.index()] {
-                Definition::Result(definer, _) => self.program.insert(node, definer, true),
-                Definition::Argument(owner, region, _) => self.program.insert_first(node, Some((owner, region))),
-                Definition::Param(_) => self.program.insert_first(node, None),
+                Definition::Result(definer, _) => self.program.insert_beside(node, definer, true),
+                Definition::Argument(owner, region, _) => {
+                    self.program.insert_at_region_start(node, Some((owner, region)))
+                }
+                Definition::Param(_) => self.program.insert_at_region_start(node, None),
             }
             self.replace_uses(*v, result, None);
-            self.uses[v.index()].push(Use::Operand(node, 0));
+            self.uses[v.index()].push(ValueUse::Operand(node, 0));
             *v = result;
         }
     }
@@ -327,7 +330,7 @@ impl ShardingState {
 
 /// Returns the array that a value is a slice of, if it is one.
 pub(super) fn slice_source(program: &RegionGraph, v: Val) -> Option<Val> {
-    let node = &program.nodes[program.definer(v)?];
+    let node = &program.nodes[program.defining_node(v)?];
     matches!(node.kind, NodeKind::Op(Op::Structural(StructuralOp::Slice(_)))).then(|| node.operands[0])
 }
 

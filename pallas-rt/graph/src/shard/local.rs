@@ -1,9 +1,10 @@
 //! Operations on blocks: what each device computes from its blocks of an operation's operands.
 //!
-//! - `pieces`: positions along blocks, and cutting and joining of blocks;
-//! - `padding`: neutral elements beyond the array in last blocks, where an operation adds them up;
-//! - `flat`: reshapes of dimensions that are sharded unevenly;
-//! - `halo`: the rows that devices need of each other's blocks, in rounds; `window`: operations that move elements;
+//! - `block_slicing`: positions along blocks, and cutting and joining of blocks;
+//! - `uneven_padding`: neutral elements beyond the array in last blocks, where an operation adds them up;
+//! - `uneven_reshape`: reshapes of dimensions that are sharded unevenly;
+//! - `halo`: the rows that devices need of each other's blocks, in rounds; `shifted_rows`: operations that move
+//!   elements;
 //! - `lookup`: operations that address a sharded operand by data.
 mod block_slicing;
 mod halo;
@@ -14,8 +15,8 @@ mod uneven_reshape;
 
 pub(crate) use block_slicing::DeviceGroup;
 pub(super) use block_slicing::{
-    DimSplit, coordinate, crop_block, fill_past_end, iota, join_blocks, pad_to_shape, slice_device_part,
-    slice_kept_parts, split_and_stack,
+    DimSplit, crop_block, emit_block_iota, emit_device_coordinate, emit_fill_past_end, join_blocks, pad_to_shape,
+    slice_device_part, slice_kept_parts, split_and_stack,
 };
 pub(crate) use lookup::emit_window_update;
 pub(crate) use shifted_rows::resize_blocks;
@@ -24,12 +25,12 @@ pub(super) use shifted_rows::{RowRange, read_zero_padded_rows};
 use super::op_sharding_rule::{FactorRole, ShardingRule};
 use super::partition_traits::ShardedOperation;
 use crate::graph::{Graph, Op, Var};
-use crate::mesh::axis::{Axis, size};
+use crate::mesh::axis::{Axis, product_of_sizes};
 use pallas_ir::structural::{Broadcast, Conv, Scatter, Slice};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 
 /// Returns the monoid by which partial results of an operation are combined.
-pub(super) fn monoid(op: &Op, dtype: DType) -> ScalarOp {
+pub(super) fn partial_result_monoid(op: &Op, dtype: DType) -> ScalarOp {
     match op {
         Op::Structural(StructuralOp::Reduce(reduce)) => reduce.op,
         Op::Structural(StructuralOp::Scatter(Scatter { op: Some(op), .. })) => *op,
@@ -45,8 +46,9 @@ pub(super) fn monoid(op: &Op, dtype: DType) -> ScalarOp {
 pub(super) fn clear_unsupported_axes(axes: &mut [Vec<Axis>], rule: &ShardingRule, op: &Op, types: &[&Type]) {
     let is_reshape = matches!(op, Op::Structural(StructuralOp::Reshape(_)));
     for (f, factor) in rule.factors.iter().enumerate() {
-        let is_uneven =
-            !is_reshape && factor.role != FactorRole::Permute && !factor.size.is_multiple_of(size(&axes[f]));
+        let is_uneven = !is_reshape
+            && factor.role != FactorRole::Permute
+            && !factor.size.is_multiple_of(product_of_sizes(&axes[f]));
         let shares_dim = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&f));
         // A dimension of more than one element without any other factor has a factor of size 1.
         let is_alone = factor.size == 1
@@ -69,8 +71,8 @@ pub(super) fn clear_unsupported_axes(axes: &mut [Vec<Axis>], rule: &ShardingRule
 fn clear_noncontiguous_axes(axes: &mut [Vec<Axis>], rule: &ShardingRule) {
     loop {
         let dims = rule.tensors.iter().flatten().flat_map(|dim| dim.windows(2));
-        let mut is_split =
-            dims.filter(|pair| size(&axes[pair[0]]) != rule.factors[pair[0]].size && !axes[pair[1]].is_empty());
+        let mut is_split = dims
+            .filter(|pair| product_of_sizes(&axes[pair[0]]) != rule.factors[pair[0]].size && !axes[pair[1]].is_empty());
         let Some(pair) = is_split.next() else { return };
         let behind = pair[1];
         drop(is_split);
@@ -85,7 +87,7 @@ fn can_shard_factor(op: &Op, rule: &ShardingRule, types: &[&Type], factor: usize
     let role = rule.factors[factor].role;
     let result = types.len() - 1;
     if types.iter().any(|ty| ty.shape.contains(&0)) {
-        return role == FactorRole::PassThrough && !matches!(op, Op::Structural(op) if is_moving(op));
+        return role == FactorRole::PassThrough && !matches!(op, Op::Structural(op) if can_move_elements(op));
     }
     match op {
         Op::Dynamic(op) => op.regions().can_shard_factor(role, has(result).is_some()),
@@ -110,7 +112,7 @@ fn can_shard_factor(op: &Op, rule: &ShardingRule, types: &[&Type], factor: usize
                     && conv.groups > 1
                     && rule.tensors[0][conv.lhs[1]].first() == Some(&factor)
                     && rule.factors[factor].size == conv.groups
-                    && conv.groups.is_multiple_of(size(axes));
+                    && conv.groups.is_multiple_of(product_of_sizes(axes));
                 match role {
                     FactorRole::PassThrough => is_alone && !is_group || is_batch || are_groups,
                     FactorRole::Reduce => is_alone && has(0) == Some(conv.lhs[1]),
@@ -119,7 +121,9 @@ fn can_shard_factor(op: &Op, rule: &ShardingRule, types: &[&Type], factor: usize
                 }
             }
             StructuralOp::Reshape(_) => matches!(role, FactorRole::PassThrough | FactorRole::Permute),
-            _ if is_moving(op) && role != FactorRole::Replicate => can_shard_result_dim(op, types, has(result), axes),
+            _ if can_move_elements(op) && role != FactorRole::Replicate => {
+                can_shard_result_dim(op, types, has(result), axes)
+            }
             _ => role == FactorRole::PassThrough,
         },
         // The rule of a call has reductions only where they are proven to be sums.
@@ -130,11 +134,13 @@ fn can_shard_factor(op: &Op, rule: &ShardingRule, types: &[&Type], factor: usize
 
 /// Returns true if `window` can do an operation on blocks along dimension `dim` of the result.
 fn can_shard_result_dim(op: &StructuralOp, types: &[&Type], dim: Option<usize>, axes: &[Axis]) -> bool {
-    dim.is_some_and(|dim| shifted_rows::can_shard_dim(op, dim, types[types.len() - 1].shape[dim], size(axes)))
+    dim.is_some_and(|dim| {
+        shifted_rows::can_shard_dim(op, dim, types[types.len() - 1].shape[dim], product_of_sizes(axes))
+    })
 }
 
 /// Returns true for operations that may move elements along a dimension of operand and result.
-fn is_moving(op: &StructuralOp) -> bool {
+fn can_move_elements(op: &StructuralOp) -> bool {
     use StructuralOp::{Concat, Conv, Pad, ReduceWindow, Reverse, Roll, Slice};
     matches!(op, Slice(_) | Pad(_) | Reverse(_) | Roll(_) | Concat(_) | Conv(_) | ReduceWindow(_))
 }
@@ -160,8 +166,8 @@ pub(super) fn emit_on_blocks(graph: &mut Graph, mut work: ShardedOperation<'_>) 
             lookup::localize_scatter(graph, &mut work, &windows, op);
         }
         Op::Dynamic(op) => return op.regions().emit_on_blocks(graph, &work),
-        Op::Structural(StructuralOp::Reshape(_)) => return uneven_reshape::reshape(graph, &work),
-        Op::Structural(op) if is_moving(op) => {
+        Op::Structural(StructuralOp::Reshape(_)) => return uneven_reshape::emit_reshape_on_blocks(graph, &work),
+        Op::Structural(op) if can_move_elements(op) => {
             if let Some(made) = shifted_rows::exchange_rows(graph, &mut work) {
                 return made;
             }

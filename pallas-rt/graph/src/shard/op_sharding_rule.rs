@@ -14,7 +14,7 @@ mod nest;
 
 use super::propagation_program::{NodeKind, Val};
 use crate::graph::Op;
-use pallas_ir::structural::{Access, Index, Piece, Windows};
+use pallas_ir::structural::{Access, AffineIndex, MapPiece, Windows};
 use pallas_ir::{Dim, StructuralOp, Type};
 use std::fmt::Write;
 
@@ -31,7 +31,8 @@ pub enum FactorRole {
     Replicate,
 }
 
-/// A part of the extents of dimensions that can be sharded together.
+/// A part of the extent that dimensions of several arrays have in common, and by which all of them can be sharded
+/// together.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Factor {
     /// Number of positions; the sizes of a dimension's factors multiply to its extent.
@@ -77,19 +78,21 @@ pub(super) fn build_sharding_rule(asked: &RuleRequest<'_>) -> Option<ShardingRul
     let shapes: Vec<&[usize]> = asked.types.iter().map(|ty| &ty.shape[..]).collect();
     let mut build = RuleBuilder::new(&shapes, operands);
     match asked.kind {
-        NodeKind::Constraint(_) | NodeKind::PropagationBarrier(_) | NodeKind::DataFlowEdge => build.add_elementwise(),
+        NodeKind::Constraint(_) | NodeKind::PropagationBarrier(_) | NodeKind::DataFlowEdge => {
+            build.add_elementwise_factors()
+        }
         NodeKind::Constant
         | NodeKind::OptimizationBarrier
         | NodeKind::Loop(_)
         | NodeKind::Branches(_)
         | NodeKind::ShardingGroup(_) => return None,
         NodeKind::Op(op) => match op {
-            Op::Call(call) => return call.regions()?.rule(),
-            Op::Collective(op) if asked.operands.len() == 1 => build.add_collective(op),
+            Op::Call(call) => return call.regions()?.sharding_rule(),
+            Op::Collective(op) if asked.operands.len() == 1 => build.add_collective_factors(op),
             Op::Literal(_) | Op::Identity(_) | Op::Collective(_) => return None,
-            Op::Scalar(_) => build.add_elementwise(),
+            Op::Scalar(_) => build.add_elementwise_factors(),
             Op::Dynamic(op) => op.regions().add_factors(&mut build),
-            Op::Structural(op) => build.add_structural(op, asked)?,
+            Op::Structural(op) => build.add_structural_factors(op, asked)?,
         },
     }
     Some(build.finish())
@@ -100,13 +103,13 @@ impl ShardingRule {
     pub(super) fn elementwise(shape: &[usize], operands: usize) -> ShardingRule {
         let shapes = vec![shape; operands + 1];
         let mut build = RuleBuilder::new(&shapes, operands);
-        build.add_elementwise();
+        build.add_elementwise_factors();
         build.finish()
     }
 
-    /// Returns the rule in Shardy's syntax, with `implied` scalars after the operands, for operands that StableHLO's
-    /// operation has in addition.
-    pub fn text(&self, implied: usize) -> String {
+    /// Returns the rule in Shardy's syntax, with `implied_scalars` scalars after the operands, for operands that
+    /// StableHLO's operation has in addition.
+    pub fn text(&self, implied_scalars: usize) -> String {
         let name = |f: usize| match u8::try_from(f) {
             Ok(f @ 0..18) => char::from(b'i' + f).to_string(),
             _ => format!("z_{}", f - 17),
@@ -117,7 +120,7 @@ impl ShardingRule {
         };
         let (operands, results) = self.tensors.split_at(self.operands);
         let operands: Vec<String> =
-            operands.iter().map(tensor).chain(std::iter::repeat_n("[]".into(), implied)).collect();
+            operands.iter().map(tensor).chain(std::iter::repeat_n("[]".into(), implied_scalars)).collect();
         let results: Vec<String> = results.iter().map(tensor).collect();
         let mut text = format!("({})->({})", operands.join(", "), results.join(", "));
         let list = |of: &dyn Fn(&Factor) -> bool| {
@@ -148,9 +151,9 @@ pub(crate) struct RuleBuilder<'a> {
 }
 
 impl<'a> RuleBuilder<'a> {
-    pub(crate) fn new(shapes: &'a [&'a [usize]], operands: usize) -> RuleBuilder<'a> {
+    pub(crate) fn new(shapes: &'a [&'a [usize]], operand_count: usize) -> RuleBuilder<'a> {
         let tensors = shapes.iter().map(|shape| vec![vec![]; shape.len()]).collect();
-        RuleBuilder { shapes, rule: ShardingRule { factors: vec![], tensors, operands } }
+        RuleBuilder { shapes, rule: ShardingRule { factors: vec![], tensors, operands: operand_count } }
     }
 
     /// Returns the index of the first result among the arrays of the rule.
@@ -159,12 +162,18 @@ impl<'a> RuleBuilder<'a> {
     }
 
     /// Adds a factor that the dimensions `places` share.
-    pub(crate) fn add(&mut self, size: usize, role: FactorRole, places: &[TensorDim]) {
-        self.add_blocked(size, role, false, places);
+    pub(crate) fn add_factor(&mut self, size: usize, role: FactorRole, places: &[TensorDim]) {
+        self.add_maybe_blocked_factor(size, role, false, places);
     }
 
     /// Adds a factor that the dimensions `places` share; propagation does not carry axes along it if `is_blocked`.
-    pub(crate) fn add_blocked(&mut self, size: usize, role: FactorRole, is_blocked: bool, places: &[TensorDim]) {
+    pub(crate) fn add_maybe_blocked_factor(
+        &mut self,
+        size: usize,
+        role: FactorRole,
+        is_blocked: bool,
+        places: &[TensorDim],
+    ) {
         let number = self.rule.factors.len();
         // Factors of size 1 are only for dimensions that have no other factor.
         if size == 1 && places.iter().all(|&(tensor, dim)| !self.rule.tensors[tensor][dim].is_empty()) {
@@ -190,42 +199,42 @@ impl<'a> RuleBuilder<'a> {
     }
 
     /// Adds the factors of an operation on elements at equal positions; scalar operands have no dimensions.
-    fn add_elementwise(&mut self) {
+    fn add_elementwise_factors(&mut self) {
         for (dim, &n) in self.shapes[self.first_result()].iter().enumerate() {
             let places: Vec<TensorDim> =
                 (0..self.shapes.len()).filter(|&t| !self.shapes[t].is_empty()).map(|t| (t, dim)).collect();
-            self.add(n, FactorRole::PassThrough, &places);
+            self.add_factor(n, FactorRole::PassThrough, &places);
         }
     }
 
     /// Adds the factors of a structural operation, read from its access form; returns `None` if it has no rule.
-    fn add_structural(&mut self, op: &StructuralOp, asked: &RuleRequest<'_>) -> Option<()> {
+    fn add_structural_factors(&mut self, op: &StructuralOp, asked: &RuleRequest<'_>) -> Option<()> {
         let dims: Vec<Vec<Dim>> =
             self.shapes[..self.first_result()].iter().map(|s| s.iter().map(|&n| Dim::from(n)).collect()).collect();
         let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
         match op.access(&dims) {
             Access::Iota { .. } => return None,
-            Access::Cast | Access::Bitcast | Access::Powi(_) => self.add_elementwise(),
-            Access::Map(pieces) => self.add_map(&pieces, asked),
-            Access::Flat => return self.add_reshape(),
-            Access::Contract { batch, contract } => self.add_contraction(&batch, &contract),
-            Access::Fold { axes, .. } => self.add_fold(&axes),
-            Access::Arg { axis, .. } => self.add_fold(&[axis]),
-            Access::Scan { axis, .. } => self.add_scan(axis),
-            Access::Sort { axis, .. } => self.add_sort(axis),
-            Access::Gather { windows, .. } => self.add_gather(&windows),
-            Access::Scatter { windows, op } => self.add_scatter(&windows, op.is_some()),
-            Access::Nest(nest) => self.add_nest(&nest),
+            Access::Cast | Access::Bitcast | Access::Powi(_) => self.add_elementwise_factors(),
+            Access::Map(pieces) => self.add_moved_element_factors(&pieces, asked),
+            Access::Flat => return self.add_reshape_factors(),
+            Access::Contract { batch, contract } => self.add_contraction_factors(&batch, &contract),
+            Access::Fold { axes, .. } => self.add_fold_factors(&axes),
+            Access::Arg { axis, .. } => self.add_fold_factors(&[axis]),
+            Access::Scan { axis, .. } => self.add_scan_factors(axis),
+            Access::Sort { axis, .. } => self.add_sort_factors(axis),
+            Access::Gather { windows, .. } => self.add_gather_factors(&windows),
+            Access::Scatter { windows, op } => self.add_scatter_factors(&windows, op.is_some()),
+            Access::Nest(nest) => self.add_nest_factors(&nest),
         }
         Some(())
     }
 
     /// Adds the factors of an operation each of whose result elements is one operand element.
-    fn add_map(&mut self, pieces: &[Piece], asked: &RuleRequest<'_>) {
-        let pieces: Vec<&Piece> = pieces.iter().filter(|piece| !piece.index.is_empty()).collect();
+    fn add_moved_element_factors(&mut self, pieces: &[MapPiece], asked: &RuleRequest<'_>) {
+        let pieces: Vec<&MapPiece> = pieces.iter().filter(|piece| !piece.index.is_empty()).collect();
         let (shapes, result) = (self.shapes, self.first_result());
         let is_joined = |axis: usize| {
-            let ends = |piece: &&Piece| {
+            let ends = |piece: &&MapPiece| {
                 let of = piece.index.iter().position(|index| index.axis == Some(axis));
                 piece.bounds.iter().any(|bound| bound.0 == axis)
                     && of.is_some_and(|dim| shapes[piece.operand][dim] != shapes[result][axis])
@@ -239,13 +248,13 @@ impl<'a> RuleBuilder<'a> {
                     let next = piece.index[dim + 1..].iter().find_map(|index| index.axis);
                     let is_first = self.rule.tensors[piece.operand][dim].is_empty();
                     if index.axis.is_none() && next == Some(axis) && is_first {
-                        self.add(1, FactorRole::PassThrough, &[(piece.operand, dim)]);
+                        self.add_factor(1, FactorRole::PassThrough, &[(piece.operand, dim)]);
                     }
                     if index.axis == Some(axis) {
                         places.push((piece.operand, dim));
                         let extent = shapes[piece.operand][dim];
                         if !is_joined(axis) {
-                            is_moved |= extent != n || is_backward(index);
+                            is_moved |= extent != n || has_negative_stride(index);
                             size = extent;
                         }
                     }
@@ -258,12 +267,12 @@ impl<'a> RuleBuilder<'a> {
                 (false, true) => FactorRole::Permute,
                 (false, false) => FactorRole::PassThrough,
             };
-            self.add(size, role, &places);
+            self.add_factor(size, role, &places);
         }
     }
 
     /// Adds the factors of a reshape, from the greatest common divisors of what is left of the extents on both sides.
-    fn add_reshape(&mut self) -> Option<()> {
+    fn add_reshape_factors(&mut self) -> Option<()> {
         let (from, to) = (self.shapes[0], self.shapes[1]);
         if from.contains(&0) {
             return None;
@@ -274,7 +283,7 @@ impl<'a> RuleBuilder<'a> {
         'walk: while dim[0] < from.len() || dim[1] < to.len() {
             for side in [0, 1] {
                 if shapes[side].get(dim[side]) == Some(&1) {
-                    self.add(1, FactorRole::Replicate, &[(side, dim[side])]);
+                    self.add_factor(1, FactorRole::Replicate, &[(side, dim[side])]);
                     dim[side] += 1;
                     continue 'walk;
                 }
@@ -299,14 +308,14 @@ impl<'a> RuleBuilder<'a> {
             if done[0] != done[1] {
                 let side = usize::from(done[1] < done[0]);
                 let step = level(side);
-                self.add(step, FactorRole::Replicate, &[(side, dim[side])]);
+                self.add_factor(step, FactorRole::Replicate, &[(side, dim[side])]);
                 done[side] *= step;
             } else if common > 1 {
-                self.add(common, FactorRole::PassThrough, &[(0, dim[0]), (1, dim[1])]);
+                self.add_factor(common, FactorRole::PassThrough, &[(0, dim[0]), (1, dim[1])]);
                 done = done.map(|n| n * common);
             } else {
                 // Neither extent divides the other: positions are in the same order, but shifted.
-                self.add(left[0], FactorRole::Permute, &[(0, dim[0]), (1, dim[1])]);
+                self.add_factor(left[0], FactorRole::Permute, &[(0, dim[0]), (1, dim[1])]);
                 done = [done[0] * left[0], done[1] * left[1]];
             }
             for side in [0, 1] {
@@ -319,38 +328,38 @@ impl<'a> RuleBuilder<'a> {
     }
 
     /// Adds the factors of a product: pairs of dimensions of both operands that are batches, or that are summed over.
-    fn add_contraction(&mut self, batch: &[TensorDim], contract: &[TensorDim]) {
+    fn add_contraction_factors(&mut self, batch: &[TensorDim], contract: &[TensorDim]) {
         let (a, b, result) = (self.shapes[0], self.shapes[1], self.first_result());
         let pairs = || batch.iter().chain(contract);
         let mut axis = 0;
         for &(i, j) in batch {
-            self.add(a[i], FactorRole::PassThrough, &[(0, i), (1, j), (result, axis)]);
+            self.add_factor(a[i], FactorRole::PassThrough, &[(0, i), (1, j), (result, axis)]);
             axis += 1;
         }
         for i in (0..a.len()).filter(|&i| pairs().all(|pair| pair.0 != i)) {
-            self.add(a[i], FactorRole::PassThrough, &[(0, i), (result, axis)]);
+            self.add_factor(a[i], FactorRole::PassThrough, &[(0, i), (result, axis)]);
             axis += 1;
         }
         for j in (0..b.len()).filter(|&j| pairs().all(|pair| pair.1 != j)) {
-            self.add(b[j], FactorRole::PassThrough, &[(1, j), (result, axis)]);
+            self.add_factor(b[j], FactorRole::PassThrough, &[(1, j), (result, axis)]);
             axis += 1;
         }
         for &(i, j) in contract {
-            self.add(a[i], FactorRole::Reduce, &[(0, i), (1, j)]);
+            self.add_factor(a[i], FactorRole::Reduce, &[(0, i), (1, j)]);
         }
     }
 
     /// Adds the factors of a fold over these axes.
-    fn add_fold(&mut self, axes: &[usize]) {
+    fn add_fold_factors(&mut self, axes: &[usize]) {
         let (x, result) = (self.shapes[0], self.first_result());
         let keeps = self.shapes[result].len() == x.len();
         let mut axis = 0;
         for (dim, &n) in x.iter().enumerate() {
             if axes.contains(&dim) {
-                self.add(n, FactorRole::Reduce, &[(0, dim)]);
+                self.add_factor(n, FactorRole::Reduce, &[(0, dim)]);
                 axis += usize::from(keeps);
             } else {
-                self.add(n, FactorRole::PassThrough, &[(0, dim), (result, axis)]);
+                self.add_factor(n, FactorRole::PassThrough, &[(0, dim), (result, axis)]);
                 axis += 1;
             }
         }
@@ -358,36 +367,37 @@ impl<'a> RuleBuilder<'a> {
 
     /// Adds the factors of an operation, such as a sort, each of whose results along an axis depends on all elements
     /// along it.
-    fn add_sort(&mut self, axis: usize) {
+    fn add_sort_factors(&mut self, axis: usize) {
         let (x, result) = (self.shapes[0], self.first_result());
         let is_alone = x.iter().enumerate().all(|(dim, &n)| dim == axis || n == 1);
         for (dim, &n) in x.iter().enumerate() {
             let is_kept = self.shapes[result][dim] == n;
             let places = if is_kept { vec![(0, dim), (result, dim)] } else { vec![(0, dim)] };
             match dim == axis {
-                true => self.add_blocked(n, FactorRole::Replicate, is_alone, &places),
-                false => self.add(n, FactorRole::PassThrough, &places),
+                true => self.add_maybe_blocked_factor(n, FactorRole::Replicate, is_alone, &places),
+                false => self.add_factor(n, FactorRole::PassThrough, &places),
             }
         }
     }
 
     /// Adds the factors of a cumulative fold, whose results along an axis depend on the elements before them.
-    fn add_scan(&mut self, axis: usize) {
+    fn add_scan_factors(&mut self, axis: usize) {
         for (dim, &n) in self.shapes[0].iter().enumerate() {
             let role = if dim == axis && n > 1 { FactorRole::Permute } else { FactorRole::PassThrough };
-            self.add(n, role, &[(0, dim), (self.first_result(), dim)]);
+            self.add_factor(n, role, &[(0, dim), (self.first_result(), dim)]);
         }
     }
 
-    /// Returns by axis of the starts of windows, the dimension of operand 1 (the indices) that it is.
-    fn index_dims(&self, windows: &Windows) -> Vec<usize> {
+    /// Returns the dimension of operand 1 (the indices) for each axis of the array of start vectors, which lacks the
+    /// dimension of the vectors' components.
+    fn index_dims_by_start_axis(&self, windows: &Windows) -> Vec<usize> {
         (0..self.shapes[1].len()).filter(|&dim| windows.vector != Some(dim)).collect()
     }
 
     /// Adds the factors of a gather: windows of operand 0 at starts that operand 1 gives.
-    fn add_gather(&mut self, windows: &Windows) {
+    fn add_gather_factors(&mut self, windows: &Windows) {
         let (x, result) = (self.shapes[0], self.first_result());
-        let of_index = self.index_dims(windows);
+        let of_index = self.index_dims_by_start_axis(windows);
         for (axis, &n) in self.shapes[result].iter().enumerate() {
             let own = windows.axes.iter().position(|window| window.axis == Some(axis));
             let index = windows.index.iter().position(|&a| a == axis).map(|k| of_index[k]);
@@ -396,68 +406,68 @@ impl<'a> RuleBuilder<'a> {
             places.push((result, axis));
             match own {
                 Some(dim) if index.is_none() && x[dim] != n => {
-                    self.add_blocked(x[dim], FactorRole::Replicate, true, &places);
+                    self.add_maybe_blocked_factor(x[dim], FactorRole::Replicate, true, &places);
                 }
-                _ => self.add(n, FactorRole::PassThrough, &places),
+                _ => self.add_factor(n, FactorRole::PassThrough, &places),
             }
         }
-        self.add_indexed_dims(windows);
+        self.add_indexed_dim_factors(windows);
     }
 
     /// Adds factors for the dimensions of operand 0 that starts address and that are no dimensions of the result.
-    fn add_indexed_dims(&mut self, windows: &Windows) {
+    fn add_indexed_dim_factors(&mut self, windows: &Windows) {
         for (dim, window) in windows.axes.iter().enumerate() {
             if window.start.is_some() && window.axis.is_none() {
                 let n = self.shapes[0][dim];
                 let role = if n == 1 { FactorRole::Replicate } else { FactorRole::Reduce };
-                self.add(n, role, &[(0, dim)]);
+                self.add_factor(n, role, &[(0, dim)]);
             }
         }
-        self.add_start_components(windows);
+        self.add_start_component_factor(windows);
     }
 
     /// Adds the factors of a scatter: operand 2 is written into operand 0 at starts that operand 1 gives. With
-    /// `combines` a monoid combines updates of one element; else the last one counts.
-    fn add_scatter(&mut self, windows: &Windows, combines: bool) {
+    /// `combines_updates` a monoid combines updates of one element; else the last one counts.
+    fn add_scatter_factors(&mut self, windows: &Windows, combines_updates: bool) {
         let (x, result) = (self.shapes[0], self.first_result());
-        let of_index = self.index_dims(windows);
+        let of_index = self.index_dims_by_start_axis(windows);
         for (axis, &n) in self.shapes[2].iter().enumerate() {
             let own = windows.axes.iter().position(|window| window.axis == Some(axis));
             let index = windows.index.iter().position(|&a| a == axis).map(|k| (1, of_index[k]));
             match own {
                 Some(dim) if index.is_none() && x[dim] != n => {
-                    self.add(x[dim], FactorRole::Replicate, &[(0, dim), (result, dim)]);
-                    self.add(n, FactorRole::Replicate, &[(2, axis)]);
+                    self.add_factor(x[dim], FactorRole::Replicate, &[(0, dim), (result, dim)]);
+                    self.add_factor(n, FactorRole::Replicate, &[(2, axis)]);
                 }
                 Some(dim) => {
                     let places = [Some((0, dim)), index, Some((2, axis)), Some((result, dim))];
-                    self.add(n, FactorRole::PassThrough, &places.into_iter().flatten().collect::<Vec<_>>());
+                    self.add_factor(n, FactorRole::PassThrough, &places.into_iter().flatten().collect::<Vec<_>>());
                 }
                 // Devices can combine the results of their own updates, but not if updates replace each other in order.
                 None => {
-                    let role = if combines { FactorRole::Reduce } else { FactorRole::Replicate };
+                    let role = if combines_updates { FactorRole::Reduce } else { FactorRole::Replicate };
                     let places = [index, Some((2, axis))];
-                    self.add(n, role, &places.into_iter().flatten().collect::<Vec<_>>());
+                    self.add_factor(n, role, &places.into_iter().flatten().collect::<Vec<_>>());
                 }
             }
         }
         for (dim, window) in windows.axes.iter().enumerate() {
             if window.start.is_some() && window.axis.is_none() {
-                self.add(x[dim], FactorRole::PassThrough, &[(0, dim), (result, dim)]);
+                self.add_factor(x[dim], FactorRole::PassThrough, &[(0, dim), (result, dim)]);
             }
         }
-        self.add_start_components(windows);
+        self.add_start_component_factor(windows);
     }
 
     /// Adds the factor of the dimension of operand 1 along which the components of a start lie.
-    fn add_start_components(&mut self, windows: &Windows) {
+    fn add_start_component_factor(&mut self, windows: &Windows) {
         if let Some(dim) = windows.vector {
-            self.add(self.shapes[1][dim], FactorRole::Replicate, &[(1, dim)]);
+            self.add_factor(self.shapes[1][dim], FactorRole::Replicate, &[(1, dim)]);
         }
     }
 }
 
-fn is_backward(index: &Index) -> bool {
+fn has_negative_stride(index: &AffineIndex) -> bool {
     index.stride.as_number().is_some_and(|stride| stride < 0)
 }
 

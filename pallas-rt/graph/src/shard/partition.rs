@@ -2,18 +2,18 @@
 //!
 //! Every value has a block on each device. The block's shape is that of the array with each sharded dimension divided
 //! by the number of blocks and rounded up. Elements of a last block beyond the array are arbitrary, and `local`
-//! replaces them where an operation adds them up. Operations are made compatible one by one: `agree` decides how their
-//! factors are sharded, operands are resharded to that, partial sums are reduced over the devices, and results are
-//! resharded to what propagation found.
+//! replaces them where an operation adds them up. Operations are made compatible one by one: `factor_axes` decides how
+//! their factors are sharded, operands are resharded to that, partial sums are reduced over the devices, and results
+//! are resharded to what propagation found.
 mod control;
 mod reduce_scatter_creator;
 mod reshard_steps;
 mod sharded_kernel_convolution;
 mod sharded_top_k;
 
-pub(crate) use control::captured_first;
+pub(crate) use control::move_captured_first;
 
-use super::factor_axes::{find_common_factor_axes, find_common_reshape_axes, sharding_of};
+use super::factor_axes::{find_common_factor_axes, find_common_reshape_axes, sharding_from_factor_axes};
 use super::factor_shardings::FactorShardings;
 use super::local;
 use super::op_sharding_rule::{FactorRole, ShardingRule};
@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 /// The graph that every device of a mesh runs, with the shardings of its whole parameters and results.
 #[derive(Clone, Debug)]
-pub struct Partitioned {
+pub struct PartitionedGraph {
     /// The graph that each device runs on its blocks.
     pub graph: Graph,
     /// The mesh of the devices.
@@ -82,7 +82,7 @@ impl Default for PartitionOptions {
 /// # Errors
 /// Refuses the first kernel with an operand or a result that is declared to be sharded along a dimension which the
 /// kernel cannot shard.
-pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Result<Partitioned, TransformError> {
+pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Result<PartitionedGraph, TransformError> {
     partition_with(found, mesh, PartitionOptions::default())
 }
 
@@ -94,7 +94,7 @@ pub fn partition_with(
     found: &Propagation,
     mesh: &Arc<Mesh>,
     options: PartitionOptions,
-) -> Result<Partitioned, TransformError> {
+) -> Result<PartitionedGraph, TransformError> {
     let program = found.program();
     let mut to = Partitioner {
         found,
@@ -115,14 +115,15 @@ pub fn partition_with(
         .collect();
     to.scopes.push(PartitionScope::default());
     for (&p, sharding) in program.body.params.iter().zip(&params) {
-        to.param(p, sharding.clone());
+        to.add_param(p, sharding.clone());
     }
     to.emit_nodes(&program.body);
     let results: Vec<(Var, Sharding)> = (program.body.results.iter().enumerate())
         .map(|(i, &v)| {
             let shape = &program.ty(v).shape;
-            let wanted =
-                found.result(i).map_or(Sharding::replicated(shape.len()), |s| boundary_sharding(s, shape, mesh));
+            let wanted = found
+                .result_sharding(i)
+                .map_or(Sharding::replicated(shape.len()), |s| boundary_sharding(s, shape, mesh));
             (to.reshard_value(v, &wanted), wanted)
         })
         .collect();
@@ -131,7 +132,7 @@ pub fn partition_with(
     graph.results = vars;
     match to.refused {
         Some(refused) => Err(refused),
-        None => Ok(Partitioned {
+        None => Ok(PartitionedGraph {
             graph,
             mesh: mesh.clone(),
             params,
@@ -148,7 +149,7 @@ fn boundary_sharding(sharding: &Sharding, shape: &[usize], mesh: &Mesh) -> Shard
     let mut kept = sharding.without_choices();
     for ((dim, &n), declared) in kept.dims.iter_mut().zip(shape).zip(&sharding.dims) {
         let mut left = n;
-        axis::truncate(&mut dim.axes, |axis, _| {
+        axis::truncate_axes(&mut dim.axes, |axis, _| {
             let common = super::op_sharding_rule::gcd(axis.len(), left);
             left /= common.max(1);
             (common > 1).then(|| axis.first_part(common))
@@ -161,9 +162,10 @@ fn boundary_sharding(sharding: &Sharding, shape: &[usize], mesh: &Mesh) -> Shard
     kept
 }
 
-/// A value in a graph of blocks: each device's block of it.
+/// A value of the program in a device's graph: the device's block, its sharding, and what is left to be done before it
+/// is final.
 #[derive(Clone, Debug)]
-pub(crate) struct Block {
+pub(crate) struct ValueBlock {
     pub(crate) var: Var,
     pub(crate) sharding: Sharding,
     /// Devices along these axes have partial results, which the operation combines to the value; `None` if the block is
@@ -175,9 +177,9 @@ pub(crate) struct Block {
     pub(crate) said: Option<Sharding>,
 }
 
-impl Block {
+impl ValueBlock {
     /// Returns the sharding that readers of the value assume: the one that propagation found, or else the block's own.
-    pub(crate) fn assumed_sharding(&self) -> &Sharding {
+    pub(crate) fn sharding_for_readers(&self) -> &Sharding {
         self.said.as_ref().unwrap_or(&self.sharding)
     }
 }
@@ -186,7 +188,7 @@ impl Block {
 #[derive(Default)]
 struct PartitionScope {
     graph: Graph,
-    blocks: HashMap<Val, Block>,
+    blocks: HashMap<Val, ValueBlock>,
     /// Values from outside that the graph reads, in the order of its last parameters.
     captured: Vec<Val>,
 }
@@ -213,7 +215,7 @@ impl Partitioner<'_> {
         &mut self.scopes.last_mut().expect("a graph is open").graph
     }
 
-    fn blocks(&mut self) -> &mut HashMap<Val, Block> {
+    fn blocks(&mut self) -> &mut HashMap<Val, ValueBlock> {
         &mut self.scopes.last_mut().expect("a graph is open").blocks
     }
 
@@ -223,29 +225,29 @@ impl Partitioner<'_> {
         Type::new(ty.dtype, sharding.local_shape(&ty.shape))
     }
 
-    fn param(&mut self, v: Val, sharding: Sharding) {
+    fn add_param(&mut self, v: Val, sharding: Sharding) {
         let ty = self.block_type(v, &sharding);
         let var = self.graph().param(ty);
-        self.blocks().insert(v, Block { var, sharding, partial: None, said: None });
+        self.blocks().insert(v, ValueBlock { var, sharding, partial: None, said: None });
     }
 
     pub(crate) fn define(&mut self, v: Val, var: Var, sharding: Sharding) {
-        self.blocks().insert(v, Block { var, sharding, partial: None, said: None });
+        self.blocks().insert(v, ValueBlock { var, sharding, partial: None, said: None });
     }
 
     /// Defines a value as `var` with this sharding, to be converted to the one that propagation found when it is read.
     pub(crate) fn define_pending_reshard(&mut self, v: Val, var: Var, sharding: Sharding) {
-        self.define_block_pending_reshard(v, Block { var, sharding, partial: None, said: None });
+        self.define_block_pending_reshard(v, ValueBlock { var, sharding, partial: None, said: None });
     }
 
-    /// Records an error, unless an earlier one was recorded.
-    pub(crate) fn refuse(&mut self, refused: TransformError) {
-        self.refused.get_or_insert(refused);
+    /// Records an error of the partitioner, unless an earlier one was recorded.
+    pub(crate) fn record_error(&mut self, error: TransformError) {
+        self.refused.get_or_insert(error);
     }
 
     /// Returns the sharding of a value that its readers assume.
-    pub(crate) fn assumed_sharding(&mut self, v: Val) -> Sharding {
-        self.block(v).assumed_sharding().clone()
+    pub(crate) fn sharding_for_readers(&mut self, v: Val) -> Sharding {
+        self.block(v).sharding_for_readers().clone()
     }
 
     /// Returns the closed sharding that propagation found for a value; replicated if it found none.
@@ -256,39 +258,39 @@ impl Partitioner<'_> {
 
     /// Returns the block of a value in the innermost graph. A value from outside becomes a parameter of each graph in
     /// between.
-    pub(crate) fn block(&mut self, v: Val) -> Block {
-        self.block_in(v, self.scopes.len() - 1)
+    pub(crate) fn block(&mut self, v: Val) -> ValueBlock {
+        self.block_at_depth(v, self.scopes.len() - 1)
     }
 
     /// Returns the block of a value in the graph at this depth of `scopes`, to which it adds parameters as needed.
-    fn block_in(&mut self, v: Val, depth: usize) -> Block {
+    fn block_at_depth(&mut self, v: Val, depth: usize) -> ValueBlock {
         if let Some(block) = self.scopes[depth].blocks.get(&v) {
             return block.clone();
         }
         // Parts of a sum are combined before a body reads it.
-        self.block_in(v, depth - 1);
+        self.block_at_depth(v, depth - 1);
         let inner: Vec<PartitionScope> = self.scopes.drain(depth..).collect();
         let outer = self.finalize_block(v);
         self.scopes.extend(inner);
         let ty = self.block_type(v, &outer.sharding);
         let scope = &mut self.scopes[depth];
-        let block = Block { var: scope.graph.param(ty), ..outer };
+        let block = ValueBlock { var: scope.graph.param(ty), ..outer };
         scope.captured.push(v);
         scope.blocks.insert(v, block.clone());
         block
     }
 
     /// Returns the block of a value after its partial results are combined over the devices.
-    fn combine_partials(&mut self, v: Val, block: Block) -> Block {
+    fn combine_partials(&mut self, v: Val, block: ValueBlock) -> ValueBlock {
         let Some((axes, op)) = block.partial.clone() else { return block };
         let var = self.emit_all_reduce(op, &axes, block.var);
-        let block = Block { var, partial: None, ..block };
+        let block = ValueBlock { var, partial: None, ..block };
         self.blocks().insert(v, block.clone());
         block
     }
 
     /// Returns the final block of a value: in the sharding that propagation found, with partial results combined.
-    fn finalize_block(&mut self, v: Val) -> Block {
+    fn finalize_block(&mut self, v: Val) -> ValueBlock {
         let block = self.block(v);
         let Some(said) = block.said.clone() else { return self.combine_partials(v, block) };
         let var = self.reshard_single_use(v, &said);
@@ -296,19 +298,19 @@ impl Partitioner<'_> {
         self.block(v)
     }
 
-    fn collective(&self, kind: impl Into<CollectiveKind>, axes: &[Axis]) -> Collective {
+    fn build_collective(&self, kind: impl Into<CollectiveKind>, axes: &[Axis]) -> Collective {
         Collective { kind: kind.into(), mesh: self.mesh.clone(), axes: axes.to_vec() }
     }
 
-    fn exchange(&mut self, kind: impl Into<CollectiveKind>, axes: &[Axis], args: &[Var]) -> Var {
-        let op = self.collective(kind, axes);
+    fn emit_collective(&mut self, kind: impl Into<CollectiveKind>, axes: &[Axis], args: &[Var]) -> Var {
+        let op = self.build_collective(kind, axes);
         self.graph().push_valid(op, args)
     }
 
     /// Appends the device's coordinate along some axes, an i32 scalar: that of the first axis is the slowest.
-    pub(crate) fn coordinate(&mut self, axes: &[Axis]) -> Var {
+    pub(crate) fn emit_coordinate(&mut self, axes: &[Axis]) -> Var {
         let mesh = self.mesh;
-        local::coordinate(self.graph(), mesh, axes)
+        local::emit_device_coordinate(self.graph(), mesh, axes)
     }
 
     fn emit_nodes(&mut self, region: &Region) {
@@ -340,7 +342,7 @@ impl Partitioner<'_> {
             }
             // A value stays as it is sharded.
             NodeKind::OptimizationBarrier => {
-                let Block { var, sharding, .. } = self.finalize_block(node.operands[0]);
+                let ValueBlock { var, sharding, .. } = self.finalize_block(node.operands[0]);
                 let var = self.graph().push_valid(OptimizationBarrier, &[var]);
                 self.define(node.results[0], var, sharding);
             }
@@ -356,24 +358,24 @@ impl Partitioner<'_> {
     /// Appends a node with one result on blocks: chooses a sharding of its factors, reshards operands to it, and
     /// records if the result has to be combined over devices.
     fn emit_operation(&mut self, id: NodeId, node: &Node) {
-        let (NodeKind::Op(op), Some(rule)) = (&node.kind, self.found.rule(id)) else {
-            return self.emit_without_rule(node);
+        let (NodeKind::Op(op), Some(rule)) = (&node.kind, self.found.sharding_rule(id)) else {
+            return self.emit_node_without_rule(node);
         };
         if self.try_emit_selection(node, op) || self.try_emit_spatial_conv(node, op) {
             return;
         }
         let wanted = self.propagated_sharding(node.results[0]);
-        if let Some(known) = self.equal_constant(node, op, &wanted) {
+        if let Some(known) = self.reuse_equal_broadcast(node, op, &wanted) {
             let block = self.block(known);
             self.blocks().insert(node.results[0], block);
             return;
         }
         let all: Vec<Val> = node.operands.iter().chain(&node.results).copied().collect();
         let mut shardings: Vec<Sharding> =
-            node.operands.iter().map(|&v| self.block(v).assumed_sharding().clone()).collect();
+            node.operands.iter().map(|&v| self.block(v).sharding_for_readers().clone()).collect();
         shardings.push(wanted);
-        let axes = self.factor_axes(&all, &shardings, rule, op);
-        let sharded = |t: usize| sharding_of(rule, t, &shardings[t], &axes);
+        let axes = self.choose_factor_axes(&all, &shardings, rule, op);
+        let sharded = |t: usize| sharding_from_factor_axes(rule, t, &shardings[t], &axes);
         let args: Vec<Var> =
             node.operands.iter().enumerate().map(|(t, &v)| self.reshard_value(v, &sharded(t))).collect();
         let own = sharded(node.operands.len());
@@ -383,28 +385,28 @@ impl Partitioner<'_> {
             .filter(|(factor, _)| factor.role == FactorRole::Reduce)
             .flat_map(|(_, axes)| axes.clone())
             .collect();
-        axis::merge(&mut parts);
+        axis::sort_and_merge(&mut parts);
         let result = (self.program.ty(node.results[0]), own.clone());
-        let combine = local::monoid(op, gives.dtype);
+        let combine = local::partial_result_monoid(op, gives.dtype);
         let work =
             ShardedOperation { mesh: self.mesh, op: op.clone(), args, operands, result, gives, parts: parts.clone() };
         let var = local::emit_on_blocks(self.graph(), work);
         let partial = (!parts.is_empty()).then_some((parts, combine));
-        self.define_block_pending_reshard(node.results[0], Block { var, sharding: own, partial, said: None });
+        self.define_block_pending_reshard(node.results[0], ValueBlock { var, sharding: own, partial, said: None });
     }
 
     /// Defines a value as a block, to be converted to the sharding that propagation found when it is read.
-    pub(crate) fn define_block_pending_reshard(&mut self, v: Val, block: Block) {
+    pub(crate) fn define_block_pending_reshard(&mut self, v: Val, block: ValueBlock) {
         let wanted = self.propagated_sharding(v);
         let said = (block.sharding != wanted).then_some(wanted);
-        self.blocks().insert(v, Block { said, ..block });
+        self.blocks().insert(v, ValueBlock { said, ..block });
     }
 
     /// Chooses the axes that shard each factor of an operation, limited to those that the operation on blocks can have.
-    /// `all` has its operands and results, `shardings` those that they have.
-    pub(crate) fn factor_axes(
+    /// `arrays` has its operands and results, `shardings` those that they have.
+    pub(crate) fn choose_factor_axes(
         &self,
-        all: &[Val],
+        arrays: &[Val],
         shardings: &[Sharding],
         rule: &ShardingRule,
         op: &Op,
@@ -412,21 +414,21 @@ impl Partitioner<'_> {
         let splits: Vec<FactorShardings> = (shardings.iter().zip(&rule.tensors))
             .map(|(sharding, dims)| FactorShardings::from_sharding(dims, Some(sharding), &rule.factors, true))
             .collect();
-        let elements: Vec<usize> = all.iter().map(|&v| self.program.ty(v).shape.iter().product()).collect();
+        let elements: Vec<usize> = arrays.iter().map(|&v| self.program.ty(v).shape.iter().product()).collect();
         let overflows = splits.iter().any(|split| split.parts.iter().any(|(_, part)| !part.overflow.is_empty()));
         let is_reshape = matches!(op, Op::Structural(StructuralOp::Reshape(_)));
         let mut axes = match overflows && is_reshape {
             true => find_common_reshape_axes(&splits, rule),
             false => find_common_factor_axes(&splits, rule, &elements, self.mesh),
         };
-        let types: Vec<&Type> = all.iter().map(|&v| self.program.ty(v)).collect();
+        let types: Vec<&Type> = arrays.iter().map(|&v| self.program.ty(v)).collect();
         local::clear_unsupported_axes(&mut axes, rule, op, &types);
         axes
     }
 
     /// Returns an equal broadcast scalar that exists with this sharding already, so that the copies which were made for
     /// propagation are one value again.
-    fn equal_constant(&mut self, node: &Node, op: &Op, wanted: &Sharding) -> Option<Val> {
+    fn reuse_equal_broadcast(&mut self, node: &Node, op: &Op, wanted: &Sharding) -> Option<Val> {
         let is_expansion = matches!(op, Op::Structural(StructuralOp::Broadcast(_)))
             && node.operands.first().is_some_and(|&v| self.program.rank(v) == 0);
         if !is_expansion {
@@ -443,7 +445,7 @@ impl Partitioner<'_> {
 
     /// Appends a node that no sharding rule describes: constants and iotas are made in the sharding that is needed,
     /// other operations get replicated operands.
-    fn emit_without_rule(&mut self, node: &Node) {
+    fn emit_node_without_rule(&mut self, node: &Node) {
         if let (NodeKind::Constant, [v]) = (&node.kind, &node.results[..]) {
             let wanted = self.propagated_sharding(*v);
             let ty = self.block_type(*v, &wanted);
@@ -460,8 +462,8 @@ impl Partitioner<'_> {
                 let wanted = self.propagated_sharding(node.results[0]);
                 let ty = self.block_type(node.results[0], &wanted);
                 let axes = wanted.dims[iota.axis].axes.clone();
-                let first = (!axes.is_empty()).then(|| self.coordinate(&axes));
-                let var = local::iota(self.graph(), iota.axis, &ty, first);
+                let first = (!axes.is_empty()).then(|| self.emit_coordinate(&axes));
+                let var = local::emit_block_iota(self.graph(), iota.axis, &ty, first);
                 self.define(node.results[0], var, wanted);
             }
             _ => self.emit_replicated(node, op.clone()),

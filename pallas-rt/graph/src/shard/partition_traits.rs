@@ -8,23 +8,24 @@ use crate::mesh::{Axis, Mesh, Sharding};
 use pallas_ir::{Loc, Type};
 use std::sync::Arc;
 
-/// A call whose bodies run on a mesh. No method has a default.
+/// The interface by which each kind of call, such as a loop or a kernel, takes part in propagation and partitioning. No
+/// method has a default.
 pub(crate) trait ShardableCall {
-    /// Appends the nodes through which shardings propagate in the call; returns the results, of types `gives`.
+    /// Appends the nodes through which shardings propagate in the call; returns the results, of types `result_types`.
     fn add_propagation_nodes(
         &self,
         build: &mut RegionGraphBuilder<'_>,
         args: &[Val],
-        gives: &[Type],
+        result_types: &[Type],
         loc: Loc,
     ) -> Vec<Val>;
     /// Returns the sharding rule of the call's operands and results; `None` if shardings do not propagate through the
     /// call itself.
-    fn rule(&self) -> Option<ShardingRule>;
+    fn sharding_rule(&self) -> Option<ShardingRule>;
     /// Appends the call on blocks for the node that stands for it, and defines the node's results.
     fn emit_partitioned(&self, to: &mut Partitioner<'_>, node: NodeId);
     /// Appends one call for several devices that communicate in it; returns the results by device.
-    fn emit_joint_call(&self, to: &mut Graph, of: &JointDevices<'_>) -> Vec<Vec<Var>>;
+    fn emit_joint_call(&self, to: &mut Graph, devices: &JointDevices<'_>) -> Vec<Vec<Var>>;
 }
 
 /// An operation whose operands and result are sharded compatibly, to be done on blocks.
@@ -45,7 +46,8 @@ pub(crate) struct ShardedOperation<'a> {
     pub parts: Vec<Axis>,
 }
 
-/// An operation on a window at a dynamic position, as the partitioner sees it. No method has a default.
+/// The interface by which slices and updates at dynamic positions take part in propagation and partitioning. No method
+/// has a default.
 pub(crate) trait ShardableWindow {
     /// Adds the factors of the operation's dimensions to a sharding rule.
     fn add_factors(&self, build: &mut op_sharding_rule::RuleBuilder<'_>);
@@ -56,8 +58,9 @@ pub(crate) trait ShardableWindow {
     fn emit_on_blocks(&self, graph: &mut Graph, work: &ShardedOperation<'_>) -> Var;
 }
 
-/// An identity operation as propagation sees it. No method has a default.
+/// The interface by which operations that return their operand, such as constraints and barriers, take part in
+/// propagation. No method has a default.
 pub(crate) trait ShardableIdentity {
-    /// Returns the kind of its node; `None` if it needs no node. Sharding groups are numbered in the whole program.
-    fn kind(&self) -> Option<NodeKind>;
+    /// Returns the kind of node that stands for the operation in propagation; `None` if it needs no node.
+    fn node_kind(&self) -> Option<NodeKind>;
 }

@@ -1,6 +1,6 @@
 //! All steps from a graph with declared shardings to the graph that each device runs.
-use super::partition::{Partitioned, partition};
-use super::program_text::PropagationDisplay;
+use super::partition::{PartitionedGraph, partition};
+use super::program_text::PropagationStageOutput;
 use super::propagate::Propagation;
 use super::propagation_program::RegionGraph;
 use crate::graph::Graph;
@@ -24,16 +24,16 @@ pub fn propagate_and_partition(
     params: &[Option<Sharding>],
     results: &[Option<Sharding>],
     watch: &mut dyn StageObserver,
-) -> Result<(Propagation, Partitioned), TransformError> {
+) -> Result<(Propagation, PartitionedGraph), TransformError> {
     let mut known = HashMap::new();
     let mut round = 0;
     loop {
-        let program = RegionGraph::from_graph_with_results(graph, &known);
+        let program = RegionGraph::from_graph_with_known_results(graph, &known);
         watch.observe_stage("view", &program);
         let mut found = Propagation::new(program, params, results);
-        watch.observe_stage("import", &PropagationDisplay(&found, mesh));
-        found.run_rounds();
-        watch.observe_stage("propagate", &PropagationDisplay(&found, mesh));
+        watch.observe_stage("import", &PropagationStageOutput(&found, mesh));
+        found.run_priority_rounds();
+        watch.observe_stage("propagate", &PropagationStageOutput(&found, mesh));
         let made = partition(&found, mesh)?;
         watch.observe_stage("localize", &made.graph);
         round += 1;

@@ -1,5 +1,5 @@
 //! Texts of programs and their shardings, and checks of the rules that these follow.
-use super::propagate::{Propagation, rules};
+use super::propagate::{Propagation, sharding_rules_by_node};
 use super::propagation_program::{Definition, NodeKind, RegionGraph, Val};
 use crate::mesh::Mesh;
 use crate::stage_watch::StageOutput;
@@ -7,29 +7,33 @@ use std::collections::HashSet;
 use std::fmt;
 
 /// A program with the shardings that are declared or found for its values, to be shown.
-pub(super) struct PropagationDisplay<'a>(pub &'a Propagation, pub &'a Mesh);
+pub(super) struct PropagationStageOutput<'a>(pub &'a Propagation, pub &'a Mesh);
 
 /// Text with a line for each value, with the factors of its operation: `%2: f32[8] = reduce %1 ([i, j])->([i]) {i=8,
 /// j=16}`.
 impl fmt::Display for RegionGraph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rules = rules(self);
-        let factors = |v| self.definer(v).and_then(|node| Some(rules[node].as_ref()?.text(0)));
-        write_values(f, self, |v| factors(v).unwrap_or_default())
+        let rules = sharding_rules_by_node(self);
+        let factors = |v| self.defining_node(v).and_then(|node| Some(rules[node].as_ref()?.text(0)));
+        write_value_lines(f, self, |v| factors(v).unwrap_or_default())
     }
 }
 
 /// Text with a line for each value, with its sharding: `%3: f32[8,16] = dot %1, %2 [{"x"}, {}]`.
-impl fmt::Display for PropagationDisplay<'_> {
+impl fmt::Display for PropagationStageOutput<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PropagationDisplay(found, mesh) = self;
+        let PropagationStageOutput(found, mesh) = self;
         writeln!(f, "mesh {mesh}")?;
-        write_values(f, found.program(), |v| found.sharding(v).map_or("unknown".into(), |s| s.text(mesh)))
+        write_value_lines(f, found.program(), |v| found.sharding(v).map_or("unknown".into(), |s| s.text(mesh)))
     }
 }
 
-/// Writes a line for each value of a program; `end` returns the end of the line.
-fn write_values(f: &mut fmt::Formatter<'_>, program: &RegionGraph, end: impl Fn(Val) -> String) -> fmt::Result {
+/// Writes a line for each value of a program; `line_end` returns the end of the line.
+fn write_value_lines(
+    f: &mut fmt::Formatter<'_>,
+    program: &RegionGraph,
+    line_end: impl Fn(Val) -> String,
+) -> fmt::Result {
     for (i, (ty, definition)) in program.types.iter().zip(&program.definitions).enumerate() {
         let name = match *definition {
             Definition::Param(i) => format!("parameter {i}"),
@@ -50,7 +54,7 @@ fn write_values(f: &mut fmt::Formatter<'_>, program: &RegionGraph, end: impl Fn(
                 format!("{name} {}", operands.collect::<Vec<_>>().join(", ")).trim_end().into()
             }
         };
-        let line = format!("%{i}: {ty} = {name} {}", end(Val(i as u32)));
+        let line = format!("%{i}: {ty} = {name} {}", line_end(Val(i as u32)));
         writeln!(f, "{}", line.trim_end())?;
     }
     Ok(())
@@ -75,10 +79,10 @@ impl StageOutput for RegionGraph {
     }
 }
 
-impl StageOutput for PropagationDisplay<'_> {
+impl StageOutput for PropagationStageOutput<'_> {
     /// Checks that each value has a sharding that its type and the mesh allow, apart from priorities.
     fn verify(&self) -> Result<(), String> {
-        let PropagationDisplay(found, mesh) = self;
+        let PropagationStageOutput(found, mesh) = self;
         found.program().verify()?;
         found.program().types.iter().enumerate().try_for_each(|(i, ty)| {
             let Some(mut sharding) = found.sharding(Val(i as u32)).cloned() else { return Ok(()) };
@@ -108,7 +112,7 @@ mod tests {
         let mesh = Mesh::new(&[("x", 2)]).expect("a mesh");
         let stated = |rank| [Some(Sharding { replicated: vec![mesh.axis(0)], ..Sharding::open(rank) })];
         let verify =
-            |rank| PropagationDisplay(&Propagation::new(program.clone(), &stated(rank), &[None]), &mesh).verify();
+            |rank| PropagationStageOutput(&Propagation::new(program.clone(), &stated(rank), &[None]), &mesh).verify();
         assert_eq!(verify(1), Ok(()));
         assert!(verify(2).is_err_and(|message| message.contains("%0: ")));
         program.body.nodes.swap(0, 1);

@@ -10,7 +10,7 @@
 //! a value's sharding pushes the node that defines the value, then the nodes that read it, the newest use first. A node
 //! that already waits keeps its position.
 use super::factor_shardings::FactorShardings;
-use super::import::{ShardingState, Use, is_elementwise, prepare_for_propagation, slice_source};
+use super::import::{ShardingState, ValueUse, is_elementwise, prepare_for_propagation, slice_source};
 use super::op_sharding_rule::{FactorRole, RuleRequest, ShardingRule, build_sharding_rule};
 use super::propagation_program::{Definition, NodeId, NodeKind, RegionGraph, Val};
 use super::provenance::{self, Cause, Causes, PropagationLink, ValueOrResult};
@@ -49,12 +49,12 @@ pub struct Propagation {
 /// Propagates the shardings of a program's parameters, results and constraints to its other values.
 pub fn propagate(program: RegionGraph, params: &[Option<Sharding>], results: &[Option<Sharding>]) -> Propagation {
     let mut all = Propagation::new(program, params, results);
-    all.run_rounds();
+    all.run_priority_rounds();
     all
 }
 
 /// Returns the sharding rule of each node; `None` if shardings do not propagate through the node.
-pub fn rules(program: &RegionGraph) -> Vec<Option<ShardingRule>> {
+pub fn sharding_rules_by_node(program: &RegionGraph) -> Vec<Option<ShardingRule>> {
     let rule_of = |node: &super::propagation_program::Node| {
         let all = node.operands.iter().chain(&node.results);
         let sliced = node.operands.iter().map(|&v| slice_source(program, v)).collect();
@@ -69,7 +69,7 @@ impl Propagation {
     pub(super) fn new(program: RegionGraph, params: &[Option<Sharding>], results: &[Option<Sharding>]) -> Propagation {
         let flow = prepare_for_propagation(program, params, results);
         let program = &flow.program;
-        let rules = rules(program).into_iter().map(|rule| rule.map(Arc::new)).collect();
+        let rules = sharding_rules_by_node(program).into_iter().map(|rule| rule.map(Arc::new)).collect();
         let is_elementwise = program.nodes.iter().map(|node| is_elementwise(program, node)).collect();
         let (order, nodes) = (program.preorder(), program.nodes.len());
         Propagation {
@@ -96,19 +96,19 @@ impl Propagation {
         self.flow.sharding(v)
     }
 
-    /// Returns the declared sharding of a value: as a parameter or as the result of a constraint; with `is_result`
+    /// Returns the declared sharding of a value: as a parameter or as the result of a constraint; with `as_result`
     /// instead as the operand of a constraint or as a result of the program.
-    pub(crate) fn declared(&self, v: Val, is_result: bool) -> Option<&Sharding> {
+    pub(crate) fn declared_sharding(&self, v: Val, as_result: bool) -> Option<&Sharding> {
         let program = &self.flow.program;
         let constraint = |node: NodeId| match &program.nodes[node].kind {
             NodeKind::Constraint(sharding) => Some(sharding),
             _ => None,
         };
-        if is_result {
+        if as_result {
             return self.flow.uses[v.index()].iter().find_map(|reader| match *reader {
-                Use::Operand(node, _) => constraint(node),
-                Use::Result(i) => self.declared[1][i].as_ref(),
-                Use::Yield(..) => None,
+                ValueUse::Operand(node, _) => constraint(node),
+                ValueUse::Result(i) => self.declared[1][i].as_ref(),
+                ValueUse::Yield(..) => None,
             });
         }
         match program.definitions[v.index()] {
@@ -119,22 +119,22 @@ impl Propagation {
     }
 
     /// Returns the sharding of the program's result with this number; `None` if nothing is known about it.
-    pub fn result(&self, i: usize) -> Option<&Sharding> {
+    pub fn result_sharding(&self, i: usize) -> Option<&Sharding> {
         self.flow.results[i].as_ref()
     }
 
     /// Returns the sharding rule of a node; `None` if shardings do not propagate through it.
-    pub fn rule(&self, node: NodeId) -> Option<&ShardingRule> {
+    pub fn sharding_rule(&self, node: NodeId) -> Option<&ShardingRule> {
         self.rules[node].as_deref()
     }
 
     /// Runs one round for each priority. Axes of later priorities are declared as replicated until their round, so that
     /// nothing uses them.
-    pub(super) fn run_rounds(&mut self) {
+    pub(super) fn run_priority_rounds(&mut self) {
         let values = self.flow.shardings.len();
         let mut later: Vec<(u32, usize, Sharding)> = vec![];
         for i in 0..values + self.flow.results.len() {
-            let Some(sharding) = self.sharding_mut(values, i) else { continue };
+            let Some(sharding) = self.value_or_result_sharding_mut(values, i) else { continue };
             let original = sharding.clone();
             for dim in &mut sharding.dims {
                 let priority = dim.priority.take().unwrap_or(0);
@@ -149,14 +149,14 @@ impl Propagation {
             }
             sharding.replicated.sort();
         }
-        self.run_stages();
+        self.run_op_priority_stages();
         let mut rounds: Vec<u32> = later.iter().map(|(priority, ..)| *priority).collect();
         rounds.sort_unstable();
         rounds.dedup();
         for round in rounds {
             self.round = round;
             for (_, i, original) in later.iter().filter(|(priority, ..)| *priority == round) {
-                let sharding = self.sharding_mut(values, *i).as_mut().expect("it has a sharding");
+                let sharding = self.value_or_result_sharding_mut(values, *i).as_mut().expect("it has a sharding");
                 for (dim, declared) in sharding.dims.iter_mut().zip(&original.dims) {
                     if declared.priority == Some(round) {
                         *dim = DimSharding { priority: None, ..declared.clone() };
@@ -164,34 +164,34 @@ impl Propagation {
                     }
                 }
             }
-            self.run_stages();
+            self.run_op_priority_stages();
         }
     }
 
-    /// Returns the sharding of the value whose number `i` is less than `values`, else of the program's result number `i
-    /// - values`.
-    fn sharding_mut(&mut self, values: usize, i: usize) -> &mut Option<Sharding> {
-        if i < values { &mut self.flow.shardings[i] } else { &mut self.flow.results[i - values] }
+    /// Returns the sharding with this index in the list of all values, of which there are `value_count`, followed by
+    /// all results of the program.
+    fn value_or_result_sharding_mut(&mut self, value_count: usize, index: usize) -> &mut Option<Sharding> {
+        if index < value_count { &mut self.flow.shardings[index] } else { &mut self.flow.results[index - value_count] }
     }
 
     /// Runs all stages of a round: each visits every node, then again those whose operands or results changed.
-    fn run_stages(&mut self) {
+    fn run_op_priority_stages(&mut self) {
         for stage in 0..OP_PRIORITY_STAGES {
             self.stage = stage;
-            self.propagate_results();
+            self.propagate_program_results();
             self.stack = self.order.iter().rev().copied().collect();
             self.is_waiting.fill(false);
             self.stack.iter().for_each(|&node| self.is_waiting[node] = true);
             while let Some(node) = self.stack.pop() {
                 self.is_waiting[node] = false;
-                self.visit(node);
+                self.propagate_through_node(node);
             }
-            self.propagate_results();
+            self.propagate_program_results();
         }
     }
 
     /// Propagates between the program's results and the values that are returned as these.
-    fn propagate_results(&mut self) {
+    fn propagate_program_results(&mut self) {
         for i in 0..self.flow.results.len() {
             let v = self.flow.program.body.results[i];
             let rule = ShardingRule::elementwise(&self.flow.program.ty(v).shape, 1);
@@ -205,10 +205,10 @@ impl Propagation {
     }
 
     /// Propagates shardings between the operands and results of a node.
-    fn visit(&mut self, id: NodeId) {
+    fn propagate_through_node(&mut self, id: NodeId) {
         let Some((slots, rule)) = self.arrays_and_rule(id) else { return };
         let directions: Vec<PropagationDirection> =
-            rule.factors.iter().map(|factor| self.direction(id, factor.role, factor.is_blocked)).collect();
+            rule.factors.iter().map(|factor| self.factor_direction(id, factor.role, factor.is_blocked)).collect();
         self.propagate_between(&slots, &rule, &|f| directions[f], PropagationLink::Node(id));
     }
 
@@ -241,7 +241,7 @@ impl Propagation {
     }
 
     /// Returns the direction in which a node propagates axes of a factor with this role in the current stage.
-    pub(super) fn direction(&self, id: NodeId, role: FactorRole, is_blocked: bool) -> PropagationDirection {
+    pub(super) fn factor_direction(&self, id: NodeId, role: FactorRole, is_blocked: bool) -> PropagationDirection {
         let node = &self.flow.program.nodes[id];
         if is_blocked {
             return PropagationDirection::None;
@@ -251,9 +251,9 @@ impl Propagation {
         }
         let is_broadcast = matches!(&node.kind, NodeKind::Op(Op::Structural(StructuralOp::Broadcast(_))));
         let each = if is_broadcast { PropagationDirection::Backward } else { PropagationDirection::Both };
-        let mut direction = self.pass_through_direction(id, false);
+        let mut direction = self.early_stage_direction(id, false);
         if self.stage >= 1 {
-            direction = direction.union(self.pass_through_direction(id, true));
+            direction = direction.union(self.early_stage_direction(id, true));
         }
         if self.stage >= 2 && role == FactorRole::PassThrough {
             direction = direction.union(each);
@@ -268,11 +268,12 @@ impl Propagation {
     }
 
     /// Returns the direction in which a node propagates in the first stages, in which only elementwise operations and
-    /// those that reorder elements take part. Without `is_shared` they do so only if nothing else reads their operands.
-    fn pass_through_direction(&self, id: NodeId, is_shared: bool) -> PropagationDirection {
+    /// those that reorder elements take part. Without `allows_shared_operands` they do so only if nothing else reads
+    /// their operands.
+    fn early_stage_direction(&self, id: NodeId, allows_shared_operands: bool) -> PropagationDirection {
         let (flow, node) = (&self.flow, &self.flow.program.nodes[id]);
         let has_one_use = |&v: &Val| self.count_uses(v) == 1 || flow.program.rank(v) == 0;
-        let takes_part = is_shared || node.operands.iter().all(has_one_use);
+        let takes_part = allows_shared_operands || node.operands.iter().all(has_one_use);
         let both = if takes_part { PropagationDirection::Both } else { PropagationDirection::None };
         let is_reordering = matches!(
             &node.kind,
@@ -294,13 +295,13 @@ impl Propagation {
     /// Number of uses of a value in the partitioned program, where groups are no uses and the uses of a barrier's
     /// result count as the operand's.
     pub(super) fn count_readers(&self, v: Val) -> usize {
-        let count = |place: &Use| match *place {
-            Use::Operand(node, _) => match &self.flow.program.nodes[node].kind {
+        let count = |place: &ValueUse| match *place {
+            ValueUse::Operand(node, _) => match &self.flow.program.nodes[node].kind {
                 NodeKind::ShardingGroup(_) => 0,
                 NodeKind::PropagationBarrier(_) => self.count_readers(self.flow.program.nodes[node].results[0]),
                 _ => 1,
             },
-            Use::Yield(..) | Use::Result(_) => 1,
+            ValueUse::Yield(..) | ValueUse::Result(_) => 1,
         };
         self.flow.uses[v.index()].iter().map(count).sum()
     }
@@ -341,47 +342,53 @@ impl Propagation {
                 continue;
             }
             for (axis, j) in provenance::find_axis_sources(&split(), &splits[i], i, old[i].as_ref(), &new) {
-                self.record(slots[i], axis, via, slots[j]);
+                self.record_axis_cause(slots[i], axis, via, slots[j]);
             }
             match slots[i] {
-                ValueOrResult::Value(v) => self.set(v, new, at),
+                ValueOrResult::Value(v) => self.set_group_sharding(v, new, at),
                 ValueOrResult::Result(i) => self.flow.results[i] = Some(new),
             }
         }
     }
 
     /// Records by which link and from which array another array got an axis.
-    fn record(&mut self, to: ValueOrResult, axis: u8, via: PropagationLink, from: ValueOrResult) {
+    fn record_axis_cause(&mut self, to: ValueOrResult, axis: u8, via: PropagationLink, from: ValueOrResult) {
         let to = if let ValueOrResult::Value(v) = to { ValueOrResult::Value(self.flow.cell[v.index()]) } else { to };
         self.causes.add(to, axis, Cause { via, from, stage: self.stage, round: self.round });
     }
 
     /// Sets the sharding of a value, and of the members of its sharding group; nodes next to them will be visited,
-    /// except `at`, the node that caused it.
-    fn set(&mut self, v: Val, sharding: Sharding, at: Option<NodeId>) {
+    /// except `cause_node`, the node that caused the change.
+    fn set_group_sharding(&mut self, v: Val, sharding: Sharding, cause_node: Option<NodeId>) {
         let cell = self.flow.cell[v.index()];
         let of = |member: &Val| self.flow.cell[member.index()];
         let group = self.flow.groups.iter().find(|group| group.iter().any(|member| of(member) == cell));
         let others: Vec<Val> = group.map_or(vec![], |group| group.iter().map(of).filter(|&c| c != cell).collect());
         for &other in &others {
             let had: Vec<u8> =
-                self.sharding(other).into_iter().flat_map(provenance::axes).map(|axis| axis.id).collect();
-            for axis in provenance::axes(&sharding).filter(|axis| !had.contains(&axis.id)) {
-                self.record(ValueOrResult::Value(other), axis.id, PropagationLink::Group, ValueOrResult::Value(cell));
+                self.sharding(other).into_iter().flat_map(provenance::sharding_axes).map(|axis| axis.id).collect();
+            for axis in provenance::sharding_axes(&sharding).filter(|axis| !had.contains(&axis.id)) {
+                self.record_axis_cause(
+                    ValueOrResult::Value(other),
+                    axis.id,
+                    PropagationLink::Group,
+                    ValueOrResult::Value(cell),
+                );
             }
         }
         for cell in [cell].into_iter().chain(others) {
             self.flow.shardings[cell.index()] = Some(sharding.clone());
-            self.schedule_neighbors(cell, at);
+            self.schedule_neighbors(cell, cause_node);
         }
     }
 
-    /// Schedules a visit of the nodes that define or read a cell, except `at`; if `at` is `None`, of none.
-    fn schedule_neighbors(&mut self, cell: Val, at: Option<NodeId>) {
-        let Some(at) = at else { return };
+    /// Schedules a visit of the nodes that define or read a cell, apart from node `except`; if `except` is `None`, of
+    /// none.
+    fn schedule_neighbors(&mut self, cell: Val, except: Option<NodeId>) {
+        let Some(at) = except else { return };
         let program = &self.flow.program;
         let mut params = vec![];
-        if let Some(edge) = program.definer(cell) {
+        if let Some(edge) = program.defining_node(cell) {
             if program.nodes[edge].kind == NodeKind::DataFlowEdge
                 && let Definition::Result(node, i) = program.definitions[program.nodes[edge].operands[0].index()]
                 && let NodeKind::Loop(_) = program.nodes[node].kind
@@ -394,28 +401,29 @@ impl Propagation {
         self.schedule_readers(cell, at);
     }
 
-    /// Schedules a visit of the nodes that read a value, or of the edge of the loop or branch that does.
-    fn schedule_readers(&mut self, v: Val, at: NodeId) {
+    /// Schedules a visit of the nodes that read a value, or of the edge of the loop or branch that does, apart from
+    /// node `except`.
+    fn schedule_readers(&mut self, v: Val, except: NodeId) {
         for k in (0..self.flow.uses[v.index()].len()).rev() {
             let edge = |node: NodeId, i: usize| self.flow.edges.get(&(node, i)).copied();
             let reader = match self.flow.uses[v.index()][k] {
-                Use::Operand(node, i) => match self.flow.program.nodes[node].kind {
+                ValueUse::Operand(node, i) => match self.flow.program.nodes[node].kind {
                     NodeKind::Loop(_) | NodeKind::OptimizationBarrier => edge(node, i),
                     _ => Some(node),
                 },
-                Use::Yield(node, 0, _) if matches!(self.flow.program.nodes[node].kind, NodeKind::Loop(_)) => None,
-                Use::Yield(node, _, i) => edge(node, i),
-                Use::Result(_) => None,
+                ValueUse::Yield(node, 0, _) if matches!(self.flow.program.nodes[node].kind, NodeKind::Loop(_)) => None,
+                ValueUse::Yield(node, _, i) => edge(node, i),
+                ValueUse::Result(_) => None,
             };
             if let Some(reader) = reader {
-                self.schedule_visit(reader, at);
+                self.schedule_visit(reader, except);
             }
         }
     }
 
-    /// Schedules a visit of a node, unless it is scheduled already or is the node `at`.
-    fn schedule_visit(&mut self, node: NodeId, at: NodeId) {
-        if node != at && !self.is_waiting[node] {
+    /// Schedules a visit of a node, unless it is scheduled already or is the node `except`.
+    fn schedule_visit(&mut self, node: NodeId, except: NodeId) {
+        if node != except && !self.is_waiting[node] {
             self.is_waiting[node] = true;
             self.stack.push(node);
         }

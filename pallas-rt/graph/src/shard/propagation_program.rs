@@ -16,13 +16,13 @@ use std::collections::HashMap;
 pub struct Val(pub u32);
 
 impl Val {
-    /// Returns the value's index in the program's tables, such as [`RegionGraph::types`].
+    /// Returns the value's index in the program's tables, such as [`RegionGraph::entry_param_types`].
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A node's index in [`RegionGraph::emit_nodes`].
+/// A node's index in [`RegionGraph::nodes`].
 pub type NodeId = usize;
 
 /// Region that contains a node: the node that has the region, and the region's number there; `None` for the program's
@@ -57,7 +57,7 @@ pub enum NodeKind {
     /// Puts the operand into the sharding group with this number, whose members have equal shardings. There is no
     /// result.
     ShardingGroup(u32),
-    /// Identity through which shardings propagate only in the directions of the [`Flow`].
+    /// Identity through which shardings propagate only in the directions of the [`PropagationDirection`].
     PropagationBarrier(PropagationDirection),
     /// Identity that optimizations must not see through; no sharding propagates through it.
     OptimizationBarrier,
@@ -109,7 +109,7 @@ pub struct RegionCall {
 }
 
 impl RegionCall {
-    /// Returns the view of a call whose regions contain no nodes beyond those of its own bodies.
+    /// Returns the record of a call, for a node whose regions hold no nodes besides those of the call's own bodies.
     pub(crate) fn new(call: impl Into<Call>) -> RegionCall {
         RegionCall { call: call.into(), elements: vec![], implied: vec![] }
     }
@@ -135,12 +135,12 @@ pub struct RegionGraph {
 impl RegionGraph {
     /// Converts a graph that calls no functions, because they have been inlined.
     pub fn from_graph(graph: &Graph) -> RegionGraph {
-        RegionGraph::from_graph_with_results(graph, &HashMap::new())
+        RegionGraph::from_graph_with_known_results(graph, &HashMap::new())
     }
 
-    /// Converts a graph like [`of`](RegionGraph::of). `known` has shardings of the results of calls of `shard_map` with
-    /// automatic axes, by the call's [`label`](Node::label).
-    pub fn from_graph_with_results(graph: &Graph, known: &HashMap<usize, Vec<Sharding>>) -> RegionGraph {
+    /// Converts a graph like [`from_graph`](RegionGraph::from_graph). `known_results` has shardings of the results of
+    /// calls of `shard_map` with automatic axes, by the call's [`label`](Node::label).
+    pub fn from_graph_with_known_results(graph: &Graph, known_results: &HashMap<usize, Vec<Sharding>>) -> RegionGraph {
         let open = vec![(None, vec![])];
         let mut build = RegionGraphBuilder {
             program: RegionGraph::default(),
@@ -149,7 +149,7 @@ impl RegionGraph {
             labels: 0,
             first: 0,
             groups: 0,
-            known,
+            known: known_results,
         };
         let params: Vec<Val> = (graph.params.iter().enumerate())
             .map(|(i, &p)| build.program.add_value(graph.ty(p).clone(), Definition::Param(i)))
@@ -169,10 +169,16 @@ impl RegionGraph {
         Val(self.types.len() as u32 - 1)
     }
 
-    /// Adds a node that no region contains yet, with new values of the types `gives` as its results.
-    pub(super) fn create_node(&mut self, kind: NodeKind, operands: Vec<Val>, gives: Vec<Type>, loc: Loc) -> NodeId {
+    /// Adds a node that no region contains yet, with new values of the types `result_types` as its results.
+    pub(super) fn create_node(
+        &mut self,
+        kind: NodeKind,
+        operands: Vec<Val>,
+        result_types: Vec<Type>,
+        loc: Loc,
+    ) -> NodeId {
         let id = self.nodes.len();
-        let results = gives.into_iter().enumerate();
+        let results = result_types.into_iter().enumerate();
         let results = results.map(|(i, ty)| self.add_value(ty, Definition::Result(id, i))).collect();
         self.nodes.push(Node { kind, operands, results, regions: vec![], loc, parent: None, label: 0 });
         id
@@ -189,7 +195,7 @@ impl RegionGraph {
     }
 
     /// Returns the node that has a value as a result; `None` for a parameter of the program or of a region.
-    pub(crate) fn definer(&self, v: Val) -> Option<NodeId> {
+    pub(crate) fn defining_node(&self, v: Val) -> Option<NodeId> {
         match self.definitions[v.index()] {
             Definition::Result(node, _) => Some(node),
             Definition::Param(_) | Definition::Argument(..) => None,
@@ -197,7 +203,7 @@ impl RegionGraph {
     }
 
     /// Returns the index in [`RegionGraph::calls`] of a loop or a branch; `None` for other nodes.
-    pub(crate) fn call_number(&self, node: NodeId) -> Option<usize> {
+    pub(crate) fn call_index(&self, node: NodeId) -> Option<usize> {
         if let NodeKind::Loop(number) | NodeKind::Branches(number) = self.nodes[node].kind {
             Some(number)
         } else {
@@ -218,31 +224,31 @@ impl RegionGraph {
         }
     }
 
-    /// Inserts `node` into the region of `beside`, right before it, or right after it if `is_behind`.
-    pub(super) fn insert(&mut self, node: NodeId, beside: NodeId, is_behind: bool) {
+    /// Inserts `node` into the region of `beside`, right before it, or right after it if `is_after`.
+    pub(super) fn insert_beside(&mut self, node: NodeId, beside: NodeId, is_after: bool) {
         let parent = self.nodes[beside].parent;
         self.nodes[node].parent = parent;
         let list = &mut self.region_mut(parent).nodes;
         let at = list.iter().position(|&other| other == beside).expect("a node is in its parent's list");
-        list.insert(at + usize::from(is_behind), node);
+        list.insert(at + usize::from(is_after), node);
     }
 
     /// Inserts a node at the beginning of a region.
-    pub(super) fn insert_first(&mut self, node: NodeId, parent: ParentRegion) {
+    pub(super) fn insert_at_region_start(&mut self, node: NodeId, parent: ParentRegion) {
         self.nodes[node].parent = parent;
         self.region_mut(parent).nodes.insert(0, node);
     }
 
     /// Returns all nodes of the program's regions, each before the nodes of its own regions.
     pub fn preorder(&self) -> Vec<NodeId> {
-        fn add(program: &RegionGraph, region: &Region, all: &mut Vec<NodeId>) {
+        fn add_region_nodes(program: &RegionGraph, region: &Region, all: &mut Vec<NodeId>) {
             for &node in &region.nodes {
                 all.push(node);
-                program.nodes[node].regions.iter().for_each(|region| add(program, region, all));
+                program.nodes[node].regions.iter().for_each(|region| add_region_nodes(program, region, all));
             }
         }
         let mut all = vec![];
-        add(self, &self.body, &mut all);
+        add_region_nodes(self, &self.body, &mut all);
         all
     }
 }
@@ -285,34 +291,42 @@ impl RegionGraphBuilder<'_> {
     }
 
     /// Appends the node of one equation; returns its results, which are `args` where the equation needs no node.
-    fn add_equation(&mut self, op: &Op, args: Vec<Val>, gives: Vec<Type>, loc: Loc) -> Vec<Val> {
+    fn add_equation(&mut self, op: &Op, args: Vec<Val>, result_types: Vec<Type>, loc: Loc) -> Vec<Val> {
         let kind = match op {
             // The text has no operation for what changes nothing.
             Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Cast(_))
-                if *self.program.ty(args[0]) == gives[0] =>
+                if *self.program.ty(args[0]) == result_types[0] =>
             {
                 return args;
             }
-            Op::Identity(op) => match op.data().with_update(IdentityUpdate::ShiftGroups(self.first)).regions().kind() {
-                None => return args,
-                Some(kind @ NodeKind::ShardingGroup(_)) => {
-                    self.push(kind, args.clone(), vec![], loc);
-                    return args;
+            Op::Identity(op) => {
+                match op.data().with_update(IdentityUpdate::ShiftGroups(self.first)).regions().node_kind() {
+                    None => return args,
+                    Some(kind @ NodeKind::ShardingGroup(_)) => {
+                        self.push_node(kind, args.clone(), vec![], loc);
+                        return args;
+                    }
+                    Some(kind) => kind,
                 }
-                Some(kind) => kind,
-            },
-            Op::Call(call) => return self.add_call(call, &args, &gives, loc),
+            }
+            Op::Call(call) => return self.add_call(call, &args, &result_types, loc),
             Op::Literal(_) | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
                 NodeKind::Op(op.clone())
             }
         };
-        let node = self.push(kind, args, gives, loc);
+        let node = self.push_node(kind, args, result_types, loc);
         self.program.nodes[node].results.clone()
     }
 
     /// Appends a node to the innermost region under construction, with the current equation's label.
-    pub(crate) fn push(&mut self, kind: NodeKind, operands: Vec<Val>, gives: Vec<Type>, loc: Loc) -> NodeId {
-        let node = self.program.create_node(kind, operands, gives, loc);
+    pub(crate) fn push_node(
+        &mut self,
+        kind: NodeKind,
+        operands: Vec<Val>,
+        result_types: Vec<Type>,
+        loc: Loc,
+    ) -> NodeId {
+        let node = self.program.create_node(kind, operands, result_types, loc);
         let (parent, list) = self.open.last_mut().expect("a list is open");
         list.push(node);
         self.program.nodes[node].parent = *parent;
@@ -320,10 +334,10 @@ impl RegionGraphBuilder<'_> {
         node
     }
 
-    /// Appends an operation with one result of type `gives` that no equation of the graph stands for; returns the
+    /// Appends an operation with one result of type `result_type` that no equation of the graph stands for; returns the
     /// result.
-    pub(crate) fn add_implied_op(&mut self, op: impl Into<Op>, operands: &[Val], gives: Type, loc: Loc) -> Val {
-        let node = self.push(NodeKind::Op(op.into()), operands.to_vec(), vec![gives], loc);
+    pub(crate) fn add_implied_op(&mut self, op: impl Into<Op>, operands: &[Val], result_type: Type, loc: Loc) -> Val {
+        let node = self.push_node(NodeKind::Op(op.into()), operands.to_vec(), vec![result_type], loc);
         self.program.nodes[node].results[0]
     }
 
@@ -332,16 +346,16 @@ impl RegionGraphBuilder<'_> {
         self.add_implied_op(Op::Literal(Literal::int(DType::I32, n as i64)), &[], Type::scalar(DType::I32), loc)
     }
 
-    /// Adds a region to `node`: its parameters have the types `takes`; `write` appends its nodes and returns its
+    /// Adds a region to `node`: its parameters have the types `param_types`; `write` appends its nodes and returns its
     /// results.
     pub(crate) fn add_region(
         &mut self,
         node: NodeId,
-        takes: &[Type],
+        param_types: &[Type],
         write: impl FnOnce(&mut Self, &[Val]) -> Vec<Val>,
     ) {
         let number = self.program.nodes[node].regions.len();
-        let params: Vec<Val> = (takes.iter().enumerate())
+        let params: Vec<Val> = (param_types.iter().enumerate())
             .map(|(i, ty)| self.program.add_value(ty.clone(), Definition::Argument(node, number, i)))
             .collect();
         // Its nodes name it as their parent before it is there.
@@ -352,15 +366,15 @@ impl RegionGraphBuilder<'_> {
     }
 
     /// Appends the nodes of a call: those of a called function's body, or a node with regions for a loop or a branch.
-    fn add_call(&mut self, call: &Call, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
-        match call.plan_expansion() {
+    fn add_call(&mut self, call: &Call, args: &[Val], result_types: &[Type], loc: Loc) -> Vec<Val> {
+        match call.expansion_in_plan() {
             Some(graph) => self.add_graph(graph, args).0,
-            None => call.regions().expect("it stays").add_propagation_nodes(self, args, gives, loc),
+            None => call.regions().expect("it stays").add_propagation_nodes(self, args, result_types, loc),
         }
     }
 
     /// Returns the shardings that are known of the current equation's results, if it is a call of `shard_map`.
-    pub(crate) fn known_results(&self) -> Option<&[Sharding]> {
+    pub(crate) fn known_result_shardings(&self) -> Option<&[Sharding]> {
         self.known.get(&self.label).map(|known| &known[..])
     }
 
@@ -370,16 +384,22 @@ impl RegionGraphBuilder<'_> {
         kind: fn(usize) -> NodeKind,
         call: RegionCall,
         operands: &[Val],
-        gives: &[Type],
+        result_types: &[Type],
         loc: Loc,
     ) -> NodeId {
         self.program.calls.push(call);
-        self.push(kind(self.program.calls.len() - 1), operands.to_vec(), gives.to_vec(), loc)
+        self.push_node(kind(self.program.calls.len() - 1), operands.to_vec(), result_types.to_vec(), loc)
     }
 
     /// Appends a call as one node without regions; returns its results.
-    pub(crate) fn call_node(&mut self, call: impl Into<Op>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
-        let node = self.push(NodeKind::Op(call.into()), args.to_vec(), gives.to_vec(), loc);
+    pub(crate) fn add_call_node(
+        &mut self,
+        call: impl Into<Op>,
+        args: &[Val],
+        result_types: &[Type],
+        loc: Loc,
+    ) -> Vec<Val> {
+        let node = self.push_node(NodeKind::Op(call.into()), args.to_vec(), result_types.to_vec(), loc);
         self.program.nodes[node].results.clone()
     }
 

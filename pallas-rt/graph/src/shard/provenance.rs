@@ -9,16 +9,16 @@
 //! A cause has the stage and the round of its step, and the factor along which the axis came. Numbers of sharding
 //! groups belong to one graph: groups that `Graph::inline` appends get new numbers, loop bodies have their own, and
 //! tangents and cotangents have a second range. A function runs on one mesh; shardings on other meshes of the same
-//! devices are first translated to it (`Mesh::sharding_of`, `shard/constraint_meshes`). `jit/sharded` turns causes and reasons into
-//! messages, counts collectives (`budget`), marks trees (`mark`), and checks declared shardings against a policy
-//! (`audit`): declarations are gathered before propagation, from arrays and from constraints on parameters, and
-//! findings compare texts in normal form.
+//! devices are first translated to it (`Mesh::translate_sharding`, `shard/constraint_meshes`). `jit/sharded` turns
+//! causes and reasons into messages, counts collectives (`budget`), marks trees (`mark`), and checks declared shardings
+//! against a policy (`audit`): declarations are gathered before propagation, from arrays and from constraints on
+//! parameters, and findings compare texts in normal form.
 use super::factor_shardings::{FactorSharding, FactorShardings};
 use super::op_sharding_rule::ShardingRule;
 use super::propagate::Propagation;
 use super::propagation_program::{NodeId, NodeKind, Val};
 use super::strategy::{compatible_major_axes, prefix_fitting_factor};
-use crate::mesh::axis::{Axis, PrefixRelation, prefix_relation, truncate};
+use crate::mesh::axis::{Axis, PrefixRelation, prefix_relation, truncate_axes};
 use crate::mesh::{PropagationDirection, Sharding};
 use std::collections::{BTreeSet, HashMap};
 
@@ -101,7 +101,7 @@ pub enum StopReason {
         /// The dimension of `from`.
         dim: usize,
     },
-    /// The link is a barrier, which shardings pass in the direction of this [`Flow`] alone.
+    /// The link is a barrier, which shardings pass only in this direction.
     Barrier(PropagationDirection),
     /// The corresponding dimension of `to` is closed: propagation may not add axes to it.
     Closed {
@@ -154,32 +154,33 @@ impl Causes {
 }
 
 /// Returns the axes that shard any dimension, in the order of the dimensions.
-pub(super) fn axes(sharding: &Sharding) -> impl Iterator<Item = Axis> {
+pub(super) fn sharding_axes(sharding: &Sharding) -> impl Iterator<Item = Axis> {
     sharding.dims.iter().flat_map(|dim| dim.axes.iter().copied())
 }
 
 /// For each axis that `new` has and `old` lacks, returns the axis number and the array of the step that had the axis
-/// before along the same factor. `before` has the arrays of the step before it; `after` is array `i` after it.
+/// before along the same factor. `before` has the arrays of the step before it; `after` is array `changed_array` after
+/// it.
 pub(super) fn find_axis_sources(
     before: &[FactorShardings],
     after: &FactorShardings,
-    i: usize,
+    changed_array: usize,
     old: Option<&Sharding>,
     new: &Sharding,
 ) -> Vec<(u8, usize)> {
-    let had: Vec<u8> = old.into_iter().flat_map(axes).map(|axis| axis.id).collect();
+    let had: Vec<u8> = old.into_iter().flat_map(sharding_axes).map(|axis| axis.id).collect();
     let has =
-        |split: &FactorShardings, f: usize, axis: Axis| split.get(f).is_some_and(|part| mentions(&part.axes, axis));
-    let found = axes(new).filter(|axis| !had.contains(&axis.id)).filter_map(|axis| {
-        let (f, _) = after.parts.iter().find(|(_, part)| mentions(&part.axes, axis))?;
-        let j = (0..before.len()).find(|&j| j != i && has(&before[j], *f, axis))?;
+        |split: &FactorShardings, f: usize, axis: Axis| split.get(f).is_some_and(|part| overlaps_any(&part.axes, axis));
+    let found = sharding_axes(new).filter(|axis| !had.contains(&axis.id)).filter_map(|axis| {
+        let (f, _) = after.parts.iter().find(|(_, part)| overlaps_any(&part.axes, axis))?;
+        let j = (0..before.len()).find(|&j| j != changed_array && has(&before[j], *f, axis))?;
         Some((axis.id, j))
     });
     found.collect()
 }
 
 /// Returns true if one of `axes` overlaps `axis`.
-fn mentions(axes: &[Axis], axis: Axis) -> bool {
+fn overlaps_any(axes: &[Axis], axis: Axis) -> bool {
     axes.iter().any(|own| own.overlaps(axis))
 }
 
@@ -193,7 +194,7 @@ struct LinkWithRule {
 
 impl Propagation {
     /// Returns the steps by which a value got the axis with this number, back to an annotation.
-    pub fn chain(&self, v: Val, axis: u8) -> CauseChain {
+    pub fn cause_chain(&self, v: Val, axis: u8) -> CauseChain {
         let mut chain = CauseChain::default();
         let mut slot = self.representative(ValueOrResult::Value(v));
         // Each step is younger than the one before, so that none comes twice.
@@ -203,13 +204,13 @@ impl Propagation {
             chain.causes.push(cause);
             slot = self.representative(cause.from);
         }
-        let has = |s: &Sharding| axes(s).any(|own| own.id == axis);
-        chain.origin = self.current_sharding(slot).filter(|s| has(s)).and_then(|_| self.origin(slot));
+        let has = |s: &Sharding| sharding_axes(s).any(|own| own.id == axis);
+        chain.origin = self.current_sharding(slot).filter(|s| has(s)).and_then(|_| self.sharding_origin(slot));
         chain
     }
 
     /// Returns the annotation that declares the sharding of an array; `None` without one.
-    pub fn origin(&self, slot: ValueOrResult) -> Option<Origin> {
+    pub fn sharding_origin(&self, slot: ValueOrResult) -> Option<Origin> {
         match self.representative(slot) {
             ValueOrResult::Value(cell) => self.flow.origins[cell.index()],
             ValueOrResult::Result(i) => self.flow.declared_results[i].then_some(Origin::Result(i)),
@@ -220,14 +221,15 @@ impl Propagation {
     /// the axis or, if there are none, between the nearest arrays that lack it and their neighbours that have it. The
     /// result is empty if no array connected with `v` has the axis. If the axis already shards `v`, they are the links
     /// along which it would shard another dimension.
-    pub fn stops(&self, v: Val, axis: Axis) -> Vec<PropagationStop> {
+    pub fn propagation_stops(&self, v: Val, axis: Axis) -> Vec<PropagationStop> {
         let steps = self.collect_links();
         let mut at: HashMap<ValueOrResult, Vec<usize>> = HashMap::new();
         for (k, step) in steps.iter().enumerate() {
             step.slots.iter().for_each(|&slot| at.entry(self.representative(slot)).or_default().push(k));
         }
-        let has =
-            |slot: &ValueOrResult| self.current_sharding(*slot).is_some_and(|s| axes(s).any(|own| own.overlaps(axis)));
+        let has = |slot: &ValueOrResult| {
+            self.current_sharding(*slot).is_some_and(|s| sharding_axes(s).any(|own| own.overlaps(axis)))
+        };
         let mut level = vec![self.representative(ValueOrResult::Value(v))];
         let mut seen: BTreeSet<ValueOrResult> = level.iter().copied().collect();
         while !level.is_empty() {
@@ -236,7 +238,7 @@ impl Propagation {
                 for &k in at.get(&to).into_iter().flatten() {
                     for &from in &steps[k].slots {
                         if has(&from) {
-                            found.extend(self.stop(&steps[k], from, to, axis));
+                            found.extend(self.explain_stop(&steps[k], from, to, axis));
                         } else if seen.insert(self.representative(from)) {
                             next.push(self.representative(from));
                         }
@@ -266,7 +268,7 @@ impl Propagation {
         let mut all: Vec<LinkWithRule> = vec![];
         for &id in &self.order {
             let Some((slots, rule)) = self.arrays_and_rule(id) else { continue };
-            let directions = rule.factors.iter().map(|f| self.direction(id, f.role, f.is_blocked)).collect();
+            let directions = rule.factors.iter().map(|f| self.factor_direction(id, f.role, f.is_blocked)).collect();
             all.push(LinkWithRule { via: PropagationLink::Node(id), slots, rule: (*rule).clone(), directions });
         }
         for (i, &v) in self.program().body.results.iter().enumerate() {
@@ -283,53 +285,66 @@ impl Propagation {
     }
 
     /// Returns the link with the reason why `axis` did not propagate from one array of it to another; `None` if it did.
-    fn stop(&self, step: &LinkWithRule, from: ValueOrResult, to: ValueOrResult, axis: Axis) -> Option<PropagationStop> {
-        let rule = &step.rule;
-        let splits: Vec<FactorShardings> = (step.slots.iter().zip(&rule.tensors))
+    fn explain_stop(
+        &self,
+        link: &LinkWithRule,
+        from: ValueOrResult,
+        to: ValueOrResult,
+        axis: Axis,
+    ) -> Option<PropagationStop> {
+        let rule = &link.rule;
+        let splits: Vec<FactorShardings> = (link.slots.iter().zip(&rule.tensors))
             .map(|(&slot, dims)| {
                 FactorShardings::from_sharding(dims, self.current_sharding(slot), &rule.factors, false)
             })
             .collect();
-        let j = step.slots.iter().position(|&slot| slot == from).expect("an array of the step");
-        let i = step.slots.iter().position(|&slot| self.representative(slot) == to).expect("an array of the step");
+        let j = link.slots.iter().position(|&slot| slot == from).expect("an array of the step");
+        let i = link.slots.iter().position(|&slot| self.representative(slot) == to).expect("an array of the step");
         let is_there = self.representative(from) == to || Self::has_propagated(&splits, j, i, axis);
         (!is_there).then(|| PropagationStop {
-            via: step.via,
+            via: link.via,
             from,
-            to: step.slots[i],
-            reason: self.reason(step, &splits, j, i, axis),
+            to: link.slots[i],
+            reason: self.stop_reason(link, &splits, j, i, axis),
         })
     }
 
-    /// Returns true if an axis shards the same factor of the arrays `j` and `i`.
-    fn has_propagated(splits: &[FactorShardings], j: usize, i: usize, axis: Axis) -> bool {
-        let carries = |(_, part): &&(usize, FactorSharding)| mentions(&part.axes, axis);
-        let factor = splits[j].parts.iter().find(carries).map(|(f, _)| *f);
-        factor.and_then(|f| splits[i].get(f)).is_some_and(|part| mentions(&part.axes, axis))
+    /// Returns true if `axis`, which shards a factor of array `from`, also shards that factor of array `to`.
+    fn has_propagated(splits: &[FactorShardings], from: usize, to: usize, axis: Axis) -> bool {
+        let carries = |(_, part): &&(usize, FactorSharding)| overlaps_any(&part.axes, axis);
+        let factor = splits[from].parts.iter().find(carries).map(|(f, _)| *f);
+        factor.and_then(|f| splits[to].get(f)).is_some_and(|part| overlaps_any(&part.axes, axis))
     }
 
-    /// Returns the reason why an axis of array `j` of a step did not propagate to array `i`.
-    fn reason(&self, step: &LinkWithRule, splits: &[FactorShardings], j: usize, i: usize, axis: Axis) -> StopReason {
-        let LinkWithRule { slots, rule, directions, .. } = step;
+    /// Returns the reason why an axis of array `from` of a link did not propagate to array `to`.
+    fn stop_reason(
+        &self,
+        link: &LinkWithRule,
+        splits: &[FactorShardings],
+        from: usize,
+        to: usize,
+        axis: Axis,
+    ) -> StopReason {
+        let LinkWithRule { slots, rule, directions, .. } = link;
         let sharded = |t: usize| {
             let dims = self.current_sharding(slots[t]).map_or(&[][..], |s| &s.dims);
-            dims.iter().position(|dim| mentions(&dim.axes, axis))
+            dims.iter().position(|dim| overlaps_any(&dim.axes, axis))
         };
-        let dim = sharded(j).unwrap_or_default();
-        let carries = |(_, part): &&(usize, FactorSharding)| mentions(&part.axes, axis);
-        let Some((f, wanted)) = splits[j].parts.iter().find(carries).map(|(f, part)| (*f, part.axes.clone())) else {
+        let dim = sharded(from).unwrap_or_default();
+        let carries = |(_, part): &&(usize, FactorSharding)| overlaps_any(&part.axes, axis);
+        let Some((f, wanted)) = splits[from].parts.iter().find(carries).map(|(f, part)| (*f, part.axes.clone())) else {
             // The axis comes after the axes of the dimension's factors.
             return StopReason::NoCorrespondingDim { dim };
         };
-        let Some(part) = splits[i].get(f) else { return StopReason::NoCorrespondingDim { dim } };
+        let Some(part) = splits[to].get(f) else { return StopReason::NoCorrespondingDim { dim } };
         let is_result = |t: usize| t >= rule.operands;
         let passes = match directions[f] {
             PropagationDirection::None => false,
-            PropagationDirection::Forward => !is_result(j),
-            PropagationDirection::Backward => is_result(j),
+            PropagationDirection::Forward => !is_result(from),
+            PropagationDirection::Backward => is_result(from),
             PropagationDirection::Both => true,
         };
-        if let (false, PropagationLink::Node(id)) = (passes, step.via)
+        if let (false, PropagationLink::Node(id)) = (passes, link.via)
             && let NodeKind::PropagationBarrier(flow) = self.program().nodes[id].kind
         {
             return StopReason::Barrier(flow);
@@ -337,19 +352,19 @@ impl Propagation {
         if !passes {
             return StopReason::NeedsWholeDim { dim };
         }
-        let own = rule.tensors[i].iter().position(|dim| dim.contains(&f)).unwrap_or_default();
+        let own = rule.tensors[to].iter().position(|dim| dim.contains(&f)).unwrap_or_default();
         if part.is_closed {
-            return StopReason::Closed { dim: own, origin: self.origin(slots[i]) };
+            return StopReason::Closed { dim: own, origin: self.sharding_origin(slots[to]) };
         }
-        if mentions(&splits[i].replicated, axis) || mentions(&splits[i].unreduced, axis) {
-            return StopReason::Replicated { origin: self.origin(slots[i]) };
+        if overlaps_any(&splits[to].replicated, axis) || overlaps_any(&splits[to].unreduced, axis) {
+            return StopReason::Replicated { origin: self.sharding_origin(slots[to]) };
         }
-        if let Some(dim) = sharded(i) {
+        if let Some(dim) = sharded(to) {
             return StopReason::ShardsOtherDim { dim };
         }
         let common = compatible_major_axes(splits, rule.operands, f, directions[f]);
-        if !mentions(&common, axis) {
-            let others = (0..slots.len()).filter(|&t| t != j);
+        if !overlaps_any(&common, axis) {
+            let others = (0..slots.len()).filter(|&t| t != from);
             let other = others.filter_map(|t| splits[t].get(f).map(|part| (t, &part.axes)));
             let mut against = other.filter(|(_, axes)| {
                 !axes.is_empty()
@@ -361,12 +376,14 @@ impl Propagation {
             }
         }
         let mut fits = wanted;
-        truncate(&mut fits, |axis, before| prefix_fitting_factor(axis, &splits[i], part, before, rule.factors[f].size));
-        if !mentions(&fits, axis) {
+        truncate_axes(&mut fits, |axis, before| {
+            prefix_fitting_factor(axis, &splits[to], part, before, rule.factors[f].size)
+        });
+        if !overlaps_any(&fits, axis) {
             return StopReason::UnevenExtent { extent: rule.factors[f].size };
         }
-        let is_elementwise = matches!(step.via, PropagationLink::Node(id) if self.is_elementwise[id]);
-        if is_elementwise && !is_result(i) && !is_result(j) {
+        let is_elementwise = matches!(link.via, PropagationLink::Node(id) if self.is_elementwise[id]);
+        if is_elementwise && !is_result(to) && !is_result(from) {
             StopReason::LimitedByResult
         } else {
             StopReason::AfterPartialFactor { dim: own }

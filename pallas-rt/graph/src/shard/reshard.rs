@@ -4,19 +4,19 @@
 //! "x"=2, "y"=4:  [{"x"}, {}, {"y"}] -> [{}, {"x"}, {}]     all_to_all {"x"}: 0->1; all_gather [{}, {}, {"y"}]
 //! ```
 //!
-//! [`plan_shardy_steps`] finds the collectives of Shardy's pass `sdy-reshard-to-collectives`, with the moves in `moves`. Some of
-//! its steps change the padding of dimensions that axes divide unevenly, which devices cannot do with their blocks
-//! alone; the steps of [`reshard`] do not, and devices execute these. `parts` replaces permutes by steps that move
-//! less.
+//! [`plan_shardy_steps`] finds the collectives of Shardy's pass `sdy-reshard-to-collectives`, with the moves in
+//! `reshard_search`. Some of its steps change the padding of dimensions that axes divide unevenly, which devices cannot
+//! do with their blocks alone; the steps of [`plan_executable_steps`] do not, and devices execute these. `axis_reorder`
+//! replaces permutes by steps that move less.
 //!
-//! Shapes here are those of whole arrays. The block of a device is the one that [`Sharding::local`] describes, so the last
-//! blocks of a dimension may extend beyond the array.
+//! Shapes here are those of whole arrays. The block of a device is the one that [`Sharding::local_shape`] describes, so
+//! the last blocks of a dimension may extend beyond the array.
 mod axis_reorder;
 mod reshard_search;
 
 pub(super) use reshard_search::align_axes;
 
-use crate::mesh::axis::{push_merged, size};
+use crate::mesh::axis::{product_of_sizes, push_merged};
 use crate::mesh::{Axis, Mesh, Sharding, axes_text};
 use reshard_search::ReshardSearch;
 
@@ -81,10 +81,10 @@ impl ReshardStep {
 ///
 /// ```
 /// use pallas_graph::mesh::{Mesh, Sharding};
-/// use pallas_graph::shard::reshard::sequence;
+/// use pallas_graph::shard::reshard::plan_shardy_steps;
 /// let mesh = Mesh::new(&[("x", 2), ("y", 4)])?;
 /// let sharding = |text| Sharding::parse(text, &mesh).unwrap();
-/// let steps = sequence(&[8, 8], &sharding(r#"[{"x"}, {}]"#), &sharding(r#"[{}, {"x", "y"}]"#));
+/// let steps = plan_shardy_steps(&[8, 8], &sharding(r#"[{"x"}, {}]"#), &sharding(r#"[{}, {"x", "y"}]"#));
 /// let steps: Vec<String> = steps.iter().map(|(step, after)| format!("{} {}", step.text(&mesh), after.text(&mesh))).collect();
 /// assert_eq!(steps, [
 ///     r#"all_slice [{"y"}, {}] [{"x", "y"}, {}]"#,
@@ -96,16 +96,16 @@ pub fn plan_shardy_steps(shape: &[usize], from: &Sharding, to: &Sharding) -> Res
     let (old, new) = (normalized_axes(from), normalized_axes(to));
     let is_blocked = find_repadded_dims(shape, &old, &new);
     let found = ReshardSearch::new(shape, &old, &new, is_blocked, &from.unreduced).find_steps();
-    let found = found.filter(|steps| all_steps(&old, steps, is_valid));
-    found.unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |_| false))
+    let found = found.filter(|steps| all_steps_satisfy(&old, steps, is_valid_step));
+    found.unwrap_or_else(|| plan_gather_and_slice(&old, &new, &from.unreduced, |_| false))
 }
 
 /// Returns by dimension true if it is sharded both before and after, with different padding. Measured: Shardy makes
 /// such a dimension whole in between.
 fn find_repadded_dims(shape: &[usize], old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Vec<bool> {
     let is_repadded = |dim: usize| {
-        let (before, after) = (size(&old[dim]), size(&new[dim]));
-        before > 1 && after > 1 && padded(shape[dim], before) != padded(shape[dim], after)
+        let (before, after) = (product_of_sizes(&old[dim]), product_of_sizes(&new[dim]));
+        before > 1 && after > 1 && padded_extent(shape[dim], before) != padded_extent(shape[dim], after)
     };
     (0..shape.len()).map(is_repadded).collect()
 }
@@ -115,7 +115,7 @@ fn find_repadded_dims(shape: &[usize], old: &[Vec<Axis>], new: &[Vec<Axis>]) -> 
 /// move nothing are dropped, and others are replaced where other steps move less. A dimension that both shardings pad
 /// differently is made whole in between or first of all; if that is not possible either, all dimensions in which the
 /// shardings differ are gathered, then sliced.
-pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> ReshardSteps {
+pub fn plan_executable_steps(shape: &[usize], from: &Sharding, to: &Sharding) -> ReshardSteps {
     let (old, new) = (normalized_axes(from), normalized_axes(to));
     let is_blocked = find_repadded_dims(shape, &old, &new);
     if !is_blocked.contains(&true)
@@ -124,19 +124,20 @@ pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> ReshardSteps 
         return steps;
     }
     let is_executable = |step: &ReshardStep, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
-        is_valid(step, before, after) && has_nested_blocks(step, shape, before, after)
+        is_valid_step(step, before, after) && has_nested_blocks(step, shape, before, after)
     };
     let found = ReshardSearch::new(shape, &old, &new, is_blocked.clone(), &from.unreduced).find_steps();
-    let found =
-        found.filter(|steps| all_steps(&old, steps, is_executable)).map(|steps| drop_identity_permutes(&old, steps));
+    let found = found
+        .filter(|steps| all_steps_satisfy(&old, steps, is_executable))
+        .map(|steps| drop_identity_permutes(&old, steps));
     found
-        .or_else(|| gather_blocked(shape, from, &old, &new, &is_blocked))
-        .unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
+        .or_else(|| plan_with_gathered_dims(shape, from, &old, &new, &is_blocked))
+        .unwrap_or_else(|| plan_gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
 }
 
-/// Returns a gather of the dimensions in `is_blocked`, which have to be whole in between, followed by steps from there;
-/// `None` if no dimension has to be whole or no steps on blocks exist.
-fn gather_blocked(
+/// Returns steps that first gather the dimensions marked in `is_blocked`, which have to be whole in between; `None` if
+/// no dimension is marked or no steps on blocks lead on from there.
+fn plan_with_gathered_dims(
     shape: &[usize],
     from: &Sharding,
     old: &[Vec<Axis>],
@@ -149,7 +150,7 @@ fn gather_blocked(
     };
     let (gathered, kept) = (take(true), take(false));
     let mut steps = plan_on_padded_blocks(shape, from, &kept, new).filter(|_| is_blocked.contains(&true))?;
-    steps.insert(0, (ReshardStep::AllGather(gathered), closed(&kept, &from.unreduced)));
+    steps.insert(0, (ReshardStep::AllGather(gathered), closed_sharding(&kept, &from.unreduced)));
     Some(steps)
 }
 
@@ -172,28 +173,29 @@ fn plan_on_padded_blocks(
     old: &[Vec<Axis>],
     new: &[Vec<Axis>],
 ) -> Option<ReshardSteps> {
-    let extent = |dim: usize| padded(shape[dim], size(&old[dim]).max(size(&new[dim])));
+    let extent = |dim: usize| padded_extent(shape[dim], product_of_sizes(&old[dim]).max(product_of_sizes(&new[dim])));
     let extents: Vec<usize> = (0..shape.len()).map(extent).collect();
     let difference = || ReshardSearch::new(&extents, old, new, vec![false; shape.len()], &from.unreduced);
     let is_executable = |step: &ReshardStep, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
-        is_valid(step, before, after) && extents.iter().zip(after).all(|(n, axes)| n.is_multiple_of(size(axes)))
+        is_valid_step(step, before, after)
+            && extents.iter().zip(after).all(|(n, axes)| n.is_multiple_of(product_of_sizes(axes)))
     };
     let found = |steps: Option<ReshardSteps>| {
-        let steps = steps.filter(|steps| all_steps(old, steps, is_executable))?;
+        let steps = steps.filter(|steps| all_steps_satisfy(old, steps, is_executable))?;
         Some(drop_identity_permutes(old, steps))
     };
     let mut steps = found(difference().find_steps())?;
-    let moved = |steps: &ReshardSteps| elements_moved(&extents, old, steps);
+    let moved = |steps: &ReshardSteps| count_elements_moved(&extents, old, steps);
     if steps.iter().any(|(step, _)| *step == ReshardStep::Permute)
         && let Some(others) = found(difference().find_steps_slicing_last())
         && moved(&others) < moved(&steps)
     {
         steps = others;
     }
-    if let Some(mut steps) = axis_reorder::without_permute(&extents, from, &steps) {
+    if let Some(mut steps) = axis_reorder::replace_permute_step(&extents, from, &steps) {
         if extents != shape {
-            steps.insert(0, (ReshardStep::Resize(extents), closed(old, &from.unreduced)));
-            steps.push((ReshardStep::Resize(shape.to_vec()), closed(new, &from.unreduced)));
+            steps.insert(0, (ReshardStep::Resize(extents), closed_sharding(old, &from.unreduced)));
+            steps.push((ReshardStep::Resize(shape.to_vec()), closed_sharding(new, &from.unreduced)));
         }
         return Some(steps);
     }
@@ -201,13 +203,15 @@ fn plan_on_padded_blocks(
 }
 
 /// Returns the number of elements that each device sends in these steps.
-fn elements_moved(shape: &[usize], old: &[Vec<Axis>], steps: &ReshardSteps) -> usize {
+fn count_elements_moved(shape: &[usize], old: &[Vec<Axis>], steps: &ReshardSteps) -> usize {
     let before = std::iter::once(old.to_vec()).chain(steps.iter().map(|(_, after)| after.axes()));
     let sent = before.zip(steps).map(|(before, (step, _))| {
-        let block: usize = shape.iter().zip(&before).map(|(n, axes)| n / size(axes)).product();
+        let block: usize = shape.iter().zip(&before).map(|(n, axes)| n / product_of_sizes(axes)).product();
         match step {
-            ReshardStep::AllGather(lists) => block * (lists.iter().map(|axes| size(axes)).product::<usize>() - 1),
-            ReshardStep::AllToAll { axes, .. } => block / size(axes) * (size(axes) - 1),
+            ReshardStep::AllGather(lists) => {
+                block * (lists.iter().map(|axes| product_of_sizes(axes)).product::<usize>() - 1)
+            }
+            ReshardStep::AllToAll { axes, .. } => block / product_of_sizes(axes) * (product_of_sizes(axes) - 1),
             ReshardStep::Permute => block,
             ReshardStep::AllSlice(_) | ReshardStep::Reshape(_) | ReshardStep::Resize(_) => 0,
         }
@@ -215,15 +219,16 @@ fn elements_moved(shape: &[usize], old: &[Vec<Axis>], steps: &ReshardSteps) -> u
     sent.sum()
 }
 
-/// Inserts steps that resize a dimension from `shape` to `extents` before it is sharded, and back when it is whole.
+/// Inserts steps that resize a dimension from `shape` to `padded_extents` before it is sharded, and back when it is
+/// whole.
 fn insert_resizes(
     shape: &[usize],
-    extents: &[usize],
+    padded_extents: &[usize],
     from: &Sharding,
     old: &[Vec<Axis>],
     steps: ReshardSteps,
 ) -> ReshardSteps {
-    let (mut before, mut current, mut all) = (closed(old, &from.unreduced), shape.to_vec(), vec![]);
+    let (mut before, mut current, mut all) = (closed_sharding(old, &from.unreduced), shape.to_vec(), vec![]);
     let mut resize = |wanted: Vec<usize>, sharding: &Sharding, all: &mut ReshardSteps| {
         if wanted != current {
             all.push((ReshardStep::Resize(wanted.clone()), sharding.clone()));
@@ -232,7 +237,8 @@ fn insert_resizes(
     };
     for (step, after) in steps {
         let is_sharded = |dim: usize| !before.dims[dim].axes.is_empty() || !after.dims[dim].axes.is_empty();
-        let wanted = (0..shape.len()).map(|dim| if is_sharded(dim) { extents[dim] } else { shape[dim] }).collect();
+        let wanted =
+            (0..shape.len()).map(|dim| if is_sharded(dim) { padded_extents[dim] } else { shape[dim] }).collect();
         resize(wanted, &before, &mut all);
         all.push((step, after.clone()));
         before = after;
@@ -273,13 +279,13 @@ fn normalized_axes(sharding: &Sharding) -> Vec<Vec<Axis>> {
 }
 
 /// Returns a closed sharding by these axes, with partial sums along `unreduced`.
-fn closed(axes: &[Vec<Axis>], unreduced: &[Axis]) -> Sharding {
+fn closed_sharding(axes: &[Vec<Axis>], unreduced: &[Axis]) -> Sharding {
     Sharding { unreduced: unreduced.to_vec(), ..Sharding::closed(axes.iter().cloned()) }
 }
 
 /// Returns steps that gather all dimensions except those that `is_kept` names, then slice them. They can always be
 /// executed, since devices have each changed dimension whole in between.
-fn gather_and_slice(
+fn plan_gather_and_slice(
     old: &[Vec<Axis>],
     new: &[Vec<Axis>],
     unreduced: &[Axis],
@@ -292,16 +298,16 @@ fn gather_and_slice(
     let (gathered, sliced) = (changed(old), changed(new));
     let mut steps = vec![];
     if gathered.iter().any(|axes| !axes.is_empty()) {
-        steps.push((ReshardStep::AllGather(gathered), closed(&kept, unreduced)));
+        steps.push((ReshardStep::AllGather(gathered), closed_sharding(&kept, unreduced)));
     }
     if sliced.iter().any(|axes| !axes.is_empty()) {
-        steps.push((ReshardStep::AllSlice(sliced), closed(new, unreduced)));
+        steps.push((ReshardStep::AllSlice(sliced), closed_sharding(new, unreduced)));
     }
     steps
 }
 
 /// Returns true if `is_right` returns true for each step, given the axes by dimension before and after the step.
-fn all_steps(
+fn all_steps_satisfy(
     old: &[Vec<Axis>],
     steps: &ReshardSteps,
     is_right: impl Fn(&ReshardStep, &[Vec<Axis>], &[Vec<Axis>]) -> bool,
@@ -313,11 +319,12 @@ fn all_steps(
 /// Returns true if the axes after a step can shard one array together: no part of an axis occurs twice, and all parts
 /// of an axis come from one division of it. A permute also has to keep the number of blocks. Where sizes of axes do not
 /// divide each other, such as 2 and 3, the search can break these rules; Shardy fails there.
-fn is_valid(step: &ReshardStep, before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
+fn is_valid_step(step: &ReshardStep, before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
     let all = after.concat();
     let fits = |a: Axis, b: Axis| !a.overlaps(b) && a.can_coexist(b);
     let goes_together = all.iter().enumerate().all(|(i, &a)| all[..i].iter().all(|&b| fits(a, b)));
-    let is_resized = before.iter().zip(after).any(|(before, after)| size(before) != size(after));
+    let is_resized =
+        before.iter().zip(after).any(|(before, after)| product_of_sizes(before) != product_of_sizes(after));
     goes_together && !(matches!(step, ReshardStep::Permute) && is_resized)
 }
 
@@ -327,12 +334,12 @@ fn is_valid(step: &ReshardStep, before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bo
 fn has_nested_blocks(step: &ReshardStep, shape: &[usize], before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
     let is_permute = matches!(step, ReshardStep::Permute);
     (0..shape.len()).all(|dim| {
-        let (before, after) = (size(&before[dim]), size(&after[dim]));
-        padded(shape[dim], before) == padded(shape[dim], after) || !is_permute && before.min(after) == 1
+        let (before, after) = (product_of_sizes(&before[dim]), product_of_sizes(&after[dim]));
+        padded_extent(shape[dim], before) == padded_extent(shape[dim], after) || !is_permute && before.min(after) == 1
     })
 }
 
 /// Returns the extent of a dimension rounded up to a multiple of the number of blocks.
-fn padded(extent: usize, blocks: usize) -> usize {
+fn padded_extent(extent: usize, blocks: usize) -> usize {
     extent.div_ceil(blocks) * blocks
 }

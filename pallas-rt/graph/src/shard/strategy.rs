@@ -5,7 +5,7 @@
 use super::factor_shardings::{FactorSharding, FactorShardings};
 use super::op_sharding_rule::{Factor, ShardingRule, gcd};
 use crate::mesh::PropagationDirection;
-use crate::mesh::axis::{Axis, PrefixRelation, is_strict_prefix, prefix_relation, size, truncate};
+use crate::mesh::axis::{Axis, PrefixRelation, is_strict_prefix, prefix_relation, product_of_sizes, truncate_axes};
 
 /// Extends the shardings of operands and results, given the direction for each factor; returns by array true if it has
 /// changed.
@@ -27,11 +27,13 @@ pub(super) fn propagate_aggressively(
         for &f in &order {
             let Some(part) = splits[i].get(f) else { continue };
             let mut axes = agreed[f].clone();
-            truncate(&mut axes, |axis, before| prefix_fitting_factor(axis, &splits[i], part, before, factors[f].size));
+            truncate_axes(&mut axes, |axis, before| {
+                prefix_fitting_factor(axis, &splits[i], part, before, factors[f].size)
+            });
             if !is_strict_prefix(&part.axes, &axes) {
                 continue;
             }
-            truncate(&mut axes, |axis, _| prefix_without_other_factors(axis, &splits[i], f));
+            truncate_axes(&mut axes, |axis, _| prefix_without_other_factors(axis, &splits[i], f));
             if axes.is_empty() {
                 continue;
             }
@@ -43,7 +45,7 @@ pub(super) fn propagate_aggressively(
                     }
                 }
             }
-            is_updated[i] |= splits[i].expand(f, &axes);
+            is_updated[i] |= splits[i].try_extend_axes(f, &axes);
         }
     }
     is_updated
@@ -70,7 +72,7 @@ fn order_factors(
     }
     let mut order: Vec<usize> = (0..factors.len()).collect();
     order.sort_by_key(|&f| {
-        let parts = if is_elementwise { size(&agreed[f]) } else { 0 };
+        let parts = if is_elementwise { product_of_sizes(&agreed[f]) } else { 0 };
         let (elements, i) = source[f].unzip();
         (std::cmp::Reverse(elements), std::cmp::Reverse(parts), i, f)
     });
@@ -103,8 +105,8 @@ pub(super) fn compatible_major_axes(
 }
 
 /// Returns the common first axes of two lists; the longer list if the other one is a prefix of it and, where `new` is
-/// longer, `grows` is true. Returns also true if further lists may still add axes.
-fn common_major_axes(old: &[Axis], new: &[Axis], grows: bool) -> (Vec<Axis>, bool) {
+/// longer, `may_extend` is true. The returned bool is true if further lists may still add axes.
+fn common_major_axes(old: &[Axis], new: &[Axis], may_extend: bool) -> (Vec<Axis>, bool) {
     let mut axes = vec![];
     let shared = old.len().min(new.len());
     for i in 0..shared {
@@ -118,7 +120,7 @@ fn common_major_axes(old: &[Axis], new: &[Axis], grows: bool) -> (Vec<Axis>, boo
             }
             axes.push(a);
         } else if a.is_prefix_of(b) {
-            if !grows || i + 1 < old.len() {
+            if !may_extend || i + 1 < old.len() {
                 axes.push(a);
                 return (axes, false);
             }
@@ -128,10 +130,10 @@ fn common_major_axes(old: &[Axis], new: &[Axis], grows: bool) -> (Vec<Axis>, boo
         }
     }
     axes.extend(&old[shared..]);
-    if grows {
+    if may_extend {
         axes.extend(&new[shared..]);
     }
-    (axes, grows)
+    (axes, may_extend)
 }
 
 /// Returns the first part of an axis that shards no other factor of an array; `None` if there is none.
@@ -143,14 +145,14 @@ fn prefix_without_other_factors(axis: Axis, split: &FactorShardings, factor: usi
         .try_fold(axis, |axis, (_, part)| axis.prefix_without_all(&part.overflow)?.prefix_without_all(&part.axes))
 }
 
-/// Returns the first part of an axis that may shard a factor of this size, which axes of total size `before` shard
-/// already; `None` if there is none.
+/// Returns the first part of an axis that may shard a factor of size `factor_size`, which axes of total size
+/// `size_before` shard already; `None` if there is none.
 pub(super) fn prefix_fitting_factor(
     axis: Axis,
     split: &FactorShardings,
     part: &FactorSharding,
-    before: usize,
-    factor: usize,
+    size_before: usize,
+    factor_size: usize,
 ) -> Option<Axis> {
     let axis = axis.prefix_without_all(&split.replicated)?.prefix_without_all(&split.unreduced)?;
     if part.axes.iter().any(|own| own.contains(axis)) {
@@ -160,8 +162,8 @@ pub(super) fn prefix_fitting_factor(
         if part.is_minor {
             return Some(axis);
         }
-        if factor.is_multiple_of(before) {
-            match gcd(factor / before, axis.len()) {
+        if factor_size.is_multiple_of(size_before) {
+            match gcd(factor_size / size_before, axis.len()) {
                 1 if axis.size != 1 => {}
                 common => return Some(axis.first_part(common)),
             }

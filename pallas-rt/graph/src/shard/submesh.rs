@@ -22,9 +22,9 @@ pub(crate) struct Submesh {
 }
 
 impl Submesh {
-    /// Returns the mesh of the automatic axes; `manual` is true for the other axes of the whole mesh.
-    pub(crate) fn new(whole: &Arc<Mesh>, manual: &[bool]) -> Submesh {
-        let ids: Vec<u8> = (0..whole.rank()).filter(|&axis| !manual[axis]).map(|axis| axis as u8).collect();
+    /// Returns the mesh of the automatic axes; `is_manual` is true for the other axes of the whole mesh.
+    pub(crate) fn new(whole: &Arc<Mesh>, is_manual: &[bool]) -> Submesh {
+        let ids: Vec<u8> = (0..whole.rank()).filter(|&axis| !is_manual[axis]).map(|axis| axis as u8).collect();
         let axes: Vec<(&str, usize)> =
             ids.iter().map(|&id| (whole.name(usize::from(id)), whole.size(usize::from(id)))).collect();
         let mesh = Mesh::new(&axes).expect("a part of a mesh is one");
@@ -74,7 +74,7 @@ impl Submesh {
         for (((own, manual), dim), n) in own.dims.iter_mut().zip(&manual.dims).zip(&sharding.dims).zip(block) {
             let rest = dim.axes.strip_prefix(&manual.axes[..]).unwrap_or_default();
             let rest: Option<Vec<Axis>> = rest.iter().map(|&axis| self.to_submesh_axis(axis)).collect();
-            own.axes = rest.filter(|axes| n.is_multiple_of(crate::mesh::size(axes))).unwrap_or_default();
+            own.axes = rest.filter(|axes| n.is_multiple_of(crate::mesh::product_of_sizes(axes))).unwrap_or_default();
         }
         own
     }

@@ -50,7 +50,7 @@ fn inline_for_devices(
             Op::Collective(op) => emit_collective(graph, local, e, op, devices, &args),
             _ => {
                 let mut all = vec![vec![]; devices.len()];
-                for members in communicating_groups(e, mesh, devices) {
+                for members in group_communicating_devices(e, mesh, devices) {
                     let own: Vec<Vec<Var>> = members.iter().map(|&k| args[k].clone()).collect();
                     let devices: Vec<usize> = members.iter().map(|&k| devices[k]).collect();
                     let results = emit_equation(graph, e, mesh, &devices, &own);
@@ -69,7 +69,7 @@ fn inline_for_devices(
 
 /// Groups the devices such that those which communicate in the graphs that an equation calls are together; returns
 /// indices into `devices`.
-fn communicating_groups(e: &Equation, mesh: &Mesh, devices: &[usize]) -> Vec<Vec<usize>> {
+fn group_communicating_devices(e: &Equation, mesh: &Mesh, devices: &[usize]) -> Vec<Vec<usize>> {
     let mut collectives = vec![];
     if let Op::Call(call) = &e.op {
         call.graphs().into_iter().for_each(|graph| collect_collectives(graph, &mut collectives));
@@ -138,51 +138,53 @@ impl JointDevices<'_> {
     }
 
     /// Returns the number of values of all devices if each has `count` of them.
-    pub(crate) fn total_count(&self, count: usize) -> usize {
+    pub(crate) fn count_over_devices(&self, count: usize) -> usize {
         self.devices.len() * count
     }
 
-    /// Returns the body of a loop or a branch for these devices: see [`body`].
-    pub(crate) fn joint_body(&self, one: &Graph, kinds: &[usize]) -> Graph {
-        build_joint_body(one, self.mesh, self.devices, kinds)
+    /// Returns the body of a loop or a branch for these devices: see [`build_joint_body`].
+    pub(crate) fn joint_body(&self, device_body: &Graph, kind_counts: &[usize]) -> Graph {
+        build_joint_body(device_body, self.mesh, self.devices, kind_counts)
     }
 
-    /// Appends a joint call of all devices; returns the results by device. `kinds` has the number of results of each
-    /// kind that a device has; results of one kind are adjacent.
+    /// Appends a joint call of all devices; returns the results by device. `kind_counts` has the number of results of
+    /// each kind that a device has; results of one kind are adjacent.
     pub(crate) fn emit_joint_call(
         &self,
         to: &mut Graph,
         call: Call,
         operands: Vec<Var>,
-        kinds: &[usize],
+        kind_counts: &[usize],
     ) -> Vec<Vec<Var>> {
         let mut by_device = vec![vec![]; self.devices.len()];
         let mut results = to.push_valid_multi_result(Op::Call(call.into()), &operands).into_iter();
-        for &count in kinds {
+        for &count in kind_counts {
             by_device.iter_mut().for_each(|own| own.extend(results.by_ref().take(count)));
         }
         by_device
     }
 }
 
-/// Returns the body of a loop or a branch for these devices. `kinds` has the number of parameters of each kind that a
-/// device has; parameters of one kind are adjacent, and so are the results: carried values before those that a scan
-/// stacks.
-fn build_joint_body(one: &Graph, mesh: &Mesh, devices: &[usize], kinds: &[usize]) -> Graph {
-    let mut graph = Graph { at: one.at, ..Graph::default() };
+/// Returns the body of a loop or a branch for these devices. `kind_counts` has the number of parameters of each kind
+/// that a device has; parameters of one kind are adjacent, and so are the results: carried values before those that a
+/// scan stacks.
+fn build_joint_body(device_body: &Graph, mesh: &Mesh, devices: &[usize], kind_counts: &[usize]) -> Graph {
+    let mut graph = Graph { at: device_body.at, ..Graph::default() };
     let mut operands = vec![vec![]; devices.len()];
     let mut first = 0;
-    for &count in kinds {
+    for &count in kind_counts {
         for own in &mut operands {
-            own.extend(one.params[first..first + count].iter().map(|&p| graph.param(one.ty(p).clone())));
+            own.extend(
+                device_body.params[first..first + count].iter().map(|&p| graph.param(device_body.ty(p).clone())),
+            );
         }
         first += count;
     }
-    let results = inline_for_devices(&mut graph, one, mesh, devices, &operands);
+    let results = inline_for_devices(&mut graph, device_body, mesh, devices, &operands);
     // The second of three kinds is what a scan carries; other bodies carry or return all results.
-    let carried = if kinds.len() == 3 { kinds[1] } else { one.results.len() };
+    let carried = if kind_counts.len() == 3 { kind_counts[1] } else { device_body.results.len() };
     let of = |range: std::ops::Range<usize>| results.iter().flat_map(move |own| own[range.clone()].to_vec());
-    graph.results = of(0..carried).chain(of(carried..one.results.len())).collect();
+    graph.results = of(0..carried).chain(of(carried..device_body.results.len())).collect();
     graph
 }
 
@@ -207,11 +209,11 @@ fn emit_collective(
         let members: Vec<(usize, usize)> =
             group.iter().enumerate().filter_map(|(number, device)| Some((number, *place.get(device)?))).collect();
         let operand = |number: usize| args[members[number].1][0];
-        let count = op.members();
+        let count = op.group_size();
         let all = || (0..count).map(operand).collect();
-        let shared = match op.form() {
-            Form::Stack(Piece::Whole) => Some(stacked(graph, all())),
-            Form::Fold(by, Piece::Whole) => Some(combined(graph, by, all())),
+        let shared = match op.first_member_form() {
+            Form::Stack(Piece::Whole) => Some(emit_stack(graph, all())),
+            Form::Fold(by, Piece::Whole) => Some(emit_fold(graph, by, all())),
             _ => None,
         };
         for &(number, member) in &members {
@@ -221,11 +223,11 @@ fn emit_collective(
                 Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => shared.expect("it was made for all"),
                 Form::Stack(Piece::Part) => {
                     let parts = parts(graph);
-                    stacked(graph, parts)
+                    emit_stack(graph, parts)
                 }
                 Form::Fold(by, Piece::Part) => {
                     let parts = parts(graph);
-                    combined(graph, by, parts)
+                    emit_fold(graph, by, parts)
                 }
                 Form::FromMember(Some(source)) => operand(source),
                 Form::FromMember(None) => graph.splat(Literal::new(gives.dtype, 0.0), &gives.shape),
@@ -239,16 +241,16 @@ fn emit_collective(
 }
 
 /// Appends a concatenation of arrays of one type along a new first axis.
-fn stacked(graph: &mut Graph, parts: Vec<Var>) -> Var {
+fn emit_stack(graph: &mut Graph, parts: Vec<Var>) -> Var {
     let shape = [&[1], &graph.ty(parts[0]).shape[..]].concat();
     let parts: Vec<Var> = parts.into_iter().map(|x| graph.reshape(x, &shape)).collect();
     if let [one] = parts[..] { one } else { graph.push_valid(StructuralOp::from(Concat { axis: 0 }), &parts) }
 }
 
 /// Appends a slice of an array at this index of its first axis, which is dropped.
-fn emit_slice_at(graph: &mut Graph, x: Var, number: usize) -> Var {
+fn emit_slice_at(graph: &mut Graph, x: Var, index: usize) -> Var {
     let shape = graph.ty(x).shape.clone();
-    let (start, size) = ([number].into_iter().chain(vec![0; shape.len() - 1]), [&[1], &shape[1..]].concat());
+    let (start, size) = ([index].into_iter().chain(vec![0; shape.len() - 1]), [&[1], &shape[1..]].concat());
     let start: Vec<i64> = start.map(|n| n as i64).collect();
     let op = Slice { start, size: dims(&size), stride: vec![1; shape.len()] };
     let x = graph.push_valid(StructuralOp::from(op), &[x]);
@@ -256,10 +258,10 @@ fn emit_slice_at(graph: &mut Graph, x: Var, number: usize) -> Var {
 }
 
 /// Appends a fold of arrays by a monoid, in order, in the monoid's accumulator type.
-fn combined(graph: &mut Graph, by: ScalarOp, parts: Vec<Var>) -> Var {
+fn emit_fold(graph: &mut Graph, monoid: ScalarOp, parts: Vec<Var>) -> Var {
     let own = graph.ty(parts[0]).dtype;
-    let wide = by.accumulator(own).unwrap_or(own);
+    let wide = monoid.accumulator(own).unwrap_or(own);
     let parts: Vec<Var> = parts.into_iter().map(|x| graph.cast(x, wide)).collect();
-    let sum = parts.into_iter().reduce(|sum, x| graph.push_valid(by, &[sum, x])).expect("a group has a member");
+    let sum = parts.into_iter().reduce(|sum, x| graph.push_valid(monoid, &[sum, x])).expect("a group has a member");
     graph.cast(sum, own)
 }

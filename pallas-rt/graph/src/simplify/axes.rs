@@ -20,7 +20,7 @@ use pallas_ir::structural::{Broadcast, Reduce, Reverse};
 /// Joins the axes of a graph's values where no operation treats them differently.
 pub(super) fn join_axes(graph: Graph) -> Graph {
     let mut joins = AxisClasses::new(&graph);
-    graph.equations.iter().for_each(|e| joins.visit(e));
+    graph.equations.iter().for_each(|e| joins.record_equation_axes(e));
     joins.propagate_forbidden_joins();
     let mut pass = AxisJoiner {
         joined: vec![None; graph.types.len()],
@@ -75,14 +75,14 @@ impl<'g> AxisClasses<'g> {
     }
 
     /// Records that an axis may not join the one before it.
-    fn forbid_join(&mut self, v: Var, axis: usize) {
+    fn forbid_join_with_previous(&mut self, v: Var, axis: usize) {
         let class = self.find_class((v, axis));
         self.stays[class] = true;
     }
 
     /// Records that no axis of a variable may join another one.
     fn forbid_all_joins(&mut self, v: Var) {
-        (0..self.shape(v).len()).for_each(|axis| self.forbid_join(v, axis));
+        (0..self.shape(v).len()).for_each(|axis| self.forbid_join_with_previous(v, axis));
     }
 
     /// Joins the classes of two axes.
@@ -98,7 +98,7 @@ impl<'g> AxisClasses<'g> {
     }
 
     /// Records which axes an equation treats differently, and which axes its operands share with its result.
-    fn visit(&mut self, e: &Equation) {
+    fn record_equation_axes(&mut self, e: &Equation) {
         match &e.op {
             Op::Literal(_) | Op::Structural(StructuralOp::Reshape(_)) => {}
             op if is_elementwise(op) => {
@@ -115,7 +115,7 @@ impl<'g> AxisClasses<'g> {
                     source[op.dims[axis]] = (n == to[op.dims[axis]]).then_some(axis);
                 }
                 self.unite_parallel_axes(e.args[0], e.result(), &source);
-                self.separate_kinds(e.result(), |axis| source[axis].is_some());
+                self.forbid_joins_between_kinds(e.result(), |axis| source[axis].is_some());
             }
             Op::Structural(StructuralOp::Reduce(op)) => {
                 let from = self.shape(e.args[0]);
@@ -125,23 +125,23 @@ impl<'g> AxisClasses<'g> {
                     false => kept.iter().copied().map(Some).collect(),
                 };
                 self.unite_parallel_axes(e.args[0], e.result(), &source);
-                self.separate_kinds(e.args[0], |axis| op.axes.contains(&axis));
+                self.forbid_joins_between_kinds(e.args[0], |axis| op.axes.contains(&axis));
             }
             Op::Structural(StructuralOp::Reverse(op)) => {
                 let of = self.shape(e.result());
                 (0..of.len()).for_each(|axis| self.unite_classes((e.args[0], axis), (e.result(), axis)));
-                self.separate_kinds(e.result(), |axis| op.axes.contains(&axis));
+                self.forbid_joins_between_kinds(e.result(), |axis| op.axes.contains(&axis));
             }
             _ => e.args.iter().chain(&e.results).for_each(|&v| self.forbid_all_joins(v)),
         }
     }
 
     /// Records that adjacent axes for which `kind` differs may not join.
-    fn separate_kinds(&mut self, v: Var, kind: impl Fn(usize) -> bool) {
+    fn forbid_joins_between_kinds(&mut self, v: Var, kind: impl Fn(usize) -> bool) {
         let shape = self.shape(v);
         for axis in (0..shape.len()).filter(|&axis| shape[axis] != 1) {
             if self.previous_nonunit_axis(v, axis).is_some_and(|before| kind(axis) != kind(before)) {
-                self.forbid_join(v, axis);
+                self.forbid_join_with_previous(v, axis);
             }
         }
     }
@@ -155,8 +155,8 @@ impl<'g> AxisClasses<'g> {
             if self.shape(to)[axis] == 1 || front.and_then(|axis| source[axis]) == own_front {
                 self.unite_classes((from, own), (to, axis));
             } else {
-                self.forbid_join(from, own);
-                self.forbid_join(to, axis);
+                self.forbid_join_with_previous(from, own);
+                self.forbid_join_with_previous(to, axis);
             }
         }
     }
@@ -171,7 +171,7 @@ impl<'g> AxisClasses<'g> {
                     let Some(before) = self.previous_nonunit_axis(v, axis) else { continue };
                     let is_apart = (before + 1..axis).any(|one| self.is_join_forbidden(v, one));
                     if is_apart && !self.is_join_forbidden(v, axis) {
-                        self.forbid_join(v, axis);
+                        self.forbid_join_with_previous(v, axis);
                         is_settled = false;
                     }
                 }
@@ -219,21 +219,21 @@ struct AxisJoiner<'g> {
 
 impl AxisJoiner<'_> {
     /// Returns the shape of a variable with joined axes.
-    fn shape(&mut self, v: Var) -> Vec<usize> {
+    fn joined_shape(&mut self, v: Var) -> Vec<usize> {
         let shape = self.joins.shape(v);
         self.joins.joined_groups(v).iter().map(|group| group.iter().map(|&axis| shape[axis]).product()).collect()
     }
 
     /// Returns the form of a variable with joined axes; the variable itself if none join.
     fn joined_value(&mut self, v: Var) -> Var {
-        let shape = self.shape(v);
+        let shape = self.joined_shape(v);
         if shape == self.joins.shape(v) {
             return v;
         }
         if let Some(joined) = self.joined[v.index()] {
             return joined;
         }
-        let joined = self.to.reshaped(v, &shape);
+        let joined = self.to.reshape_if_needed(v, &shape);
         self.joined[v.index()] = Some(joined);
         joined
     }
@@ -242,15 +242,15 @@ impl AxisJoiner<'_> {
     /// another.
     fn rewrite_equation(&mut self, e: &Equation) -> Option<()> {
         let &[result] = &e.results[..] else { return None };
-        let changes = |pass: &mut Self, v: Var| pass.shape(v) != pass.joins.shape(v);
+        let changes = |pass: &mut Self, v: Var| pass.joined_shape(v) != pass.joins.shape(v);
         let is_reshape = matches!(e.op, Op::Structural(StructuralOp::Reshape(_)));
         if !changes(self, result) && (is_reshape || !e.args.iter().any(|&v| changes(self, v))) {
-            if is_reshape && self.shape(e.args[0]) == self.joins.shape(result) {
+            if is_reshape && self.joined_shape(e.args[0]) == self.joins.shape(result) {
                 self.joined[e.args[0].index()].get_or_insert(result);
             }
             return None;
         }
-        let to = self.shape(result);
+        let to = self.joined_shape(result);
         let made = match &e.op {
             op if is_elementwise(op) => {
                 let args: Vec<Var> = e.args.iter().map(|&v| self.joined_value(v)).collect();
@@ -258,7 +258,7 @@ impl AxisJoiner<'_> {
             }
             _ if is_reshape => {
                 let x = self.joined_value(e.args[0]);
-                self.to.reshaped(x, &to)
+                self.to.reshape_if_needed(x, &to)
             }
             Op::Structural(StructuralOp::Broadcast(op)) => {
                 let of = self.joins.shape(e.args[0]);
@@ -269,7 +269,7 @@ impl AxisJoiner<'_> {
                 let place = |group: &Vec<usize>| groups.iter().position(|of| of.contains(&op.dims[group[0]]));
                 let places = own.iter().map(place).collect::<Option<Vec<usize>>>();
                 let x = self.joined_value(e.args[0]);
-                let x = self.to.reshaped(x, &shape);
+                let x = self.to.reshape_if_needed(x, &shape);
                 self.to
                     .append(StructuralOp::from(Broadcast { to: dims(&to), dims: places.expect("it is there") }), &[x])
             }
@@ -278,7 +278,7 @@ impl AxisJoiner<'_> {
                 let axes = (0..own.len()).filter(|&k| op.axes.contains(&own[k][0])).collect();
                 let x = self.joined_value(e.args[0]);
                 let folded = self.to.append(StructuralOp::from(Reduce { axes, keep: false, ..op.clone() }), &[x]);
-                self.to.reshaped(folded, &to)
+                self.to.reshape_if_needed(folded, &to)
             }
             Op::Structural(StructuralOp::Reverse(op)) => {
                 let own = self.joins.joined_groups(result);
@@ -289,7 +289,7 @@ impl AxisJoiner<'_> {
             _ => return None,
         };
         self.joined[result.index()] = Some(made);
-        self.to.push_reshaped(e, made);
+        self.to.define_as_reshape(e, made);
         Some(())
     }
 }
@@ -297,7 +297,7 @@ impl AxisJoiner<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dead_code::without_dead;
+    use crate::dead_code::without_dead_equations;
     use crate::simplify::cancel::simplify_equations;
     use pallas_ir::structural::{Reshape, Transpose};
     use pallas_ir::{DType, ScalarOp, Type};
@@ -317,7 +317,7 @@ mod tests {
         let mut graph = Graph::default();
         let x = graph.param(Type::new(DType::F32, shape.to_vec()));
         graph.results = vec![write(&mut graph, x)];
-        let found = without_dead(simplify_equations(join_axes(graph.clone())));
+        let found = without_dead_equations(simplify_equations(join_axes(graph.clone())));
         assert_eq!(crate::verify(&found), Ok(()));
         assert_eq!(found.ty(found.results[0]), graph.ty(graph.results[0]));
         let computed = found.equations.iter().filter(|e| !matches!(e.op, Op::Structural(StructuralOp::Reshape(_))));

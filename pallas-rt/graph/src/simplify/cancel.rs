@@ -104,7 +104,7 @@ impl EquationSimplifier {
     }
 
     /// Returns the structural operation that defines a variable, and its operands.
-    fn structural(&self, v: Var) -> Option<(&StructuralOp, &[Var])> {
+    fn structural_definition(&self, v: Var) -> Option<(&StructuralOp, &[Var])> {
         match self.definition(v)? {
             Equation { op: Op::Structural(op), args, .. } => Some((op, args)),
             _ => None,
@@ -112,7 +112,7 @@ impl EquationSimplifier {
     }
 
     /// If a variable is a literal or a broadcast of one, returns the literal's variable and its value.
-    fn splat(&self, v: Var) -> Option<(Var, Literal)> {
+    fn splat_literal(&self, v: Var) -> Option<(Var, Literal)> {
         match self.definition(v)? {
             Equation { op: Op::Literal(x), .. } => Some((v, *x)),
             Equation { op: Op::Structural(StructuralOp::Broadcast(_)), args, .. } => match self.definition(args[0])?.op
@@ -128,13 +128,13 @@ impl EquationSimplifier {
     fn simplify_equation(&self, e: &Equation) -> SimplerForm {
         let found = match &e.op {
             Op::Identity(op) if !op.is_kept_in_plans() => Some(SimplerForm::Existing(e.args[0])),
-            Op::Structural(StructuralOp::Transpose(op)) => self.transpose(e, op),
-            Op::Structural(StructuralOp::Dot(op)) => self.dot(e, op),
-            Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Broadcast(_)) => self.reshape(e),
+            Op::Structural(StructuralOp::Transpose(op)) => self.simplify_transpose(e, op),
+            Op::Structural(StructuralOp::Dot(op)) => self.simplify_dot(e, op),
+            Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Broadcast(_)) => self.simplify_reshape(e),
             Op::Structural(StructuralOp::Cast(Cast { to })) if self.graph.ty(e.args[0]).dtype == *to => {
                 Some(SimplerForm::Existing(e.args[0]))
             }
-            Op::Structural(StructuralOp::Cast(_)) => self.cast(e),
+            Op::Structural(StructuralOp::Cast(_)) => self.simplify_cast(e),
             Op::Structural(StructuralOp::Reduce(op)) => self.simplify_unit_fold(e, op),
             Op::Structural(op) if self.moves_nothing(op, e) => Some(SimplerForm::Existing(e.args[0])),
             Op::Structural(
@@ -142,7 +142,7 @@ impl EquationSimplifier {
                 | StructuralOp::ArgTopK(ArgTopK { axis, .. })
                 | StructuralOp::ArgReduce(ArgReduce { axis, .. }),
             ) => self.simplify_unit_positions(e, *axis),
-            Op::Structural(StructuralOp::TakeAlong(op)) => self.simplify_own_take(e, op.axis),
+            Op::Structural(StructuralOp::TakeAlong(op)) => self.simplify_identity_take(e, op.axis),
             Op::Scalar(ScalarOp::Select) if e.args[1] == e.args[2] => Some(SimplerForm::Existing(e.args[1])),
             Op::Scalar(ScalarOp::Select) => self.simplify_negated_select(e).or_else(|| self.simplify_nested_select(e)),
             Op::Scalar(op) => self.simplify_bool_comparison(*op, e).or_else(|| self.simplify_neutral_operand(*op, e)),
@@ -195,15 +195,14 @@ impl EquationSimplifier {
     }
 
     /// Simplifies an array that is indexed by its own positions along an axis to the array.
-    fn simplify_own_take(&self, e: &Equation, axis: usize) -> Option<SimplerForm> {
+    fn simplify_identity_take(&self, e: &Equation, axis: usize) -> Option<SimplerForm> {
         let same = self.graph.ty(e.args[0]).shape == self.graph.ty(e.result()).shape;
-        let own =
-            matches!(self.structural(e.args[1])?.0, StructuralOp::Iota(Iota { axis: along, .. }) if *along == axis);
+        let own = matches!(self.structural_definition(e.args[1])?.0, StructuralOp::Iota(Iota { axis: along, .. }) if *along == axis);
         (same && own).then_some(SimplerForm::Existing(e.args[0]))
     }
 
     /// Simplifies a transpose, alone or together with the transpose, cast or product that it reads.
-    fn transpose(&self, e: &Equation, op: &Transpose) -> Option<SimplerForm> {
+    fn simplify_transpose(&self, e: &Equation, op: &Transpose) -> Option<SimplerForm> {
         let is_identity = |axes: &[usize]| axes.iter().enumerate().all(|(i, &axis)| i == axis);
         if is_identity(&op.axes) {
             return Some(SimplerForm::Existing(e.args[0]));
@@ -213,7 +212,7 @@ impl EquationSimplifier {
             let to = op.axes.iter().map(|&axis| shape[axis].into()).collect();
             return Some(SimplerForm::structural(Reshape { to }, &[e.args[0]]));
         }
-        match self.structural(e.args[0])? {
+        match self.structural_definition(e.args[0])? {
             (StructuralOp::Transpose(inner), args) => {
                 let axes: Vec<usize> = op.axes.iter().map(|&axis| inner.axes[axis]).collect();
                 Some(match is_identity(&axes) {
@@ -223,7 +222,7 @@ impl EquationSimplifier {
             }
             (StructuralOp::Cast(_), args) if self.uses[e.args[0].index()] == 1 => {
                 let product = self.definition(args[0])?;
-                match self.transpose(&Equation { args: args.to_vec(), ..e.clone() }, op)? {
+                match self.simplify_transpose(&Equation { args: args.to_vec(), ..e.clone() }, op)? {
                     SimplerForm::Operation(turned, from)
                         if matches!(product.op, Op::Structural(StructuralOp::Dot(_))) =>
                     {
@@ -257,9 +256,9 @@ impl EquationSimplifier {
     }
 
     /// Simplifies a product of transposed operands, and of 16-bit floats that are cast to f32.
-    fn dot(&self, e: &Equation, op: &Dot) -> Option<SimplerForm> {
+    fn simplify_dot(&self, e: &Equation, op: &Dot) -> Option<SimplerForm> {
         let (mut op, mut args, mut is_simpler) = (op.clone(), e.args.clone(), false);
-        let narrow = |v: Var| match self.structural(v)? {
+        let narrow = |v: Var| match self.structural_definition(v)? {
             (StructuralOp::Cast(_), from) => Some(from[0]).filter(|&v| self.graph.ty(v).dtype.bytes() == 2),
             _ => None,
         };
@@ -271,7 +270,7 @@ impl EquationSimplifier {
             }
         }
         for side in [0, 1] {
-            let Some((StructuralOp::Transpose(inner), from)) = self.structural(args[side]) else { continue };
+            let Some((StructuralOp::Transpose(inner), from)) = self.structural_definition(args[side]) else { continue };
             let free = op.free_axes(side, inner.axes.len());
             if !free.is_sorted_by_key(|&axis| inner.axes[axis]) {
                 continue;
@@ -286,28 +285,28 @@ impl EquationSimplifier {
     }
 
     /// Simplifies a cast of a broadcast to a broadcast of the cast, if that converts fewer elements.
-    fn cast(&self, e: &Equation) -> Option<SimplerForm> {
+    fn simplify_cast(&self, e: &Equation) -> Option<SimplerForm> {
         let x = e.args[0];
-        let (op @ StructuralOp::Broadcast(_), of) = self.structural(x)? else { return None };
+        let (op @ StructuralOp::Broadcast(_), of) = self.structural_definition(x)? else { return None };
         let is_smaller = self.graph.ty(of[0]).elements() < self.graph.ty(x).elements();
         let moved = || SimplerForm::TwoOperations(e.op.clone(), of.to_vec(), op.clone().into());
-        (is_smaller && self.splat(x).is_none()).then(moved)
+        (is_smaller && self.splat_literal(x).is_none()).then(moved)
     }
 
     /// Simplifies a reshape or a broadcast, alone or together with the reshape or broadcast that it reads.
-    fn reshape(&self, e: &Equation) -> Option<SimplerForm> {
+    fn simplify_reshape(&self, e: &Equation) -> Option<SimplerForm> {
         let (arg, shape) = (e.args[0], &self.graph.ty(e.result()).shape);
         let is_in_order = !matches!(&e.op, Op::Structural(StructuralOp::Broadcast(op)) if !op.dims.is_sorted());
         if self.graph.ty(arg).shape == *shape && is_in_order {
             return Some(SimplerForm::Existing(arg));
         }
-        if let Some((literal, _)) = self.splat(arg) {
+        if let Some((literal, _)) = self.splat_literal(arg) {
             return Some(match shape.is_empty() {
                 true => SimplerForm::Existing(literal),
                 false => SimplerForm::structural(Broadcast::to(dims(shape)), &[literal]),
             });
         }
-        match (&e.op, self.structural(arg)?) {
+        match (&e.op, self.structural_definition(arg)?) {
             (Op::Structural(StructuralOp::Reshape(op)), (StructuralOp::Reshape(_), from)) => {
                 Some(match self.graph.ty(from[0]).shape == *shape {
                     true => SimplerForm::Existing(from[0]),
@@ -332,7 +331,7 @@ impl EquationSimplifier {
             ScalarOp::Add if !self.graph.ty(e.result()).dtype.is_float() => 0.0,
             _ => return None,
         };
-        let is_neutral = |v: Var| self.splat(v).is_some_and(|(_, x)| x == Literal::new(x.dtype, neutral));
+        let is_neutral = |v: Var| self.splat_literal(v).is_some_and(|(_, x)| x == Literal::new(x.dtype, neutral));
         match (op, &e.args[..]) {
             (_, &[x, right]) if is_neutral(right) => Some(SimplerForm::Existing(x)),
             (ScalarOp::Add | ScalarOp::Mul, &[left, x]) if is_neutral(left) => Some(SimplerForm::Existing(x)),
@@ -415,9 +414,9 @@ mod tests {
             };
             graph.results = if twice { vec![result, made] } else { vec![result] };
             let made = (0..2).fold(graph, |graph, _| {
-                crate::dead_code::without_dead(super::super::common_subexpressions::eliminate_common_subexpressions(
-                    simplify_equations(graph),
-                ))
+                crate::dead_code::without_dead_equations(
+                    super::super::common_subexpressions::eliminate_common_subexpressions(simplify_equations(graph)),
+                )
             });
             let product = made.equations.iter().find(|e| e.op == Op::Scalar(ScalarOp::Mul)).expect("it is there");
             let choices = made.equations.iter().filter(|e| e.op == Op::Scalar(ScalarOp::Select)).count();

@@ -18,7 +18,7 @@ mod windows;
 
 pub use crate::inline::inline as inlined;
 
-use crate::dead_code::without_dead;
+use crate::dead_code::without_dead_equations;
 use crate::graph::{Graph, Op};
 use crate::stage_watch::StageObserver;
 
@@ -28,14 +28,14 @@ pub type Pass = fn(Graph) -> Graph;
 /// All passes with their names, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] = &[
     ("inline", |graph| inlined(&graph)),
-    ("stacks", scan_stacks::remove_equal_stacks),
+    ("stacks", scan_stacks::remove_redundant_scan_arrays),
     ("carries", scan_carries::replace_counters),
-    ("dead", without_dead),
-    ("steps", scan_hoisting::move_out_of_scans),
-    ("stacks", scan_stacks::remove_equal_stacks),
-    ("dead", without_dead),
+    ("dead", without_dead_equations),
+    ("steps", scan_hoisting::hoist_out_of_scans),
+    ("stacks", scan_stacks::remove_redundant_scan_arrays),
+    ("dead", without_dead_equations),
     ("slices", slices::push_slices_to_operands),
-    ("dead", without_dead),
+    ("dead", without_dead_equations),
     ("units", unit_axes::drop_inserted_unit_axes),
     ("whole", whole_window_gathers::replace_whole_windows),
     ("products", products::replace_sums_of_products),
@@ -45,17 +45,17 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("spread", select_broadcast::compute_selects_before_broadcasts),
     ("cancel", cancel::simplify_equations),
     ("common", common_subexpressions::eliminate_common_subexpressions),
-    ("dead", without_dead),
+    ("dead", without_dead_equations),
 ];
 
 /// Passes that run after [`PASSES`], only on the outermost graph: values that a loop carries keep the axes along which
 /// programs split them.
 pub const OUTERMOST_PASSES: &[(&str, Pass)] = &[
-    ("twice", separated_axes::split_into_two_steps),
+    ("twice", separated_axes::split_folds_and_broadcasts),
     ("axes", axes::join_axes),
     ("cancel", cancel::simplify_equations),
     ("common", common_subexpressions::eliminate_common_subexpressions),
-    ("dead", without_dead),
+    ("dead", without_dead_equations),
 ];
 
 /// Simplifies a graph, and the graphs that it calls, by all passes.
@@ -66,14 +66,14 @@ pub fn simplify(graph: &Graph) -> Graph {
 /// Simplifies a graph like [`simplify`], and shows `watch` the graph after each pass.
 pub fn simplify_watched(graph: &Graph, watch: &mut dyn StageObserver) -> Graph {
     let mut graph = run_passes(PASSES, graph.clone(), watch);
-    simplify_called(&mut graph);
+    simplify_called_graphs(&mut graph);
     run_passes(OUTERMOST_PASSES, graph, watch)
 }
 
 /// Simplifies a graph that another graph calls, and those that it calls itself.
 fn simplify_called_graph(graph: &Graph) -> Graph {
     let mut graph = run_passes(PASSES, graph.clone(), &mut ());
-    simplify_called(&mut graph);
+    simplify_called_graphs(&mut graph);
     graph
 }
 
@@ -87,7 +87,7 @@ fn run_passes(passes: &[(&'static str, Pass)], graph: Graph, watch: &mut dyn Sta
 }
 
 /// Simplifies the graphs that a graph calls.
-fn simplify_called(graph: &mut Graph) {
+fn simplify_called_graphs(graph: &mut Graph) {
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {
             e.op = call.map(simplify_called_graph).into();

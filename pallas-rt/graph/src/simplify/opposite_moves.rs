@@ -10,7 +10,7 @@
 //!
 //! Such moves come from gradients. Afterwards arrays in memory are moved, and no computed value has to be stored for a
 //! move.
-use super::rewrite::{GraphRewriter, rewrite_each};
+use super::rewrite::{GraphRewriter, rewrite_each_equation};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Transpose};
@@ -25,7 +25,7 @@ const MAX_MOVED_OPERATIONS: usize = 64;
 pub(super) fn cancel_opposite_moves(graph: Graph) -> Graph {
     let mut known = HashMap::new();
     let uses = graph.read_counts();
-    rewrite_each(graph, |to, e| {
+    rewrite_each_equation(graph, |to, e| {
         let op = e.op.clone();
         is_move(e).then_some(())?;
         let mut found = MoveReplacement {
@@ -40,7 +40,7 @@ pub(super) fn cancel_opposite_moves(graph: Graph) -> Graph {
             existing: 0,
             undone: 0,
         };
-        let value = found.saves_moves(e.args[0]).then(|| found.emit_moved(e.args[0]));
+        let value = found.saves_moves(e.args[0]).then(|| found.emit_moved_value(e.args[0]));
         known.insert((op, e.args[0]), value.unwrap_or(e.result()));
         value
     })
@@ -93,7 +93,7 @@ struct MoveReplacement<'a> {
     undone: usize,
 }
 
-/// The way in which a moved variable is made.
+/// The way in which a variable is computed with its elements already moved, so that the move itself can be dropped.
 enum MovedForm {
     /// As the moved form of another variable, which has the same shape.
     SameAs(Var),
@@ -113,19 +113,19 @@ impl MoveReplacement<'_> {
     /// Returns true if the replacement saves moves: at most one move is added where another is undone, or none where a
     /// moved value exists.
     fn saves_moves(&mut self, v: Var) -> bool {
-        let can_be_made = self.count_needed_moves(v, true) && self.repeated + self.taken > 0;
+        let can_be_made = self.try_count_needed_moves(v, true) && self.repeated + self.taken > 0;
         can_be_made && (self.undone > 0 || self.existing > 0 && self.added == 0)
     }
 
-    /// Counts what the moved form of a variable needs; returns true if it can be made. `taken` is true if nothing else
-    /// reads the equations that read the variable.
-    fn count_needed_moves(&mut self, v: Var, taken: bool) -> bool {
+    /// Counts what the moved form of a variable needs; returns true if it can be made. `is_only_use` is true if nothing
+    /// else reads the equations that read the variable.
+    fn try_count_needed_moves(&mut self, v: Var, is_only_use: bool) -> bool {
         if self.values.insert(v, None).is_some() {
             return true;
         }
-        let taken = taken && self.uses.get(v.index()) == Some(&1);
+        let taken = is_only_use && self.uses.get(v.index()) == Some(&1);
         match self.moved_form(v) {
-            MovedForm::SameAs(other) => return self.count_needed_moves(other, taken),
+            MovedForm::SameAs(other) => return self.try_count_needed_moves(other, taken),
             MovedForm::Broadcast(..) => {}
             MovedForm::Existing(_) => self.existing += 1,
             MovedForm::Undone(_) => self.undone += 1,
@@ -134,8 +134,8 @@ impl MoveReplacement<'_> {
                 *count += 1;
                 let is_cheap = self.repeated <= MAX_REPEATED_OPERATIONS
                     && self.taken <= MAX_MOVED_OPERATIONS
-                    && (taken || e.op.is_light());
-                return is_cheap && e.args.iter().all(|&v| self.count_needed_moves(v, taken));
+                    && (taken || e.op.is_cheap_per_element());
+                return is_cheap && e.args.iter().all(|&v| self.try_count_needed_moves(v, taken));
             }
             MovedForm::NewMove => self.added += 1,
         }
@@ -155,7 +155,7 @@ impl MoveReplacement<'_> {
             Op::Structural(StructuralOp::Reshape(_)) if is_elementwise() => MovedForm::SameAs(e.args[0]),
             Op::Structural(StructuralOp::Broadcast(op)) => {
                 let is_scalar = self.to.graph.ty(e.args[0]).shape.is_empty();
-                self.broadcast(op, is_scalar).map_or(MovedForm::NewMove, |op| MovedForm::Broadcast(op, e.args[0]))
+                self.moved_broadcast(op, is_scalar).map_or(MovedForm::NewMove, |op| MovedForm::Broadcast(op, e.args[0]))
             }
             Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)) if is_elementwise() => {
                 MovedForm::Elementwise(Box::new(e.clone()))
@@ -165,7 +165,7 @@ impl MoveReplacement<'_> {
     }
 
     /// Returns the broadcast that is the moved form of a broadcast; `None` if it is none.
-    fn broadcast(&self, op: &Broadcast, is_scalar: bool) -> Option<Broadcast> {
+    fn moved_broadcast(&self, op: &Broadcast, is_scalar: bool) -> Option<Broadcast> {
         match self.op {
             Op::Structural(StructuralOp::Transpose(Transpose { axes })) => {
                 let to = axes.iter().map(|&axis| op.to[axis].clone()).collect::<Vec<_>>();
@@ -178,16 +178,16 @@ impl MoveReplacement<'_> {
     }
 
     /// Appends the equations for the moved form of a variable; returns it.
-    fn emit_moved(&mut self, v: Var) -> Var {
+    fn emit_moved_value(&mut self, v: Var) -> Var {
         if let Some(&Some(moved)) = self.values.get(&v) {
             return moved;
         }
         let moved = match self.moved_form(v) {
-            MovedForm::SameAs(other) => self.emit_moved(other),
+            MovedForm::SameAs(other) => self.emit_moved_value(other),
             MovedForm::Broadcast(op, from) => self.to.append(StructuralOp::from(op), &[from]),
             MovedForm::Existing(moved) | MovedForm::Undone(moved) => moved,
             MovedForm::Elementwise(e) => {
-                let args: Vec<Var> = e.args.iter().map(|&v| self.emit_moved(v)).collect();
+                let args: Vec<Var> = e.args.iter().map(|&v| self.emit_moved_value(v)).collect();
                 self.to.append(e.op, &args)
             }
             MovedForm::NewMove => {
@@ -204,7 +204,7 @@ impl MoveReplacement<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dead_code::without_dead;
+    use crate::dead_code::without_dead_equations;
     use crate::simplify::{cancel::simplify_equations, common_subexpressions::eliminate_common_subexpressions};
     use pallas_ir::structural::{Reverse, Roll, Transpose};
     use pallas_ir::{DType, ScalarOp, Type};
@@ -244,8 +244,9 @@ mod tests {
             (&[5, 5, 5], transpose(&[1, 2, 0]), transpose(&[2, 0, 1]), 2, 0),
         ] {
             let graph = twice(shape, first, second);
-            let found =
-                without_dead(eliminate_common_subexpressions(simplify_equations(cancel_opposite_moves(graph.clone()))));
+            let found = without_dead_equations(eliminate_common_subexpressions(simplify_equations(
+                cancel_opposite_moves(graph.clone()),
+            )));
             assert_eq!(crate::verify(&found), Ok(()));
             let is_param = |v: Var| found.params.contains(&v);
             let is_move = |e: &Equation| matches!(e.op, Op::Structural(_));
@@ -282,8 +283,9 @@ mod tests {
             let value = graph.push(ScalarOp::Tanh, &[sum]).expect("it is a float");
             let back = graph.push(transpose(&[1, 2, 0]), &[value]).expect("it fits");
             graph.results = if is_taken { vec![back] } else { vec![back, value] };
-            let found =
-                without_dead(eliminate_common_subexpressions(simplify_equations(cancel_opposite_moves(graph.clone()))));
+            let found = without_dead_equations(eliminate_common_subexpressions(simplify_equations(
+                cancel_opposite_moves(graph.clone()),
+            )));
             assert_eq!(crate::verify(&found), Ok(()));
             let is_move = |e: &Equation| matches!(e.op, Op::Structural(StructuralOp::Transpose(_)));
             assert_eq!(count(&found, is_move), moves, "{graph}{found}");

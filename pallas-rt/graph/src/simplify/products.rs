@@ -12,15 +12,16 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Dot, Reduce, Reshape, Transpose};
 use pallas_ir::{DType, ScalarOp, StructuralOp};
 
-/// Fewest elements along the axes that only one factor has: a sum over less is folded while it is multiplied.
-const MIN_FREE_ELEMENTS: usize = 8;
+/// Fewest elements along the axes that only one factor has, for a sum of products to become a matrix product; with
+/// fewer, products are folded as they are computed.
+const MIN_FREE_AXIS_ELEMENTS: usize = 8;
 
 /// Replaces sums of products in a graph by matrix products.
 pub(super) fn replace_sums_of_products(mut graph: Graph) -> Graph {
     let uses = graph.read_counts();
     let equations = std::mem::take(&mut graph.equations);
     let made = vec![None; graph.types.len()];
-    let mut to = SumRewriter { graph, made, uses };
+    let mut to = SumOfProductsRewriter { graph, made, uses };
     for e in equations {
         if let Op::Structural(StructuralOp::Reduce(op)) = &e.op
             && op.op == ScalarOp::Add
@@ -28,7 +29,7 @@ pub(super) fn replace_sums_of_products(mut graph: Graph) -> Graph {
             && !op.axes.is_empty()
         {
             to.graph.at = e.loc;
-            to.sum(&e, op);
+            to.rewrite_sum(&e, op);
         } else {
             to.push(e);
         }
@@ -37,7 +38,7 @@ pub(super) fn replace_sums_of_products(mut graph: Graph) -> Graph {
 }
 
 /// The pass that replaces sums of products, with the graph that it writes.
-struct SumRewriter {
+struct SumOfProductsRewriter {
     graph: Graph,
     /// By variable, the index of its equation in the new graph.
     made: Vec<Option<usize>>,
@@ -53,7 +54,7 @@ struct ProductFactor {
     axes: Vec<usize>,
 }
 
-impl SumRewriter {
+impl SumOfProductsRewriter {
     /// Appends an equation whose result variables exist.
     fn push(&mut self, e: Equation) {
         e.results.iter().for_each(|r| self.made[r.index()] = Some(self.graph.equations.len()));
@@ -75,7 +76,7 @@ impl SumRewriter {
     }
 
     /// Appends a sum, as a product if a product computes it.
-    fn sum(&mut self, e: &Equation, op: &Reduce) {
+    fn rewrite_sum(&mut self, e: &Equation, op: &Reduce) {
         let before = self.graph.equations.len();
         match self.emit_folded_product(e.args[0], &op.axes) {
             // The last equation gets the variable that others read.
@@ -108,7 +109,7 @@ impl SumRewriter {
                 let batch: Vec<_> = pairs().filter(|(i, _)| !inner.contains(i)).map(|(_, pair)| pair).collect();
                 let summed = pairs().filter(|(i, _)| inner.contains(i)).map(|(_, pair)| pair);
                 let contract = summed.chain(dot.contract.iter().copied()).collect();
-                let made = self.dot(Dot { batch, contract, acc: dot.acc }, [args[0], args[1]]);
+                let made = self.emit_dot(Dot { batch, contract, acc: dot.acc }, [args[0], args[1]]);
                 if rest.is_empty() {
                     return Some(made);
                 }
@@ -130,7 +131,7 @@ impl SumRewriter {
 
     /// Appends a product. Contracting axis 1 with axis 0 alone is only allowed for two matrices; operands of other
     /// ranks swap sides.
-    fn dot(&mut self, dot: Dot, args: [Var; 2]) -> Var {
+    fn emit_dot(&mut self, dot: Dot, args: [Var; 2]) -> Var {
         let ranks = args.map(|v| self.graph.ty(v).shape.len());
         if !dot.batch.is_empty() || dot.contract != [(1, 0)] || ranks == [2, 2] {
             return self.append(dot, &args);
@@ -146,7 +147,7 @@ impl SumRewriter {
         if !matches!(ty.dtype, DType::F32 | DType::F64) {
             return None;
         }
-        let [a, b] = args.map(|v| self.factor(v));
+        let [a, b] = args.map(|v| self.find_product_factor(v));
         let all = (0..ty.shape.len()).filter(|&axis| ty.shape[axis] != 1);
         let (mut batch, mut contract, mut own) = (vec![], vec![], [vec![], vec![]]);
         for axis in all {
@@ -160,7 +161,7 @@ impl SumRewriter {
             }
         }
         let elements = |axes: &[usize]| axes.iter().map(|&axis| ty.shape[axis]).product::<usize>();
-        if contract.is_empty() || own.iter().any(|axes| elements(axes) < MIN_FREE_ELEMENTS) {
+        if contract.is_empty() || own.iter().any(|axes| elements(axes) < MIN_FREE_AXIS_ELEMENTS) {
             return None;
         }
         // The free axes of a factor are in the factor's own order.
@@ -169,9 +170,9 @@ impl SumRewriter {
         };
         let now: Vec<usize> =
             batch.iter().map(|(axis, _)| *axis).chain(free(&a, &own[0])).chain(free(&b, &own[1])).collect();
-        let operands = [a, b].map(|factor| self.without_units(factor.value));
+        let operands = [a, b].map(|factor| self.drop_unit_axes(factor.value));
         let dot = Dot { batch: batch.into_iter().map(|(_, pair)| pair).collect(), contract, acc: ty.dtype };
-        let made = self.dot(dot, operands);
+        let made = self.emit_dot(dot, operands);
         let mut wanted = now.clone();
         wanted.sort_unstable();
         let order = wanted.iter().map(|axis| now.iter().position(|own| own == axis).expect("it has the same axes"));
@@ -182,14 +183,14 @@ impl SumRewriter {
     }
 
     /// Returns a value without its axes of one element.
-    fn without_units(&mut self, v: Var) -> Var {
+    fn drop_unit_axes(&mut self, v: Var) -> Var {
         let shape: Vec<usize> = self.graph.ty(v).shape.iter().copied().filter(|&n| n != 1).collect();
         if shape.len() == self.graph.ty(v).shape.len() { v } else { self.append(Reshape { to: dims(&shape) }, &[v]) }
     }
 
     /// Returns the value from which broadcasts, transposes and reshapes make `v`, with the axes of `v` that its axes
     /// are; axes of one element are left out.
-    fn factor(&self, v: Var) -> ProductFactor {
+    fn find_product_factor(&self, v: Var) -> ProductFactor {
         let shape = |v: Var| &self.graph.ty(v).shape;
         let mut value = v;
         // By axis of the value, the axis of the product.

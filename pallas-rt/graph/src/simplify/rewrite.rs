@@ -4,7 +4,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Reshape;
 
-/// The graph that a pass writes.
+/// The graph that a simplification pass builds by appending equations, with the equation that defines each variable.
 pub(super) struct GraphRewriter {
     pub graph: Graph,
     /// By variable, the index of its equation in the new graph.
@@ -13,12 +13,15 @@ pub(super) struct GraphRewriter {
 
 /// Rewrites a graph. `write` is called for each equation: it either appends other equations and returns the variable
 /// with the result's elements, in any shape, or it appends nothing and returns `None`, and the equation stays.
-pub(super) fn rewrite_each(graph: Graph, mut write: impl FnMut(&mut GraphRewriter, &Equation) -> Option<Var>) -> Graph {
+pub(super) fn rewrite_each_equation(
+    graph: Graph,
+    mut write: impl FnMut(&mut GraphRewriter, &Equation) -> Option<Var>,
+) -> Graph {
     let (equations, mut to) = GraphRewriter::take_equations(graph);
     for e in equations {
         to.graph.at = e.loc;
         match write(&mut to, &e) {
-            Some(value) => to.push_reshaped(&e, value),
+            Some(value) => to.define_as_reshape(&e, value),
             None => to.push(e),
         }
     }
@@ -40,13 +43,13 @@ impl GraphRewriter {
     }
 
     /// Defines the result of `e` as a reshape of `value`.
-    pub(super) fn push_reshaped(&mut self, e: &Equation, value: Var) {
+    pub(super) fn define_as_reshape(&mut self, e: &Equation, value: Var) {
         let op = StructuralOp::from(Reshape { to: dims(&self.graph.ty(e.result()).shape) });
         self.push(Equation { op: op.into(), args: vec![value], ..e.clone() });
     }
 
     /// Returns a value reshaped to `to`; appends no reshape if it has the shape.
-    pub(super) fn reshaped(&mut self, v: Var, to: &[usize]) -> Var {
+    pub(super) fn reshape_if_needed(&mut self, v: Var, to: &[usize]) -> Var {
         if self.graph.ty(v).shape == to { v } else { self.append(StructuralOp::from(Reshape { to: dims(to) }), &[v]) }
     }
 

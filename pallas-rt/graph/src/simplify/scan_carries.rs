@@ -38,7 +38,7 @@ pub(super) fn replace_counters(graph: Graph) -> Graph {
 }
 
 /// Replaces carried values that a step increases by a constant, and that only the body reads, by scanned arrays.
-fn replace_scan_counters(to: &mut Graph, e: &mut Equation, scan: &mut Scan, is_read: &[bool]) {
+fn replace_scan_counters(to: &mut Graph, e: &mut Equation, scan: &mut Scan, is_read_outside: &[bool]) {
     if scan.length > MAX_COUNTER_ARRAY_LENGTH {
         return;
     }
@@ -46,7 +46,7 @@ fn replace_scan_counters(to: &mut Graph, e: &mut Equation, scan: &mut Scan, is_r
         let (at, result) = (scan.captured + k, e.results[k]);
         let Some(by) = constant_increment(&scan.body, scan.body.params[at], scan.body.results[k]) else { continue };
         let last = by.checked_mul(scan.length as i64).and_then(|n| i32::try_from(n).ok());
-        if is_read[result.index()] || e.results.len() == 1 || last.is_none() {
+        if is_read_outside[result.index()] || e.results.len() == 1 || last.is_none() {
             continue;
         }
         // A reversed scan begins at the array's last element.

@@ -15,14 +15,14 @@ use pallas_ir::{Literal, StructuralOp};
 use std::collections::HashMap;
 
 /// Removes scanned arrays and stacked results with equal elements from the scans of a graph.
-pub(super) fn remove_equal_stacks(mut graph: Graph) -> Graph {
-    capture_equal_elements(&mut graph);
-    merge_equal_stacks(&mut graph);
+pub(super) fn remove_redundant_scan_arrays(mut graph: Graph) -> Graph {
+    capture_scanned_broadcasts(&mut graph);
+    merge_equal_stacked_results(&mut graph);
     graph
 }
 
 /// Makes the elements of a scanned broadcast in the scan's body instead.
-fn capture_equal_elements(graph: &mut Graph) {
+fn capture_scanned_broadcasts(graph: &mut Graph) {
     // By variable with equal elements along its first axis: the operand and the broadcast of which each element is the
     // result.
     let mut repeated: HashMap<Var, (Var, Broadcast)> = HashMap::new();
@@ -69,7 +69,7 @@ fn capture_equal_elements(graph: &mut Graph) {
 }
 
 /// Lets readers of a stacked result read the first one with the same elements.
-fn merge_equal_stacks(graph: &mut Graph) {
+fn merge_equal_stacked_results(graph: &mut Graph) {
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
     for e in &mut graph.equations {
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);

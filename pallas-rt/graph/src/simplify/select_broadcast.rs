@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A row of a table with one row is such a select: between the row and NaN, where the row's number is out of range.
-use super::rewrite::{GraphRewriter, rewrite_each};
+use super::rewrite::{GraphRewriter, rewrite_each_equation};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::Broadcast;
@@ -19,7 +19,7 @@ const MIN_BROADCAST_FACTOR: usize = 8;
 /// broadcasts.
 pub(super) fn compute_selects_before_broadcasts(graph: Graph) -> Graph {
     let uses = graph.read_counts();
-    rewrite_each(graph, |to, e| rewrite_select_operand(to, e, &uses))
+    rewrite_each_equation(graph, |to, e| rewrite_select_operand(to, e, &uses))
 }
 
 /// The operand of a broadcast, with the axes of the result that it has.
@@ -34,9 +34,10 @@ struct BroadcastOperand {
 /// it is none or that saves too little.
 fn rewrite_select_operand(to: &mut GraphRewriter, e: &Equation, uses: &[usize]) -> Option<Var> {
     let is_elementwise = matches!(e.op, Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)));
-    let is_choice = |v: Var| definition(to, v).is_some_and(|made| made.op == Op::Scalar(ScalarOp::Select));
+    let is_choice =
+        |v: Var| definition_through_reshapes(to, v).is_some_and(|made| made.op == Op::Scalar(ScalarOp::Select));
     let at = (0..e.args.len()).find(|&i| is_elementwise && uses[e.args[i].index()] == 1 && is_choice(e.args[i]))?;
-    let &[which, yes, no] = &definition(to, e.args[at])?.args[..] else { return None };
+    let &[which, yes, no] = &definition_through_reshapes(to, e.args[at])?.args[..] else { return None };
     let shape = to.graph.ty(e.result()).shape.clone();
     if to.graph.ty(which).shape != shape {
         return None;
@@ -45,7 +46,7 @@ fn rewrite_select_operand(to: &mut GraphRewriter, e: &Equation, uses: &[usize]) 
     let cores = [yes, no]
         .into_iter()
         .chain(others)
-        .map(|v| broadcast_operand(to, v))
+        .map(|v| find_broadcast_operand(to, v))
         .collect::<Option<Vec<BroadcastOperand>>>()?;
     let mut axes: Vec<usize> = cores.iter().flat_map(|core| core.axes.iter().copied()).collect();
     axes.sort_unstable();
@@ -56,7 +57,7 @@ fn rewrite_select_operand(to: &mut GraphRewriter, e: &Equation, uses: &[usize]) 
     }
     let mut small = cores.into_iter().map(|core| {
         let own_of = |axes: &[usize]| axes.iter().map(|&axis| shape[axis]).collect::<Vec<_>>();
-        let value = to.reshaped(core.value, &own_of(&core.axes));
+        let value = to.reshape_if_needed(core.value, &own_of(&core.axes));
         let at = core.axes.iter().filter_map(|axis| axes.iter().position(|other| other == axis)).collect();
         if core.axes == axes {
             value
@@ -77,19 +78,20 @@ fn rewrite_select_operand(to: &mut GraphRewriter, e: &Equation, uses: &[usize]) 
 
 /// Returns the equation that defines a value, looking through reshapes that keep the shape, which passes write for
 /// replaced equations.
-fn definition(to: &GraphRewriter, v: Var) -> Option<&Equation> {
+fn definition_through_reshapes(to: &GraphRewriter, v: Var) -> Option<&Equation> {
     let made = to.definition(v)?;
     match made.op {
         Op::Structural(StructuralOp::Reshape(_)) if to.graph.ty(made.args[0]) == to.graph.ty(v) => {
-            definition(to, made.args[0])
+            definition_through_reshapes(to, made.args[0])
         }
         _ => Some(made),
     }
 }
 
 /// Returns the operand of a broadcast whose axes stay in order.
-fn broadcast_operand(to: &GraphRewriter, v: Var) -> Option<BroadcastOperand> {
-    let Equation { op: Op::Structural(StructuralOp::Broadcast(op)), args, .. } = definition(to, v)? else {
+fn find_broadcast_operand(to: &GraphRewriter, v: Var) -> Option<BroadcastOperand> {
+    let Equation { op: Op::Structural(StructuralOp::Broadcast(op)), args, .. } = definition_through_reshapes(to, v)?
+    else {
         return None;
     };
     let from = &to.graph.ty(args[0]).shape;
@@ -131,7 +133,7 @@ mod tests {
         for (graph, most) in
             [(chain(100, &[100, 1], false), 5), (chain(7, &[7, 1], false), 35), (chain(100, &[100, 1], true), 500)]
         {
-            let simple = crate::dead_code::without_dead(compute_selects_before_broadcasts(graph.clone()));
+            let simple = crate::dead_code::without_dead_equations(compute_selects_before_broadcasts(graph.clone()));
             let sizes = simple.equations.iter().filter(|e| matches!(e.op, Op::Scalar(ScalarOp::Add | ScalarOp::Mul)));
             let sizes: Vec<usize> = sizes.map(|e| simple.ty(e.result()).shape.iter().product()).collect();
             assert_eq!(sizes.iter().max(), Some(&most), "{simple}");

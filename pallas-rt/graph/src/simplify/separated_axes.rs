@@ -6,36 +6,37 @@
 //! ```
 //!
 //! The larger step then handles rows of 1,800 adjacent elements: rows of two elements fill no vector.
-use super::rewrite::{GraphRewriter, rewrite_each};
+use super::rewrite::{GraphRewriter, rewrite_each_equation};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Reduce};
 
-/// Elements of a row from which on folding the row takes little longer than adding it to another row.
+/// Fewest elements of a row for which folding the row takes little longer than adding it to another row; folds and
+/// broadcasts with shorter rows are split into two steps.
 const MIN_EFFICIENT_ROW_ELEMENTS: usize = 64;
 
 /// Rewrites the folds and broadcasts of a graph in two steps where that is faster.
-pub(super) fn split_into_two_steps(graph: Graph) -> Graph {
-    rewrite_each(graph, |to, e| match &e.op {
+pub(super) fn split_folds_and_broadcasts(graph: Graph) -> Graph {
+    rewrite_each_equation(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::Reduce(op)) => emit_two_step_reduce(to, e, op),
         Op::Structural(StructuralOp::Broadcast(op)) => emit_two_step_broadcast(to, e, op),
         _ => None,
     })
 }
 
-/// Returns the last axis for which `is_own` is false (one that is neither folded nor new), if the axes after it have
-/// few elements and the axes before it for which `is_own` is true have more.
-fn last_kept_axis(shape: &[usize], is_own: impl Fn(usize) -> bool) -> Option<usize> {
-    let last = (0..shape.len()).rev().find(|&axis| shape[axis] != 1 && !is_own(axis))?;
+/// Returns the last axis that is neither folded nor new (`is_folded_or_new` is false), if the axes after it have few
+/// elements and the folded or new axes before it have more; `None` otherwise.
+fn last_kept_axis(shape: &[usize], is_folded_or_new: impl Fn(usize) -> bool) -> Option<usize> {
+    let last = (0..shape.len()).rev().find(|&axis| shape[axis] != 1 && !is_folded_or_new(axis))?;
     let few: usize = shape[last + 1..].iter().product();
-    let outer: usize = (0..last).filter(|&axis| is_own(axis)).map(|axis| shape[axis]).product();
+    let outer: usize = (0..last).filter(|&axis| is_folded_or_new(axis)).map(|axis| shape[axis]).product();
     ((2..MIN_EFFICIENT_ROW_ELEMENTS).contains(&few) && outer > few).then_some(last)
 }
 
-/// Returns a shape in which all axes from `last` on are joined to one.
-fn join_last_axes(shape: &[usize], last: usize) -> Vec<usize> {
-    [&shape[..last], &[shape[last..].iter().product()]].concat()
+/// Returns a shape in which all axes from `first_joined` on are joined to one.
+fn join_last_axes(shape: &[usize], first_joined: usize) -> Vec<usize> {
+    [&shape[..first_joined], &[shape[first_joined..].iter().product()]].concat()
 }
 
 /// Appends a fold in two steps: first over the axes before the last kept axis, then over those after it.
@@ -43,11 +44,11 @@ fn emit_two_step_reduce(to: &mut GraphRewriter, e: &Equation, op: &Reduce) -> Op
     let shape = to.graph.ty(e.args[0]).shape.clone();
     let last = last_kept_axis(&shape, |axis| op.axes.contains(&axis))?;
     let (outer, inner): (Vec<usize>, Vec<usize>) = op.axes.iter().partition(|axis| **axis < last);
-    let x = to.reshaped(e.args[0], &join_last_axes(&shape, last));
+    let x = to.reshape_if_needed(e.args[0], &join_last_axes(&shape, last));
     let folded = to.append(StructuralOp::from(Reduce::dropping(op.op, outer.clone())), &[x]);
     let kept: Vec<usize> = (0..shape.len()).filter(|axis| !outer.contains(axis)).collect();
     let divided: Vec<usize> = kept.iter().map(|&axis| shape[axis]).collect();
-    let folded = to.reshaped(folded, &divided);
+    let folded = to.reshape_if_needed(folded, &divided);
     let inner = (0..kept.len()).filter(|&at| inner.contains(&kept[at])).collect();
     Some(to.append(StructuralOp::from(Reduce::dropping(op.op, inner)), &[folded]))
 }
@@ -66,7 +67,7 @@ fn emit_two_step_broadcast(to: &mut GraphRewriter, e: &Equation, op: &Broadcast)
     let some = Broadcast { to: dims(&part), dims: own.collect() };
     let some = to.append(StructuralOp::from(some), &[e.args[0]]);
     let at = axes.iter().position(|&axis| axis == last).expect("the operand has it");
-    let some = to.reshaped(some, &join_last_axes(&part, at));
+    let some = to.reshape_if_needed(some, &join_last_axes(&part, at));
     let all = Broadcast { to: dims(&join_last_axes(&shape, last)), dims: axes[..=at].to_vec() };
     Some(to.append(StructuralOp::from(all), &[some]))
 }
@@ -88,7 +89,7 @@ mod tests {
             let all = Broadcast { to: dims(&[26, 900, 2]), dims: places };
             let all = graph.push(StructuralOp::from(all), &[sum]).expect("it fits");
             graph.results = vec![graph.push(ScalarOp::Sub, &[x, all]).expect("one shape")];
-            let found = simplify_equations(join_axes(split_into_two_steps(graph.clone())));
+            let found = simplify_equations(join_axes(split_folds_and_broadcasts(graph.clone())));
             assert_eq!(crate::verify(&found), Ok(()));
             assert_eq!(found.ty(found.results[0]), graph.ty(graph.results[0]));
             let shapes = found.equations.iter().filter(|e| !matches!(e.op, Op::Structural(StructuralOp::Reshape(_))));

@@ -91,9 +91,10 @@ impl SliceRewriter {
         self.find_part_form(e.args[0], &part, &mut { MAX_SLICE_OPERATIONS })
     }
 
-    /// Returns the way in which a slice of a value can be computed, with at most `left` operations.
-    fn find_part_form(&self, v: Var, part: &SlicePart, left: &mut usize) -> Option<SliceForm> {
-        *left = left.checked_sub(1)?;
+    /// Returns the way in which a slice of a value can be computed with at most `operations_left` operations; `None` if
+    /// there is none.
+    fn find_part_form(&self, v: Var, part: &SlicePart, operations_left: &mut usize) -> Option<SliceForm> {
+        *operations_left = operations_left.checked_sub(1)?;
         let shape = &self.to.graph.ty(v).shape;
         if *shape == part.size {
             return Some(SliceForm::SameAs(v));
@@ -102,7 +103,7 @@ impl SliceRewriter {
         match op {
             op if is_elementwise(op) && self.is_sliced.get(v.index()) != Some(&false) => {
                 let is_same = |&a: &Var| self.to.graph.ty(a).shape == *shape;
-                let parts = args.iter().map(|a| self.find_part_form(*a, part, left).filter(|_| is_same(a)));
+                let parts = args.iter().map(|a| self.find_part_form(*a, part, operations_left).filter(|_| is_same(a)));
                 Some(SliceForm::Elementwise(op.clone(), parts.collect::<Option<_>>()?))
             }
             Op::Structural(StructuralOp::Broadcast(op)) => {
@@ -130,8 +131,8 @@ impl SliceRewriter {
     }
 
     /// Appends the equations that compute a slice; returns it.
-    fn emit_slice(&mut self, made: SliceForm) -> Var {
-        match made {
+    fn emit_slice(&mut self, form: SliceForm) -> Var {
+        match form {
             SliceForm::SameAs(v) => v,
             SliceForm::Rebroadcast(v, op) => self.to.append(StructuralOp::from(op), &[v]),
             SliceForm::Elementwise(op, parts) => {
@@ -142,8 +143,8 @@ impl SliceRewriter {
     }
 
     /// Appends equations that define the result of `e` as a computed slice.
-    fn define_as_slice(&mut self, made: SliceForm, e: &Equation) {
-        let (op, args) = match made {
+    fn define_as_slice(&mut self, form: SliceForm, e: &Equation) {
+        let (op, args) = match form {
             // The variable that others read; later passes drop the reshape.
             SliceForm::SameAs(v) => {
                 (StructuralOp::from(Reshape { to: dims(&self.to.graph.ty(v).shape) }).into(), vec![v])
@@ -158,7 +159,7 @@ impl SliceRewriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dead_code::without_dead;
+    use crate::dead_code::without_dead_equations;
     use pallas_ir::structural::{Concat, Pad, Slice};
     use pallas_ir::{DType, Literal, ScalarOp, Type};
 
@@ -178,7 +179,7 @@ mod tests {
         let slice = Slice { start: start.to_vec(), size: dims(&size), stride: vec![1, 1] };
         graph.results = vec![graph.push(StructuralOp::from(slice), &[twice]).expect("it lies inside")];
         graph.results.extend(is_read.then_some(twice));
-        let found = without_dead(push_slices_to_operands(graph.clone()));
+        let found = without_dead_equations(push_slices_to_operands(graph.clone()));
         assert_eq!(crate::verify(&found), Ok(()));
         found.equations.iter().map(|e| e.op.to_string().split(' ').next().unwrap_or_default().to_string()).collect()
     }

@@ -57,7 +57,7 @@ impl UnitAxisDropper {
         {
             source = args[0];
             let is_shorter = self.shape(source).len() < self.shape(v).len();
-            let axes = match_axes(self.shape(source), self.shape(v)).filter(|_| is_shorter);
+            let axes = match_nonunit_axes(self.shape(source), self.shape(v)).filter(|_| is_shorter);
             found = axes.map(|axes| UnreshapedValue { value: source, axes }).or(found);
         }
         found
@@ -67,7 +67,9 @@ impl UnitAxisDropper {
     /// result; returns `None` and appends nothing if no operand has such axes.
     fn rewrite_without_units(&mut self, e: &Equation) -> Option<()> {
         let made = match &e.op {
-            Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_)) => self.elementwise(e)?,
+            Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_)) => {
+                self.rewrite_elementwise(e)?
+            }
             Op::Structural(StructuralOp::Reduce(op)) if !op.keep => {
                 let bare = self.find_unreshaped_value(e.args[0])?;
                 let axes: Vec<usize> =
@@ -77,7 +79,7 @@ impl UnitAxisDropper {
             }
             // The broadcast repeats nothing.
             Op::Structural(StructuralOp::Broadcast(op))
-                if match_axes(self.shape(e.args[0]), self.shape(e.result()))
+                if match_nonunit_axes(self.shape(e.args[0]), self.shape(e.result()))
                     .is_some_and(|axes| op.dims.starts_with(&axes)) =>
             {
                 self.find_unreshaped_value(e.args[0]).map_or(e.args[0], |bare| bare.value)
@@ -93,7 +95,7 @@ impl UnitAxisDropper {
                 let op = StructuralOp::from(Transpose { axes: kept.collect() });
                 self.to.append(op, &[bare.value])
             }
-            Op::Structural(StructuralOp::Dot(op)) => self.dot(e, op)?,
+            Op::Structural(StructuralOp::Dot(op)) => self.rewrite_dot(e, op)?,
             Op::Structural(StructuralOp::Gather(op)) => {
                 let index = self.indices_without_unit_axis(e.args[1], op.index_vector_dim)?;
                 self.to.append(e.op.clone(), &[e.args[0], index])
@@ -104,20 +106,20 @@ impl UnitAxisDropper {
             }
             _ => return None,
         };
-        self.to.push_reshaped(e, made);
+        self.to.define_as_reshape(e, made);
         Some(())
     }
 
     /// Returns the indices of a gather or scatter without their last axis, along which the components of a start lie,
     /// if it has one element and a reshape inserted it.
-    fn indices_without_unit_axis(&self, index: Var, vectors: usize) -> Option<Var> {
+    fn indices_without_unit_axis(&self, index: Var, vector_axis: usize) -> Option<Var> {
         let bare = self.find_unreshaped_value(index)?;
-        let is_last = vectors + 1 == self.shape(index).len() && bare.axes.iter().copied().eq(0..vectors);
+        let is_last = vector_axis + 1 == self.shape(index).len() && bare.axes.iter().copied().eq(0..vector_axis);
         is_last.then_some(bare.value)
     }
 
     /// Appends an elementwise operation on operands without inserted axes of one element; returns its result.
-    fn elementwise(&mut self, e: &Equation) -> Option<Var> {
+    fn rewrite_elementwise(&mut self, e: &Equation) -> Option<Var> {
         let shape = self.shape(e.result()).to_vec();
         let bare: Vec<Option<UnreshapedValue>> = e.args.iter().map(|&v| self.find_unreshaped_value(v)).collect();
         let least = bare.iter().flatten().min_by_key(|bare| bare.axes.len())?;
@@ -140,7 +142,7 @@ impl UnitAxisDropper {
     /// broadcast instead.
     fn reshape_to(&mut self, v: Var, to: &[usize]) -> Var {
         if let Some(Equation { op: Op::Structural(StructuralOp::Broadcast(op)), args, .. }) = self.to.definition(v)
-            && let Some(axes) = match_axes(to, self.shape(v))
+            && let Some(axes) = match_nonunit_axes(to, self.shape(v))
             && let rank = self.shape(args[0]).len()
             && op.dims[..rank].iter().all(|axis| axes.contains(axis))
         {
@@ -152,7 +154,7 @@ impl UnitAxisDropper {
     }
 
     /// Appends a product without inserted axes of one element in one or both operands; returns its result.
-    fn dot(&mut self, e: &Equation, op: &Dot) -> Option<Var> {
+    fn rewrite_dot(&mut self, e: &Equation, op: &Dot) -> Option<Var> {
         let (mut op, mut args, mut is_less) = (op.clone(), e.args.clone(), false);
         if let [Some(x), Some(w)] = [0, 1].map(|side| self.find_unreshaped_value(args[side])) {
             // Pairs of axes that are dropped on both sides are dropped.
@@ -195,7 +197,7 @@ impl UnitAxisDropper {
 }
 
 /// Returns by axis of the shape `from` the axis of `to` that it is, if `to` only has axes of one element in addition.
-fn match_axes(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
+fn match_nonunit_axes(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     let mut axes = vec![];
     for (axis, n) in to.iter().enumerate() {
         if from.get(axes.len()) == Some(n) {

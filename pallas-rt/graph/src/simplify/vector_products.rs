@@ -4,7 +4,7 @@
 //! dot batch(0-0) contract(1-1) a: f32[b, k], b: f32[b, k]      sum over axis 1 of mul a b
 //! dot batch(0-0) a: f32[b], b: f32[b, n]                       mul (broadcast a) b
 //! ```
-use super::rewrite::{GraphRewriter, rewrite_each};
+use super::rewrite::{GraphRewriter, rewrite_each_equation};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Dot, Reduce, Transpose};
@@ -12,7 +12,7 @@ use pallas_ir::{DType, ScalarOp, StructuralOp};
 
 /// Replaces the products of a graph that multiply no matrices.
 pub(super) fn replace_vector_products(graph: Graph) -> Graph {
-    rewrite_each(graph, |to, e| match &e.op {
+    rewrite_each_equation(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::Dot(dot)) => emit_elementwise_product(to, e, dot),
         _ => None,
     })

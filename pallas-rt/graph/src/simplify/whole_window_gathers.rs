@@ -4,7 +4,7 @@
 //! gather x[1, n] at i[m]                broadcast x, because starts are clamped into the operand
 //! scatter(add) x[1, n] at i[m] u[m, n]  add x (sum of the rows of u whose start is 0), except for 16-bit floats
 //! ```
-use super::rewrite::{GraphRewriter, rewrite_each};
+use super::rewrite::{GraphRewriter, rewrite_each_equation};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Gather, Reduce, Scatter, Transpose, Windows};
@@ -12,7 +12,7 @@ use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
 /// Replaces gathers and scatters of a graph whose windows are as long as the operand.
 pub(super) fn replace_whole_windows(graph: Graph) -> Graph {
-    rewrite_each(graph, |to, e| match &e.op {
+    rewrite_each_equation(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::Gather(op)) => emit_gather_as_broadcast(to, e, op),
         Op::Structural(StructuralOp::Scatter(op)) => op.op.and_then(|monoid| emit_scatter_as_fold(to, e, op, monoid)),
         _ => None,
@@ -20,7 +20,7 @@ pub(super) fn replace_whole_windows(graph: Graph) -> Graph {
 }
 
 /// Returns true if windows have only one position in an operand of this shape, which must have elements.
-fn are_whole(windows: &Windows, shape: &[usize]) -> bool {
+fn are_whole_windows(windows: &Windows, shape: &[usize]) -> bool {
     let is_whole = |(k, &n): (usize, &usize)| {
         let window = &windows.axes[k];
         let is_batch = window.axis.is_some_and(|axis| windows.index.contains(&axis));
@@ -33,12 +33,12 @@ fn are_whole(windows: &Windows, shape: &[usize]) -> bool {
 fn emit_gather_as_broadcast(to: &mut GraphRewriter, e: &Equation, op: &Gather) -> Option<Var> {
     let [x, index] = [0, 1].map(|i| to.graph.ty(e.args[i]).shape.clone());
     let windows = op.windows(index.len());
-    if !are_whole(&windows, &x) {
+    if !are_whole_windows(&windows, &x) {
         return None;
     }
     let kept: Vec<usize> = (0..x.len()).filter(|&k| windows.axes[k].axis.is_some()).collect();
     let shape: Vec<usize> = kept.iter().map(|&k| x[k]).collect();
-    let window = to.reshaped(e.args[0], &shape);
+    let window = to.reshape_if_needed(e.args[0], &shape);
     let repeated = kept.iter().filter_map(|&k| windows.axes[k].axis).collect();
     let result = dims(&to.graph.ty(e.result()).shape);
     Some(to.append(StructuralOp::from(Broadcast { to: result, dims: repeated }), &[window]))
@@ -53,11 +53,11 @@ fn emit_scatter_as_fold(to: &mut GraphRewriter, e: &Equation, op: &Scatter, mono
     let dtype = to.graph.ty(operand).dtype;
     let neutral = monoid.neutral(dtype)?;
     // A scatter of 16-bit floats rounds every sum, a fold only the last one.
-    if !are_whole(&windows, &x) || monoid.accumulator(dtype) != Some(dtype) {
+    if !are_whole_windows(&windows, &x) || monoid.accumulator(dtype) != Some(dtype) {
         return None;
     }
     let mut rows = updates;
-    if !is_zero(to, index) {
+    if !are_zero_starts(to, index) {
         let zero = to.graph.splat(Literal::new(DType::I32, 0.0), &of_index);
         let mut is_inside = to.append(ScalarOp::Eq, &[index, zero]);
         if let Some(axis) = windows.vector {
@@ -77,19 +77,21 @@ fn emit_scatter_as_fold(to: &mut GraphRewriter, e: &Equation, op: &Scatter, mono
     if !axes.is_sorted() {
         sum = to.append(StructuralOp::from(Transpose { axes }), &[sum]);
     }
-    let sum = to.reshaped(sum, &x);
+    let sum = to.reshape_if_needed(sum, &x);
     Some(to.append(monoid, &[operand, sum]))
 }
 
 /// Returns true for starts that are known to be 0: zeros, or starts clamped to between 0 and 0.
-fn is_zero(to: &GraphRewriter, v: Var) -> bool {
+fn are_zero_starts(to: &GraphRewriter, v: Var) -> bool {
     let zero = |v: Var| {
         let literal = |v: Var| matches!(to.definition(v), Some(Equation { op: Op::Literal(x), .. }) if x.bits == 0);
         let splat = |e: &Equation| matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) && literal(e.args[0]);
         literal(v) || to.definition(v).is_some_and(splat)
     };
     match to.definition(v).map(|e| (&e.op, &e.args[..])) {
-        Some((Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Broadcast(_)), args)) => is_zero(to, args[0]),
+        Some((Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Broadcast(_)), args)) => {
+            are_zero_starts(to, args[0])
+        }
         Some((Op::Scalar(ScalarOp::Minimum), &[moved, limit])) if zero(limit) => {
             let lower = to.definition(moved);
             lower.is_some_and(|e| e.op == Op::Scalar(ScalarOp::Maximum) && e.args.iter().any(|&v| zero(v)))

@@ -8,7 +8,7 @@
 //!
 //! A window of 3x3 takes 6 steps for each element instead of 9, and those along the outer axis are on rows of adjacent
 //! elements. Sums of floats stay, because they would be rounded in another order.
-use super::rewrite::{GraphRewriter, rewrite_each};
+use super::rewrite::{GraphRewriter, rewrite_each_equation};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Conv, ReduceWindow, Transpose, WindowDim};
@@ -16,7 +16,7 @@ use pallas_ir::{ScalarOp, StructuralOp};
 
 /// Splits maxima and minima of windows of a graph by axis, and replaces convolutions with windows of one element.
 pub(super) fn simplify_windows(graph: Graph) -> Graph {
-    rewrite_each(graph, |to, e| match &e.op {
+    rewrite_each_equation(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::ReduceWindow(op)) => {
             let axes = separable_axes(op);
             let turn = |x, &axis: &usize| to.append(StructuralOp::from(window_along_axis(op, axis)), &[x]);
@@ -42,7 +42,7 @@ fn emit_conv_as_product(to: &mut GraphRewriter, e: &Equation, op: &Conv) -> Opti
     op.out.iter().zip(&op.lhs).for_each(|(&axis, &from)| axes[axis] = from);
     let [x, w] = [e.args[0], e.args[1]].map(|v| to.append(StructuralOp::from(Cast { to: op.acc }), &[v]));
     let x = to.append(StructuralOp::from(Transpose { axes }), &[x]);
-    let w = to.reshaped(w, &[features]);
+    let w = to.reshape_if_needed(w, &[features]);
     let w = to.append(StructuralOp::from(Broadcast { to: dims(&out), dims: vec![op.out[1]] }), &[w]);
     Some(to.append(ScalarOp::Mul, &[x, w]))
 }

@@ -11,12 +11,12 @@ use pallas_ir::Type;
 pub(crate) trait CollectiveHlo {
     /// Appends the operation with a result of type `gives`; returns the result. The operand, if there is one, is
     /// `args[0]`.
-    fn stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value;
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value;
 }
 
 impl HloWriter {
     /// Returns the attributes of a collective: its groups, and a new channel.
-    pub(crate) fn groups(&mut self, op: &Collective, parts: CollectiveData) -> HloAttributes {
-        HloAttributes::DeviceGroups { groups: op.groups(), parts, channel: self.channel() }
+    pub(crate) fn collective_attributes(&mut self, op: &Collective, exchanged_data: CollectiveData) -> HloAttributes {
+        HloAttributes::DeviceGroups { groups: op.groups(), parts: exchanged_data, channel: self.next_channel() }
     }
 }

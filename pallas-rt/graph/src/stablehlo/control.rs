@@ -8,17 +8,17 @@ use pallas_ir::Type;
 /// The operations of StableHLO for a call that is no function, such as a loop. No method has a default.
 pub(crate) trait CallHlo {
     /// Appends the operations, with results of the types `gives`; returns the results.
-    fn stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value>;
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value>;
 }
 
 impl StableHloTranslator {
     /// Appends a call: of a function, or with the operations of a loop, a branch or a kernel.
-    pub(super) fn call(&mut self, call: &Call, args: &[Value], gives: &[Type]) -> Vec<Value> {
-        match call.plan_expansion() {
+    pub(super) fn emit_call(&mut self, call: &Call, args: &[Value], gives: &[Type]) -> Vec<Value> {
+        match call.expansion_in_plan() {
             // A call of the identity is its operands.
             Some(graph) if graph.equations.is_empty() && graph.params == graph.results => args.to_vec(),
             Some(graph) => self.emit_function_call(graph, args, gives),
-            None => call.hlo().expect("it stays").stablehlo(self, args, gives),
+            None => call.hlo().expect("it stays").emit_stablehlo(self, args, gives),
         }
     }
 
@@ -29,22 +29,22 @@ impl StableHloTranslator {
             None => {
                 let number = self.known.len();
                 self.known.insert(graph.clone(), number);
-                let function = self.function(false, format!("call{number}"), graph);
+                let function = self.translate_function(false, format!("call{number}"), graph);
                 self.functions.push(function);
                 number
             }
         };
         let all: Vec<&Value> = args.iter().collect();
-        self.w.operation("func.call", &all, vec![], HloAttributes::Call(format!("call{number}")), gives)
+        self.w.emit_op_with_regions("func.call", &all, vec![], HloAttributes::Call(format!("call{number}")), gives)
     }
 
-    /// Returns a region with parameters of the types `takes`; see [`HloWriter::region`](super::writer::HloWriter::region).
-    pub(crate) fn region(
+    /// Returns a region with parameters of the types `takes`; see [`HloWriter::build_region`](super::writer::HloWriter::build_region).
+    pub(crate) fn build_region(
         &mut self,
         takes: &[Type],
         write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>,
     ) -> HloRegion {
-        let params = self.w.params(takes);
+        let params = self.w.new_params(takes);
         let outer = self.w.replace_lines(vec![]);
         let made = write(self, &params);
         self.w.emit_return("return", &made);

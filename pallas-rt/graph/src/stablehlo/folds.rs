@@ -7,11 +7,11 @@ use pallas_ir::{DType, Literal, ScalarOp, Type};
 
 /// Returns the region of an operation that combines two scalars of this type.
 pub(crate) fn combiner_region(w: &mut HloWriter, op: ScalarOp, dtype: DType) -> HloRegion {
-    w.region(&[Type::scalar(dtype), Type::scalar(dtype)], |w, args| vec![scalar(w, op, args)])
+    w.build_region(&[Type::scalar(dtype), Type::scalar(dtype)], |w, args| vec![scalar(w, op, args)])
 }
 
 /// Appends the neutral element of a monoid.
-fn neutral(w: &mut HloWriter, op: ScalarOp, dtype: DType) -> Value {
+fn emit_neutral_element(w: &mut HloWriter, op: ScalarOp, dtype: DType) -> Value {
     w.constant(op.neutral(dtype).expect("a monoid of this type"), &[])
 }
 
@@ -21,9 +21,11 @@ fn shape_without_axes(ty: &Type, axes: &[usize]) -> Vec<usize> {
 }
 
 pub(super) fn reduce(w: &mut HloWriter, op: &Reduce, x: &Value, gives: &Type) -> Value {
-    let (start, region) = (neutral(w, op.op, x.ty.dtype), combiner_region(w, op.op, x.ty.dtype));
+    let (start, region) = (emit_neutral_element(w, op.op, x.ty.dtype), combiner_region(w, op.op, x.ty.dtype));
     let ty = Type::new(x.ty.dtype, shape_without_axes(&x.ty, &op.axes));
-    let made = w.operation("reduce", &[x, &start], vec![region], HloAttributes::Axes(op.axes.clone()), &[ty]).remove(0);
+    let made = w
+        .emit_op_with_regions("reduce", &[x, &start], vec![region], HloAttributes::Axes(op.axes.clone()), &[ty])
+        .remove(0);
     w.reshape(&made, &gives.shape)
 }
 
@@ -33,10 +35,10 @@ pub(super) fn arg_reduce(w: &mut HloWriter, op: &ArgReduce, x: &Value, gives: &T
     let dtype = x.ty.dtype;
     let ends = if op.max { Literal::lowest(dtype) } else { Literal::highest(dtype) };
     let (start, zero) = (w.constant(ends, &[]), w.emit_index_constant(0));
-    let positions = w.op("iota", &[], HloAttributes::Axis(op.axis), Type::new(DType::I32, &x.ty.shape[..]));
+    let positions = w.emit_op("iota", &[], HloAttributes::Axis(op.axis), Type::new(DType::I32, &x.ty.shape[..]));
     let [value, number] = [dtype, DType::I32].map(Type::scalar);
     let takes = [value.clone(), number.clone(), value.clone(), number.clone()];
-    let region = w.region(&takes, |w, args| {
+    let region = w.build_region(&takes, |w, args| {
         let [a, i, b, j] = args else { unreachable!("it takes four") };
         let mut wins = w.compare(if op.max { "GT" } else { "LT" }, a, b);
         if dtype.is_float() {
@@ -51,7 +53,7 @@ pub(super) fn arg_reduce(w: &mut HloWriter, op: &ArgReduce, x: &Value, gives: &T
     let shape = shape_without_axes(&x.ty, &[op.axis]);
     let types = [dtype, DType::I32].map(|dtype| Type::new(dtype, &shape[..]));
     let args = [x, &positions, &start, &zero];
-    let made = w.operation("reduce", &args, vec![region], HloAttributes::Axes(vec![op.axis]), &types);
+    let made = w.emit_op_with_regions("reduce", &args, vec![region], HloAttributes::Axes(vec![op.axis]), &types);
     w.reshape(&made[1], &gives.shape)
 }
 
@@ -60,13 +62,13 @@ pub(super) fn reduce_window(w: &mut HloWriter, op: &ReduceWindow, x: &Value, giv
     if gives.shape.is_empty() {
         return x.clone();
     }
-    let (start, region) = (neutral(w, op.op, x.ty.dtype), combiner_region(w, op.op, x.ty.dtype));
+    let (start, region) = (emit_neutral_element(w, op.op, x.ty.dtype), combiner_region(w, op.op, x.ty.dtype));
     let Some((x, windows)) = crop_negative_padding(w, &op.windows, x) else {
         let neutral = op.op.neutral(x.ty.dtype).expect("a monoid of this type");
         return w.constant(neutral, &gives.shape);
     };
     let (args, gives) = ([&x, &start], std::slice::from_ref(gives));
-    w.operation(
+    w.emit_op_with_regions(
         "reduce_window",
         &args,
         vec![region],

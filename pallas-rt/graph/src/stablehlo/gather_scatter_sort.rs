@@ -12,7 +12,7 @@ fn sort_batching_pairs(operand: &[usize], index: &[usize]) -> (Vec<usize>, Vec<u
     pairs.into_iter().unzip()
 }
 
-fn sorted(axes: &[usize]) -> Vec<usize> {
+fn sorted_axes(axes: &[usize]) -> Vec<usize> {
     let mut axes = axes.to_vec();
     axes.sort_unstable();
     axes
@@ -22,7 +22,7 @@ fn sorted(axes: &[usize]) -> Vec<usize> {
 pub(super) fn gather(w: &mut HloWriter, op: &Gather, args: &[Value], gives: &Type) -> Value {
     let (operand_batching_dims, start_indices_batching_dims) =
         sort_batching_pairs(&op.operand_batching_dims, &op.start_indices_batching_dims);
-    let collapsed_slice_dims = sorted(&op.collapsed_slice_dims);
+    let collapsed_slice_dims = sorted_axes(&op.collapsed_slice_dims);
     let mut slice_sizes = op.slice_sizes.clone();
     // In an empty batch StableHLO expects windows of extent 0.
     for axis in operand_batching_dims.iter().copied().filter(|&axis| args[0].ty.shape[axis] == 0) {
@@ -30,42 +30,43 @@ pub(super) fn gather(w: &mut HloWriter, op: &Gather, args: &[Value], gives: &Typ
     }
     let op =
         Gather { operand_batching_dims, start_indices_batching_dims, collapsed_slice_dims, slice_sizes, ..op.clone() };
-    w.op("gather", &[&args[0], &args[1]], HloAttributes::Gather(op), gives.clone())
+    w.emit_op("gather", &[&args[0], &args[1]], HloAttributes::Gather(op), gives.clone())
 }
 
 /// Appends a scatter, with a region that combines two elements or takes the new one.
 pub(super) fn scatter(w: &mut HloWriter, op: &Scatter, args: &[Value], gives: &Type) -> Value {
     let (input_batching_dims, scatter_indices_batching_dims) =
         sort_batching_pairs(&op.input_batching_dims, &op.scatter_indices_batching_dims);
-    let inserted_window_dims = sorted(&op.inserted_window_dims);
+    let inserted_window_dims = sorted_axes(&op.inserted_window_dims);
     let detail = Scatter { input_batching_dims, scatter_indices_batching_dims, inserted_window_dims, ..op.clone() };
     let element = Type::scalar(gives.dtype);
     let region = match op.op {
         Some(op) => combiner_region(w, op, gives.dtype),
-        None => w.region(&[element.clone(), element], |_, args| vec![args[1].clone()]),
+        None => w.build_region(&[element.clone(), element], |_, args| vec![args[1].clone()]),
     };
     let all: Vec<&Value> = args.iter().collect();
-    w.operation("scatter", &all, vec![region], HloAttributes::Scatter(detail), std::slice::from_ref(gives)).remove(0)
+    w.emit_op_with_regions("scatter", &all, vec![region], HloAttributes::Scatter(detail), std::slice::from_ref(gives))
+        .remove(0)
 }
 
 /// Appends a stable sort of arrays by the order of the first one's elements along an axis; returns the sorted arrays.
 pub(super) fn sort(w: &mut HloWriter, order: SortOrder, args: &[&Value], axis: usize) -> Vec<Value> {
     let takes: Vec<Type> = args.iter().flat_map(|x| [x.ty.dtype; 2]).map(Type::scalar).collect();
-    let comes_first = w.region(&takes, |w, args| {
+    let comes_first = w.build_region(&takes, |w, args| {
         let (a, b) = (&args[0], &args[1]);
         vec![match order {
-            SortOrder::Ascending => is_less(w, a, b),
-            SortOrder::Descending => is_less(w, b, a),
+            SortOrder::Ascending => emit_less_than(w, a, b),
+            SortOrder::Descending => emit_less_than(w, b, a),
             SortOrder::Largest if a.ty.dtype.is_float() => w.compare_as("TOTALORDER", "GT", a, b),
             SortOrder::Largest => w.compare("GT", a, b),
         }]
     });
     let types: Vec<Type> = args.iter().map(|x| x.ty.clone()).collect();
-    w.operation("sort", args, vec![comes_first], HloAttributes::Sort(axis), &types)
+    w.emit_op_with_regions("sort", args, vec![comes_first], HloAttributes::Sort(axis), &types)
 }
 
 /// Appends a bool: true if `a` is less than `b`, where NaN is greater than all numbers.
-fn is_less(w: &mut HloWriter, a: &Value, b: &Value) -> Value {
+fn emit_less_than(w: &mut HloWriter, a: &Value, b: &Value) -> Value {
     let is_less = w.compare("LT", a, b);
     if !a.ty.dtype.is_float() {
         return is_less;
@@ -76,9 +77,15 @@ fn is_less(w: &mut HloWriter, a: &Value, b: &Value) -> Value {
 }
 
 /// Appends the positions of the first elements in an order along an axis, as many as `gives` has.
-pub(super) fn positions_in_order(w: &mut HloWriter, order: SortOrder, x: &Value, axis: usize, gives: &Type) -> Value {
+pub(super) fn emit_first_sorted_positions(
+    w: &mut HloWriter,
+    order: SortOrder,
+    x: &Value,
+    axis: usize,
+    gives: &Type,
+) -> Value {
     let ty = Type::new(DType::I32, &x.ty.shape[..]);
-    let positions = w.op("iota", &[], HloAttributes::Axis(axis), ty);
+    let positions = w.emit_op("iota", &[], HloAttributes::Axis(axis), ty);
     let made = sort(w, order, &[x, &positions], axis).remove(1);
     if made.ty == *gives {
         return made;

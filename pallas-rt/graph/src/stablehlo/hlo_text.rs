@@ -1,7 +1,8 @@
 //! Printer of HLO, XLA's own text. HLO's computations read nothing from outside, so the values that a body of a loop or
 //! a branch reads there are part of the tuple that it takes; an operation with several results returns a tuple.
 use super::operation::{
-    CollectiveData, Function, HloAttributes, HloRegion, Line, Operation, Value, decimal, element_type_names, escaped,
+    CollectiveData, Function, HloAttributes, HloRegion, Line, Operation, Value, decimal, element_type_names,
+    escaped_string_content,
 };
 use super::structural::{dim_extent, dimension_labels};
 use pallas_ir::structural::{Conv, Gather, Scatter, WindowDim};
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Returns the text of a module. Computations are written before those that call them.
-pub(super) fn module(name: &str, functions: &[Function]) -> String {
+pub(super) fn module_text(name: &str, functions: &[Function]) -> String {
     let mut hlo = HloPrinter::default();
     // `main` comes first, and functions after those that they call.
     let (main, called) = functions.split_at(1);
@@ -35,20 +36,27 @@ type Instructions = Vec<(String, String)>;
 
 impl HloPrinter {
     /// Returns a name that no other value has, with a prefix: XLA refuses names of types, such as `c64`.
-    fn fresh(&mut self, kind: &str) -> String {
+    fn fresh_name(&mut self, prefix: &str) -> String {
         self.next += 1;
-        format!("{kind}{}", self.next - 1)
+        format!("{prefix}{}", self.next - 1)
     }
 
     /// Writes a region as a computation. With `captured` it takes one tuple, of these values and the region's
-    /// parameters; with `passes` it also returns the captured values, before its results.
-    fn write_computation(&mut self, head: &str, region: &HloRegion, captured: Option<&[Value]>, passes: bool) {
+    /// parameters; with `returns_captured` it also returns the captured values, before its results.
+    fn write_computation(
+        &mut self,
+        head: &str,
+        region: &HloRegion,
+        captured: Option<&[Value]>,
+        returns_captured: bool,
+    ) {
         let mut all: Instructions = vec![];
         let takes: Vec<String>;
         match captured {
             None => {
-                takes = region.params.iter().map(|x| format!("{}: {}", &name(x)[1..], array_type(&x.ty))).collect();
-                let param = |(i, x)| (name(x), format!("{} parameter({i})", array_type(&x.ty)));
+                takes =
+                    region.params.iter().map(|x| format!("{}: {}", &value_name(x)[1..], array_type(&x.ty))).collect();
+                let param = |(i, x)| (value_name(x), format!("{} parameter({i})", array_type(&x.ty)));
                 all.extend(region.params.iter().enumerate().map(param));
             }
             Some(captured) => {
@@ -62,17 +70,17 @@ impl HloPrinter {
         for line in &region.lines {
             match line {
                 Line::Comment(label, value) => {
-                    all.push((String::new(), format!("// debug_print {label:?} {}", name(value))));
+                    all.push((String::new(), format!("// debug_print {label:?} {}", value_name(value))));
                 }
                 Line::Operation(op) if matches!(op.name, "return" | "func.return") => returned = op.args.clone(),
                 Line::Operation(op) => self.append_operation(op, &mut all),
             }
         }
-        if passes {
+        if returns_captured {
             returned.splice(0..0, captured.unwrap_or_default().iter().cloned());
         }
         let (root, gives) = match &returned[..] {
-            [x] if !passes => (name(x), array_type(&x.ty)),
+            [x] if !returns_captured => (value_name(x), array_type(&x.ty)),
             several => {
                 let parts: Vec<&Value> = several.iter().collect();
                 (self.append_tuple(&parts, &mut all), tuple_type(&parts))
@@ -91,94 +99,95 @@ impl HloPrinter {
     }
 
     /// Writes a region as a computation with a new name; returns the name.
-    fn write_region(&mut self, region: &HloRegion, captured: Option<&[Value]>, passes: bool) -> String {
-        let own = format!("%{}", self.fresh("region"));
-        self.write_computation(&own, region, captured, passes);
+    fn write_region(&mut self, region: &HloRegion, captured: Option<&[Value]>, returns_captured: bool) -> String {
+        let own = format!("%{}", self.fresh_name("region"));
+        self.write_computation(&own, region, captured, returns_captured);
         own
     }
 
     /// Appends the instructions for an operation.
-    fn append_operation(&mut self, op: &Operation, all: &mut Instructions) {
+    fn append_operation(&mut self, op: &Operation, instructions: &mut Instructions) {
         let args: Vec<&Value> = op.args.iter().collect();
         match (op.name, &op.detail) {
-            ("while", _) => self.append_while(op, all),
-            ("case", _) => self.append_conditional(op, all),
-            ("constant", HloAttributes::Constant(x)) => self.append_constant(op, *x, all),
-            ("broadcast_in_dim", HloAttributes::Axes(axes)) => self.append_broadcast(op, axes, all),
+            ("while", _) => self.append_while(op, instructions),
+            ("case", _) => self.append_conditional(op, instructions),
+            ("constant", HloAttributes::Constant(x)) => self.append_constant(op, *x, instructions),
+            ("broadcast_in_dim", HloAttributes::Axes(axes)) => self.append_broadcast(op, axes, instructions),
             ("constant", HloAttributes::I32Elements(row)) => {
-                append_instruction(op, &format!("constant({})", list(row)), all);
+                append_instruction(op, &format!("constant({})", list(row)), instructions);
             }
             // HLO has no pads of no axis.
             ("pad", HloAttributes::Pad { low, .. }) if low.is_empty() => {
-                append_instruction(op, &format!("copy({})", name(args[0])), all);
+                append_instruction(op, &format!("copy({})", value_name(args[0])), instructions);
             }
             _ => {
                 let mut text = format!("{}({})", opcode(op.name), names(&args));
-                for attribute in attributes(op) {
+                for attribute in attribute_texts(op) {
                     write!(text, ", {attribute}").expect("a string");
                 }
                 for region in &op.regions {
                     debug_assert!(free_values(region).is_empty());
                     write!(text, ", to_apply={}", self.write_region(region, None, false)).expect("a string");
                 }
-                append_instruction(op, &text, all);
+                append_instruction(op, &text, instructions);
             }
         }
     }
 
     /// Appends a tuple of these values; returns its name.
-    fn append_tuple(&mut self, parts: &[&Value], all: &mut Instructions) -> String {
-        let own = format!("%{}", self.fresh("tuple"));
-        all.push((own.clone(), format!("{} tuple({})", tuple_type(parts), names(parts))));
+    fn append_tuple(&mut self, parts: &[&Value], instructions: &mut Instructions) -> String {
+        let own = format!("%{}", self.fresh_name("tuple"));
+        instructions.push((own.clone(), format!("{} tuple({})", tuple_type(parts), names(parts))));
         own
     }
 
     /// Appends a loop, whose tuple has the values that its regions capture and the carried values.
-    fn append_while(&mut self, op: &Operation, all: &mut Instructions) {
+    fn append_while(&mut self, op: &Operation, instructions: &mut Instructions) {
         let captured: Vec<Value> =
             op.regions.iter().flat_map(free_values).collect::<BTreeMap<_, _>>().into_values().collect();
         let condition = self.write_region(&op.regions[0], Some(&captured), false);
         let body = self.write_region(&op.regions[1], Some(&captured), true);
         let parts: Vec<&Value> = captured.iter().chain(&op.args).collect();
-        let (own, given) = (format!("%{}", self.fresh("loop")), self.append_tuple(&parts, all));
-        all.push((own.clone(), format!("{} while({given}), condition={condition}, body={body}", tuple_type(&parts))));
-        all.extend(op.results.iter().enumerate().map(|(i, x)| tuple_element(x, &own, captured.len() + i)));
+        let (own, given) = (format!("%{}", self.fresh_name("loop")), self.append_tuple(&parts, instructions));
+        instructions
+            .push((own.clone(), format!("{} while({given}), condition={condition}, body={body}", tuple_type(&parts))));
+        instructions.extend(op.results.iter().enumerate().map(|(i, x)| tuple_element(x, &own, captured.len() + i)));
     }
 
     /// Appends a branch, each of whose computations takes a tuple of the values that it captures.
-    fn append_conditional(&mut self, op: &Operation, all: &mut Instructions) {
-        let (mut given, mut computations) = (vec![name(&op.args[0])], vec![]);
+    fn append_conditional(&mut self, op: &Operation, instructions: &mut Instructions) {
+        let (mut given, mut computations) = (vec![value_name(&op.args[0])], vec![]);
         for region in &op.regions {
             let captured: Vec<Value> = free_values(region).into_values().collect();
             computations.push(self.write_region(region, Some(&captured), false));
-            given.push(self.append_tuple(&captured.iter().collect::<Vec<_>>(), all));
+            given.push(self.append_tuple(&captured.iter().collect::<Vec<_>>(), instructions));
         }
         let (given, computations) = (given.join(", "), computations.join(", "));
-        append_instruction(op, &format!("conditional({given}), branch_computations={{{computations}}}"), all);
+        append_instruction(op, &format!("conditional({given}), branch_computations={{{computations}}}"), instructions);
     }
 
     /// Appends a constant: a scalar, or a broadcast of one.
-    fn append_constant(&mut self, op: &Operation, x: Literal, all: &mut Instructions) {
-        let number = format!("constant({})", number(x));
+    fn append_constant(&mut self, op: &Operation, x: Literal, instructions: &mut Instructions) {
+        let number = format!("constant({})", number_text(x));
         if op.results[0].ty.is_scalar() {
-            return append_instruction(op, &number, all);
+            return append_instruction(op, &number, instructions);
         }
-        let own = format!("%{}", self.fresh("number"));
-        all.push((own.clone(), format!("{} {number}", array_type(&Type::scalar(x.dtype)))));
-        append_instruction(op, &format!("broadcast({own}), dimensions={{}}"), all);
+        let own = format!("%{}", self.fresh_name("number"));
+        instructions.push((own.clone(), format!("{} {number}", array_type(&Type::scalar(x.dtype)))));
+        append_instruction(op, &format!("broadcast({own}), dimensions={{}}"), instructions);
     }
 
     /// Appends a broadcast. HLO cannot repeat axes of one element, so these are dropped first, and cannot permute axes,
     /// so they are transposed first.
-    fn append_broadcast(&mut self, op: &Operation, axes: &[usize], all: &mut Instructions) {
+    fn append_broadcast(&mut self, op: &Operation, axes: &[usize], instructions: &mut Instructions) {
         let (x, to) = (&op.args[0], &op.results[0].ty.shape);
         let mut kept: Vec<(usize, usize)> =
             axes.iter().copied().zip(0..).filter(|&(axis, own)| x.ty.shape[own] == to[axis]).collect();
         let shape = |kept: &[(usize, usize)]| kept.iter().map(|&(_, own)| x.ty.shape[own]).collect::<Vec<usize>>();
-        let mut from = name(x);
+        let mut from = value_name(x);
         let mut with = |text: String, shape: Vec<usize>, own: &mut Self| {
-            let made = format!("%{}", own.fresh("moved"));
-            all.push((made.clone(), format!("{} {text}", array_type(&Type::new(x.ty.dtype, shape)))));
+            let made = format!("%{}", own.fresh_name("moved"));
+            instructions.push((made.clone(), format!("{} {text}", array_type(&Type::new(x.ty.dtype, shape)))));
             made
         };
         if kept.len() < axes.len() {
@@ -192,26 +201,26 @@ impl HloPrinter {
             from = with(format!("transpose({from}), dimensions={}", list(&order)), shape(&kept), self);
         }
         let axes: Vec<usize> = kept.into_iter().map(|(axis, _)| axis).collect();
-        append_instruction(op, &format!("broadcast({from}), dimensions={}", list(&axes)), all);
+        append_instruction(op, &format!("broadcast({from}), dimensions={}", list(&axes)), instructions);
     }
 }
 
 /// Appends an operation with this text; several results become parts of its tuple.
-fn append_instruction(op: &Operation, text: &str, all: &mut Instructions) {
+fn append_instruction(op: &Operation, text: &str, instructions: &mut Instructions) {
     match &op.results[..] {
-        [x] => all.push((name(x), format!("{} {text}", array_type(&x.ty)))),
+        [x] => instructions.push((value_name(x), format!("{} {text}", array_type(&x.ty)))),
         several => {
             let parts: Vec<&Value> = several.iter().collect();
             let own = several.first().map_or_else(|| "%nothing".into(), |x| format!("%v{}", x.id));
-            all.push((own.clone(), format!("{} {text}", tuple_type(&parts))));
-            all.extend(several.iter().enumerate().map(|(i, x)| tuple_element(x, &own, i)));
+            instructions.push((own.clone(), format!("{} {text}", tuple_type(&parts))));
+            instructions.extend(several.iter().enumerate().map(|(i, x)| tuple_element(x, &own, i)));
         }
     }
 }
 
 /// Returns the instruction that defines a value as the part with index `i` of a tuple.
 fn tuple_element(x: &Value, of: &str, i: usize) -> (String, String) {
-    (name(x), format!("{} get-tuple-element({of}), index={i}", array_type(&x.ty)))
+    (value_name(x), format!("{} get-tuple-element({of}), index={i}", array_type(&x.ty)))
 }
 
 /// Returns the values that a region reads from outside, by their numbers.
@@ -234,12 +243,12 @@ fn free_values(region: &HloRegion) -> BTreeMap<(usize, Option<usize>), Value> {
 }
 
 /// Returns the name of a value: `%v3`, or `%v3.1` for one of several results. HLO's names begin with a letter.
-fn name(x: &Value) -> String {
+fn value_name(x: &Value) -> String {
     x.part.map_or_else(|| format!("%v{}", x.id), |part| format!("%v{}.{part}", x.id))
 }
 
 fn names(values: &[&Value]) -> String {
-    values.iter().map(|x| name(x)).collect::<Vec<_>>().join(", ")
+    values.iter().map(|x| value_name(x)).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the text of a type: `f32[2,3]`.
@@ -253,7 +262,7 @@ fn tuple_type(parts: &[&Value]) -> String {
     format!("({})", parts.iter().map(|x| array_type(&x.ty)).collect::<Vec<_>>().join(", "))
 }
 
-fn number(x: Literal) -> String {
+fn number_text(x: Literal) -> String {
     decimal(x).unwrap_or_else(|| match x.as_f64() {
         x if x.is_nan() => "nan".into(),
         x if x > 0.0 => "inf".into(),
@@ -278,7 +287,7 @@ fn opcode(name: &str) -> String {
 }
 
 /// Returns the texts of an operation's attributes.
-fn attributes(op: &Operation) -> Vec<String> {
+fn attribute_texts(op: &Operation) -> Vec<String> {
     match &op.detail {
         HloAttributes::None | HloAttributes::Constant(_) | HloAttributes::I32Elements(_) => vec![],
         // HLO is written without sharding annotations, and bodies of `shard_map` only occur in texts with shardings.
@@ -322,23 +331,23 @@ fn attributes(op: &Operation) -> Vec<String> {
                 format!("rhs_batch_dims={}, rhs_contracting_dims={}", list(&batch_b), list(&inner_b)),
             ]
         }
-        HloAttributes::Conv(conv) => convolution(conv, &op.args[1].ty.shape),
-        HloAttributes::Gather(op) => vec![gather(op)],
-        HloAttributes::Scatter(op) => vec![scatter(op)],
-        HloAttributes::Windows(op) => window(&op.size, &op.windows).into_iter().collect(),
+        HloAttributes::Conv(conv) => convolution_attributes(conv, &op.args[1].ty.shape),
+        HloAttributes::Gather(op) => vec![gather_attributes(op)],
+        HloAttributes::Scatter(op) => vec![scatter_attributes(op)],
+        HloAttributes::Windows(op) => window_attribute(&op.size, &op.windows).into_iter().collect(),
         HloAttributes::Sort(axis) => vec![format!("dimensions={{{axis}}}, is_stable=true")],
         HloAttributes::Call(name) => vec![format!("to_apply=%{name}")],
         HloAttributes::Kernel { name, config, .. } => vec![
-            format!("custom_call_target=\"pallas.{}\"", escaped(name, octal_escape)),
+            format!("custom_call_target=\"pallas.{}\"", escaped_string_content(name, octal_escape)),
             "api_version=API_VERSION_STATUS_RETURNING".into(),
-            format!("backend_config=\"{}\"", escaped(config, octal_escape)),
+            format!("backend_config=\"{}\"", escaped_string_content(config, octal_escape)),
         ],
     }
 }
 
 /// Returns the text of windows, `window={size=3x3 stride=1x1 pad=0_0x1_1 lhs_dilate=1x1 rhs_dilate=1x1}`; `None`
 /// without axes.
-fn window(sizes: &[i64], windows: &[WindowDim]) -> Option<String> {
+fn window_attribute(sizes: &[i64], windows: &[WindowDim]) -> Option<String> {
     let each = |of: &dyn Fn(&WindowDim) -> String| windows.iter().map(of).collect::<Vec<_>>().join("x");
     let sizes = sizes.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
     (!windows.is_empty()).then(|| {
@@ -352,17 +361,17 @@ fn window(sizes: &[i64], windows: &[WindowDim]) -> Option<String> {
     })
 }
 
-fn convolution(op: &Conv, rhs: &[usize]) -> Vec<String> {
+fn convolution_attributes(op: &Conv, rhs: &[usize]) -> Vec<String> {
     let sizes: Vec<i64> = op.rhs[2..].iter().map(|&axis| rhs[axis] as i64).collect();
     let [a, b, out] = dimension_labels(op).map(|letters| letters.concat());
-    let mut all: Vec<String> = window(&sizes, &op.windows).into_iter().collect();
+    let mut all: Vec<String> = window_attribute(&sizes, &op.windows).into_iter().collect();
     all.push(format!("dim_labels={a}_{b}->{out}"));
     all.push(format!("feature_group_count={}, batch_group_count={}", op.groups, op.batch_groups));
     all
 }
 
 /// Returns the attributes of a gather.
-fn gather(op: &Gather) -> String {
+fn gather_attributes(op: &Gather) -> String {
     format!(
         "offset_dims={}, collapsed_slice_dims={}, start_index_map={}, operand_batching_dims={}, \
          start_indices_batching_dims={}, index_vector_dim={}, slice_sizes={}",
@@ -377,7 +386,7 @@ fn gather(op: &Gather) -> String {
 }
 
 /// Returns the attributes of a scatter.
-fn scatter(op: &Scatter) -> String {
+fn scatter_attributes(op: &Scatter) -> String {
     format!(
         "update_window_dims={}, inserted_window_dims={}, scatter_dims_to_operand_dims={}, input_batching_dims={}, \
          scatter_indices_batching_dims={}, index_vector_dim={}",

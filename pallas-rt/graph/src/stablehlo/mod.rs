@@ -61,7 +61,7 @@ impl Graph {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn to_stablehlo(&self, name: &str) -> String {
-        mlir_text::module(name, None, &functions(self, StableHloTranslator::default()))
+        mlir_text::module_text(name, None, &functions(self, StableHloTranslator::default()))
     }
 
     /// Returns the graph as the text of a module in StableHLO and Shardy: that of
@@ -94,7 +94,7 @@ impl Graph {
         let mut all = functions(&inlined(self), printer);
         let texts = |all: &[Option<Sharding>]| all.iter().map(|s| s.as_ref().map(|s| s.text(mesh))).collect();
         all[0].shardings = [texts(params), texts(results)];
-        mlir_text::module(name, Some(mesh), &all)
+        mlir_text::module_text(name, Some(mesh), &all)
     }
 
     /// Returns the graph as the text of an HLO module with this name, XLA's own text, which `xla_client` parses. Its
@@ -123,13 +123,13 @@ impl Graph {
     pub fn to_hlo(&self, name: &str) -> String {
         let mut printer = StableHloTranslator::default();
         printer.w.without_chlo = true;
-        hlo_text::module(name, &functions(self, printer))
+        hlo_text::module_text(name, &functions(self, printer))
     }
 }
 
 /// Returns the functions of a graph's module: `main` first, then those that it calls.
 fn functions(graph: &Graph, mut printer: StableHloTranslator) -> Vec<Function> {
-    let mut all = vec![printer.function(true, "main".into(), graph)];
+    let mut all = vec![printer.translate_function(true, "main".into(), graph)];
     all.extend(printer.functions);
     all
 }
@@ -150,18 +150,18 @@ pub(crate) struct StableHloTranslator {
 
 impl StableHloTranslator {
     /// Translates a graph as a function of the module with this name; `is_public` is true for `main` alone.
-    fn function(&mut self, is_public: bool, name: String, graph: &Graph) -> Function {
-        let params = self.w.params(&graph.param_types());
+    fn translate_function(&mut self, is_public: bool, name: String, graph: &Graph) -> Function {
+        let params = self.w.new_params(&graph.param_types());
         // The writer's list is replaced and restored here, since equations may add functions with lists of their own.
         let outer = self.w.replace_lines(vec![]);
-        let made = self.graph(graph, &params);
+        let made = self.emit_graph(graph, &params);
         self.w.emit_return("func.return", &made);
         let body = HloRegion { params, lines: self.w.replace_lines(outer) };
         Function { is_public, name, gives: graph.result_types(), shardings: [vec![], vec![]], body }
     }
 
     /// Appends a graph's equations with `args` as its parameters; returns the values of its results.
-    pub(crate) fn graph(&mut self, graph: &Graph, args: &[Value]) -> Vec<Value> {
+    pub(crate) fn emit_graph(&mut self, graph: &Graph, args: &[Value]) -> Vec<Value> {
         let mut values: Vec<Option<Value>> = vec![None; graph.types.len()];
         graph.params.iter().zip(args).for_each(|(p, x)| values[p.index()] = Some(x.clone()));
         let outer = self.w.label;
@@ -171,7 +171,7 @@ impl StableHloTranslator {
             (self.w.label, self.labels) = (self.labels, self.labels + 1);
             let args: Vec<Value> = e.args.iter().map(|v| values[v.index()].clone().expect("defined")).collect();
             let gives: Vec<Type> = e.results.iter().map(|&v| graph.ty(v).clone()).collect();
-            let made = self.equation(&e.op.with_groups_shifted_by(first), &args, &gives);
+            let made = self.emit_equation(&e.op.with_sharding_groups_shifted(first), &args, &gives);
             e.results.iter().zip(made).for_each(|(r, x)| values[r.index()] = Some(x));
         }
         self.w.label = outer;
@@ -179,7 +179,7 @@ impl StableHloTranslator {
     }
 
     /// Appends the operations of one equation, whose results have the types `gives`; returns their values.
-    fn equation(&mut self, op: &Op, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_equation(&mut self, op: &Op, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let w = &mut self.w;
         vec![match op {
             Op::Literal(x) => w.constant(*x, &[]),
@@ -193,12 +193,12 @@ impl StableHloTranslator {
             Op::Dynamic(op) if gives[0].shape.is_empty() => args[op.array_operand_count() - 1].clone(),
             Op::Dynamic(op) => {
                 let detail =
-                    op.read_window_size().map_or(HloAttributes::None, |size| HloAttributes::Sizes(size.to_vec()));
-                w.op(op.name(), &args.iter().collect::<Vec<_>>(), detail, gives[0].clone())
+                    op.size_of_read_window().map_or(HloAttributes::None, |size| HloAttributes::Sizes(size.to_vec()));
+                w.emit_op(op.name(), &args.iter().collect::<Vec<_>>(), detail, gives[0].clone())
             }
-            Op::Identity(op) => op.text().stablehlo(w, &args[0]),
-            Op::Collective(op) => op.kind.text().stablehlo(w, op, args, &gives[0]),
-            Op::Call(call) => return self.call(call, args, gives),
+            Op::Identity(op) => op.text().emit_stablehlo(w, &args[0]),
+            Op::Collective(op) => op.kind.text().emit_stablehlo(w, op, args, &gives[0]),
+            Op::Call(call) => return self.emit_call(call, args, gives),
         }]
     }
 }

@@ -63,7 +63,7 @@ pub(crate) enum CollectiveData {
     Combined,
     /// Every member's whole array; they are concatenated: `all_gather`.
     Gathered,
-    /// One part for each member; the parts received are combined: `reduce_scatter`.
+    /// One part for each member; the parts received are combined: `emit_reduce_scatter`.
     Scattered,
     /// One part for each member; the parts received are concatenated: `emit_all_to_all`.
     Exchanged,
@@ -87,7 +87,7 @@ pub(crate) enum HloAttributes {
     Constant(Literal),
     /// The elements of a constant `i32` array of rank 1.
     I32Elements(Vec<i32>),
-    /// The axis of a `concatenate` or an `iota`.
+    /// The axis of a `concatenate` or an `emit_block_iota`.
     Axis(usize),
     /// The operand's axis for each axis of the result, or the axes that are permuted, reversed or reduced.
     Axes(Vec<usize>),
@@ -184,10 +184,11 @@ pub(crate) fn decimal(x: Literal) -> Option<String> {
     }
 }
 
-/// Returns the text as the content of a string literal; `code` returns the escape sequence of a byte that needs one.
-pub(super) fn escaped(text: &str, code: fn(u8) -> String) -> String {
+/// Returns the text as the content of a string literal; `escape_byte` returns the escape sequence of a byte that needs
+/// one.
+pub(super) fn escaped_string_content(text: &str, escape_byte: fn(u8) -> String) -> String {
     let byte = |b: u8| match b {
-        b'"' | b'\\' | ..b' ' | 0x7f.. => code(b),
+        b'"' | b'\\' | ..b' ' | 0x7f.. => escape_byte(b),
         _ => char::from(b).to_string(),
     };
     text.bytes().map(byte).collect()

@@ -34,7 +34,7 @@ pub(super) fn scalar(w: &mut HloWriter, op: ScalarOp, args: &[Value]) -> Value {
         Eq => w.compare("EQ", x, y()),
         Ne => w.compare("NE", x, y()),
         IsNan => w.compare("NE", x, x),
-        IsFinite => w.op("is_finite", &[x], HloAttributes::None, Type::new(DType::Bool, &x.ty.shape[..])),
+        IsFinite => w.emit_op("is_finite", &[x], HloAttributes::None, Type::new(DType::Bool, &x.ty.shape[..])),
         Select => w.select(x, y(), &args[2]),
         Clamp => clamp(w, x, y(), &args[2]),
         Fma => {
@@ -60,25 +60,25 @@ pub(super) fn scalar(w: &mut HloWriter, op: ScalarOp, args: &[Value]) -> Value {
         Sign => w.unary("sign", x),
         Not => w.unary("not", x),
         CountOnes => w.unary("popcnt", x),
-        ToBits => w.op("bitcast_convert", &[x], HloAttributes::None, Type::new(DType::U32, &x.ty.shape[..])),
+        ToBits => w.emit_op("bitcast_convert", &[x], HloAttributes::None, Type::new(DType::U32, &x.ty.shape[..])),
         Erf => w.unary("chlo.erf", x),
         Erfc => erfc(w, x),
         Exp2 => {
-            let scaled = times(w, x, LN_2);
+            let scaled = emit_times_constant(w, x, LN_2);
             w.unary("exponential", &scaled)
         }
         Log2 => {
             let log = w.unary("log", x);
-            times(w, &log, LOG2_E)
+            emit_times_constant(w, &log, LOG2_E)
         }
         Recip => {
             let one = w.emit_constant_like(x, 1.0);
             w.binary("divide", &one, x)
         }
         Gelu => {
-            let scaled = times(w, x, -FRAC_1_SQRT_2);
+            let scaled = emit_times_constant(w, x, -FRAC_1_SQRT_2);
             let tail = erfc(w, &scaled);
-            let half = times(w, x, 0.5);
+            let half = emit_times_constant(w, x, 0.5);
             w.binary("multiply", &half, &tail)
         }
         Silu => {
@@ -127,7 +127,7 @@ pub(super) fn scalar(w: &mut HloWriter, op: ScalarOp, args: &[Value]) -> Value {
 }
 
 /// Appends the product of a value and a constant.
-fn times(w: &mut HloWriter, x: &Value, factor: f64) -> Value {
+fn emit_times_constant(w: &mut HloWriter, x: &Value, factor: f64) -> Value {
     let factor = w.emit_constant_like(x, factor);
     w.binary("multiply", x, &factor)
 }
@@ -139,7 +139,7 @@ fn clamp(w: &mut HloWriter, x: &Value, low: &Value, high: &Value) -> Value {
         if a.dtype.is_float() { a.as_f64() <= b.as_f64() } else { a.as_i64() <= b.as_i64() }
     };
     if low.splat.zip(high.splat).is_some_and(in_order) && x.ty.dtype != DType::U64 {
-        return w.op("clamp", &[low, x, high], HloAttributes::None, x.ty.clone());
+        return w.emit_op("clamp", &[low, x, high], HloAttributes::None, x.ty.clone());
     }
     let (is_below, is_above) = (w.compare("LT", x, low), w.compare("GT", x, high));
     let held = w.select(&is_above, high, x);
@@ -163,7 +163,8 @@ fn erfc(w: &mut HloWriter, x: &Value) -> Value {
         let part = w.binary("divide", &half, &below);
         below = w.binary("add", &large, &part);
     }
-    let (square, scaled) = (w.binary("multiply", &large, &large), times(w, &below, std::f64::consts::PI.sqrt()));
+    let (square, scaled) =
+        (w.binary("multiply", &large, &large), emit_times_constant(w, &below, std::f64::consts::PI.sqrt()));
     let negative = w.unary("negate", &square);
     let exponential = w.unary("exponential", &negative);
     let far = w.binary("divide", &exponential, &scaled);
@@ -197,7 +198,7 @@ fn sinh(w: &mut HloWriter, x: &Value) -> Value {
     let more = w.binary("add", &less, &one);
     let quotient = w.binary("divide", &less, &more);
     let sum = w.binary("add", &less, &quotient);
-    let near = times(w, &sum, 0.5);
+    let near = emit_times_constant(w, &sum, 0.5);
     let size = w.unary("abs", x);
     let is_near = w.compare("LT", &size, &one);
     w.select(&is_near, &near, &far)

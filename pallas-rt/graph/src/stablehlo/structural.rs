@@ -13,38 +13,38 @@ pub(super) fn structural(w: &mut HloWriter, op: &StructuralOp, args: &[Value], g
     let all: Vec<&Value> = args.iter().collect();
     match op {
         S::Broadcast(op) => broadcast(w, op, x(), gives),
-        S::Concat(op) => w.op("concatenate", &all, HloAttributes::Axis(op.axis), gives.clone()),
+        S::Concat(op) => w.emit_op("concatenate", &all, HloAttributes::Axis(op.axis), gives.clone()),
         S::Conv(op) => convolution(w, op, args, gives),
         S::Bitcast(_) => bitcast(w, x(), gives),
         S::Cast(op) => w.cast(x(), op.to),
-        S::Powi(op) => power(w, op, x()),
+        S::Powi(op) => emit_integer_power(w, op, x()),
         S::Cumulative(op) => folds::cumulative(w, op, x()),
         S::Dot(op) => dot(w, op, args, gives),
         S::Gather(op) => gather_scatter_sort::gather(w, op, args, gives),
-        S::Iota(op) => w.op("iota", &[], HloAttributes::Axis(op.axis), gives.clone()),
+        S::Iota(op) => w.emit_op("iota", &[], HloAttributes::Axis(op.axis), gives.clone()),
         S::Pad(op) => pad(w, op, args, gives),
         S::ArgReduce(op) => folds::arg_reduce(w, op, x(), gives),
         S::Reduce(op) => folds::reduce(w, op, x(), gives),
         S::ReduceWindow(op) => folds::reduce_window(w, op, x(), gives),
         S::Reshape(_) => w.reshape(x(), &gives.shape),
-        S::Reverse(op) => w.op("reverse", &all, HloAttributes::Axes(op.axes.clone()), gives.clone()),
+        S::Reverse(op) => w.emit_op("reverse", &all, HloAttributes::Axes(op.axes.clone()), gives.clone()),
         S::Roll(op) => roll(w, op, x()),
         S::Scatter(op) => gather_scatter_sort::scatter(w, op, args, gives),
         S::Slice(op) => slice(w, op, x(), gives),
         S::ArgSort(op) => {
             let order = if op.descending { SortOrder::Descending } else { SortOrder::Ascending };
-            gather_scatter_sort::positions_in_order(w, order, x(), op.axis, gives)
+            gather_scatter_sort::emit_first_sorted_positions(w, order, x(), op.axis, gives)
         }
-        S::ArgTopK(op) => gather_scatter_sort::positions_in_order(w, SortOrder::Largest, x(), op.axis, gives),
+        S::ArgTopK(op) => gather_scatter_sort::emit_first_sorted_positions(w, SortOrder::Largest, x(), op.axis, gives),
         S::Sort(op) => gather_scatter_sort::sort(w, SortOrder::Ascending, &[x()], op.axis).remove(0),
         S::TakeAlong(op) => gather_scatter_sort::gather(w, &op.to_gather(gives.shape.len()), args, gives),
-        S::Transpose(op) => w.op("transpose", &all, HloAttributes::Axes(op.axes.clone()), gives.clone()),
+        S::Transpose(op) => w.emit_op("transpose", &all, HloAttributes::Axes(op.axes.clone()), gives.clone()),
     }
 }
 
 pub(super) fn broadcast(w: &mut HloWriter, op: &Broadcast, x: &Value, gives: &Type) -> Value {
     let dims = if x.ty.shape.is_empty() { &[] } else { &op.dims[..] };
-    w.op("broadcast_in_dim", &[x], HloAttributes::Axes(dims.to_vec()), gives.clone())
+    w.emit_op("broadcast_in_dim", &[x], HloAttributes::Axes(dims.to_vec()), gives.clone())
 }
 
 /// Returns a size as a number; sizes in graphs are never symbolic.
@@ -58,12 +58,12 @@ fn bitcast(w: &mut HloWriter, x: &Value, gives: &Type) -> Value {
     match (x.ty.dtype, gives.dtype) {
         (from, to) if from == to => x.clone(),
         (DType::Bool, to) | (_, to @ DType::Bool) => w.cast(x, to),
-        _ => w.op("bitcast_convert", &[x], HloAttributes::None, gives.clone()),
+        _ => w.emit_op("bitcast_convert", &[x], HloAttributes::None, gives.clone()),
     }
 }
 
 /// Appends an integer power by repeated multiplication, which is how the operation is defined.
-fn power(w: &mut HloWriter, op: &Powi, x: &Value) -> Value {
+fn emit_integer_power(w: &mut HloWriter, op: &Powi, x: &Value) -> Value {
     let (mut made, mut square, mut left) = (None, x.clone(), op.exponent.unsigned_abs());
     while left > 0 {
         if left & 1 == 1 {
@@ -81,7 +81,7 @@ fn power(w: &mut HloWriter, op: &Powi, x: &Value) -> Value {
 fn pad(w: &mut HloWriter, op: &Pad, args: &[Value], gives: &Type) -> Value {
     let sizes = |sizes: &[Dim]| sizes.iter().map(dim_extent).collect::<Vec<i64>>();
     let detail = HloAttributes::Pad { low: sizes(&op.low), high: sizes(&op.high) };
-    w.op("pad", &[&args[0], &args[1]], detail, gives.clone())
+    w.emit_op("pad", &[&args[0], &args[1]], detail, gives.clone())
 }
 
 /// Appends a slice, with limits in place of sizes; returns its result.
@@ -94,7 +94,7 @@ fn slice(w: &mut HloWriter, op: &Slice, x: &Value, gives: &Type) -> Value {
     let within = |i: usize, n: i64| n.min(x.ty.shape[i] as i64);
     let start: Vec<i64> = op.start.iter().enumerate().map(|(i, &n)| within(i, n)).collect();
     let limit = (0..op.start.len()).map(|i| within(i, end(i))).collect();
-    w.op("slice", &[x], HloAttributes::Slice { start, limit, stride: op.stride.clone() }, gives.clone())
+    w.emit_op("slice", &[x], HloAttributes::Slice { start, limit, stride: op.stride.clone() }, gives.clone())
 }
 
 /// Appends a roll: the concatenation of the elements that wrap around to the front, and all others.
@@ -111,7 +111,7 @@ fn roll(w: &mut HloWriter, op: &Roll, x: &Value) -> Value {
         w.emit_slice(x, start, limit)
     };
     let (front, back) = (part(n - first, n), part(0, n - first));
-    w.op("concatenate", &[&front, &back], HloAttributes::Axis(op.axis), x.ty.clone())
+    w.emit_op("concatenate", &[&front, &back], HloAttributes::Axis(op.axis), x.ty.clone())
 }
 
 /// Casts the operands of a product to its accumulator type. Bools are cast to i32, so that the product counts them.
@@ -133,16 +133,16 @@ fn emit_narrowed_product(w: &mut HloWriter, gives: &Type, write: impl FnOnce(&mu
 
 fn dot(w: &mut HloWriter, op: &Dot, args: &[Value], gives: &Type) -> Value {
     let [a, b] = widen_operands(w, args, op.acc);
-    emit_narrowed_product(w, gives, |w, ty| w.op("dot_general", &[&a, &b], HloAttributes::Dot(op.clone()), ty))
+    emit_narrowed_product(w, gives, |w, ty| w.emit_op("dot_general", &[&a, &b], HloAttributes::Dot(op.clone()), ty))
 }
 
 fn convolution(w: &mut HloWriter, op: &Conv, args: &[Value], gives: &Type) -> Value {
     let [a, b] = widen_operands(w, args, op.acc);
-    emit_narrowed_product(w, gives, |w, ty| w.op("convolution", &[&a, &b], HloAttributes::Conv(op.clone()), ty))
+    emit_narrowed_product(w, gives, |w, ty| w.emit_op("convolution", &[&a, &b], HloAttributes::Conv(op.clone()), ty))
 }
 
-/// Returns by axis of both operands and of the result of a convolution its letter in XLA's texts, or the number of its
-/// spatial axis.
+/// Returns the labels of the axes of a convolution's two operands and its result: a letter of XLA's texts, or for a
+/// spatial axis its number.
 pub(super) fn dimension_labels(op: &Conv) -> [Vec<String>; 3] {
     let axes = |axes: &[usize], first: &str, second: &str| {
         let name = |axis: usize| match axes.iter().position(|&a| a == axis) {

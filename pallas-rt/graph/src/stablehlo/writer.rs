@@ -6,7 +6,7 @@ use pallas_ir::{DType, Literal, Type};
 pub(crate) trait IdentityHlo {
     /// Appends the operation with operand `x`; returns its result, or the operand if no operation stands for the
     /// identity.
-    fn stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value;
+    fn emit_stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value;
 }
 
 /// A writer of operations to a list, that of a function or a region.
@@ -28,7 +28,7 @@ pub(crate) struct HloWriter {
 
 impl HloWriter {
     /// Appends an operation or a comment.
-    pub(crate) fn line(&mut self, line: Line) {
+    pub(crate) fn push_line(&mut self, line: Line) {
         self.lines.push(line);
     }
 
@@ -37,29 +37,32 @@ impl HloWriter {
         std::mem::replace(&mut self.lines, lines)
     }
 
-    fn fresh(&mut self) -> usize {
+    fn fresh_value_number(&mut self) -> usize {
         self.next += 1;
         self.next - 1
     }
 
     /// Returns the channel number for a collective, different from those of all others; they start at 1.
-    pub(crate) fn channel(&mut self) -> usize {
+    pub(crate) fn next_channel(&mut self) -> usize {
         self.channels += 1;
         self.channels
     }
 
     /// Returns new values of these types, as parameters of a function or a region.
-    pub(crate) fn params(&mut self, types: &[Type]) -> Vec<Value> {
-        types.iter().map(|ty| Value { id: self.fresh(), part: None, ty: ty.clone(), splat: None }).collect()
+    pub(crate) fn new_params(&mut self, types: &[Type]) -> Vec<Value> {
+        types
+            .iter()
+            .map(|ty| Value { id: self.fresh_value_number(), part: None, ty: ty.clone(), splat: None })
+            .collect()
     }
 
     /// Appends an operation with one result and without regions; returns the result.
-    pub(crate) fn op(&mut self, name: &'static str, args: &[&Value], detail: HloAttributes, ty: Type) -> Value {
-        self.operation(name, args, vec![], detail, &[ty]).remove(0)
+    pub(crate) fn emit_op(&mut self, name: &'static str, args: &[&Value], detail: HloAttributes, ty: Type) -> Value {
+        self.emit_op_with_regions(name, args, vec![], detail, &[ty]).remove(0)
     }
 
     /// Appends an operation with results of the types `gives`; returns them. Names without a dialect are StableHLO's.
-    pub(crate) fn operation(
+    pub(crate) fn emit_op_with_regions(
         &mut self,
         name: &'static str,
         args: &[&Value],
@@ -67,28 +70,28 @@ impl HloWriter {
         detail: HloAttributes,
         gives: &[Type],
     ) -> Vec<Value> {
-        let id = self.fresh();
+        let id = self.fresh_value_number();
         let part = |i: usize| if gives.len() == 1 { None } else { Some(i) };
         let results: Vec<Value> =
             gives.iter().enumerate().map(|(i, ty)| Value { id, part: part(i), ty: ty.clone(), splat: None }).collect();
         let args = args.iter().map(|&x| x.clone()).collect();
         let label = self.with_shardings.then_some(self.label);
-        self.line(Line::Operation(Operation { name, args, regions, detail, results: results.clone(), label }));
+        self.push_line(Line::Operation(Operation { name, args, regions, detail, results: results.clone(), label }));
         results
     }
 
     /// Appends the operation that ends a region or a function and returns these values.
     pub(crate) fn emit_return(&mut self, name: &'static str, values: &[Value]) {
-        self.operation(name, &values.iter().collect::<Vec<_>>(), vec![], HloAttributes::None, &[]);
+        self.emit_op_with_regions(name, &values.iter().collect::<Vec<_>>(), vec![], HloAttributes::None, &[]);
     }
 
     /// Returns a region with parameters of the types `takes`; `write` appends its operations and returns its results.
-    pub(crate) fn region(
+    pub(crate) fn build_region(
         &mut self,
         takes: &[Type],
         write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>,
     ) -> HloRegion {
-        let params = self.params(takes);
+        let params = self.new_params(takes);
         let outer = self.replace_lines(vec![]);
         let made = write(self, &params);
         self.emit_return("return", &made);
@@ -97,7 +100,7 @@ impl HloWriter {
 
     /// Appends an array whose elements all are `x`.
     pub(crate) fn constant(&mut self, x: Literal, shape: &[usize]) -> Value {
-        let made = self.op("constant", &[], HloAttributes::Constant(x), Type::new(x.dtype, shape));
+        let made = self.emit_op("constant", &[], HloAttributes::Constant(x), Type::new(x.dtype, shape));
         Value { splat: Some(x), ..made }
     }
 
@@ -113,12 +116,12 @@ impl HloWriter {
 
     /// Appends an operation whose result has the type of its operand.
     pub(crate) fn unary(&mut self, name: &'static str, x: &Value) -> Value {
-        self.op(name, &[x], HloAttributes::None, x.ty.clone())
+        self.emit_op(name, &[x], HloAttributes::None, x.ty.clone())
     }
 
     /// Appends an operation whose result has the type of its operands.
     pub(crate) fn binary(&mut self, name: &'static str, a: &Value, b: &Value) -> Value {
-        self.op(name, &[a, b], HloAttributes::None, a.ty.clone())
+        self.emit_op(name, &[a, b], HloAttributes::None, a.ty.clone())
     }
 
     /// Appends a comparison in the kind of order that the element type has; `direction` is `LT`, `EQ` and so on.
@@ -133,18 +136,23 @@ impl HloWriter {
 
     /// Appends a comparison in this kind of order, such as `TOTALORDER`.
     pub(crate) fn compare_as(&mut self, kind: &'static str, direction: &'static str, a: &Value, b: &Value) -> Value {
-        self.op("compare", &[a, b], HloAttributes::Compare { kind, direction }, Type::new(DType::Bool, &a.ty.shape[..]))
+        self.emit_op(
+            "compare",
+            &[a, b],
+            HloAttributes::Compare { kind, direction },
+            Type::new(DType::Bool, &a.ty.shape[..]),
+        )
     }
 
     pub(crate) fn select(&mut self, condition: &Value, a: &Value, b: &Value) -> Value {
-        self.op("select", &[condition, a, b], HloAttributes::None, a.ty.clone())
+        self.emit_op("select", &[condition, a, b], HloAttributes::None, a.ty.clone())
     }
 
     /// Appends the slice of an array from `start` up to `limit` along each axis.
     pub(crate) fn emit_slice(&mut self, x: &Value, start: Vec<i64>, limit: Vec<i64>) -> Value {
         let shape: Vec<usize> = start.iter().zip(&limit).map(|(from, to)| (to - from) as usize).collect();
         let detail = HloAttributes::Slice { stride: vec![1; start.len()], start, limit };
-        self.op("slice", &[x], detail, Type::new(x.ty.dtype, shape))
+        self.emit_op("slice", &[x], detail, Type::new(x.ty.dtype, shape))
     }
 
     /// Appends a reshape; returns `x` itself if it has the shape.
@@ -152,7 +160,7 @@ impl HloWriter {
         if x.ty.shape == shape {
             x.clone()
         } else {
-            self.op("reshape", &[x], HloAttributes::None, Type::new(x.ty.dtype, shape))
+            self.emit_op("reshape", &[x], HloAttributes::None, Type::new(x.ty.dtype, shape))
         }
     }
 
@@ -161,7 +169,7 @@ impl HloWriter {
         if x.ty.dtype == to {
             x.clone()
         } else {
-            self.op("convert", &[x], HloAttributes::None, Type::new(to, &x.ty.shape[..]))
+            self.emit_op("convert", &[x], HloAttributes::None, Type::new(to, &x.ty.shape[..]))
         }
     }
 }

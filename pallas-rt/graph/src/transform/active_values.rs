@@ -1,5 +1,5 @@
 //! Finds the values of a graph that have a derivative by some of its parameters (*active* values).
-use super::memo::{CachedProperty, cached_flags};
+use super::memo::{CachedProperty, cached_result_flags};
 use super::rule::as_expression;
 use crate::graph::{Graph, Op};
 use pallas_ir::scalar::Ty;
@@ -7,13 +7,14 @@ use pallas_ir::{E, ScalarOp, Type};
 use std::cell::RefCell;
 use std::sync::LazyLock;
 
-/// For each scalar operation and operand, true if the derivative by the operand is not 0 everywhere, as it is for
-/// `floor`.
-static HAS_DERIVATIVE: LazyLock<Vec<Vec<bool>>> =
-    LazyLock::new(|| ScalarOp::ALL.iter().map(|op| has_derivative(*op)).collect());
+/// For each scalar operation, a bool for each of its operands: true if the derivative by it can be nonzero, false if it
+/// is zero everywhere, as for `floor`.
+static NONZERO_DERIVATIVE_OPERANDS: LazyLock<Vec<Vec<bool>>> =
+    LazyLock::new(|| ScalarOp::ALL.iter().map(|op| nonzero_derivative_operands(*op)).collect());
 
-/// Returns for each operand of a scalar operation whether the derivative by it is not 0 everywhere.
-fn has_derivative(op: ScalarOp) -> Vec<bool> {
+/// Returns a bool for each operand of a scalar operation: true if the derivative by it can be nonzero, false if it is
+/// zero everywhere.
+fn nonzero_derivative_operands(op: ScalarOp) -> Vec<bool> {
     let row = op.row();
     let Some(float) = row.class.dtypes().iter().copied().find(|dtype| dtype.is_float()) else {
         return vec![false; row.operands.len()];
@@ -30,12 +31,12 @@ fn has_derivative(op: ScalarOp) -> Vec<bool> {
     (0..args.len()).map(slope).collect()
 }
 
-/// Returns for each variable whether it is active: it depends on a parameter for which `on` is true through values of
-/// floating-point types and operations with a derivative.
-pub(super) fn active_vars(graph: &Graph, on: &[bool]) -> Vec<bool> {
+/// Returns for each variable whether it is active: it depends on a parameter for which `is_active_param` is true
+/// through values of floating-point types and operations with a derivative.
+pub(super) fn active_vars(graph: &Graph, is_active_param: &[bool]) -> Vec<bool> {
     let is_float = |i: usize| graph.types[i].dtype.is_float();
     let mut active = vec![false; graph.types.len()];
-    for (p, &on) in graph.params.iter().zip(on) {
+    for (p, &on) in graph.params.iter().zip(is_active_param) {
         active[p.index()] = on && is_float(p.index());
     }
     for e in &graph.equations {
@@ -45,9 +46,13 @@ pub(super) fn active_vars(graph: &Graph, on: &[bool]) -> Vec<bool> {
         let found = match &e.op {
             Op::Literal(_) => vec![false],
             Op::Identity(op) => vec![args[0] && op.has_tangent()],
-            Op::Scalar(op) => vec![args.iter().zip(&HAS_DERIVATIVE[*op as usize]).any(|(on, slope)| *on && *slope)],
+            Op::Scalar(op) => {
+                vec![args.iter().zip(&NONZERO_DERIVATIVE_OPERANDS[*op as usize]).any(|(on, slope)| *on && *slope)]
+            }
             Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => vec![args.contains(&true)],
-            Op::Call(call) => cached_flags(CachedProperty::Active, call, &args, || call.rule().active_results(&args)),
+            Op::Call(call) => {
+                cached_result_flags(CachedProperty::Active, call, &args, || call.rule().active_results(&args))
+            }
         };
         e.results.iter().zip(found).for_each(|(r, found)| active[r.index()] = found && is_float(r.index()));
     }
@@ -55,30 +60,40 @@ pub(super) fn active_vars(graph: &Graph, on: &[bool]) -> Vec<bool> {
 }
 
 /// Returns for each result of a graph whether it is active.
-pub(crate) fn active_results(graph: &Graph, on: &[bool]) -> Vec<bool> {
-    let active = active_vars(graph, on);
+pub(crate) fn active_results(graph: &Graph, is_active: &[bool]) -> Vec<bool> {
+    let active = active_vars(graph, is_active);
     graph.results.iter().map(|r| active[r.index()]).collect()
 }
 
-/// Returns which parameters of a loop body are active in some step, if those with `on` true are in the first: a carried
-/// value that a step makes active is so in the next. The carried values are the `n` parameters from index `first` on,
-/// and the first `n` results.
-pub(crate) fn active_loop_params(body: &Graph, on: &[bool], first: usize, n: usize) -> Vec<bool> {
-    fixpoint(on, first, n, |on| active_results(body, on))
+/// Returns which parameters of a loop body are active in some step, if those for which `is_active` is true are in the
+/// first: a carried value that one step makes active is so in the next. The carried values are the `carried_count`
+/// parameters from index `first_carried` on, and as many first results.
+pub(crate) fn active_loop_params(
+    body: &Graph,
+    is_active: &[bool],
+    first_carried: usize,
+    carried_count: usize,
+) -> Vec<bool> {
+    extend_flags_to_fixpoint(is_active, first_carried, carried_count, |on| active_results(body, on))
 }
 
-/// Extends the flags of a loop body's parameters to carried values: repeats `of`, which gives the flags of the results,
-/// until no carried value gets a new one. The carried values are the `n` parameters from index `first` on, and the
-/// first `n` results.
-pub(crate) fn fixpoint(on: &[bool], first: usize, n: usize, of: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
-    let mut on = on.to_vec();
+/// Returns the flags of a loop body's parameters, extended to carried values: repeats `result_flags`, which gives the
+/// flags of the results for those of the parameters, until no carried value gets a new one. The carried values are the
+/// `carried_count` parameters from index `first_carried` on, and as many first results.
+pub(crate) fn extend_flags_to_fixpoint(
+    param_flags: &[bool],
+    first_carried: usize,
+    carried_count: usize,
+    result_flags: impl Fn(&[bool]) -> Vec<bool>,
+) -> Vec<bool> {
+    let mut on = param_flags.to_vec();
     loop {
-        let next = of(&on);
-        let news: Vec<usize> = (0..n).filter(|&i| next[i] && !on[first + i]).collect();
+        let next = result_flags(&on);
+        let news: Vec<usize> = (0..carried_count).filter(|&i| next[i] && !on[first_carried + i]).collect();
         if news.is_empty() {
             return on;
         }
-        news.into_iter().for_each(|i| on[first + i] = true);
+        news.into_iter().for_each(|i| on[first_carried + i] = true);
     }
 }
 

@@ -11,7 +11,7 @@
 //! `simplify/unit_axes` drops axes of extent 1, `simplify/products` merges a sum of products into one product, and
 //! `simplify/vector_products` makes elementwise operations of products without matrices.
 use super::active_values::active_vars;
-use super::batch_call::{BatchedCall, choose};
+use super::batch_call::{BatchedCall, push_batch_select};
 use super::rule::{apply_structural_rule, expression_var};
 use super::{TransformError, check_graph_limits, collective, memo};
 use crate::build::dims;
@@ -28,7 +28,7 @@ use std::cell::RefCell;
 /// Returns a graph that computes the results of `graph` for each element of an axis at once, and for each result true
 /// if it has that axis.
 ///
-/// The parameters for which `which` is true have an additional first axis of extent `size`; so do the results that
+/// The parameters for which `is_batched` is true have an additional first axis of extent `size`; so do the results that
 /// depend on one of them. Values that depend on none of them are computed once.
 ///
 /// Each operation becomes the operation on the whole axis, by the rule that pallas-ir states for it: a dot becomes one
@@ -41,20 +41,20 @@ use std::cell::RefCell;
 /// Values with more axes or elements than an array can have.
 ///
 /// # Panics
-/// If `which` has not one entry for each parameter.
-pub fn batched(graph: &Graph, which: &[bool], size: usize) -> Result<(Graph, Vec<bool>), TransformError> {
-    batched_with_forced_results(graph, which, BatchAxis { size, named: None }, &vec![false; graph.results.len()])
+/// If `is_batched` has not one entry for each parameter.
+pub fn batched(graph: &Graph, is_batched: &[bool], size: usize) -> Result<(Graph, Vec<bool>), TransformError> {
+    batched_with_forced_results(graph, is_batched, BatchAxis { size, named: None }, &vec![false; graph.results.len()])
 }
 
-/// Batches a graph like [`batched`]; if `all` is true, every result gets the axis, also one that depends on no batched
-/// parameter.
-pub(crate) fn batched_for(
+/// Batches a graph like [`batched`]; if `force` is true, every result gets the axis, also one that depends on no
+/// batched parameter; if it is false, only results that depend on one.
+pub(crate) fn batched_forcing_all_results(
     graph: &Graph,
-    which: &[bool],
+    is_batched: &[bool],
     size: usize,
-    all: bool,
+    force: bool,
 ) -> Result<(Graph, Vec<bool>), TransformError> {
-    batched_with_forced_results(graph, which, BatchAxis { size, named: None }, &vec![all; graph.results.len()])
+    batched_with_forced_results(graph, is_batched, BatchAxis { size, named: None }, &vec![force; graph.results.len()])
 }
 
 /// Batches a graph like [`batched`], along an axis with a name ([`Mesh::of_batch`]): collectives over it become
@@ -64,10 +64,10 @@ pub(crate) fn batched_for(
 /// Those of [`batched`]; a collective over the axis in a loop or branch whose condition differs between the elements.
 ///
 /// # Panics
-/// If `which` has not one entry for each parameter.
-pub fn batched_along(graph: &Graph, which: &[bool], axis: &Mesh) -> Result<(Graph, Vec<bool>), TransformError> {
+/// If `is_batched` has not one entry for each parameter.
+pub fn batched_along(graph: &Graph, is_batched: &[bool], axis: &Mesh) -> Result<(Graph, Vec<bool>), TransformError> {
     let axis = BatchAxis { size: axis.device_count(), named: Some(axis) };
-    batched_with_forced_results(graph, which, axis, &vec![false; graph.results.len()])
+    batched_with_forced_results(graph, is_batched, axis, &vec![false; graph.results.len()])
 }
 
 /// The axis along which a graph is batched.
@@ -102,15 +102,15 @@ impl BatchAxis<'_> {
     }
 }
 
-/// Batches a graph like [`batched`], along `axis`; each result for which `all` is true gets the axis even if it depends
-/// on no batched parameter.
+/// Batches a graph like [`batched`], along `axis`; each result for which `is_forced` is true gets the axis even if it
+/// depends on no batched parameter.
 pub(crate) fn batched_with_forced_results(
     graph: &Graph,
-    which: &[bool],
+    is_batched: &[bool],
     axis: BatchAxis<'_>,
-    all: &[bool],
+    is_forced: &[bool],
 ) -> Result<(Graph, Vec<bool>), TransformError> {
-    batched_graph_or_branch(graph, which, axis, all, false)
+    batched_graph_or_branch(graph, is_batched, axis, is_forced, false)
 }
 
 /// Batches a branch of a `case` that only some elements take, so that it runs for the whole axis. Its last parameter is
@@ -130,29 +130,29 @@ pub(crate) fn batched_with_forced_results(
 /// ```
 ///
 /// If no derivative is taken, both sides are equal and `simplify` drops all selects but `select(taken, x, 0)`.
-pub(crate) fn batched_branch(graph: &Graph, which: &[bool], axis: BatchAxis<'_>) -> Result<Graph, TransformError> {
+pub(crate) fn batched_branch(graph: &Graph, is_batched: &[bool], axis: BatchAxis<'_>) -> Result<Graph, TransformError> {
     let graph = expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Vjp));
-    Ok(batched_graph_or_branch(&graph, which, axis, &vec![true; graph.results.len()], true)?.0)
+    Ok(batched_graph_or_branch(&graph, is_batched, axis, &vec![true; graph.results.len()], true)?.0)
 }
 
-/// Batches a graph; each result for which `all` is true gets the axis in any case. If `is_branch` is true, adds the
-/// parameter and the selects of [`batched_branch`].
+/// Batches a graph; each result for which `is_forced` is true gets the axis in any case. If `is_branch` is true, adds
+/// the parameter and the selects of [`batched_branch`].
 fn batched_graph_or_branch(
     graph: &Graph,
-    which: &[bool],
+    is_batched: &[bool],
     axis: BatchAxis<'_>,
-    all: &[bool],
+    is_forced: &[bool],
     is_branch: bool,
 ) -> Result<(Graph, Vec<bool>), TransformError> {
-    assert_eq!(which.len(), graph.params.len(), "one entry for each parameter");
+    assert_eq!(is_batched.len(), graph.params.len(), "one entry for each parameter");
     let _memo = memo::open_cache_scope();
     let none = vec![None; graph.types.len()];
     let has = vec![false; graph.types.len()];
     let mut batch = BatchBuilder { to: RefCell::default(), axis, made: none, has, taken: None };
-    for (&p, &has) in graph.params.iter().zip(which) {
+    for (&p, &has) in graph.params.iter().zip(is_batched) {
         let ty = if has { with_leading_axis(graph.ty(p), axis.size) } else { graph.ty(p).clone() };
         let v = batch.to.get_mut().param(ty);
-        batch.define(p, v, has);
+        batch.define_batched(p, v, has);
     }
     if is_branch {
         batch.mask_param_cotangents(graph);
@@ -161,8 +161,8 @@ fn batched_graph_or_branch(
         batch.batch_equation(graph, e)?;
     }
     let mut has = vec![];
-    for (&r, &all) in graph.results.iter().zip(all) {
-        let (v, own) = (batch.var(r), batch.has[r.index()]);
+    for (&r, &all) in graph.results.iter().zip(is_forced) {
+        let (v, own) = (batch.batched_var(r), batch.has[r.index()]);
         let to = batch.to.get_mut();
         let v = if all && !own { repeat_along_new_axis(to, v, axis.size) } else { v };
         to.results.push(v);
@@ -188,10 +188,10 @@ pub(crate) fn repeat_along_new_axis(to: &mut Graph, v: Var, size: usize) -> Var 
     to.push_valid(StructuralOp::from(op), &[v])
 }
 
-/// Returns the value of `v`, with a cotangent that is zero for the elements for which `which` is false.
-fn mask_cotangent(to: &mut Graph, which: Var, v: Var) -> Var {
+/// Returns the value of `v`, with a cotangent that is zero for the elements for which `is_kept` is false.
+fn mask_cotangent(to: &mut Graph, is_kept: Var, v: Var) -> Var {
     let fixed = to.push_valid(StopGradient, &[v]);
-    choose(to, which, v, fixed)
+    push_batch_select(to, is_kept, v, fixed)
 }
 
 /// A batched graph under construction, made from the unbatched one.
@@ -203,11 +203,11 @@ struct BatchBuilder<'a> {
     /// For each variable of the unbatched graph, true if its batched value has the axis.
     has: Vec<bool>,
     /// The elements that take this branch; `None` if the graph is no branch.
-    taken: Option<TakenElements>,
+    taken: Option<BranchElements>,
 }
 
 /// The elements of a batch that take the branch under construction.
-struct TakenElements {
+struct BranchElements {
     /// A bool for each element: true if it takes the branch.
     which: Var,
     /// For each variable of the unbatched branch, true if it has a derivative by a parameter.
@@ -218,13 +218,13 @@ struct TakenElements {
 }
 
 impl BatchBuilder<'_> {
-    fn var(&self, old: Var) -> Var {
+    fn batched_var(&self, old: Var) -> Var {
         self.made[old.index()].expect("defined before its use")
     }
 
-    fn define(&mut self, old: Var, new: Var, has: bool) {
+    fn define_batched(&mut self, old: Var, new: Var, has_batch_axis: bool) {
         self.made[old.index()] = Some(new);
-        self.has[old.index()] = has;
+        self.has[old.index()] = has_batch_axis;
     }
 
     /// Adds the bool parameter of a branch, and clears the parameters' cotangents for the elements that do not take it.
@@ -236,28 +236,34 @@ impl BatchBuilder<'_> {
         let active = active_vars(graph, &vec![true; graph.params.len()]);
         let mut shared = vec![None; graph.types.len()];
         for &p in graph.params.iter().filter(|p| active[p.index()]) {
-            let v = self.var(p);
+            let v = self.batched_var(p);
             if self.has[p.index()] {
                 let guarded = mask_cotangent(self.to.get_mut(), which, v);
-                self.define(p, guarded, true);
+                self.define_batched(p, guarded, true);
             } else {
                 shared[p.index()] = Some(mask_cotangent(self.to.get_mut(), any, v));
             }
         }
-        self.taken = Some(TakenElements { which, active, shared });
+        self.taken = Some(BranchElements { which, active, shared });
     }
 
     /// In a branch, changes an equation's operands so that elements that take another branch add nothing to a cotangent
     /// that is summed over the axis. Returns true if the cotangent of the equation's result has to be cleared by
     /// `select` as well.
-    fn mask_operand_cotangents(&mut self, graph: &Graph, e: &Equation, args: &mut [Var], has: &mut [bool]) -> bool {
-        let Some(TakenElements { which, active, shared }) = &self.taken else { return false };
+    fn mask_operand_cotangents(
+        &mut self,
+        graph: &Graph,
+        e: &Equation,
+        args: &mut [Var],
+        has_batch_axis: &mut [bool],
+    ) -> bool {
+        let Some(BranchElements { which, active, shared }) = &self.taken else { return false };
         let (which, to, size) = (*which, self.to.get_mut(), self.axis.size);
         let is_shared = |i: usize, has: &[bool]| !has[i] && active[e.args[i].index()];
         // From this operand on, operands are combined with others that have the axis.
         let first = match &e.op {
-            _ if !has.contains(&true) => args.len(),
-            Op::Call(call) => match call.rule().first_masked_operand(has) {
+            _ if !has_batch_axis.contains(&true) => args.len(),
+            Op::Call(call) => match call.rule().first_masked_cotangent_operand(has_batch_axis) {
                 Some(first) => first,
                 None => return false,
             },
@@ -266,22 +272,22 @@ impl BatchBuilder<'_> {
         for (arg, old) in args.iter_mut().zip(&e.args).take(first) {
             *arg = shared[old.index()].unwrap_or(*arg);
         }
-        let meets = (first..args.len()).any(|i| is_shared(i, has));
+        let meets = (first..args.len()).any(|i| is_shared(i, has_batch_axis));
         match &e.op {
             Op::Scalar(_) | Op::Call(_) => {
                 for i in first..args.len() {
-                    if is_shared(i, has) {
+                    if is_shared(i, has_batch_axis) {
                         let wide = repeat_along_new_axis(to, args[i], size);
-                        (args[i], has[i]) = (mask_cotangent(to, which, wide), true);
+                        (args[i], has_batch_axis[i]) = (mask_cotangent(to, which, wide), true);
                     }
                 }
                 false
             }
             Op::Structural(StructuralOp::Dot(_) | StructuralOp::Conv(_) | StructuralOp::Scatter(_)) if meets => {
-                for i in (0..args.len()).filter(|&i| has[i] && graph.ty(e.args[i]).dtype.is_float()) {
+                for i in (0..args.len()).filter(|&i| has_batch_axis[i] && graph.ty(e.args[i]).dtype.is_float()) {
                     let Type { dtype, shape } = to.ty(args[i]).clone();
                     let zeros = to.splat(Literal::new(dtype, 0.0), &shape);
-                    args[i] = choose(to, which, args[i], zeros);
+                    args[i] = push_batch_select(to, which, args[i], zeros);
                 }
                 true
             }
@@ -291,7 +297,7 @@ impl BatchBuilder<'_> {
 
     /// Appends the batched form of an equation of the unbatched graph.
     fn batch_equation(&mut self, graph: &Graph, e: &Equation) -> Result<(), TransformError> {
-        let mut args: Vec<Var> = e.args.iter().map(|&a| self.var(a)).collect();
+        let mut args: Vec<Var> = e.args.iter().map(|&a| self.batched_var(a)).collect();
         let mut has: Vec<bool> = e.args.iter().map(|a| self.has[a.index()]).collect();
         let (axis, size) = (self.axis, self.axis.size);
         self.to.get_mut().at = e.loc;
@@ -300,7 +306,7 @@ impl BatchBuilder<'_> {
             let to = self.to.get_mut();
             let results: Vec<Var> = e.results.iter().map(|&r| to.var(graph.ty(r).clone())).collect();
             to.equations.push(Equation { op: e.op.clone(), args, results: results.clone(), loc: e.loc });
-            e.results.iter().zip(results).for_each(|(&r, v)| self.define(r, v, false));
+            e.results.iter().zip(results).for_each(|(&r, v)| self.define_batched(r, v, false));
             return Ok(());
         }
         let result = match &e.op {
@@ -327,12 +333,12 @@ impl BatchBuilder<'_> {
             Op::Collective(op) if axis.is_axis_of(op) => {
                 let operand = args.first().map(|&x| (x, has[0]));
                 let (result, has) = collective::push_over_batch_axis(self.to.get_mut(), op, operand, size);
-                self.define(e.result(), result, has);
+                self.define_batched(e.result(), result, has);
                 return Ok(());
             }
             Op::Collective(op) => collective::batched(self.to.get_mut(), op, args[0]),
             Op::Dynamic(op) if has[op.array_operand_count()..].contains(&true) => {
-                batch_moving_windows(self.to.get_mut(), op, &args, &has, size)
+                batch_varying_windows(self.to.get_mut(), op, &args, &has, size)
             }
             Op::Dynamic(op) => {
                 let (to, arrays) = (self.to.get_mut(), op.array_operand_count());
@@ -345,7 +351,7 @@ impl BatchBuilder<'_> {
                 let taken = self.taken.as_ref().map(|taken| taken.which);
                 let made =
                     call.rule().batched(BatchedCall { to: self.to.get_mut(), args: &args, has: &has, axis, taken })?;
-                e.results.iter().zip(made).for_each(|(&r, (v, has))| self.define(r, v, has));
+                e.results.iter().zip(made).for_each(|(&r, (v, has))| self.define_batched(r, v, has));
                 return Ok(());
             }
         };
@@ -353,16 +359,16 @@ impl BatchBuilder<'_> {
             Some(taken) if selects => mask_cotangent(self.to.get_mut(), taken.which, result),
             _ => result,
         };
-        self.define(e.result(), result, true);
+        self.define_batched(e.result(), result, true);
         Ok(())
     }
 }
 
 /// Appends a read or write of one window for each element of a batch, at positions that differ between elements: a
-/// gather or a scatter. Operands for which `has` is true have the batch axis in front.
-fn batch_moving_windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize) -> Var {
+/// gather or a scatter. Operands for which `has_batch_axis` is true have the batch axis in front.
+fn batch_varying_windows(to: &mut Graph, op: &Dynamic, args: &[Var], has_batch_axis: &[bool], size: usize) -> Var {
     let (arrays, positions) = args.split_at(op.array_operand_count());
-    let shape = |to: &Graph, i: usize| to.ty(arrays[i]).shape[usize::from(has[i])..].to_vec();
+    let shape = |to: &Graph, i: usize| to.ty(arrays[i]).shape[usize::from(has_batch_axis[i])..].to_vec();
     let window = match op.access() {
         WindowAccess::Read(size) => size.to_vec(),
         WindowAccess::Write => shape(to, 1),
@@ -370,7 +376,7 @@ fn batch_moving_windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool]
     let shape = shape(to, 0);
     // A window that is as long as the array can only start at 0.
     let moved: Vec<usize> = (0..shape.len()).filter(|&axis| window[axis] < shape[axis]).collect();
-    let mut own = BatchedWindows { arrays, has, size, moved: &moved, index: arrays[0] };
+    let mut own = BatchedWindows { arrays, has: has_batch_axis, size, moved: &moved, index: arrays[0] };
     if moved.is_empty() {
         return own.batched_array(to, arrays.len() - 1);
     }
@@ -380,7 +386,7 @@ fn batch_moving_windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool]
             let [first, last] = [0, (shape[axis] - window[axis]) as i64];
             let [first, last] = [first, last].map(|n| to.splat(Literal::int(DType::I32, n), &[size]));
             let own = positions[axis];
-            let own = if has[arrays.len() + axis] { own } else { repeat_along_new_axis(to, own, size) };
+            let own = if has_batch_axis[arrays.len() + axis] { own } else { repeat_along_new_axis(to, own, size) };
             let own = to.push_valid(ScalarOp::Maximum, &[own, first]);
             let own = to.push_valid(ScalarOp::Minimum, &[own, last]);
             to.reshape(own, &[size, 1])
@@ -394,7 +400,7 @@ fn batch_moving_windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool]
 }
 
 /// Derivatives and batching of an operation on a window (dynamic slice or update). No method has a default.
-pub(crate) trait WindowRule {
+pub(crate) trait WindowTransformRule {
     /// Returns for each array operand the operation that computes its cotangent, with the operands that go in front of
     /// the positions. `cotangent` is that of the result; `window` is the type of the last array operand, and `zeros` is
     /// an array of zeros of that type.
@@ -421,8 +427,12 @@ pub(crate) struct BatchedWindows<'a> {
 }
 
 impl BatchedWindows<'_> {
-    /// Returns array operand `i` with the batch axis, repeated along it if it lacks the axis.
-    pub(crate) fn batched_array(&self, to: &mut Graph, i: usize) -> Var {
-        if self.has[i] { self.arrays[i] } else { repeat_along_new_axis(to, self.arrays[i], self.size) }
+    /// Returns array operand number `operand` with the batch axis, repeated along it if it lacks the axis.
+    pub(crate) fn batched_array(&self, to: &mut Graph, operand: usize) -> Var {
+        if self.has[operand] {
+            self.arrays[operand]
+        } else {
+            repeat_along_new_axis(to, self.arrays[operand], self.size)
+        }
     }
 }

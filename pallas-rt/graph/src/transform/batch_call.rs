@@ -1,6 +1,6 @@
 //! Helpers with which calls state their batching.
 use super::batch::{BatchAxis, repeat_along_new_axis};
-use super::memo::{CachedProperty, cached_flags};
+use super::memo::{CachedProperty, cached_result_flags};
 use super::{TransformError, collective};
 use crate::build::dims;
 use crate::call::ClosedCall;
@@ -24,20 +24,22 @@ pub(crate) struct BatchedCall<'a> {
 }
 
 /// Returns for each result of a graph whether it differs between the elements of a batch, if the parameters for which
-/// `on` is true do.
-pub(crate) fn batch_dependent_results(graph: &Graph, on: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+/// `is_batch_dependent` is true do.
+pub(crate) fn batch_dependent_results(graph: &Graph, is_batch_dependent: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
     let mut differs = vec![false; graph.types.len()];
-    graph.params.iter().zip(on).for_each(|(p, &on)| differs[p.index()] = on);
+    graph.params.iter().zip(is_batch_dependent).for_each(|(p, &on)| differs[p.index()] = on);
     for e in &graph.equations {
         let args: Vec<bool> = e.args.iter().map(|a| differs[a.index()]).collect();
         let found = match &e.op {
             Op::Call(call) if args.contains(&true) || axis.is_used_by(&e.op) => {
                 let name = axis.named.map_or(0, |mesh| std::ptr::from_ref(mesh) as usize);
-                cached_flags(CachedProperty::Batched(name), call, &args, || {
+                cached_result_flags(CachedProperty::Batched(name), call, &args, || {
                     call.rule().batch_dependent_results(&args, axis)
                 })
             }
-            Op::Collective(op) if axis.is_axis_of(op) => vec![collective::differs_along(op, args.contains(&true))],
+            Op::Collective(op) if axis.is_axis_of(op) => {
+                vec![collective::result_differs_in_batch(op, args.contains(&true))]
+            }
             _ => {
                 vec![args.contains(&true); e.results.len()]
             }
@@ -47,15 +49,17 @@ pub(crate) fn batch_dependent_results(graph: &Graph, on: &[bool], axis: BatchAxi
     graph.results.iter().map(|r| differs[r.index()]).collect()
 }
 
-/// Refuses a collective over the batch axis in graphs that a condition decides about which differs between the
-/// elements: not all elements would take part in it. `what` names the loop or branches in messages.
+/// Returns an error if one of the graphs contains a collective over the batch axis. The graphs run under a condition
+/// that differs between the elements of the batch, so not all elements would take part; `what` names the loop or the
+/// branches in the message.
 pub(crate) fn refuse_batch_collectives<'g>(
     what: &str,
     graphs: impl IntoIterator<Item = &'g Graph>,
     axis: BatchAxis<'_>,
     at: Loc,
 ) -> Result<(), TransformError> {
-    let Some(mesh) = axis.named.filter(|_| graphs.into_iter().any(|graph| communicates(graph, axis))) else {
+    let Some(mesh) = axis.named.filter(|_| graphs.into_iter().any(|graph| exchanges_along_batch_axis(graph, axis)))
+    else {
         return Ok(());
     };
     let name = mesh.name(0);
@@ -66,24 +70,25 @@ pub(crate) fn refuse_batch_collectives<'g>(
 
 /// Returns true if a graph contains a collective over the batch axis that moves data between its elements, at any
 /// depth.
-fn communicates(graph: &Graph, axis: BatchAxis<'_>) -> bool {
+fn exchanges_along_batch_axis(graph: &Graph, axis: BatchAxis<'_>) -> bool {
     let of = |e: &Equation| match &e.op {
         Op::Collective(op) => axis.is_axis_of(op) && op.communicates(),
-        Op::Call(call) => call.graphs().into_iter().any(|graph| communicates(graph, axis)),
+        Op::Call(call) => call.graphs().into_iter().any(|graph| exchanges_along_batch_axis(graph, axis)),
         _ => false,
     };
     graph.equations.iter().any(of)
 }
 
-/// Returns the variables, repeated along a new first axis where `wanted` is true and `has` is false.
+/// Returns the variables, repeated along a new first axis where `wants_batch_axis` is true and `has_batch_axis` is
+/// false.
 pub(crate) fn add_missing_batch_axes(
     to: &mut Graph,
     args: &[Var],
-    has: &[bool],
-    wanted: &[bool],
+    has_batch_axis: &[bool],
+    wants_batch_axis: &[bool],
     size: usize,
 ) -> Vec<Var> {
-    let all = args.iter().zip(has.iter().zip(wanted));
+    let all = args.iter().zip(has_batch_axis.iter().zip(wants_batch_axis));
     all.map(|(&v, (&has, &wanted))| if wanted && !has { repeat_along_new_axis(to, v, size) } else { v }).collect()
 }
 
@@ -102,14 +107,14 @@ pub(crate) fn inline_or_call(to: &mut Graph, graph: &Graph, args: &[Var]) -> Vec
     }
 }
 
-/// Selects `yes` where `which` is true, otherwise `no`. `which` is a bool scalar, or has one bool for each element of
-/// the first axis.
-pub(crate) fn choose(to: &mut Graph, which: Var, yes: Var, no: Var) -> Var {
-    let shape = to.ty(yes).shape.clone();
-    let which = match (shape.len(), to.ty(which).is_scalar()) {
-        (0, true) | (1, false) => which,
-        (_, true) => to.push_valid(StructuralOp::from(Broadcast::to(dims(&shape))), &[which]),
-        (_, false) => to.push_valid(StructuralOp::from(Broadcast { to: dims(&shape), dims: vec![0] }), &[which]),
+/// Selects `on_true` where `condition` is true, otherwise `on_false`. `condition` is a bool scalar, or has one bool for
+/// each element of the first axis.
+pub(crate) fn push_batch_select(to: &mut Graph, condition: Var, on_true: Var, on_false: Var) -> Var {
+    let shape = to.ty(on_true).shape.clone();
+    let which = match (shape.len(), to.ty(condition).is_scalar()) {
+        (0, true) | (1, false) => condition,
+        (_, true) => to.push_valid(StructuralOp::from(Broadcast::to(dims(&shape))), &[condition]),
+        (_, false) => to.push_valid(StructuralOp::from(Broadcast { to: dims(&shape), dims: vec![0] }), &[condition]),
     };
-    to.push_valid(ScalarOp::Select, &[which, yes, no])
+    to.push_valid(ScalarOp::Select, &[which, on_true, on_false])
 }

@@ -3,10 +3,10 @@ use super::{BatchAxis, BatchedCall, JvpCall, TransformError};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::{At, Diag, Literal, Type};
 
-/// The derivatives and batching of a call. No method has a default.
-pub(crate) trait CallRule {
-    /// Returns for each result whether it has a derivative by the operands that are `on`.
-    fn active_results(&self, on: &[bool]) -> Vec<bool>;
+/// The rules by which a call is differentiated and batched. No method has a default.
+pub(crate) trait CallTransformRule {
+    /// Returns for each result whether it has a derivative by the operands for which `is_active` is true.
+    fn active_results(&self, is_active: &[bool]) -> Vec<bool>;
     /// Appends the call together with its tangents; returns the tangents of its results, `None` for zero.
     ///
     /// # Errors
@@ -23,13 +23,13 @@ pub(crate) trait CallRule {
     /// # Errors
     /// Arrays that would be too large; a collective over the batch axis in which not all elements take part.
     fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError>;
-    /// Returns for each result whether it differs between the elements of a batch, if the operands for which `has` is
-    /// true do.
-    fn batch_dependent_results(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool>;
+    /// Returns for each result whether it differs between the elements of a batch, if the operands for which
+    /// `has_batch_axis` is true do.
+    fn batch_dependent_results(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool>;
     /// In a branch that only some elements of a batch take: returns the index of the first operand whose cotangents
-    /// have to be cleared for the elements that take another branch; operands before it need no change. `None` for a
-    /// call that clears them itself.
-    fn first_masked_operand(&self, has: &[bool]) -> Option<usize>;
+    /// have to be cleared for the elements that take another branch; operands before it need no change. The number of
+    /// operands if none has to change; `None` for a call that clears them itself.
+    fn first_masked_cotangent_operand(&self, has_batch_axis: &[bool]) -> Option<usize>;
 }
 
 /// A call that is differentiated in reverse mode.
@@ -57,11 +57,11 @@ impl VjpCall<'_> {
         self.cotangents_of(is_float)
     }
 
-    /// Returns the cotangents of the results whose type satisfies `is_asked`, as zeros where there are none.
-    fn cotangents_of(&mut self, is_asked: impl Fn(&Type) -> bool) -> Vec<Var> {
+    /// Returns the cotangents of the results whose type satisfies `is_wanted`, as zeros where there are none.
+    fn cotangents_of(&mut self, is_wanted: impl Fn(&Type) -> bool) -> Vec<Var> {
         let all: Vec<(Type, Option<Var>)> =
             self.e.results.iter().zip(self.cotangents).map(|(&r, &c)| (self.to.ty(r).clone(), c)).collect();
-        all.into_iter().filter(|(ty, _)| is_asked(ty)).map(|(ty, c)| or_zeros(self.to, c, &ty)).collect()
+        all.into_iter().filter(|(ty, _)| is_wanted(ty)).map(|(ty, c)| cotangent_or_zeros(self.to, c, &ty)).collect()
     }
 
     /// Replaces the forward call by one that has additional results of these types after its own; returns the
@@ -80,14 +80,14 @@ pub(crate) fn is_float(ty: &Type) -> bool {
 }
 
 /// Returns `cotangent`, or zeros of type `ty` if there is none.
-pub(crate) fn or_zeros(to: &mut Graph, cotangent: Option<Var>, ty: &Type) -> Var {
+pub(crate) fn cotangent_or_zeros(to: &mut Graph, cotangent: Option<Var>, ty: &Type) -> Var {
     cotangent.unwrap_or_else(|| to.splat(Literal::new(ty.dtype, 0.0), &ty.shape))
 }
 
-/// Refuses tangents of captured arrays, for a function with a stated derivative by its arguments alone. `captured` says
-/// for each captured array whether it has a tangent.
-pub(crate) fn refuse_captured_tangents(captured: &[bool], e: &Equation) -> Result<(), TransformError> {
-    if !captured.contains(&true) {
+/// Refuses tangents of captured arrays, for a function with a stated derivative by its arguments alone. `has_tangent`
+/// says for each captured array whether it has a tangent.
+pub(crate) fn refuse_captured_tangents(has_tangent: &[bool], e: &Equation) -> Result<(), TransformError> {
+    if !has_tangent.contains(&true) {
         return Ok(());
     }
     let message = "a function with a stated derivative captures an array that the derivative is asked for".to_string();

@@ -8,7 +8,7 @@ use pallas_ir::structural::{Concat, Iota, Reduce, Slice, Transpose};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp};
 
 /// The derivative of each kind of collective. No method has a default.
-pub(crate) trait CollectiveRule {
+pub(crate) trait CollectiveTransposeRule {
     /// Appends the transpose: returns the cotangent of the operand from that of the result; `None` for a collective
     /// without operand.
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var>;
@@ -16,7 +16,7 @@ pub(crate) trait CollectiveRule {
 
 /// Refuses a collective that has no derivative: a fold by another operation than addition.
 pub(super) fn check_linear(op: &Collective, at: Loc) -> Result<(), TransformError> {
-    match op.form() {
+    match op.first_member_form() {
         Form::Fold(monoid, _) if monoid != ScalarOp::Add => {
             let message = format!("the derivative of `{}` by {monoid}", op.name());
             let help = "pass it a `stop_gradient` of its argument, or state the derivative by `custom_vjp`";
@@ -33,18 +33,18 @@ pub(super) fn batched(to: &mut Graph, op: &Collective, x: Var) -> Var {
         let axes: Vec<usize> = [1, 0].into_iter().chain(2..to.ty(x).shape.len()).collect();
         to.push_valid(StructuralOp::from(Transpose { axes }), &[x])
     };
-    let (takes_parts, gives_parts) = op.has_part_axes();
+    let (takes_parts, gives_parts) = op.has_member_axes();
     let x = if takes_parts { parts_first(to, x) } else { x };
     let made = to.push_valid(op.clone(), &[x]);
     if gives_parts { parts_first(to, made) } else { made }
 }
 
 /// Returns true if the result of a collective over a batch axis may differ between the elements of the batch.
-pub(super) fn differs_along(op: &Collective, operand_differs: bool) -> bool {
-    match op.form() {
+pub(super) fn result_differs_in_batch(op: &Collective, operand_differs: bool) -> bool {
+    match op.first_member_form() {
         Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => false,
         Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) | Form::Constant(_) => true,
-        Form::FromMember(_) => operand_differs || op.sources().contains(&None),
+        Form::FromMember(_) => operand_differs || op.source_members().contains(&None),
         Form::Own => operand_differs,
     }
 }
@@ -57,7 +57,7 @@ pub(super) fn push_over_batch_axis(
     operand: Option<(Var, bool)>,
     size: usize,
 ) -> (Var, bool) {
-    let differs = differs_along(op, operand.is_some_and(|(_, has)| has));
+    let differs = result_differs_in_batch(op, operand.is_some_and(|(_, has)| has));
     let Some((x, has)) = operand else { return (push_table_array(to, op), differs) };
     let of_all = |to: &mut Graph| if has { x } else { repeat_along_new_axis(to, x, size) };
     let reduced = |to: &mut Graph, monoid: ScalarOp| match (has, monoid) {
@@ -74,7 +74,7 @@ pub(super) fn push_over_batch_axis(
             to.push_valid(StructuralOp::from(Reduce::dropping(monoid, vec![0])), &[all])
         }
     };
-    let result = match op.form() {
+    let result = match op.first_member_form() {
         // The first axis of the result lists the operands of all elements: it is the operand's batch axis.
         Form::Stack(Piece::Whole) => of_all(to),
         Form::Stack(Piece::Part) => {
@@ -86,7 +86,7 @@ pub(super) fn push_over_batch_axis(
         Form::Fold(monoid, _) => reduced(to, monoid),
         Form::FromMember(_) if differs => {
             let all = of_all(to);
-            permuted(to, all, &op.sources())
+            permuted(to, all, &op.source_members())
         }
         Form::FromMember(_) | Form::Own => x,
         Form::Constant(_) => unreachable!("a table has no operand"),
@@ -99,7 +99,7 @@ fn push_table_array(to: &mut Graph, op: &Collective) -> Var {
     let number = |k| {
         if let Form::Constant(n) = op.kind.form_for_member(k) { n } else { unreachable!("only a table has no operand") }
     };
-    let table: Vec<i32> = (0..op.members()).map(number).collect();
+    let table: Vec<i32> = (0..op.group_size()).map(number).collect();
     if table.iter().copied().eq(0..table.len() as i32) {
         let iota = Iota { shape: dims(&[table.len()]), axis: 0, dtype: DType::I32 };
         return to.push_valid(StructuralOp::from(iota), &[]);

@@ -45,20 +45,26 @@ pub(crate) enum Linearity {
     Nonlinear(usize),
 }
 
-/// Returns the first result of a graph, from index `first` on, that is not linear in the parameters for which `on` is
-/// true.
+/// Returns the first result of a graph, from index `first_result` on, that is not linear in the parameters for which
+/// `is_chosen_param` is true.
 ///
 /// An operation is linear in some operands if its tangent by them does not contain these operands, and if it has no
 /// term without them: `x * y` is linear in `x`; `x * x` and `x + y` are not. A term that is certainly zero is ignored,
 /// as is NaN, which lookups give for elements that do not exist. Loops, branches and functions with stated derivatives
-/// count as linear if `inside` is false; if it is true, their graphs are analyzed. (An iterative solver is linear in
-/// what it computes, not in its steps.) Kernels and host functions are linear only if `inside` is false.
-pub fn find_nonlinear_result(graph: &Graph, on: &[bool], first: usize, inside: bool) -> Option<NotLinear> {
-    let mut analysis = LinearityAnalysis { inside, wrong: vec![], known: HashMap::new() };
+/// count as linear if `analyze_calls` is false; if it is true, their graphs are analyzed. (An iterative solver is
+/// linear in what it computes, not in its steps.) Kernels and host functions are linear only if `analyze_calls` is
+/// false.
+pub fn find_nonlinear_result(
+    graph: &Graph,
+    is_chosen_param: &[bool],
+    first_result: usize,
+    analyze_calls: bool,
+) -> Option<NotLinear> {
+    let mut analysis = LinearityAnalysis { inside: analyze_calls, wrong: vec![], known: HashMap::new() };
     let params: Vec<Linearity> =
-        on.iter().map(|&on| if on { Linearity::Linear } else { Linearity::Constant }).collect();
+        is_chosen_param.iter().map(|&on| if on { Linearity::Linear } else { Linearity::Constant }).collect();
     let found = analysis.analyze_graph(graph, &params);
-    graph.results.iter().zip(found).skip(first).find_map(|(r, kind)| {
+    graph.results.iter().zip(found).skip(first_result).find_map(|(r, kind)| {
         let ty = graph.ty(*r).clone();
         match kind {
             Linearity::Nonlinear(i) => {
@@ -113,12 +119,12 @@ impl LinearityAnalysis {
             self.known.insert(key, found.clone());
             return found;
         }
-        if let Some(wrong) = first_nonlinear(args) {
+        if let Some(wrong) = find_nonlinear(args) {
             return vec![wrong; n];
         }
         let kind = if args.contains(&Linearity::Linear) {
             if is_linear(graph, e, args) { Linearity::Linear } else { self.record_nonlinear(e) }
-        } else if is_zero(graph, e, args) {
+        } else if is_certainly_zero(graph, e, args) {
             Linearity::Zero
         } else {
             Linearity::Constant
@@ -140,7 +146,7 @@ impl LinearityAnalysis {
         }
         if !self.inside {
             let of = |r: &Var| if graph.ty(*r).dtype.is_float() { Linearity::Linear } else { Linearity::Constant };
-            return e.results.iter().map(|r| first_nonlinear(args).unwrap_or_else(|| of(r))).collect();
+            return e.results.iter().map(|r| find_nonlinear(args).unwrap_or_else(|| of(r))).collect();
         }
         match function {
             Some(graph) => self.analyze_graph(graph, args),
@@ -184,12 +190,13 @@ impl LinearityAnalysis {
     }
 }
 
-fn first_nonlinear(kinds: &[Linearity]) -> Option<Linearity> {
+fn find_nonlinear(kinds: &[Linearity]) -> Option<Linearity> {
     kinds.iter().copied().find(|kind| matches!(kind, Linearity::Nonlinear(_)))
 }
 
-/// Returns true if an operation certainly gives zeros, where no operand depends on the parameters.
-fn is_zero(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
+/// Returns true if an operation is certain to give only zeros, false if it may give other numbers. It is called for
+/// operations of which no operand depends on the chosen parameters.
+fn is_certainly_zero(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
     match &e.op {
         // NaN stands for elements that do not exist.
         Op::Literal(x) => *x == Literal::new(x.dtype, 0.0) || x.as_f64().is_nan(),
@@ -217,7 +224,7 @@ fn is_linear(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
             apply_structural_rule(to, params, &types, |args| op.jvp(args, as_expression(to, y), tangents))
                 .map(expression_var)
         }),
-        Op::Collective(op) => match op.form() {
+        Op::Collective(op) => match op.first_member_form() {
             Form::Fold(by, _) => by == ScalarOp::Add,
             Form::Constant(_) | Form::Own | Form::FromMember(_) | Form::Stack(_) => true,
         },
@@ -247,7 +254,7 @@ fn is_linear_by_tangents(
             (0..params.len()).map(|k| (k == i).then(|| as_expression(&to, holes[k]))).collect();
         // Without a tangent there is no slope: the sign of a tangent is not linear.
         let Some(tangent) = tangent(&to, &params, y, &tangents) else { return false };
-        let used = needed(&to.borrow(), tangent);
+        let used = contributes_to(&to.borrow(), tangent);
         if used[y.index()] || linear.iter().any(|&k| used[params[k].index()]) {
             return false;
         }
@@ -258,8 +265,8 @@ fn is_linear_by_tangents(
     (0..e.args.len()).all(|i| !is_term(i) || args[i] == Linearity::Zero)
 }
 
-/// Returns for each variable whether `result` depends on it.
-fn needed(graph: &Graph, result: Var) -> Vec<bool> {
+/// Returns a bool for each variable: true if `result` depends on it.
+fn contributes_to(graph: &Graph, result: Var) -> Vec<bool> {
     let mut needed = vec![false; graph.types.len()];
     needed[result.index()] = true;
     for e in graph.equations.iter().rev() {

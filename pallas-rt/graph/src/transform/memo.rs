@@ -13,7 +13,7 @@ pub(super) enum CachedProperty {
     Batched(usize),
 }
 
-/// The key of cached flags: the question, the address of the call, and the flags of its operands.
+/// The key of cached flags: the property that they state, the address of the call, and the flags of its operands.
 type FlagKey = (CachedProperty, *const Call, Vec<bool>);
 
 /// The cache of one thread.
@@ -49,18 +49,19 @@ impl Drop for CacheScope {
     }
 }
 
-/// Returns the flags of a call's results for the flags `on` of its operands; calls `answer` if they are not cached.
-pub(super) fn cached_flags(
-    question: CachedProperty,
+/// Returns the flags of a call's results for the flags `operand_flags` of its operands; calls `compute` if they are not
+/// cached.
+pub(super) fn cached_result_flags(
+    property: CachedProperty,
     call: &Arc<Call>,
-    on: &[bool],
-    answer: impl FnOnce() -> Vec<bool>,
+    operand_flags: &[bool],
+    compute: impl FnOnce() -> Vec<bool>,
 ) -> Vec<bool> {
-    let key = (question, Arc::as_ptr(call), on.to_vec());
+    let key = (property, Arc::as_ptr(call), operand_flags.to_vec());
     if let Some(known) = FLAG_CACHE.with_borrow(|memo| memo.known.get(&key).map(|(_, flags)| flags.clone())) {
         return known;
     }
-    let found = answer();
+    let found = compute();
     FLAG_CACHE.with_borrow_mut(|memo| {
         if memo.depth > 0 {
             memo.known.insert(key, (call.clone(), found.clone()));

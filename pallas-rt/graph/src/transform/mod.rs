@@ -9,7 +9,7 @@
 //! - `plain`: plain operations in place of kernels;
 //! - `memo`: a cache of what a transformation found out about calls;
 //! - `linearity`: checks whether stated tangents are linear;
-//! - `split`: splits a derivative into the part that computes residuals and the linear part that uses them.
+//! - `split_by_known_params`: splits a derivative into the part that computes residuals and the linear part that uses them.
 mod active_values;
 mod batch;
 mod batch_call;
@@ -24,26 +24,26 @@ mod rule;
 mod vjp;
 
 pub use crate::refusal::TransformError;
-pub(crate) use active_values::{active_loop_params, active_results as active, fixpoint};
+pub(crate) use active_values::{active_loop_params, active_results as active, extend_flags_to_fixpoint};
 pub(crate) use batch::{
-    BatchAxis, BatchedWindows, WindowRule, batched_branch, batched_for, batched_with_forced_results,
-    repeat_along_new_axis, with_leading_axis,
+    BatchAxis, BatchedWindows, WindowTransformRule, batched_branch, batched_forcing_all_results,
+    batched_with_forced_results, repeat_along_new_axis, with_leading_axis,
 };
 pub use batch::{batched, batched_along};
 pub(crate) use batch_call::{
-    BatchedCall, add_missing_batch_axes, batch_dependent_results, choose, inline_or_call, refuse_batch_collectives,
-    swap_first_axes,
+    BatchedCall, add_missing_batch_axes, batch_dependent_results, inline_or_call, push_batch_select,
+    refuse_batch_collectives, swap_first_axes,
 };
-pub(crate) use calls::{CallRule, VjpCall, is_float, or_zeros, refuse_captured_tangents};
-pub(crate) use collective::CollectiveRule;
+pub(crate) use calls::{CallTransformRule, VjpCall, cotangent_or_zeros, is_float, refuse_captured_tangents};
+pub(crate) use collective::CollectiveTransposeRule;
 pub(crate) use jvp::JvpCall;
 pub use jvp::{jvp, linearize};
 pub use kernel_expansion::without_kernels;
 pub(crate) use linearity::{CallLinearity, Linearity, LinearityAnalysis};
 pub use linearity::{NotLinear, find_nonlinear_result};
-pub use partial_eval::split;
+pub use partial_eval::split_by_known_params;
 pub(crate) use partial_eval::{is_rematerialized, rematerialized_chain};
-pub use vjp::{vjp, vjp_of};
+pub use vjp::{vjp, vjp_of_results};
 
 use crate::build;
 use crate::graph::Graph;

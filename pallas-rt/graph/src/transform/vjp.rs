@@ -4,10 +4,10 @@ use super::calls::VjpCall;
 use super::rule::{apply_structural_rule, as_expression, expression_var};
 use super::{TransformError, check_graph_limits, collective, memo};
 use crate::call::ExpansionStage;
-use crate::dead_code::without_dead;
+use crate::dead_code::without_dead_equations;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::inline::expand_calls;
-use pallas_ir::structural::Arg;
+use pallas_ir::structural::RuleOperand;
 use pallas_ir::{E, Literal, ScalarOp, StructuralOp};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -31,31 +31,31 @@ use std::collections::BTreeSet;
 /// # Panics
 /// If `wrt` has not one entry for each parameter.
 pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, TransformError> {
-    vjp_of(graph, wrt, &vec![true; graph.results.len()])
+    vjp_of_results(graph, wrt, &vec![true; graph.results.len()])
 }
 
-/// Returns the vector-Jacobian product like [`vjp`], but takes cotangents only of the results for which `of` is true;
-/// those of other results are zero.
+/// Returns the vector-Jacobian product like [`vjp`], but takes cotangents only of the results for which `has_cotangent`
+/// is true; those of other results are zero.
 ///
 /// # Errors
 /// Those of [`vjp`].
 ///
 /// # Panics
-/// If `wrt` has not one entry for each parameter, or `of` not one for each result.
-pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, TransformError> {
-    assert_eq!(of.len(), graph.results.len(), "one entry for each result");
+/// If `wrt` has not one entry for each parameter, or `has_cotangent` not one for each result.
+pub fn vjp_of_results(graph: &Graph, wrt: &[bool], has_cotangent: &[bool]) -> Result<Graph, TransformError> {
+    assert_eq!(has_cotangent.len(), graph.results.len(), "one entry for each result");
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
     let _memo = memo::open_cache_scope();
     let graph = expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Vjp));
     // Equations that nothing reads need no derivative, and in a scan they would be hard to remove later.
-    let graph = &without_dead(graph);
+    let graph = &without_dead_equations(graph);
     let active = active_vars(graph, wrt);
     let cotangents = vec![None; graph.types.len()];
     let mut back = BackwardPass { to: RefCell::new(graph.clone()), cotangents, groups: graph.sharding_group_count() };
-    for (&r, &of) in graph.results.iter().zip(of) {
+    for (&r, &of) in graph.results.iter().zip(has_cotangent) {
         if of && graph.ty(r).dtype.is_float() {
             let cotangent = back.to.get_mut().param(graph.ty(r).clone());
-            back.add(r, cotangent);
+            back.add_cotangent(r, cotangent);
         }
     }
     for (at, e) in graph.equations.iter().enumerate().rev() {
@@ -78,7 +78,7 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Transfo
             (_, Some(cotangent)) => back.push_cotangents(e, &on, cotangent),
             (_, None) => continue,
         };
-        e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| back.add(arg, c)));
+        e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| back.add_cotangent(arg, c)));
     }
     let BackwardPass { to, cotangents, .. } = back;
     let mut to = to.into_inner();
@@ -89,7 +89,7 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Transfo
         to.results.push(cotangent);
     }
     // Rules compute the cotangents of all operands, also of those that are not needed.
-    let to = without_dead(to);
+    let to = without_dead_equations(to);
     check_graph_limits(&to)?;
     Ok(to)
 }
@@ -105,7 +105,7 @@ struct BackwardPass {
 
 impl BackwardPass {
     /// Adds a cotangent to the sum of those found for variable `v`.
-    fn add(&mut self, v: Var, cotangent: Var) {
+    fn add_cotangent(&mut self, v: Var, cotangent: Var) {
         if self.cotangents.len() <= v.index() {
             self.cotangents.resize(v.index() + 1, None);
         }
@@ -116,14 +116,15 @@ impl BackwardPass {
         self.cotangents[v.index()] = Some(sum);
     }
 
-    /// Appends the cotangents of an equation's operands that are `on`, from that of its result; `None` for zero.
-    fn push_cotangents(&mut self, e: &Equation, on: &[bool], cotangent: Var) -> Vec<Option<Var>> {
+    /// Appends the cotangents of an equation's operands for which `is_active` is true, from that of its result; `None`
+    /// for zero.
+    fn push_cotangents(&mut self, e: &Equation, is_active: &[bool], cotangent: Var) -> Vec<Option<Var>> {
         match &e.op {
             Op::Literal(_) => vec![],
             Op::Identity(op) if !op.has_tangent() => vec![None],
             // The identity states of the cotangent what it states of the value.
             Op::Identity(_) => {
-                vec![Some(self.to.get_mut().push_valid(e.op.with_groups_shifted_by(self.groups), &[cotangent]))]
+                vec![Some(self.to.get_mut().push_valid(e.op.with_sharding_groups_shifted(self.groups), &[cotangent]))]
             }
             Op::Collective(op) => vec![op.kind.rule().transposed(self.to.get_mut(), op, cotangent)],
             Op::Scalar(op) => {
@@ -131,7 +132,7 @@ impl BackwardPass {
                 let args: Vec<E<'_>> = e.args.iter().map(|&v| value(v)).collect();
                 let one = |i: usize| {
                     let tangents: Vec<_> = (0..args.len()).map(|k| (k == i).then(|| value(cotangent))).collect();
-                    on[i].then(|| op.jvp(&args, value(e.result()), &tangents)).flatten().map(expression_var)
+                    is_active[i].then(|| op.jvp(&args, value(e.result()), &tangents)).flatten().map(expression_var)
                 };
                 (0..args.len()).map(one).collect()
             }
@@ -139,7 +140,7 @@ impl BackwardPass {
                 let linear =
                     self.apply_derivative_rule(e, |args, _| op.transpose(args, as_expression(&self.to, cotangent)));
                 let others = |(i, found): (usize, Option<Var>)| match found {
-                    _ if !on[i] => None,
+                    _ if !is_active[i] => None,
                     None => self.transpose_tangent(op, e, i, cotangent),
                     found => found,
                 };
@@ -150,7 +151,7 @@ impl BackwardPass {
                 let (arrays, positions) = e.args.split_at(op.array_operand_count());
                 let window = to.ty(arrays.last().copied().expect("it has an array")).clone();
                 let zeros = to.splat(Literal::new(window.dtype, 0.0), &window.shape);
-                let found = op.rule().transposed(cotangent, zeros, &window).into_iter().zip(on);
+                let found = op.rule().transposed(cotangent, zeros, &window).into_iter().zip(is_active);
                 let found = found.map(|((op, args), on)| on.then(|| to.push_valid(op, &[&args, positions].concat())));
                 found.chain(positions.iter().map(|_| None)).collect()
             }
@@ -162,7 +163,7 @@ impl BackwardPass {
     fn apply_derivative_rule<'g>(
         &'g self,
         e: &Equation,
-        f: impl FnOnce(&[Arg<'_, 'g>], E<'g>) -> Vec<Option<E<'g>>>,
+        f: impl FnOnce(&[RuleOperand<'_, 'g>], E<'g>) -> Vec<Option<E<'g>>>,
     ) -> Vec<Option<Var>> {
         let types: Vec<_> = e.args.iter().map(|&v| self.to.borrow().ty(v).clone()).collect();
         let found =
@@ -170,17 +171,18 @@ impl BackwardPass {
         found.into_iter().map(|found| found.map(expression_var)).collect()
     }
 
-    /// Returns the cotangent of operand `i` of an operation that is not linear in it: appends the tangent for a
-    /// placeholder in place of the operand's tangent, and then transposes its equations by visiting them backwards.
-    fn transpose_tangent(&mut self, op: &StructuralOp, e: &Equation, i: usize, cotangent: Var) -> Option<Var> {
+    /// Returns the cotangent of operand number `operand` of an operation that is not linear in it: appends the tangent
+    /// for a placeholder in place of the operand's tangent, and then transposes its equations by visiting them
+    /// backwards.
+    fn transpose_tangent(&mut self, op: &StructuralOp, e: &Equation, operand: usize, cotangent: Var) -> Option<Var> {
         let (placeholder, first) = {
             let to = self.to.get_mut();
-            let ty = to.ty(e.args[i]).clone();
+            let ty = to.ty(e.args[operand]).clone();
             (to.var(ty), to.equations.len())
         };
         let tangent = self.apply_derivative_rule(e, |args, y| {
             let hole = as_expression(&self.to, placeholder);
-            let tangents: Vec<_> = (0..args.len()).map(|k| (k == i).then_some(hole)).collect();
+            let tangents: Vec<_> = (0..args.len()).map(|k| (k == operand).then_some(hole)).collect();
             vec![op.jvp(args, y, &tangents)]
         })[0]?;
         let to = self.to.get_mut();
@@ -196,12 +198,15 @@ impl BackwardPass {
                 to.equations.push(written);
             }
         }
-        self.add(tangent, cotangent);
+        self.add_cotangent(tangent, cotangent);
         for e in linear.iter().rev() {
             let Some(cotangent) = self.cotangents[e.result().index()] else { continue };
             let flags: Vec<bool> = e.args.iter().map(|a| on.contains(a)).collect();
             let found = self.push_cotangents(e, &flags, cotangent);
-            e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| self.add(arg, c)));
+            e.args
+                .iter()
+                .zip(found)
+                .for_each(|(&arg, found)| found.into_iter().for_each(|c| self.add_cotangent(arg, c)));
         }
         self.cotangents.get(placeholder.index()).copied().flatten()
     }

@@ -1,7 +1,7 @@
 //! The steps of a reshard, executed on the blocks of all devices of a mesh. No Python is needed.
 use crate::draw::Dice;
-use pallas_graph::mesh::{Axis, Mesh, Sharding, size};
-use pallas_graph::shard::reshard::{ReshardStep, permute_sources, plan_shardy_steps, reshard};
+use pallas_graph::mesh::{Axis, Mesh, Sharding, product_of_sizes};
+use pallas_graph::shard::reshard::{ReshardStep, permute_sources, plan_executable_steps, plan_shardy_steps};
 
 /// What stands in a block where it extends beyond the array.
 const PADDING: usize = usize::MAX;
@@ -114,7 +114,7 @@ fn check(mesh: &Mesh, shape: &[usize], step: &ReshardStep, before: &Sharding, af
     let extends = |all: &Sharding, few: &Sharding, dim: usize, more: &[Axis]| {
         let part = |device| mesh.index(device, more);
         (0..mesh.device_count())
-            .all(|device| index(device, all, dim) == index(device, few, dim) * size(more) + part(device))
+            .all(|device| index(device, all, dim) == index(device, few, dim) * product_of_sizes(more) + part(device))
     };
     if let ReshardStep::Reshape(_) | ReshardStep::Resize(_) = step {
         return;
@@ -184,7 +184,7 @@ fn reshards_bring_each_device_its_block() {
         }
         let (from, to) = (sharding(&mut dice, &mesh, rank), sharding(&mut dice, &mesh, rank));
         total += 1;
-        let found = reshard(&shape, &from, &to);
+        let found = plan_executable_steps(&shape, &from, &to);
         direct += usize::from(found == plan_shardy_steps(&shape, &from, &to));
         let blocks = |sharding: &Sharding| -> Vec<Block> {
             (0..mesh.device_count()).map(|d| Block::new(&mesh, d, &shape, sharding, |at| number(at, &shape))).collect()

@@ -2,7 +2,7 @@
 use crate::draw::{Config, Drawn};
 use crate::oracle::{Module, Operation, ask, python};
 use crate::{parsed, programs};
-use pallas_graph::mesh::{Axis, CollectiveKind, Mesh, Permute, Sharding, axes_text, size};
+use pallas_graph::mesh::{Axis, CollectiveKind, Mesh, Permute, Sharding, axes_text, product_of_sizes};
 use pallas_graph::shard::propagation_program::RegionGraph;
 use pallas_graph::shard::{partition, propagate};
 use pallas_graph::{Graph, Op};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 type Exchanged = (String, usize);
 
 fn exchanged(kind: &str, axes: &[Axis], mesh: &Mesh, operand: usize) -> Exchanged {
-    let k = size(axes);
+    let k = product_of_sizes(axes);
     let bytes = match kind {
         "all_gather" => operand * (k - 1),
         "all_to_all" | "reduce_scatter" => operand / k * (k - 1),
@@ -72,7 +72,7 @@ fn theirs(op: &Operation, mesh: &Mesh) -> Vec<Exchanged> {
         }
         "reduce_scatter" => {
             let axes = lists(get("reduce_scatter_axes"), mesh).concat();
-            vec![exchanged(kind, &axes, mesh, bytes(&after) * size(&axes))]
+            vec![exchanged(kind, &axes, mesh, bytes(&after) * product_of_sizes(&axes))]
         }
         "all_reduce" => {
             let text = get("reduction_axes");
@@ -92,7 +92,7 @@ fn theirs(op: &Operation, mesh: &Mesh) -> Vec<Exchanged> {
                 let (mut before, mut local) = (after.clone(), after.local_shape(&shape));
                 before.dims[from].axes.extend(&axes);
                 local[from] = before.local_shape(&shape)[from];
-                local[to] *= size(&axes);
+                local[to] *= product_of_sizes(&axes);
                 exchanged(kind, &axes, mesh, 4 * local.iter().product::<usize>())
             };
             moves.map(of).collect()

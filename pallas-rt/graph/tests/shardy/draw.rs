@@ -6,7 +6,7 @@ pub(crate) mod operations;
 
 use pallas_graph::mesh::{
     DimSharding, Mesh, MeshSharding, PropagationBarrier, PropagationDirection, Sharding, ShardingConstraint,
-    ShardingGroup, size,
+    ShardingGroup, product_of_sizes,
 };
 use pallas_graph::{Graph, Identity, Op, Var};
 use pallas_ir::structural::{Broadcast, Cumulative, Iota, Reduce, Reverse, Sort, Transpose};
@@ -98,7 +98,7 @@ pub(crate) fn sharding(dice: &mut Dice, mesh: &Mesh, shape: &[usize], config: &C
             continue;
         }
         let dim = dice.below(shape.len());
-        let parts = size(&sharding.dims[dim].axes) * axis.len();
+        let parts = product_of_sizes(&sharding.dims[dim].axes) * axis.len();
         if shape[dim].is_multiple_of(parts) || config.uneven && parts <= shape[dim] && dice.chance(50) {
             sharding.dims[dim].axes.push(axis);
         }

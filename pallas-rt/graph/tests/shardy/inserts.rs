@@ -5,7 +5,7 @@ use crate::{parsed, programs};
 use pallas_graph::mesh::{Axis, CollectiveKind, Mesh, Sharding, axes_text};
 use pallas_graph::shard::propagation_program::RegionGraph;
 use pallas_graph::shard::reshard::{ReshardStep, plan_shardy_steps};
-use pallas_graph::shard::{Partitioned, partition, propagate};
+use pallas_graph::shard::{PartitionedGraph, partition, propagate};
 use pallas_graph::{Graph, Op};
 
 /// A reshard that exchanges something: a slice of each device alone is none.
@@ -38,7 +38,7 @@ fn sums(graph: &Graph, mesh: &Mesh, all: &mut Vec<String>) {
     }
 }
 
-fn ours(program: &RegionGraph, made: &Partitioned, mesh: &Mesh) -> Vec<String> {
+fn ours(program: &RegionGraph, made: &PartitionedGraph, mesh: &Mesh) -> Vec<String> {
     let of = |r: &pallas_graph::shard::Reshard| reshard(&program.ty(r.value).shape, &r.from, &r.to, mesh);
     let mut all: Vec<String> = made.reshards.iter().filter_map(of).collect();
     sums(&made.graph, mesh, &mut all);

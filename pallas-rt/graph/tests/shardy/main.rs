@@ -59,7 +59,7 @@ fn ours(drawn: &Drawn) -> Vec<(String, Option<Sharding>)> {
         *number += 1;
     }
     for i in 0..drawn.results.len() {
-        all.push((format!("result {i}"), found.result(i).cloned()));
+        all.push((format!("result {i}"), found.result_sharding(i).cloned()));
     }
     all
 }
@@ -158,7 +158,7 @@ fn rules_are_those_of_shardy() {
             theirs.entry(op.label.unwrap_or(usize::MAX)).or_default().push(op);
         }
         let program = RegionGraph::from_graph(&drawn.graph);
-        let rules = pallas_graph::shard::rules(&program);
+        let rules = pallas_graph::shard::sharding_rules_by_node(&program);
         let mut seen: HashMap<usize, usize> = HashMap::new();
         for id in program.preorder() {
             let node = &program.nodes[id];

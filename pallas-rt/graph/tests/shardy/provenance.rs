@@ -31,7 +31,7 @@ fn mentions(sharding: Option<&Sharding>, axis: u8) -> bool {
 fn state(found: &Propagation, slot: ValueOrResult) -> Option<&Sharding> {
     match slot {
         ValueOrResult::Value(v) => found.sharding(v),
-        ValueOrResult::Result(i) => found.result(i),
+        ValueOrResult::Result(i) => found.result_sharding(i),
     }
 }
 
@@ -71,7 +71,7 @@ fn every_axis_has_a_reason() {
             for v in values(found.program()) {
                 for axis in drawn.mesh.axes() {
                     if mentions(found.sharding(v), axis.id) {
-                        let chain = found.chain(v, axis.id);
+                        let chain = found.cause_chain(v, axis.id);
                         let origin = chain.origin.unwrap_or_else(|| panic!("{v:?} {axis:?}\n{}", drawn.text()));
                         assert!(
                             mentions(Some(&declared(&drawn, &found, origin)), axis.id),
@@ -94,7 +94,7 @@ fn every_axis_has_a_reason() {
                         rounds += chain.causes.iter().filter(|c| c.round > 0).count();
                         *lengths.entry(chain.causes.len()).or_default() += 1;
                     }
-                    for stop in found.stops(v, axis) {
+                    for stop in found.propagation_stops(v, axis) {
                         let (from, to) = (state(&found, stop.from), state(&found, stop.to));
                         assert!(mentions(from, axis.id) && stop.from != stop.to, "{stop:?}\n{}", drawn.text());
                         let is_taken = matches!(stop.reason, StopReason::ShardsOtherDim { .. });
@@ -146,7 +146,9 @@ fn groups_of_called_graphs_are_apart() {
     let drawn = Drawn { results: vec![None; graph.results.len()], graph, mesh: mesh.clone(), params };
     let found = propagate(RegionGraph::from_graph(&drawn.graph), &drawn.params, &drawn.results);
     let pairs: Vec<Vec<Vec<usize>>> = (0..4)
-        .map(|pair| [2 * pair, 2 * pair + 1].map(|i| found.result(i).expect("it is sharded").blocks_per_dim()).to_vec())
+        .map(|pair| {
+            [2 * pair, 2 * pair + 1].map(|i| found.result_sharding(i).expect("it is sharded").blocks_per_dim()).to_vec()
+        })
         .collect();
     let alike = |parts: [usize; 2]| vec![parts.to_vec(); 2];
     assert_eq!(pairs, [alike([2, 1]), alike([1, 4]), alike([4, 1]), alike([1, 2])], "{}", drawn.text());
@@ -154,7 +156,7 @@ fn groups_of_called_graphs_are_apart() {
     let module = ask(&python, "propagate", &[drawn.text()]).remove(0);
     assert_eq!(module.failure, None);
     for (i, text) in module.results.iter().enumerate() {
-        assert_eq!(parsed(text, &mesh).as_ref(), found.result(i), "result {i}\n{}", drawn.text());
+        assert_eq!(parsed(text, &mesh).as_ref(), found.result_sharding(i), "result {i}\n{}", drawn.text());
     }
 }
 
@@ -180,7 +182,9 @@ fn priorities_of_a_lookup_are_those_of_shardy() {
     let cases = [(None, None), (Some(1), None), (None, Some(1)), (Some(2), Some(1)), (Some(1), Some(2))];
     let all: Vec<Drawn> = cases.into_iter().map(|(weights, indices)| drawn(weights, indices)).collect();
     let own: Vec<Option<Sharding>> = (all.iter())
-        .map(|drawn| propagate(RegionGraph::from_graph(&drawn.graph), &drawn.params, &drawn.results).result(0).cloned())
+        .map(|drawn| {
+            propagate(RegionGraph::from_graph(&drawn.graph), &drawn.params, &drawn.results).result_sharding(0).cloned()
+        })
         .collect();
     let parts = |s: &Option<Sharding>| s.as_ref().expect("it is sharded").blocks_per_dim();
     let [examples, features] = [vec![4, 1, 1], vec![1, 1, 4]];

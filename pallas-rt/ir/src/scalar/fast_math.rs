@@ -24,11 +24,12 @@ fn extract_integer(shifted: f32) -> i32 {
     (shifted.to_bits() as i32).wrapping_sub(ROUNDING_MAGIC.to_bits() as i32)
 }
 
-/// [`ROUNDING_MAGIC`] plus 126: the low bits of `n + MAGIC_126`, shifted up, are those of 2ⁿ⁻¹ for -126 < n <= 128, and of 0 for
-/// n = -126.
+/// [`ROUNDING_MAGIC`] plus 126: the low bits of its sum with `n`, shifted up, are those of 2ⁿ⁻¹ for -126 < n <= 128,
+/// and of 0 for n = -126.
 const ROUNDING_MAGIC_PLUS_126: f32 = ROUNDING_MAGIC + 126.0;
 
-/// Returns `(1 + y)·2ⁿ` from y and `n + MAGIC_126`. Multiplies by half of the factor twice, since 2¹²⁸ is no f32.
+/// Returns `(1 + y)·2ⁿ` from `y` and `shifted`, the sum of `n` and [`ROUNDING_MAGIC_PLUS_126`]. Multiplies by half of
+/// the factor twice, since 2¹²⁸ is no f32.
 #[inline(always)]
 fn ldexp_one_plus(y: f32, shifted: f32) -> f32 {
     let half = f32::from_bits(shifted.to_bits() << 23);
@@ -49,7 +50,7 @@ fn clamp(x: f32, low: f32, high: f32) -> f32 {
     if c < low { low } else { c }
 }
 
-/// Splits `x = n·ln 2 + r` with `|r| <= ln 2 / 2`; returns `n + MAGIC` and r.
+/// Splits `x = n·ln 2 + r` with `|r| <= ln 2 / 2`; returns the sum of `n` and [`ROUNDING_MAGIC`], and `r`.
 #[inline(always)]
 fn split_by_ln2(x: f32) -> (f32, f32) {
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUNDING_MAGIC);
@@ -124,7 +125,7 @@ fn split_mantissa_exponent(x: f32) -> (f32, f32) {
 
 /// Returns half of eˣ for x >= 0, which is finite wherever hyperbolic functions are.
 #[inline(always)]
-fn half_exp(x: f32) -> f32 {
+fn half_of_exp(x: f32) -> f32 {
     let (shifted, r) = split_by_ln2(clamp(x, 0.0, 89.5));
     ldexp(expm1_near_zero(r) + 1.0, extract_integer(shifted).wrapping_sub(1))
 }
@@ -132,7 +133,7 @@ fn half_exp(x: f32) -> f32 {
 /// Hyperbolic cosine.
 #[inline(always)]
 pub(super) fn cosh(x: f32) -> f32 {
-    let h = half_exp(x.abs());
+    let h = half_of_exp(x.abs());
     h + 0.25 / h
 }
 
@@ -140,7 +141,7 @@ pub(super) fn cosh(x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn sinh(x: f32) -> f32 {
     let a = x.abs();
-    let h = half_exp(a);
+    let h = half_of_exp(a);
     let u = expm1(clamp(a, 0.0, 1.0));
     let y = if a < 1.0 { 0.5 * (u + u / (u + 1.0)) } else { h - 0.25 / h };
     y.copysign(x)
@@ -269,7 +270,7 @@ pub(super) fn gelu(x: f32) -> f32 {
 
 /// Arctangent of a number in [0, 1].
 #[inline(always)]
-fn atan_unit(x: f32) -> f32 {
+fn atan_unit_interval(x: f32) -> f32 {
     let s = x * x;
     let p = evaluate_polynomial(
         s,
@@ -292,7 +293,7 @@ fn atan_unit(x: f32) -> f32 {
 pub(super) fn atan(x: f32) -> f32 {
     let a = x.abs();
     let steep = a > 1.0;
-    let y = atan_unit(if steep { 1.0 / a } else { a });
+    let y = atan_unit_interval(if steep { 1.0 / a } else { a });
     let y = if steep { std::f32::consts::FRAC_PI_2 - y } else { y };
     y.copysign(x)
 }
@@ -306,7 +307,7 @@ pub(super) fn atan2(y: f32, x: f32) -> f32 {
     // 0/0 and inf/inf are NaN, but the angle is defined.
     let ratio = if low == high { 1.0 } else { low / high };
     let ratio = if high == 0.0 { 0.0 } else { ratio };
-    let angle = atan_unit(ratio);
+    let angle = atan_unit_interval(ratio);
     let angle = if steep { std::f32::consts::FRAC_PI_2 - angle } else { angle };
     let angle = if x.is_sign_negative() { std::f32::consts::PI - angle } else { angle };
     if x.is_nan() | y.is_nan() { f32::NAN } else { angle.copysign(y) }

@@ -130,7 +130,7 @@ pub struct Row {
 }
 
 /// Computation of one element with operand types `A`. An operation implements it for every type of its class.
-pub trait Lane<A> {
+pub trait ElementFunction<A> {
     /// Type of the result.
     type Out: Elem;
     /// Computes the result in plain scalar Rust, which defines the operation.
@@ -140,19 +140,19 @@ pub trait Lane<A> {
 }
 
 /// Operands of one element (a tuple), read from strips: slices of consecutive elements, one per operand.
-pub trait Args: Copy {
+pub trait ElementOperands: Copy {
     /// Typed strips, one per operand.
     type Strips<'a>: Copy;
     /// Converts untyped strips to typed ones of length `n`.
-    fn strips<'a>(s: &[Slice<'a>], n: usize) -> Self::Strips<'a>;
+    fn strips<'a>(slices: &[Slice<'a>], length: usize) -> Self::Strips<'a>;
     /// Reads the operands of element `i`.
-    fn at(s: Self::Strips<'_>, i: usize) -> Self;
+    fn at(strips: Self::Strips<'_>, element: usize) -> Self;
 }
 
-/// Implements [`Args`] for a tuple of operands.
+/// Implements [`ElementOperands`] for a tuple of operands.
 macro_rules! args {
     ($($a:ident $i:tt),*) => {
-        impl<$($a: Elem),*> Args for ($($a,)*) {
+        impl<$($a: Elem),*> ElementOperands for ($($a,)*) {
             type Strips<'a> = ($(&'a [$a],)*);
             #[inline(always)]
             fn strips<'a>(s: &[Slice<'a>], n: usize) -> Self::Strips<'a> { ($(&$a::of(s[$i])[..n],)*) }
@@ -166,19 +166,19 @@ args! { A 0, B 1 }
 args! { A 0, B 1, C 2 }
 
 /// A function that is generic over an operation's types: backends get from `(op, dtype)` to monomorphised code by it.
-pub trait Visit {
+pub trait OpVisitor {
     /// Result of the function.
     type Out;
     /// Runs with the operation and its operand types.
-    fn visit<O: Lane<A>, A: Args>(self) -> Self::Out;
+    fn visit<O: ElementFunction<A>, A: ElementOperands>(self) -> Self::Out;
 }
 
 /// A function that is generic over a monoid's element type, called for a `(monoid, dtype)` at run time.
-pub trait VisitMonoid {
+pub trait MonoidVisitor {
     /// Result of the function.
     type Out;
     /// Runs with the operation and its element type.
-    fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) -> Self::Out;
+    fn visit<O: ElementFunction<(T, T), Out = T>, T: Elem>(self) -> Self::Out;
 }
 
 impl ScalarOp {

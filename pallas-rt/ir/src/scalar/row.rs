@@ -1,6 +1,6 @@
 //! Macros that expand a row of the table. `scalar_ops!` takes all rows at once; every cell is required and in order.
 
-/// Expands rows to the enum and its data, `Lane` per type, `visit`, `wgsl`, `jvp`, and `for_each_scalar_op!` for other
+/// Expands rows to the enum and its data, `ElementFunction` per type, `visit`, `wgsl`, `jvp`, and `for_each_scalar_op!` for other
 /// crates.
 macro_rules! scalar_ops {
     ($(
@@ -47,7 +47,7 @@ macro_rules! scalar_ops {
 
             /// Calls `v` with the Rust types of this operation on elements of type `t`; `None` if `t` is outside of its
             /// class.
-            pub fn visit<V: $crate::scalar::Visit>(self, t: $crate::DType, v: V) -> Option<V::Out> {
+            pub fn visit<V: $crate::scalar::OpVisitor>(self, t: $crate::DType, v: V) -> Option<V::Out> {
                 match self {
                     $(Self::$Op => class! { $Class visit_each (t, v) $Op $T ($($Arg),+) }),*
                 }
@@ -55,7 +55,7 @@ macro_rules! scalar_ops {
 
             /// Calls `v` with the Rust types of this monoid on elements of type `t`; `None` if the operation is not a
             /// monoid or `t` is outside of its class.
-            pub fn visit_monoid<V: $crate::scalar::VisitMonoid>(self, t: $crate::DType, v: V) -> Option<V::Out> {
+            pub fn visit_monoid<V: $crate::scalar::MonoidVisitor>(self, t: $crate::DType, v: V) -> Option<V::Out> {
                 match self {
                     $(Self::$Op => monoid! { $fold $Class (t, v) $Op $T }),*
                 }
@@ -83,7 +83,7 @@ macro_rules! scalar_ops {
             /// The tangent of the result `y`, summed over the operands' `jvp` cells; `None` for zero.
             #[allow(unused_variables, reason = "a derivative need not mention what a row binds")]
             pub fn jvp<'g>(self, args: &[$crate::E<'g>], y: $crate::E<'g>, tangents: &[Option<$crate::E<'g>>]) -> Option<$crate::E<'g>> {
-                use $crate::emit::{Zero, linear};
+                use $crate::emit::{ZeroTangent, linear};
                 match self {
                     $(Self::$Op => {
                         let &[$($arg),+] = args else { unreachable!("the verifier checks arity") };
@@ -273,7 +273,7 @@ macro_rules! lane {
             #[allow(dead_code, reason = "an evaluation need not mention its type")]
             type $T = $L;
             #[allow(clippy::unnecessary_cast, reason = "necessary for other types of the class")]
-            impl $crate::scalar::Lane<($($Arg,)+)> for $Op {
+            impl $crate::scalar::ElementFunction<($($Arg,)+)> for $Op {
                 type Out = $Out;
                 #[inline(always)]
                 fn reference(($($arg,)+): ($($Arg,)+)) -> $Out { $eval }
@@ -288,17 +288,17 @@ macro_rules! lane {
 macro_rules! half {
     ($L:ident $Op:ident $T:ident ($($arg:ident: $Arg:ident),+) $Out:ident) => {
         const _: () = {
-            use $crate::{dtype::Widen, scalar::Lane};
+            use $crate::{dtype::Widen, scalar::ElementFunction};
             type $T = $crate::dtype::$L;
-            impl Lane<($($Arg,)+)> for $Op {
+            impl ElementFunction<($($Arg,)+)> for $Op {
                 type Out = $Out;
                 #[inline(always)]
                 fn reference(($($arg,)+): ($($Arg,)+)) -> $Out {
-                    <$Out>::narrow(<$Op as Lane<($(<$Arg as Widen>::Wide,)+)>>::reference(($($arg.widen(),)+)))
+                    <$Out>::narrow(<$Op as ElementFunction<($(<$Arg as Widen>::Wide,)+)>>::reference(($($arg.widen(),)+)))
                 }
                 #[inline(always)]
                 fn fast(($($arg,)+): ($($Arg,)+)) -> $Out {
-                    <$Out>::narrow(<$Op as Lane<($(<$Arg as Widen>::Wide,)+)>>::fast(($($arg.widen(),)+)))
+                    <$Out>::narrow(<$Op as ElementFunction<($(<$Arg as Widen>::Wide,)+)>>::fast(($($arg.widen(),)+)))
                 }
             }
         };

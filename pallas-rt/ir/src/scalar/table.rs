@@ -201,7 +201,7 @@ scalar_ops! {
         nan  Propagates;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero;
+        jvp  |_| ZeroTangent;
         rust method;
     }
     /// Nearest whole number, ties to even.
@@ -212,7 +212,7 @@ scalar_ops! {
         nan  Propagates;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero;
+        jvp  |_| ZeroTangent;
         rust method;
     }
     /// Bitwise, or logical, and.
@@ -223,7 +223,7 @@ scalar_ops! {
         nan  Opaque;
         cost arithmetic 1;
         fold Ones;
-        jvp  |_| Zero, |_| Zero;
+        jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust operator BitAnd;
     }
     /// Left shift by `b` bits; 0 if `b` is negative or at least the width.
@@ -234,7 +234,7 @@ scalar_ops! {
         nan  Opaque;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero, |_| Zero;
+        jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust operator Shl;
     }
     /// True if `a` is less than `b`.
@@ -245,7 +245,7 @@ scalar_ops! {
         nan  False;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero, |_| Zero;
+        jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust comparison;
     }
     /// True if `a` is at most `b`.
@@ -256,7 +256,7 @@ scalar_ops! {
         nan  False;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero, |_| Zero;
+        jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust comparison;
     }
     /// True if two values are equal; NaN equals nothing.
@@ -267,7 +267,7 @@ scalar_ops! {
         nan  False;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero, |_| Zero;
+        jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust comparison;
     }
     /// `a` where the condition holds, else `b`.
@@ -278,7 +278,7 @@ scalar_ops! {
         nan  Chosen;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero, |da| c.select(da, da.zero()), |db| c.select(db.zero(), db);
+        jvp  |_| ZeroTangent, |da| c.select(da, da.zero()), |db| c.select(db.zero(), db);
         rust function;
     }
     /// `x` limited to `lo` to `hi`; where `x` equals a bound the derivative is that of `x`.
@@ -302,7 +302,7 @@ scalar_ops! {
         nan  Tests;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero;
+        jvp  |_| ZeroTangent;
         rust method;
     }
     /// The bits of an `f32`.
@@ -313,7 +313,7 @@ scalar_ops! {
         nan  Opaque;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero;
+        jvp  |_| ZeroTangent;
         rust method;
     }
     /// Number of one bits.
@@ -324,7 +324,7 @@ scalar_ops! {
         nan  Opaque;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero;
+        jvp  |_| ZeroTangent;
         rust method;
     }
     /// Bitwise, or logical, not.
@@ -335,7 +335,7 @@ scalar_ops! {
         nan  Opaque;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero;
+        jvp  |_| ZeroTangent;
         rust operator Not;
     }
     /// Exponential to base 2.
@@ -556,7 +556,7 @@ scalar_ops! {
         nan  Propagates;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero;
+        jvp  |_| ZeroTangent;
         rust method;
     }
     /// Whole part, towards zero.
@@ -567,7 +567,7 @@ scalar_ops! {
         nan  Propagates;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero;
+        jvp  |_| ZeroTangent;
         rust method;
     }
     /// -1, 0 or 1 with the sign of `x`; NaN stays NaN.
@@ -578,7 +578,7 @@ scalar_ops! {
         nan  Propagates;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero;
+        jvp  |_| ZeroTangent;
         rust method;
     }
     /// Fused `a * b + c`; integers wrap.
@@ -600,7 +600,7 @@ scalar_ops! {
         nan  Opaque;
         cost arithmetic 1;
         fold Zero;
-        jvp  |_| Zero, |_| Zero;
+        jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust operator BitOr;
     }
     /// Bitwise, or logical, exclusive or.
@@ -611,7 +611,7 @@ scalar_ops! {
         nan  Opaque;
         cost arithmetic 1;
         fold Zero;
-        jvp  |_| Zero, |_| Zero;
+        jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust operator BitXor;
     }
     /// Right shift by `b` bits, which brings in the sign; nothing but the sign is left if `b` is negative or at least the
@@ -623,7 +623,7 @@ scalar_ops! {
         nan  Opaque;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero, |_| Zero;
+        jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust operator Shr;
     }
     /// True if `a` is greater than `b`.
@@ -634,7 +634,7 @@ scalar_ops! {
         nan  False;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero, |_| Zero;
+        jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust comparison;
     }
     /// True if `a` is at least `b`.
@@ -645,7 +645,7 @@ scalar_ops! {
         nan  False;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero, |_| Zero;
+        jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust comparison;
     }
     /// True if two values differ; NaN differs from everything.
@@ -656,7 +656,7 @@ scalar_ops! {
         nan  Tests;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero, |_| Zero;
+        jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust comparison;
     }
     /// True if `x` is neither infinite nor NaN.
@@ -667,7 +667,7 @@ scalar_ops! {
         nan  False;
         cost arithmetic 1;
         fold none;
-        jvp  |_| Zero;
+        jvp  |_| ZeroTangent;
         rust method;
     }
 }

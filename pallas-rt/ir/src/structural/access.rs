@@ -8,7 +8,7 @@ pub enum Access {
     /// Each result element is one operand element: that of the first piece whose bounds hold. Pieces must be readable
     /// wherever their bounds hold, even where an earlier piece gives the result, since backends may copy any of them
     /// there.
-    Map(Vec<Piece>),
+    Map(Vec<MapPiece>),
     /// Each result element is the element of operand 0 at the same row-major position.
     Flat,
     /// Sum of products over pairs of axes; the result has the batch axes, then the free axes of `a`, then those of `b`.
@@ -153,18 +153,18 @@ pub enum SortOrder {
 
 /// A part of the result of an [`Access::Map`], which is read from one operand.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Piece {
+pub struct MapPiece {
     /// Index of the operand that is read.
     pub operand: usize,
     /// Position along each axis of that operand.
-    pub index: Vec<Index>,
+    pub index: Vec<AffineIndex>,
     /// Part of the result: axes with bounds `lo <= coordinate < hi`; none: the whole result.
     pub bounds: Vec<(usize, Dim, Dim)>,
 }
 
 /// Affine position `offset + stride * coordinate of a result axis`; without an axis always `offset`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Index {
+pub struct AffineIndex {
     /// The result axis whose coordinate counts; `None`: the position is always `offset`.
     pub axis: Option<usize>,
     /// Factor of the coordinate.
@@ -173,7 +173,7 @@ pub struct Index {
     pub offset: Dim,
 }
 
-impl Piece {
+impl MapPiece {
     /// Returns true if the piece reads only existing elements wherever its bounds hold. All sizes must be constants.
     pub fn is_inside(&self, operand: &[Dim], result: &[Dim]) -> bool {
         let number = |d: &Dim| d.as_number().expect("an access form has sizes of numbers");
@@ -182,7 +182,7 @@ impl Piece {
             let (first, end) = within[*axis];
             within[*axis] = (number(lo).max(first), number(hi).min(end));
         }
-        let fits = |(index, n): (&Index, &Dim)| {
+        let fits = |(index, n): (&AffineIndex, &Dim)| {
             let at = |coordinate: i64| {
                 number(&index.stride).saturating_mul(coordinate).saturating_add(number(&index.offset))
             };
@@ -194,17 +194,17 @@ impl Piece {
     }
 }
 
-impl Index {
+impl AffineIndex {
     /// The coordinate along a result axis.
-    pub fn from_axis(axis: usize) -> Index {
-        Index { axis: Some(axis), stride: 1i64.into(), offset: 0i64.into() }
+    pub fn from_axis(axis: usize) -> AffineIndex {
+        AffineIndex { axis: Some(axis), stride: 1i64.into(), offset: 0i64.into() }
     }
     /// The coordinate along a result axis plus `offset`.
-    pub fn shifted(axis: usize, offset: Dim) -> Index {
-        Index { offset, ..Index::from_axis(axis) }
+    pub fn shifted(axis: usize, offset: Dim) -> AffineIndex {
+        AffineIndex { offset, ..AffineIndex::from_axis(axis) }
     }
     /// Position 0.
-    pub fn zero() -> Index {
-        Index { axis: None, stride: 0i64.into(), offset: 0i64.into() }
+    pub fn zero() -> AffineIndex {
+        AffineIndex { axis: None, stride: 0i64.into(), offset: 0i64.into() }
     }
 }

@@ -1,11 +1,12 @@
 //! Broadcast: operand axes are mapped to axes of another shape.
 use super::{
-    Access, Arg, Batch, Draw, Index, Piece, Reduce, Sample, Structural, Transpose, check_arity, check_axes,
+    Access, AffineIndex, Batch, MapPiece, OpTestCase, RandomKernelGenerator, Reduce, RuleOperand, Structural,
+    Transpose, check_arity, check_axes,
     derive::{linear_jvp, shift_axes},
     first_dtype, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp, Type};
 use std::fmt;
@@ -33,7 +34,7 @@ impl Broadcast {
     }
     /// For each axis of an operand: whether it is stretched.
     fn stretch_flags(&self, of: &[Dim]) -> impl Iterator<Item = bool> {
-        of.iter().zip(&self.dims).map(|(n, &axis)| is_one(n) && !is_one(&self.to[axis]))
+        of.iter().zip(&self.dims).map(|(n, &axis)| is_unit_extent(n) && !is_unit_extent(&self.to[axis]))
     }
 }
 
@@ -48,7 +49,7 @@ impl fmt::Display for Broadcast {
 }
 
 /// Returns true for extent 1.
-fn is_one(d: &Dim) -> bool {
+fn is_unit_extent(d: &Dim) -> bool {
     d.as_number() == Some(1)
 }
 
@@ -67,7 +68,9 @@ impl Structural for Broadcast {
         if mapped {
             check_axes(Self::NAME, &self.dims, &self.to)?;
         }
-        let fits = |(a, &axis): (&Dim, &usize)| is_one(a) || facts.same(a, &self.to[axis]) != Verdict::No;
+        let fits = |(a, &axis): (&Dim, &usize)| {
+            is_unit_extent(a) || facts.compare_equal(a, &self.to[axis]) != SizeComparison::No
+        };
         if !(args[0].is_empty() || mapped && args[0].iter().zip(&self.dims).all(fits)) {
             let found = format!("{} does not broadcast to {}", shape(args[0]), shape(&self.to));
             let help = match self.dims.len() == self.to.len() {
@@ -85,19 +88,20 @@ impl Structural for Broadcast {
     }
     fn access(&self, args: &[&[Dim]]) -> Access {
         let axes = self.stretch_flags(args[0]).zip(&self.dims);
-        let index =
-            axes.map(|(stretched, &axis)| if stretched { Index::zero() } else { Index::from_axis(axis) }).collect();
-        Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
+        let index = axes
+            .map(|(stretched, &axis)| if stretched { AffineIndex::zero() } else { AffineIndex::from_axis(axis) })
+            .collect();
+        Access::Map(vec![MapPiece { operand: 0, index, bounds: vec![] }])
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         let dims = [vec![0], shift_axes(&self.dims[..args[0].shape.len()])].concat();
         Some(x.apply(Broadcast { to: batch.batch_first_shape(&self.to), dims }, &[x]))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         linear_jvp(self, args, tangents)
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let (of, mut sum) = (args[0].shape, cotangent);
         let dims = &self.dims[..of.len()];
         let others: Vec<usize> = (0..self.to.len()).filter(|axis| !dims.contains(axis)).collect();
@@ -112,8 +116,8 @@ impl Structural for Broadcast {
         let stretched = self.stretch_flags(of).enumerate().filter_map(|(axis, stretched)| stretched.then_some(axis));
         vec![Some(sum.sum_axes(stretched.collect()))]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let mut to = from.shape();
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
+        let mut to = from.common_shape();
         if from.draw_below(2) == 0 {
             to.insert(from.draw_below(to.len() + 1), 1 + from.draw_below(3));
         }
@@ -123,13 +127,13 @@ impl Structural for Broadcast {
         let fits = |ty: &Type| {
             ty.shape.len() <= to.len() && ty.shape.iter().zip(&dims).all(|(&n, &axis)| n == 1 || n == to[axis])
         };
-        let x = from.operand(&fits)?;
+        let x = from.choose_operand(&fits)?;
         dims.truncate(x.shape.len());
         let to = to.into_iter().map(Dim::from).collect();
         Some(if x.is_scalar() { Broadcast::to(to) } else { Broadcast { to, dims } })
     }
-    fn samples() -> Vec<Sample<Self>> {
-        let case = |to: &[&str], dims: &[usize], args| Sample {
+    fn samples() -> Vec<OpTestCase<Self>> {
+        let case = |to: &[&str], dims: &[usize], args| OpTestCase {
             op: Broadcast { to: to.iter().map(|n| Dim::name(n)).collect(), dims: dims.to_vec() },
             args,
             dtypes: &[DType::F32],

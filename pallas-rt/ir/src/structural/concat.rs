@@ -1,10 +1,10 @@
 //! Concatenation of operands along an axis.
 use super::{
-    Access, Arg, Batch, Draw, Index, Piece, Sample, Slice, Structural, check_axes, derive::linear_jvp,
-    draw::draw_operand_axis, first_dtype,
+    Access, AffineIndex, Batch, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Slice, Structural,
+    check_axes, derive::linear_jvp, draw::draw_operand_axis, first_dtype,
 };
 use crate::diag::{At, Diag, shape};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, Type};
 use std::fmt;
@@ -39,7 +39,7 @@ impl Structural for Concat {
         check_axes(Self::NAME, &[self.axis], first)?;
         let mut out = first.to_vec();
         for (i, arg) in args.iter().enumerate().skip(1) {
-            let fits = |a: usize| a == self.axis || facts.same(&first[a], &arg[a]) != Verdict::No;
+            let fits = |a: usize| a == self.axis || facts.compare_equal(&first[a], &arg[a]) != SizeComparison::No;
             if arg.len() != first.len() || !(0..first.len()).all(fits) {
                 let found = format!("a concat along axis {} of {} and {}", self.axis, shape(first), shape(arg));
                 return Err(Diag::new("concat", At::Operand(i), found, "all other axes are the same"));
@@ -62,22 +62,23 @@ impl Structural for Concat {
         let piece = |(operand, arg): (usize, &&[Dim])| {
             let hi = &lo + &arg[self.axis];
             let shift = &Dim::from(0i64) - &lo;
-            let index = |i| if i == self.axis { Index::shifted(i, shift.clone()) } else { Index::from_axis(i) };
+            let index =
+                |i| if i == self.axis { AffineIndex::shifted(i, shift.clone()) } else { AffineIndex::from_axis(i) };
             let bounds = vec![(self.axis, std::mem::replace(&mut lo, hi.clone()), hi)];
-            Piece { operand, index: (0..arg.len()).map(index).collect(), bounds }
+            MapPiece { operand, index: (0..arg.len()).map(index).collect(), bounds }
         };
         Access::Map(args.iter().enumerate().map(piece).collect())
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let all = batch.batch_first_operands(args);
         Some(all[0].apply(Concat { axis: self.axis + 1 }, &all))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         linear_jvp(self, args, tangents)
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let mut start = 0;
-        let part = |arg: &Arg<'_, 'g>| {
+        let part = |arg: &RuleOperand<'_, 'g>| {
             let mut at = vec![0; arg.shape.len()];
             at[self.axis] = start;
             start += arg.shape[self.axis].as_number().expect("cotangents have sizes of numbers");
@@ -86,20 +87,20 @@ impl Structural for Concat {
         };
         args.iter().map(part).collect()
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         let (x, axis) = draw_operand_axis(from)?;
         let beside = |ty: &Type| {
             ty.shape.len() == x.shape.len() && (0..x.shape.len()).all(|a| a == axis || ty.shape[a] == x.shape[a])
         };
-        from.operand(&|ty| ty.dtype == x.dtype && beside(ty))?;
+        from.choose_operand(&|ty| ty.dtype == x.dtype && beside(ty))?;
         Some(Concat { axis })
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let with = &[("M", 2), ("N", 3), ("K", 4)];
         let dtypes = &[DType::F32, DType::F32];
         vec![
-            Sample { op: Concat { axis: 1 }, args: &[&["M", "N"], &["M", "K"]], dtypes, with },
-            Sample { op: Concat { axis: 0 }, args: &[&["M"], &["N"], &["M"]], dtypes: &[DType::F32; 3], with },
+            OpTestCase { op: Concat { axis: 1 }, args: &[&["M", "N"], &["M", "K"]], dtypes, with },
+            OpTestCase { op: Concat { axis: 0 }, args: &[&["M"], &["N"], &["M"]], dtypes: &[DType::F32; 3], with },
         ]
     }
 }

@@ -1,10 +1,10 @@
 //! Convolution of two operands.
 use super::{
-    Access, Arg, Batch, Cast, Draw, Loop, Nest, Position, Reshape, Reverse, Role, Sample, Structural, Transpose,
-    WindowDim, check_arity, check_axes, draw, join_with_commas, window,
+    Access, Batch, Cast, Nest, NestAxisRole, NestLoop, OpTestCase, Position, RandomKernelGenerator, Reshape, Reverse,
+    RuleOperand, Structural, Transpose, WindowDim, check_arity, check_axes, draw, join_with_commas, window,
 };
 use crate::diag::{At, Diag, shape, size_mismatch_help};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp, Type};
 use std::fmt;
@@ -98,7 +98,7 @@ impl<'g> ShapedValue<'g> {
 }
 
 /// Swaps the first two axes: features take the role of batches.
-fn swap_first_axes(axes: &[usize]) -> Vec<usize> {
+fn swap_first_two_axes(axes: &[usize]) -> Vec<usize> {
     [&[axes[1], axes[0]], &axes[2..]].concat()
 }
 
@@ -116,14 +116,14 @@ impl Conv {
         };
         self.windows.iter().enumerate().map(of).collect()
     }
-    /// Zeros of type `dtype` with this shape; `like` is a value of type `from`.
-    fn zeros<'g>(like: E<'g>, from: DType, dtype: DType, shape: &[Dim]) -> E<'g> {
+    /// Zeros of type `dtype` with this shape; `like` is a value of type `like_dtype`.
+    fn zeros<'g>(like: E<'g>, like_dtype: DType, dtype: DType, shape: &[Dim]) -> E<'g> {
         let zero = like.number(0.0);
-        let zero = if from == dtype { zero } else { zero.apply(Cast { to: dtype }, &[zero]) };
+        let zero = if like_dtype == dtype { zero } else { zero.apply(Cast { to: dtype }, &[zero]) };
         zero.broadcast_to(shape)
     }
     /// Cotangent of `lhs`: a convolution of the cotangent with the reversed window.
-    fn lhs_cotangent<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> E<'g> {
+    fn lhs_cotangent<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> E<'g> {
         let mut rhs = ShapedValue::new(args[1].value, args[1].shape).cast(args[1].dtype, self.acc);
         if self.group_count() > 1 {
             rhs = rhs.split_axis(self.rhs[0], self.group_count());
@@ -140,7 +140,7 @@ impl Conv {
             groups: self.group_count(),
             batch_groups: 1,
             lhs: self.out.clone(),
-            rhs: swap_first_axes(&self.rhs),
+            rhs: swap_first_two_axes(&self.rhs),
             out: self.lhs.clone(),
             acc: self.acc,
         };
@@ -158,7 +158,7 @@ impl Conv {
         made.value
     }
     /// Cotangent of `rhs`: a convolution of `lhs` with the cotangent, with batches as features.
-    fn rhs_cotangent<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> E<'g> {
+    fn rhs_cotangent<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> E<'g> {
         let extents = self.spatial_extents(args[0].shape, args[1].shape);
         let is_empty = |shape: &[Dim]| shape.iter().any(|n| n.as_number() == Some(0));
         if extents.iter().any(|e| e[2] == 0) || is_empty(args[0].shape) || is_empty(args[1].shape) {
@@ -170,9 +170,9 @@ impl Conv {
             windows: windows.collect(),
             groups: self.batch_groups,
             batch_groups: self.groups,
-            lhs: swap_first_axes(&self.lhs),
-            rhs: swap_first_axes(&self.out),
-            out: swap_first_axes(&self.rhs),
+            lhs: swap_first_two_axes(&self.lhs),
+            rhs: swap_first_two_axes(&self.out),
+            out: swap_first_two_axes(&self.rhs),
             acc: self.acc,
         };
         let lhs = ShapedValue::new(args[0].value, args[0].shape).cast(args[0].dtype, self.acc);
@@ -216,7 +216,7 @@ impl Structural for Conv {
         }
         let [groups, batch_groups] = counts.map(Dim::from);
         let features = &rhs[self.rhs[1]] * &groups;
-        if facts.same(&lhs[self.lhs[1]], &features) == Verdict::No {
+        if facts.compare_equal(&lhs[self.lhs[1]], &features) == SizeComparison::No {
             let found = format!(
                 "an input of {} features, and a window for {} in each of {} groups",
                 lhs[self.lhs[1]], rhs[self.rhs[1]], self.groups
@@ -266,11 +266,11 @@ impl Structural for Conv {
         let extents = self.spatial_extents(lhs, rhs);
         // The axes: batch, group, output feature, window positions; input feature, elements of the window.
         let (group, feature, first) = (1, 3 + spatial, 4 + spatial);
-        let axis = |role| move |extent: i64| Loop { extent, role };
-        let axes = [batches, parts, outputs].map(axis(Role::Parallel)).into_iter();
-        let axes = axes.chain(extents.iter().map(|e| axis(Role::Parallel)(e[2])));
-        let axes = axes.chain([axis(Role::Reduced)(inputs)]);
-        let axes = axes.chain(extents.iter().map(|e| axis(Role::Windowed)(e[1])));
+        let axis = |role| move |extent: i64| NestLoop { extent, role };
+        let axes = [batches, parts, outputs].map(axis(NestAxisRole::Parallel)).into_iter();
+        let axes = axes.chain(extents.iter().map(|e| axis(NestAxisRole::Parallel)(e[2])));
+        let axes = axes.chain([axis(NestAxisRole::Reduced)(inputs)]);
+        let axes = axes.chain(extents.iter().map(|e| axis(NestAxisRole::Windowed)(e[1])));
         let sum = |outer: Option<i64>, own: usize| Position {
             terms: outer.map(|stride| (group, stride.max(1))).into_iter().chain([(own, 1)]).collect(),
             ..Position::from_axis(own)
@@ -290,7 +290,7 @@ impl Structural for Conv {
         }
         Access::Nest(Nest { axes: axes.collect(), operands: vec![of_lhs, of_rhs], result: of_out, op: ScalarOp::Add })
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let size = batch.size.as_number().and_then(|n| usize::try_from(n).ok()).expect("rules have sizes of numbers");
         let shapes = [args[0].shape, args[1].shape];
         let shape = self.infer(&shapes, &Facts::default()).expect("the operation has been inferred");
@@ -349,7 +349,7 @@ impl Structural for Conv {
         }
         Some(made.value)
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let (lhs, rhs) = (args[0].value, args[1].value);
         let left = tangents[0].map(|d| d.apply(self.clone(), &[d, rhs]));
         let right = tangents[1].map(|d| d.apply(self.clone(), &[lhs, d]));
@@ -358,13 +358,13 @@ impl Structural for Conv {
             (x, y) => x.or(y),
         }
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         vec![Some(self.lhs_cotangent(args, cotangent)), Some(self.rhs_cotangent(args, cotangent))]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         let number = |ty: &Type| ty.dtype != DType::Bool && (2..=5).contains(&ty.shape.len());
-        let a = from.operand(&number)?;
-        let b = from.operand(&|ty: &Type| ty.dtype == a.dtype && ty.shape.len() == a.shape.len())?;
+        let a = from.choose_operand(&number)?;
+        let b = from.choose_operand(&|ty: &Type| ty.dtype == a.dtype && ty.shape.len() == a.shape.len())?;
         let mut order = |rank: usize| {
             let mut axes: Vec<usize> = (0..rank).collect();
             (1..rank).for_each(|i| axes.swap(i, from.draw_below(i + 1)));
@@ -382,7 +382,7 @@ impl Structural for Conv {
         let shape = drawn.infer(&[&a.dims(), &b.dims()], &Facts::default()).ok()?;
         draw::is_small_shape(&shape).then_some(drawn)
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let dtypes = &[DType::F32, DType::F32];
         let plain = |windows: &[WindowDim]| Conv {
             windows: windows.to_vec(),
@@ -408,7 +408,7 @@ impl Structural for Conv {
             out: vec![0, 3, 1, 2],
             ..plain(windows)
         };
-        let case = |op, args| Sample { op, args, dtypes, with };
+        let case = |op, args| OpTestCase { op, args, dtypes, with };
         vec![
             case(plain(&[padded]), line),
             case(plain(&[strided]), line),

@@ -1,5 +1,5 @@
 //! Elementwise operations with a second type or an attribute, which are therefore not in the scalar table.
-use super::{Access, Arg, Batch, Draw, Sample, Structural, check_arity, first_dtype};
+use super::{Access, Batch, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity, first_dtype};
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
@@ -70,25 +70,25 @@ macro_rules! elementwise {
                 let form: fn(&$Op) -> Access = $access;
                 form(self)
             }
-            fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+            fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
                 let x = batch.batch_first_operand(0, &args[0]);
                 Some(x.apply(self.clone(), &[x]))
             }
-            fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+            fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
                 let rule: fn(&$Op, E<'g>, E<'g>) -> Option<E<'g>> = $jvp;
                 rule(self, args[0].value, tangents[0]?)
             }
-            fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+            fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
                 let rule: fn(&$Op, DType, E<'g>) -> Option<E<'g>> = $transpose;
                 vec![rule(self, args[0].dtype, cotangent)]
             }
-            fn draw(from: &mut dyn Draw) -> Option<Self> {
-                let $attribute: fn(DType, &mut dyn Draw) -> Option<_> = $draw;
-                let x = from.operand(&|ty| ty.dtype != DType::Bool || $name == "cast")?;
+            fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
+                let $attribute: fn(DType, &mut dyn RandomKernelGenerator) -> Option<_> = $draw;
+                let x = from.choose_operand(&|ty| ty.dtype != DType::Bool || $name == "cast")?;
                 Some($Op { $attribute: $attribute(x.dtype, from)? })
             }
-            fn samples() -> Vec<Sample<Self>> {
-                let case = |(op, dtypes)| Sample { op, args: &[&["M"]], dtypes, with: &[("M", 4)] };
+            fn samples() -> Vec<OpTestCase<Self>> {
+                let case = |(op, dtypes)| OpTestCase { op, args: &[&["M"]], dtypes, with: &[("M", 4)] };
                 $samples.into_iter().map(case).collect()
             }
         }
@@ -99,7 +99,7 @@ elementwise!(Cast "cast" to |_| Access::Cast, |op, _| Ok(op.to), |op, _, dx| {
     op.to.is_float().then(|| dx.apply(op.clone(), &[dx]))
 }, |op, from, y| {
     (op.to.is_float() && from.is_float()).then(|| y.apply(Cast { to: from }, &[y]))
-}, |_, from| Some(from.dtype()), [
+}, |_, from| Some(from.draw_dtype()), [
     (Cast { to: DType::F32 }, &[DType::F32] as &'static [DType]),
     (Cast { to: DType::I32 }, &[DType::F32]),
     (Cast { to: DType::F32 }, &[DType::I32]),

@@ -1,7 +1,7 @@
 //! Running folds along an axis, such as running sums.
 use super::{
-    Access, Arg, Batch, Concat, Draw, Reverse, Sample, Slice, Structural, check_arity, check_axes, check_monoid, draw,
-    draw::draw_operand_axis,
+    Access, Batch, Concat, OpTestCase, RandomKernelGenerator, Reverse, RuleOperand, Slice, Structural, check_arity,
+    check_axes, check_monoid, draw, draw::draw_operand_axis,
 };
 use crate::diag::Diag;
 use crate::emit::Term;
@@ -117,11 +117,11 @@ impl Structural for Cumulative {
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Scan { op: self.op, axis: self.axis, reverse: self.reverse }
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Cumulative { axis: self.axis + 1, ..self.clone() }, &[x]))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let (x, dx) = (args[0].value, tangents[0]?);
         if self.op == ScalarOp::Add {
             return Some(dx.apply(self.clone(), &[dx]));
@@ -131,17 +131,17 @@ impl Structural for Cumulative {
         let (_, found) = self.associative_scan((turned(x), turned(dx)), args[0].shape, n);
         Some(turned(found))
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         debug_assert_eq!(args.len(), 1);
         let back = Cumulative { reverse: !self.reverse, ..self.clone() };
         vec![(self.op == ScalarOp::Add).then(|| cotangent.apply(back, &[cotangent]))]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         let (x, axis) = draw_operand_axis(from)?;
         Some(Cumulative { op: draw::draw_monoid(from, x.dtype)?, axis, reverse: from.draw_below(2) == 0 })
     }
-    fn samples() -> Vec<Sample<Self>> {
-        let case = |op, reverse| Sample {
+    fn samples() -> Vec<OpTestCase<Self>> {
+        let case = |op, reverse| OpTestCase {
             op: Cumulative { op, axis: 1, reverse },
             args: &[&["M", "N"]],
             dtypes: &[DType::F32],

@@ -5,7 +5,7 @@ use crate::{DType, Dim, E, ScalarOp};
 
 /// An operand in a derivative or batching rule.
 #[derive(Clone, Copy)]
-pub struct Arg<'a, 'g> {
+pub struct RuleOperand<'a, 'g> {
     /// The operand's value.
     pub value: E<'g>,
     /// The operand's shape; in [`Structural::batched`](super::Structural::batched) without the batch axis.
@@ -52,7 +52,7 @@ impl Batch<'_> {
         [std::slice::from_ref(&self.size), shape].concat()
     }
     /// Operand `i` with the batch axis in front; broadcast along it if it has none.
-    pub(super) fn batch_first_operand<'g>(&self, i: usize, arg: &Arg<'_, 'g>) -> E<'g> {
+    pub(super) fn batch_first_operand<'g>(&self, i: usize, arg: &RuleOperand<'_, 'g>) -> E<'g> {
         let Some(at) = self.axes[i] else {
             let op = Broadcast { to: self.batch_first_shape(arg.shape), dims: (1..=arg.shape.len()).collect() };
             return arg.value.apply(op, &[arg.value]);
@@ -61,7 +61,7 @@ impl Batch<'_> {
         if at == 0 { arg.value } else { arg.value.apply(Transpose { axes }, &[arg.value]) }
     }
     /// All operands with the batch axis in front.
-    pub(super) fn batch_first_operands<'g>(&self, args: &[Arg<'_, 'g>]) -> Vec<E<'g>> {
+    pub(super) fn batch_first_operands<'g>(&self, args: &[RuleOperand<'_, 'g>]) -> Vec<E<'g>> {
         args.iter().enumerate().map(|(i, a)| self.batch_first_operand(i, a)).collect()
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn shift_axes(axes: &[usize]) -> Vec<usize> {
 /// The tangent of an operation that is linear in all operands together: the operation on their tangents.
 pub(super) fn linear_jvp<'g>(
     op: &(impl Into<StructuralOp> + Clone),
-    args: &[Arg<'_, 'g>],
+    args: &[RuleOperand<'_, 'g>],
     tangents: &[Option<E<'g>>],
 ) -> Option<E<'g>> {
     let some = tangents.iter().flatten().next()?;
@@ -84,14 +84,19 @@ pub(super) fn linear_jvp<'g>(
 
 /// The cotangent of an operand whose elements were gathered, some perhaps many times: scatters and adds `cotangent` at
 /// their positions, in the accumulator's type, unless there is only one position.
-pub(super) fn scatter_cotangent<'g>(op: Scatter, to: &Arg<'_, 'g>, index: (E<'g>, &[Dim]), cotangent: E<'g>) -> E<'g> {
-    let (own, wide, (index, positions)) = (to.dtype, to.dtype.accumulator(), index);
+pub(super) fn cotangent_of_gathered<'g>(
+    op: Scatter,
+    operand: &RuleOperand<'_, 'g>,
+    starts_with_shape: (E<'g>, &[Dim]),
+    cotangent: E<'g>,
+) -> E<'g> {
+    let (own, wide, (index, positions)) = (operand.dtype, operand.dtype.accumulator(), starts_with_shape);
     let mut others = (0..positions.len()).filter(|axis| *axis != op.index_vector_dim);
     if wide == own || others.all(|axis| positions[axis].as_number() == Some(1)) {
-        return cotangent.apply(op, &[to.value.zero(), index, cotangent]);
+        return cotangent.apply(op, &[operand.value.zero(), index, cotangent]);
     }
     let cast = |x: E<'g>, to| x.apply(Cast { to }, &[x]);
     let cotangent = cast(cotangent, wide);
-    let zeros = cotangent.number(0.0).broadcast_to(to.shape);
+    let zeros = cotangent.number(0.0).broadcast_to(operand.shape);
     cast(cotangent.apply(op, &[zeros, index, cotangent]), own)
 }

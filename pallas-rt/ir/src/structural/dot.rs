@@ -1,9 +1,10 @@
 //! Contraction of two operands: sums of products.
 use super::{
-    Access, Arg, Batch, Cast, Draw, Sample, Structural, Transpose, check_arity, check_axes, draw::draw_operand_axis,
+    Access, Batch, Cast, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, Transpose, check_arity,
+    check_axes, draw::draw_operand_axis,
 };
 use crate::diag::{At, Diag, shape, size_mismatch_help};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, Type};
 use std::fmt;
@@ -30,9 +31,10 @@ impl Dot {
         let turn = |pairs: &[(usize, usize)]| pairs.iter().map(|&(a, b)| (b, a)).collect();
         Dot { batch: turn(&self.batch), contract: turn(&self.contract), acc: self.acc }
     }
-    /// Axes of `a` (side 0) or `b` (side 1) that are neither batch nor contracted: free axes.
-    pub fn free_axes(&self, side: usize, rank: usize) -> Vec<usize> {
-        let own = |p: &(usize, usize)| if side == 0 { p.0 } else { p.1 };
+    /// Axes of operand 0 (`a`) or operand 1 (`b`), which has this rank, that are neither batch nor contracted: free
+    /// axes.
+    pub fn free_axes(&self, operand: usize, rank: usize) -> Vec<usize> {
+        let own = |p: &(usize, usize)| if operand == 0 { p.0 } else { p.1 };
         let used: Vec<usize> = self.batch.iter().chain(&self.contract).map(own).collect();
         (0..rank).filter(|i| !used.contains(i)).collect()
     }
@@ -41,39 +43,40 @@ impl Dot {
 methods! { ($) Dot; }
 
 impl Dot {
-    /// Applies `op`, which is `self` with a batch axis of extent `size` at the front of the operand on `side` only, and
-    /// moves that axis to the front of the result. `shapes` are those without the axis.
+    /// Applies `batched_op`, which is `self` with a batch axis of extent `batch_extent` at the front of the operand on
+    /// `batched_side` only, and moves that axis to the front of the result. `shapes` are those without the axis.
     fn apply_one_sided_batch<'g>(
         &self,
-        op: Dot,
-        mut all: [E<'g>; 2],
+        batched_op: Dot,
+        mut operands: [E<'g>; 2],
         shapes: [&[Dim]; 2],
-        side: usize,
-        size: &Dim,
+        batched_side: usize,
+        batch_extent: &Dim,
     ) -> E<'g> {
         let free = |of: usize| self.free_axes(of, shapes[of].len());
-        let ranks = [0, 1].map(|of| shapes[of].len() + usize::from(of == side));
+        let ranks = [0, 1].map(|of| shapes[of].len() + usize::from(of == batched_side));
         let is_single = |of: usize| free(of).iter().all(|&axis| shapes[of][axis].as_number() == Some(1));
         // The axis follows the batch axes if its side is the first one. The second side changes places with the first
         // one if that moves no elements.
         let is_matrix_form =
             |op: &Dot, ranks: [usize; 2]| op.batch.is_empty() && op.contract == [(1, 0)] && ranks != [2, 2];
-        let turned = op.swap_operands();
-        let prefers = side == 1 && is_single(1) && !is_single(0);
-        let is_turned = (prefers || is_matrix_form(&op, ranks)) && !is_matrix_form(&turned, [ranks[1], ranks[0]]);
+        let turned = batched_op.swap_operands();
+        let prefers = batched_side == 1 && is_single(1) && !is_single(0);
+        let is_turned =
+            (prefers || is_matrix_form(&batched_op, ranks)) && !is_matrix_form(&turned, [ranks[1], ranks[0]]);
         let op = if is_turned {
-            all.swap(0, 1);
+            operands.swap(0, 1);
             turned
         } else {
-            op
+            batched_op
         };
         let (first, last) = if is_turned { (1, 0) } else { (0, 1) };
-        let made = all[0].apply(op, &all);
+        let made = operands[0].apply(op, &operands);
         // Axes of the result: those of the batch, then the free ones of each side, as they are and as they should be.
         let n = self.batch.len();
         let mut now: Vec<(usize, usize)> = (0..n).map(|i| (2, i)).collect();
         let own = |of: usize| {
-            let new = (of == side).then_some((3, 0));
+            let new = (of == batched_side).then_some((3, 0));
             new.into_iter().chain(free(of).into_iter().map(move |axis| (of, axis)))
         };
         now.extend(own(first).chain(own(last)));
@@ -82,7 +85,7 @@ impl Dot {
         wanted.extend([0, 1].into_iter().flat_map(|of| free(of).into_iter().map(move |axis| (of, axis))));
         let extent = |&(of, i): &(usize, usize)| match of {
             2 => shapes[0][self.batch[i].0].clone(),
-            3 => size.clone(),
+            3 => batch_extent.clone(),
             _ => shapes[of][i].clone(),
         };
         let moved = |axes: &[(usize, usize)]| -> Vec<(usize, usize)> {
@@ -131,11 +134,13 @@ impl Structural for Dot {
                     "a dot takes two tiles of two axes; `dot_general` names others",
                 ));
             };
-            if facts.same(x, y) == Verdict::No {
+            if facts.compare_equal(x, y) == SizeComparison::No {
                 // Would the other axis have fitted? Then the user forgot a transpose.
-                let other = (b.len() == 2 && self.contract == [(1, 0)]).then(|| facts.same(x, &b[1]));
+                let other = (b.len() == 2 && self.contract == [(1, 0)]).then(|| facts.compare_equal(x, &b[1]));
                 let help = match other {
-                    Some(Verdict::Yes) => format!("axis 1 of the right side is {}: write `.t()` behind it", b[1]),
+                    Some(SizeComparison::Yes) => {
+                        format!("axis 1 of the right side is {}: write `.t()` behind it", b[1])
+                    }
                     _ => size_mismatch_help(x, y),
                 };
                 let found = format!("dot contracts {x} with {y}: {} · {}", shape(a), shape(b));
@@ -168,7 +173,7 @@ impl Structural for Dot {
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Contract { batch: self.batch.clone(), contract: self.contract.clone() }
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         // Pairs of axes for operands that have the batch axis in front.
         let behind = |has: [bool; 2]| {
             move |p: &[(usize, usize)]| {
@@ -187,7 +192,7 @@ impl Structural for Dot {
         // Only one operand has the batch axis: it is a free axis of the product, the first of its side.
         Some(self.apply_one_sided_batch(op, all, [args[0].shape, args[1].shape], usize::from(has[1]), &batch.size))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let (a, b) = (args[0].value, args[1].value);
         let left = tangents[0].map(|da| da.apply(self.clone(), &[da, b]));
         let right = tangents[1].map(|db| db.apply(self.clone(), &[a, db]));
@@ -196,7 +201,7 @@ impl Structural for Dot {
             (x, y) => x.or(y),
         }
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         // The cotangent's axes: batch, free of a, free of b. For a side, the other's free axes are summed over.
         let side = |own: usize| {
             let (ranks, other) = ([args[0].shape.len(), args[1].shape.len()], 1 - own);
@@ -233,25 +238,25 @@ impl Structural for Dot {
         };
         vec![side(0), side(1)]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         let (a, axis) = draw_operand_axis(from)?;
         let number = |ty: &Type| ty.dtype == a.dtype && ty.dtype != DType::Bool;
-        let b = from.operand(&|ty| number(ty) && ty.shape.contains(&a.shape[axis]))?;
+        let b = from.choose_operand(&|ty| number(ty) && ty.shape.contains(&a.shape[axis]))?;
         let fitting: Vec<usize> = (0..b.shape.len()).filter(|&i| b.shape[i] == a.shape[axis]).collect();
         let contract = (axis, fitting[from.draw_below(fitting.len())]);
         // Axis 1 by axis 0 is written as a matrix product, whose operands are matrices.
         let fits = contract != (1, 0) || a.shape.len() == 2 && b.shape.len() == 2;
         fits.then(|| Dot { batch: vec![], contract: vec![contract], acc: a.dtype })
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let with = &[("M", 2), ("K", 3), ("N", 4), ("B", 2), ("L", 5)];
         let dtypes = &[DType::F32, DType::F32];
         let batched = Dot { batch: vec![(0, 0)], contract: vec![(2, 2)], acc: DType::F32 };
         let crossed = Dot { batch: vec![(1, 2)], contract: vec![(0, 3), (3, 1)], acc: DType::F32 };
         vec![
-            Sample { op: Dot::matmul(DType::F32), args: &[&["M", "K"], &["K", "N"]], dtypes, with },
-            Sample { op: batched, args: &[&["B", "M", "K"], &["B", "N", "K"]], dtypes, with },
-            Sample { op: crossed, args: &[&["K", "B", "M", "L"], &["N", "L", "B", "K"]], dtypes, with },
+            OpTestCase { op: Dot::matmul(DType::F32), args: &[&["M", "K"], &["K", "N"]], dtypes, with },
+            OpTestCase { op: batched, args: &[&["B", "M", "K"], &["B", "N", "K"]], dtypes, with },
+            OpTestCase { op: crossed, args: &[&["K", "B", "M", "L"], &["N", "L", "B", "K"]], dtypes, with },
         ]
     }
 }

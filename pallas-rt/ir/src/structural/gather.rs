@@ -1,12 +1,12 @@
 //! Gather: windows of an operand at positions given by data.
 use super::indexed::{DimensionNumbers, check_index_dtype, clamp_starts};
 use super::{
-    Access, Arg, Batch, Draw, Sample, Scatter, Structural, Windows, check_arity,
-    derive::{scatter_cotangent, shift_axes},
+    Access, Batch, OpTestCase, RandomKernelGenerator, RuleOperand, Scatter, Structural, Windows, check_arity,
+    derive::{cotangent_of_gathered, shift_axes},
     join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, MAX_RANK, ScalarOp};
 use std::fmt;
@@ -103,12 +103,12 @@ impl Structural for Gather {
         check_arity(Self::NAME, args.len(), 2)?;
         let (x, index) = (args[0], args[1]);
         self.dimension_numbers().check_shapes(x, index, facts)?;
-        let dropped = |axis| !self.dimension_numbers().kept_operand_axes(x.len()).contains(&axis);
+        let dropped = |axis| !self.dimension_numbers().operand_axes_in_windows(x.len()).contains(&axis);
         let fits = |axis: usize| match self.slice_sizes.get(axis) {
             Some(size) if dropped(axis) && size.as_number() != Some(1) => false,
             // The batch may be empty.
             Some(_) if self.operand_batching_dims.contains(&axis) => true,
-            Some(size) => facts.at_most(size, &x[axis]) != Verdict::No,
+            Some(size) => facts.compare_at_most(size, &x[axis]) != SizeComparison::No,
             None => false,
         };
         if self.slice_sizes.len() != x.len() || !(0..x.len()).all(fits) {
@@ -130,7 +130,7 @@ impl Structural for Gather {
     fn access(&self, args: &[&[Dim]]) -> Access {
         Access::Gather { windows: self.windows(args[1].len()), checked: false }
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let [of_x, of_index] = [0, 1].map(|i| batch.axes[i].is_some());
         let all = [0, 1]
             .map(|i| if batch.axes[i].is_some() { batch.batch_first_operand(i, &args[i]) } else { args[i].value });
@@ -149,15 +149,15 @@ impl Structural for Gather {
         };
         Some(all[0].apply(op, &all))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let dx = tangents[0]?;
         Some(dx.apply(self.clone(), &[dx, args[1].value]))
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         // A scatter skips windows that leave the operand, so starts are moved as the gather moves them.
         let index = clamp_starts(&self.windows(args[1].shape.len()), args[0].shape, &args[1]);
         vec![
-            Some(scatter_cotangent(
+            Some(cotangent_of_gathered(
                 self.matching_scatter(Some(ScalarOp::Add)),
                 &args[0],
                 (index, args[1].shape),
@@ -166,9 +166,9 @@ impl Structural for Gather {
             None,
         ]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let x = from.operand(&|ty| !ty.is_scalar() && !ty.shape.contains(&0))?.shape;
-        let index = from.operand(&|ty| ty.dtype == DType::I32)?.shape;
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
+        let x = from.choose_operand(&|ty| !ty.is_scalar() && !ty.shape.contains(&0))?.shape;
+        let index = from.choose_operand(&|ty| ty.dtype == DType::I32)?.shape;
         // Start vectors along an axis that is short enough, else indices of one start each.
         let short: Vec<usize> = (0..index.len()).filter(|&axis| (1..=x.len()).contains(&index[axis])).collect();
         let vector = if from.draw_below(2) == 0 { short.get(from.draw_below(short.len())).copied() } else { None };
@@ -211,7 +211,7 @@ impl Structural for Gather {
             slice_sizes: sizes,
         })
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let dtypes = &[DType::F32, DType::I32];
         let with = &[("M", 4), ("N", 3), ("K", 5)];
         let sizes = |sizes: &[i64]| sizes.iter().map(|&n| Dim::from(n)).collect::<Vec<_>>();
@@ -242,9 +242,9 @@ impl Structural for Gather {
             slice_sizes: sizes(&[1, 1]),
         };
         vec![
-            Sample { op: rows, args: &[&["M", "N"], &["K"]], dtypes, with },
-            Sample { op: windows, args: &[&["M", "N"], &["K", "2"]], dtypes, with },
-            Sample { op: parallel, args: &[&["M", "N"], &["1", "M", "2"]], dtypes, with },
+            OpTestCase { op: rows, args: &[&["M", "N"], &["K"]], dtypes, with },
+            OpTestCase { op: windows, args: &[&["M", "N"], &["K", "2"]], dtypes, with },
+            OpTestCase { op: parallel, args: &[&["M", "N"], &["1", "M", "2"]], dtypes, with },
         ]
     }
 }

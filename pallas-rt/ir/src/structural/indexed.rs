@@ -1,7 +1,7 @@
 //! Shared parts of gather and scatter: StableHLO's dimension numbers, and which starts fit.
-use super::{Arg, Broadcast, Concat, Reduce, WindowAxis, Windows, check_axes};
+use super::{Broadcast, Concat, Reduce, RuleOperand, WindowAxis, Windows, check_axes};
 use crate::diag::{At, Diag, shape, size_mismatch_help};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::{DType, Dim, E, Facts, ScalarOp};
 
 /// The dimension numbers of a gather or scatter, under common names.
@@ -30,18 +30,18 @@ impl DimensionNumbers<'_> {
     }
 
     /// Axes of an operand of this rank that the windows' array has.
-    pub(super) fn kept_operand_axes(&self, rank: usize) -> Vec<usize> {
+    pub(super) fn operand_axes_in_windows(&self, rank: usize) -> Vec<usize> {
         (0..rank).filter(|axis| !self.dropped.contains(axis) && !self.batching.contains(axis)).collect()
     }
 
     /// Axes of the indices without that of the start vectors.
-    fn non_vector_axes(&self, index_rank: usize) -> impl Iterator<Item = usize> {
+    fn index_axes_without_vector(&self, index_rank: usize) -> impl Iterator<Item = usize> {
         (0..index_rank).filter(move |&axis| axis != self.vector)
     }
 
     /// Rank of the windows' array.
     pub(super) fn windows_rank(&self, index_rank: usize) -> usize {
-        self.non_vector_axes(index_rank).count() + self.window.len()
+        self.index_axes_without_vector(index_rank).count() + self.window.len()
     }
 
     /// Checks that the numbers fit an operand and indices of these shapes.
@@ -72,12 +72,12 @@ impl DimensionNumbers<'_> {
             return self.indices_error(At::Op, found, "pairs of axes, none of them that of the start vectors");
         }
         for (&a, &b) in self.batching.iter().zip(self.index_batching) {
-            if facts.same(&x[a], &index[b]) == Verdict::No {
+            if facts.compare_equal(&x[a], &index[b]) == SizeComparison::No {
                 let found = format!("axis {a} of {} is parallel with axis {b} of {}", shape(x), shape(index));
                 return self.indices_error(At::Operand(1), found, size_mismatch_help(&x[a], &index[b]));
             }
         }
-        let (rank, kept) = (self.windows_rank(index.len()), self.kept_operand_axes(x.len()).len());
+        let (rank, kept) = (self.windows_rank(index.len()), self.operand_axes_in_windows(x.len()).len());
         let ascending = self.window.is_sorted_by(|a, b| a < b) && self.window.last().is_none_or(|&last| last < rank);
         if self.window.len() != kept || !ascending {
             let found = format!("{} axes {:?} of windows with {kept} axes", self.window.len(), self.window);
@@ -92,7 +92,8 @@ impl DimensionNumbers<'_> {
 
     /// Origin of each axis of the windows' array: `Ok(axis of the operand)` or `Err(axis of the indices)`.
     pub(super) fn axis_origins(&self, rank: usize, index_rank: usize) -> Vec<Result<usize, usize>> {
-        let (mut kept, mut positions) = (self.kept_operand_axes(rank).into_iter(), self.non_vector_axes(index_rank));
+        let (mut kept, mut positions) =
+            (self.operand_axes_in_windows(rank).into_iter(), self.index_axes_without_vector(index_rank));
         let axis = |axis| match self.window.contains(&axis) {
             true => Ok(kept.next().expect("as many as windows have")),
             false => Err(positions.next().expect("as many as the indices have")),
@@ -127,7 +128,7 @@ pub(super) fn check_index_dtype(name: &str, index: DType) -> Result<(), Diag> {
 }
 
 /// Clamps starts such that their windows are inside of the operand.
-pub(super) fn clamp_starts<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>) -> E<'g> {
+pub(super) fn clamp_starts<'g>(windows: &Windows, operand: &[Dim], index: &RuleOperand<'_, 'g>) -> E<'g> {
     let last = windows.highest_starts(operand);
     let highest = match last[..] {
         [] => return index.value,
@@ -143,7 +144,7 @@ pub(super) fn clamp_starts<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'
 }
 
 /// For each element of the windows' array, of shape `shape`: whether its window is inside of the operand.
-pub(super) fn inside_mask<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>, shape: &[Dim]) -> E<'g> {
+pub(super) fn inside_mask<'g>(windows: &Windows, operand: &[Dim], index: &RuleOperand<'_, 'g>, shape: &[Dim]) -> E<'g> {
     let is_held = index.value.eq(clamp_starts(windows, operand, index));
     let mut all = is_held.select(index.value.like(1.0), index.value.zero());
     if let Some(axis) = windows.vector {

@@ -1,5 +1,8 @@
 //! Coordinates along an axis.
-use super::{Access, Arg, Batch, Draw, Sample, Structural, check_arity, check_axes, join_with_commas};
+use super::{
+    Access, Batch, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity, check_axes,
+    join_with_commas,
+};
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
@@ -50,22 +53,22 @@ impl Structural for Iota {
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Iota { axis: self.axis }
     }
-    fn batched<'g>(&self, _: &[Arg<'_, 'g>], _: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, _: &[RuleOperand<'_, 'g>], _: &Batch<'_>) -> Option<E<'g>> {
         None
     }
-    fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, _: &[RuleOperand<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
         None
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
         vec![None; args.len()]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let shape = from.shape();
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
+        let shape = from.common_shape();
         let axis = from.draw_below(shape.len());
-        Some(Iota { shape: shape.into_iter().map(Dim::from).collect(), axis, dtype: from.dtype() })
+        Some(Iota { shape: shape.into_iter().map(Dim::from).collect(), axis, dtype: from.draw_dtype() })
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let op = Iota { shape: vec![Dim::name("M"), Dim::name("N")], axis: 1, dtype: DType::I32 };
-        vec![Sample { op, args: &[], dtypes: &[], with: &[("M", 2), ("N", 3)] }]
+        vec![OpTestCase { op, args: &[], dtypes: &[], with: &[("M", 2), ("N", 3)] }]
     }
 }

@@ -8,10 +8,10 @@ mod methods;
 mod nest;
 mod window;
 
-pub use access::{Access, Index, Piece, SortOrder, WindowAxis, Windows};
-pub use derive::{Arg, Batch};
-pub use draw::Draw;
-pub use nest::{Loop, Nest, Position, Role};
+pub use access::{Access, AffineIndex, MapPiece, SortOrder, WindowAxis, Windows};
+pub use derive::{Batch, RuleOperand};
+pub use draw::RandomKernelGenerator;
+pub use nest::{Nest, NestAxisRole, NestLoop, Position};
 pub use window::WindowDim;
 
 use crate::diag::{At, Diag, shape};
@@ -44,22 +44,22 @@ pub trait Structural: Clone + Eq + std::hash::Hash + Debug + Display + Sized {
     fn access(&self, args: &[&[Dim]]) -> Access;
     /// The `vmap` rule: applies the operation to operands some of which have an extra batch axis; the result has that
     /// axis first. `None` if there are no operands.
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>>;
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>>;
     /// The forward derivative: the tangent of the result `y`, given those of the operands; `None` for zero.
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>>;
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>>;
     /// The reverse derivative: the cotangent of each operand in which the operation is linear, given that of the
     /// result.
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>>;
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>>;
     /// Draws a random instance of the operation for tests, whose operands `from` chooses; `None` if no attributes fit.
     /// Tests check that `infer` accepts it.
-    fn draw(from: &mut dyn Draw) -> Option<Self>;
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self>;
     /// Cases for tests: the operation, operand shapes over names, and values of the names.
-    fn samples() -> Vec<Sample<Self>>;
+    fn samples() -> Vec<OpTestCase<Self>>;
 }
 
 /// A test case of a structural operation.
 #[derive(Clone, Debug)]
-pub struct Sample<O> {
+pub struct OpTestCase<O> {
     /// The operation with its attributes.
     pub op: O,
     /// Operand shapes, each extent a name or a number.
@@ -88,7 +88,7 @@ macro_rules! structural_ops {
             /// Names of all operations.
             pub const NAMES: &[&str] = &[$($Op::NAME),*];
             /// See [`Structural::draw`]: a function for each of [`NAMES`](StructuralOp::NAMES).
-            pub const DRAWS: &[fn(&mut dyn Draw) -> Option<StructuralOp>] = &[$(|from| $Op::draw(from).map(Self::$Op)),*];
+            pub const DRAWS: &[fn(&mut dyn RandomKernelGenerator) -> Option<StructuralOp>] = &[$(|from| $Op::draw(from).map(Self::$Op)),*];
             /// Name of the operation in text.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$Op(_) => $Op::NAME),* }
@@ -122,21 +122,21 @@ macro_rules! structural_ops {
                 match self { $(Self::$Op(op) => op.access(args)),* }
             }
             /// Applies the `vmap` rule: see [`Structural::batched`].
-            pub fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+            pub fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
                 match self { $(Self::$Op(op) => op.batched(args, batch)),* }
             }
             /// The tangent of the result: see [`Structural::jvp`].
-            pub fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+            pub fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
                 match self { $(Self::$Op(op) => op.jvp(args, y, tangents)),* }
             }
             /// The cotangents of the operands: see [`Structural::transpose`].
-            pub fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+            pub fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
                 match self { $(Self::$Op(op) => op.transpose(args, cotangent)),* }
             }
             /// Samples of all operations: see [`Structural::samples`].
-            pub fn samples() -> Vec<Sample<StructuralOp>> {
+            pub fn samples() -> Vec<OpTestCase<StructuralOp>> {
                 let mut all = vec![];
-                $(all.extend($Op::samples().into_iter().map(|s| Sample { op: Self::$Op(s.op), args: s.args, dtypes: s.dtypes, with: s.with }));)*
+                $(all.extend($Op::samples().into_iter().map(|s| OpTestCase { op: Self::$Op(s.op), args: s.args, dtypes: s.dtypes, with: s.with }));)*
                 all
             }
         }
@@ -204,7 +204,7 @@ impl StructuralOp {
     }
     /// The operation that keeps the folded axes with extent 1, as in lowered form, if this one drops them; `None`
     /// otherwise.
-    pub fn keeping(&self) -> Option<Self> {
+    pub fn with_kept_axes(&self) -> Option<Self> {
         match self {
             Self::Reduce(r) if !r.keep => Some(Reduce { keep: true, ..r.clone() }.into()),
             Self::ArgReduce(r) if !r.keep => Some(ArgReduce { keep: true, ..r.clone() }.into()),
@@ -213,12 +213,12 @@ impl StructuralOp {
     }
 }
 
-/// Checks that an operation has `n` operands.
-fn check_arity(name: &str, args: usize, n: usize) -> Result<(), Diag> {
-    if args == n {
+/// Checks that an operation has `expected` operands.
+fn check_arity(name: &str, found: usize, expected: usize) -> Result<(), Diag> {
+    if found == expected {
         return Ok(());
     }
-    Err(Diag::new("arity", At::Op, format!("`{name}` takes {n} operands, found {args}"), ""))
+    Err(Diag::new("arity", At::Op, format!("`{name}` takes {expected} operands, found {found}"), ""))
 }
 
 /// Checks that `axes` exist in a shape and that none repeats.

@@ -10,7 +10,7 @@ use crate::ScalarOp;
 
 /// Relation of an axis of a nest to the result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
+pub enum NestAxisRole {
     /// Each index of the axis gives another element of the result.
     Parallel,
     /// Folded; no other axis occurs in the operands' positions together with it.
@@ -21,11 +21,11 @@ pub enum Role {
 
 /// One loop of a nest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Loop {
+pub struct NestLoop {
     /// Number of iterations.
     pub extent: i64,
     /// Relation to the result.
-    pub role: Role,
+    pub role: NestAxisRole,
 }
 
 /// Position along one dimension of an array, as a function of the loops' indices:
@@ -45,7 +45,7 @@ pub struct Position {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nest {
     /// The loops, outermost first.
-    pub axes: Vec<Loop>,
+    pub axes: Vec<NestLoop>,
     /// Positions in each operand. Elements of several operands are multiplied.
     pub operands: Vec<Vec<Position>>,
     /// Position in the result, which has one element for each index of the parallel axes: along each dimension the
@@ -66,12 +66,12 @@ impl Position {
         (sum % self.dilation == 0).then(|| sum / self.dilation)
     }
     /// Smallest and greatest sum before the division, for loops whose extents are at least 1.
-    fn sum_range(&self, axes: &[Loop]) -> (i64, i64) {
+    fn sum_range(&self, axes: &[NestLoop]) -> (i64, i64) {
         let most = |&(axis, stride): &(usize, i64)| stride * (axes[axis].extent - 1);
         (self.offset, self.offset + self.terms.iter().map(most).sum::<i64>())
     }
     /// Returns true if every position is an element of a dimension of this extent.
-    pub fn is_inside(&self, axes: &[Loop], extent: i64) -> bool {
+    pub fn is_inside(&self, axes: &[NestLoop], extent: i64) -> bool {
         let (least, most) = self.sum_range(axes);
         self.dilation == 1 && least >= 0 && most < extent
     }
@@ -79,8 +79,8 @@ impl Position {
 
 impl Nest {
     /// Axes that are parallel, or those that are not.
-    fn axes_by_role(&self, is_parallel: bool) -> Vec<usize> {
-        (0..self.axes.len()).filter(|&a| (self.axes[a].role == Role::Parallel) == is_parallel).collect()
+    fn axes_by_role(&self, wants_parallel: bool) -> Vec<usize> {
+        (0..self.axes.len()).filter(|&a| (self.axes[a].role == NestAxisRole::Parallel) == wants_parallel).collect()
     }
     /// Indices of the parallel axes.
     pub fn parallel_axes(&self) -> Vec<usize> {
@@ -99,8 +99,8 @@ impl Nest {
         self.folded_axes().iter().map(|&a| self.axes[a].extent.max(0) as usize).product()
     }
     /// Row-major index of the element at a position in an array of this shape; `None` if there is no element.
-    pub fn flat_index(place: &[Position], axes: &[i64], shape: &[usize]) -> Option<usize> {
-        place.iter().zip(shape).try_fold(0, |flat, (position, &n)| {
+    pub fn flat_index(positions: &[Position], axes: &[i64], shape: &[usize]) -> Option<usize> {
+        positions.iter().zip(shape).try_fold(0, |flat, (position, &n)| {
             let i = usize::try_from(position.evaluate(axes)?).ok().filter(|&i| i < n)?;
             Some(flat * n + i)
         })

@@ -1,7 +1,7 @@
 //! Padding of a tile with a scalar.
 use super::{
-    Access, Arg, Batch, Broadcast, Draw, Index, Piece, Sample, Slice, Structural, check_arity, derive::linear_jvp,
-    draw, join_with_commas,
+    Access, AffineIndex, Batch, Broadcast, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Slice, Structural,
+    check_arity, derive::linear_jvp, draw, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -64,11 +64,14 @@ impl Structural for Pad {
     }
     fn access(&self, args: &[&[Dim]]) -> Access {
         let rank = self.low.len();
-        let index = (0..rank).map(|i| Index::shifted(i, &Dim::from(0i64) - &self.low[i])).collect();
+        let index = (0..rank).map(|i| AffineIndex::shifted(i, &Dim::from(0i64) - &self.low[i])).collect();
         let bounds = (0..rank).map(|i| (i, self.low[i].clone(), &self.low[i] + &args[0][i])).collect();
-        Access::Map(vec![Piece { operand: 0, index, bounds }, Piece { operand: 1, index: vec![], bounds: vec![] }])
+        Access::Map(vec![
+            MapPiece { operand: 0, index, bounds },
+            MapPiece { operand: 1, index: vec![], bounds: vec![] },
+        ])
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         let zero = [Dim::from(0i64)];
         let pad = Pad { low: [&zero, &self.low[..]].concat(), high: [&zero, &self.high[..]].concat() };
@@ -83,25 +86,25 @@ impl Structural for Pad {
         let padded = x.apply(pad, &[x, x.number(0.0)]);
         Some(inside.ne(inside.zero()).select(padded, value))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         linear_jvp(self, args, tangents)
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let start = self.low.iter().map(|d| d.as_number().expect("cotangents have sizes of numbers")).collect();
         let inside = Slice { start, size: args[0].shape.to_vec(), stride: vec![1; self.low.len()] };
         let x = cotangent.apply(inside, &[cotangent]);
         let sum = |x: E<'g>| x.sum_axes((0..self.low.len()).collect()).reshape(&[]);
         vec![Some(x), Some(sum(cotangent) - sum(x))]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let x = from.operand(&draw::accept_any_type)?;
-        from.constant(Literal::new(x.dtype, 1.0));
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
+        let x = from.choose_operand(&draw::accepts_any_type)?;
+        from.append_constant(Literal::new(x.dtype, 1.0));
         let mut sizes = |below| x.shape.iter().map(|_| Dim::from(from.draw_below(below))).collect();
         Some(Pad { low: sizes(2), high: sizes(3) })
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let op = Pad { low: vec![1i64.into(), 0i64.into()], high: vec![Dim::name("P"), 2i64.into()] };
         let dtypes = &[DType::F32, DType::F32];
-        vec![Sample { op, args: &[&["M", "N"], &[]], dtypes, with: &[("M", 2), ("N", 3), ("P", 2)] }]
+        vec![OpTestCase { op, args: &[&["M", "N"], &[]], dtypes, with: &[("M", 2), ("N", 3), ("P", 2)] }]
     }
 }

@@ -1,7 +1,7 @@
 //! Reductions: folds over axes, which stay with extent 1 or are dropped.
 use super::{
-    Access, Arg, Batch, Broadcast, Cumulative, Draw, Pad, Sample, Slice, Structural, check_arity, check_axes,
-    check_monoid, derive::shift_axes, draw, draw::draw_operand_axis, join_with_commas,
+    Access, Batch, Broadcast, Cumulative, OpTestCase, Pad, RandomKernelGenerator, RuleOperand, Slice, Structural,
+    check_arity, check_axes, check_monoid, derive::shift_axes, draw, draw::draw_operand_axis, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -53,16 +53,16 @@ methods! { ($) Reduce;
 
 impl fmt::Display for Reduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reduce op({}) axes({}){}", self.op, join_with_commas(&self.axes), keep_text(self.keep))
+        write!(f, "reduce op({}) axes({}){}", self.op, join_with_commas(&self.axes), keep_attribute_text(self.keep))
     }
 }
 
 /// The attribute `keep` as text; only written if the axes are dropped.
-fn keep_text(keep: bool) -> &'static str {
+fn keep_attribute_text(keep: bool) -> &'static str {
     if keep { "" } else { " keep(false)" }
 }
 /// Parses the attribute `keep`, which is true if it is not written.
-fn parse_keep(attributes: &Attributes<'_>) -> Result<bool, String> {
+fn parse_keep_attribute(attributes: &Attributes<'_>) -> Result<bool, String> {
     if attributes.has("keep") { attributes.value("keep") } else { Ok(true) }
 }
 
@@ -99,7 +99,11 @@ fn exclusive_cumprod<'g>(x: E<'g>, shape: &[Dim], axis: usize, reverse: bool) ->
 impl Structural for Reduce {
     const NAME: &'static str = "reduce";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(Reduce { op: attributes.value("op")?, axes: attributes.list("axes")?, keep: parse_keep(attributes)? })
+        Ok(Reduce {
+            op: attributes.value("op")?,
+            axes: attributes.list("axes")?,
+            keep: parse_keep_attribute(attributes)?,
+        })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
@@ -113,11 +117,11 @@ impl Structural for Reduce {
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Fold { op: self.op, axes: self.axes.clone() }
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Reduce { axes: shift_axes(&self.axes), ..self.clone() }, &[x]))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let (x, dx) = (args[0].value, tangents[0]?);
         let sum = |x: E<'g>| x.apply(Reduce { op: ScalarOp::Add, ..self.clone() }, &[x]);
         match self.op {
@@ -142,18 +146,18 @@ impl Structural for Reduce {
             _ => None,
         }
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         vec![(self.op == ScalarOp::Add).then(|| self.broadcast_to_operand(cotangent, args[0].shape))]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         let (x, axis) = draw_operand_axis(from)?;
         let op = draw::draw_monoid(from, x.dtype)?;
         let mut axes = vec![axis];
         axes.extend((0..x.shape.len()).filter(|&other| other != axis && from.draw_below(4) == 0));
         Some(Reduce { op, axes, keep: from.draw_below(2) == 0 })
     }
-    fn samples() -> Vec<Sample<Self>> {
-        let case = |op, axes, keep| Sample {
+    fn samples() -> Vec<OpTestCase<Self>> {
+        let case = |op, axes, keep| OpTestCase {
             op: Reduce { op, axes, keep },
             args: &[&["M", "N", "K"]],
             dtypes: &[DType::F32],
@@ -194,14 +198,14 @@ methods! { ($) ArgReduce;
 
 impl fmt::Display for ArgReduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "arg_reduce max({}) axis({}){}", self.max, self.axis, keep_text(self.keep))
+        write!(f, "arg_reduce max({}) axis({}){}", self.max, self.axis, keep_attribute_text(self.keep))
     }
 }
 
 impl Structural for ArgReduce {
     const NAME: &'static str = "arg_reduce";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        let keep = parse_keep(attributes)?;
+        let keep = parse_keep_attribute(attributes)?;
         Ok(ArgReduce { max: attributes.value("max")?, axis: attributes.value("axis")?, keep })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
@@ -221,26 +225,26 @@ impl Structural for ArgReduce {
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Arg { max: self.max, axis: self.axis }
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(ArgReduce { axis: self.axis + 1, ..*self }, &[x]))
     }
-    fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, _: &[RuleOperand<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
         None
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
         vec![None; args.len()]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let x = from.operand(&|ty| !ty.is_scalar() && ty.dtype != DType::Bool)?;
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
+        let x = from.choose_operand(&|ty| !ty.is_scalar() && ty.dtype != DType::Bool)?;
         Some(ArgReduce {
             max: from.draw_below(2) == 0,
             axis: from.draw_below(x.shape.len()),
             keep: from.draw_below(2) == 0,
         })
     }
-    fn samples() -> Vec<Sample<Self>> {
-        let case = |axis, keep| Sample {
+    fn samples() -> Vec<OpTestCase<Self>> {
+        let case = |axis, keep| OpTestCase {
             op: ArgReduce { max: true, axis, keep },
             args: &[&["M", "N"]],
             dtypes: &[DType::F32],

@@ -1,7 +1,7 @@
 //! Windowed reductions: folds of the elements that a window sees at each of its positions.
 use super::{
-    Access, Arg, Batch, Draw, Loop, Nest, Position, Role, Sample, Structural, WindowDim, check_arity, check_monoid,
-    derive::linear_jvp, draw, join_with_commas, window,
+    Access, Batch, Nest, NestAxisRole, NestLoop, OpTestCase, Position, RandomKernelGenerator, RuleOperand, Structural,
+    WindowDim, check_arity, check_monoid, derive::linear_jvp, draw, join_with_commas, window,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -88,11 +88,11 @@ impl Structural for ReduceWindow {
     fn access(&self, args: &[&[Dim]]) -> Access {
         let rank = self.size.len();
         let number = |n: Dim| n.as_number().expect("an access form has sizes of numbers");
-        let place = |axis: usize| Loop {
+        let place = |axis: usize| NestLoop {
             extent: number(self.windows[axis].count_positions(&args[0][axis], &self.size[axis].into())),
-            role: Role::Parallel,
+            role: NestAxisRole::Parallel,
         };
-        let element = |&extent: &i64| Loop { extent, role: Role::Windowed };
+        let element = |&extent: &i64| NestLoop { extent, role: NestAxisRole::Windowed };
         Access::Nest(Nest {
             axes: (0..rank).map(place).chain(self.size.iter().map(element)).collect(),
             operands: vec![(0..rank).map(|axis| self.windows[axis].operand_position(axis, rank + axis)).collect()],
@@ -100,13 +100,13 @@ impl Structural for ReduceWindow {
             op: self.op,
         })
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         let size = [&[1], &self.size[..]].concat();
         let windows = [&[WindowDim::PLAIN], &self.windows[..]].concat();
         Some(x.apply(ReduceWindow { op: self.op, size, windows }, &[x]))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         if self.op == ScalarOp::Add {
             return linear_jvp(self, args, tangents);
         }
@@ -130,7 +130,7 @@ impl Structural for ReduceWindow {
         }
         Some(dx)
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let number = |n: &Dim| n.as_number().expect("cotangents have sizes of numbers");
         let back = |axis: usize| {
             let (own, size, n) = (self.windows[axis], self.size[axis], &args[0].shape[axis]);
@@ -140,8 +140,8 @@ impl Structural for ReduceWindow {
         let sum = ReduceWindow { windows, ..self.clone() };
         vec![(self.op == ScalarOp::Add).then(|| cotangent.apply(sum, &[cotangent]))]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let x = from.operand(&|ty| !ty.is_scalar())?;
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
+        let x = from.choose_operand(&|ty| !ty.is_scalar())?;
         let op = draw::draw_monoid(from, x.dtype)?;
         let size: Vec<i64> = x.shape.iter().map(|&n| 1 + from.draw_below(n.min(3)) as i64).collect();
         let windows = x.shape.iter().map(|_| {
@@ -153,8 +153,8 @@ impl Structural for ReduceWindow {
         draw::is_small_shape(&drawn.infer(&[&crate::Type::new(x.dtype, x.shape).dims()], &Facts::default()).ok()?)
             .then_some(drawn)
     }
-    fn samples() -> Vec<Sample<Self>> {
-        let case = |op, size: &[i64], windows: &[WindowDim]| Sample {
+    fn samples() -> Vec<OpTestCase<Self>> {
+        let case = |op, size: &[i64], windows: &[WindowDim]| OpTestCase {
             op: ReduceWindow { op, size: size.to_vec(), windows: windows.to_vec() },
             args: &[&["M", "N"]],
             dtypes: &[DType::F32],

@@ -1,9 +1,10 @@
 //! Reshape: the same elements in row-major order with another shape.
 use super::{
-    Access, Arg, Batch, Draw, Sample, Structural, check_arity, derive::linear_jvp, draw, first_dtype, join_with_commas,
+    Access, Batch, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity, derive::linear_jvp, draw,
+    first_dtype, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
@@ -38,7 +39,7 @@ impl Structural for Reshape {
         check_arity(Self::NAME, args.len(), 1)?;
         let count = |dims: &[Dim]| dims.iter().fold(Dim::from(1i64), |n, d| &n * d);
         let (have, want) = (count(args[0]), count(&self.to));
-        if facts.same(&have, &want) == Verdict::No {
+        if facts.compare_equal(&have, &want) == SizeComparison::No {
             let found = format!("{} has {have} elements, {} has {want}", shape(args[0]), shape(&self.to));
             return Err(Diag::new("reshape", At::Operand(0), found, "a reshape keeps the number of elements"));
         }
@@ -50,23 +51,23 @@ impl Structural for Reshape {
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Flat
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         Some(batch.batch_first_operand(0, &args[0]).reshape(&batch.batch_first_shape(&self.to)))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         linear_jvp(self, args, tangents)
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         vec![Some(cotangent.reshape(args[0].shape))]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let mut to = from.operand(&draw::accept_any_type)?.shape;
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
+        let mut to = from.choose_operand(&draw::accepts_any_type)?.shape;
         let by = from.draw_below(to.len());
         to.rotate_left(by);
         Some(Reshape { to: to.into_iter().map(Dim::from).collect() })
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let op = Reshape { to: vec![&Dim::name("M") * &Dim::name("N")] };
-        vec![Sample { op, args: &[&["M", "N"]], dtypes: &[DType::F32], with: &[("M", 2), ("N", 3)] }]
+        vec![OpTestCase { op, args: &[&["M", "N"]], dtypes: &[DType::F32], with: &[("M", 2), ("N", 3)] }]
     }
 }

@@ -1,7 +1,7 @@
 //! Reversal: elements in opposite order along axes.
 use super::{
-    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, check_arity, check_axes, derive::linear_jvp,
-    derive::shift_axes, draw::draw_operand_axis, first_dtype, join_with_commas,
+    Access, AffineIndex, Batch, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity,
+    check_axes, derive::linear_jvp, derive::shift_axes, draw::draw_operand_axis, first_dtype, join_with_commas,
 };
 use crate::diag::Diag;
 use crate::parse::Attributes;
@@ -44,27 +44,28 @@ impl Structural for Reverse {
     }
     fn access(&self, args: &[&[Dim]]) -> Access {
         let last = |i: usize| &args[0][i] - &Dim::from(1i64);
-        let turned = |i: usize| Index { axis: Some(i), stride: (-1i64).into(), offset: last(i) };
-        let index =
-            (0..args[0].len()).map(|i| if self.axes.contains(&i) { turned(i) } else { Index::from_axis(i) }).collect();
-        Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
+        let turned = |i: usize| AffineIndex { axis: Some(i), stride: (-1i64).into(), offset: last(i) };
+        let index = (0..args[0].len())
+            .map(|i| if self.axes.contains(&i) { turned(i) } else { AffineIndex::from_axis(i) })
+            .collect();
+        Access::Map(vec![MapPiece { operand: 0, index, bounds: vec![] }])
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Reverse { axes: shift_axes(&self.axes) }, &[x]))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         linear_jvp(self, args, tangents)
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         debug_assert_eq!(args.len(), 1);
         vec![Some(cotangent.apply(self.clone(), &[cotangent]))]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         draw_operand_axis(from).map(|(_, axis)| Reverse { axes: vec![axis] })
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let op = Reverse { axes: vec![1] };
-        vec![Sample { op, args: &[&["M", "N"]], dtypes: &[DType::F32], with: &[("M", 2), ("N", 3)] }]
+        vec![OpTestCase { op, args: &[&["M", "N"]], dtypes: &[DType::F32], with: &[("M", 2), ("N", 3)] }]
     }
 }

@@ -1,7 +1,7 @@
 //! Circular shift of elements along an axis.
 use super::{
-    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, check_arity, check_axes, derive::linear_jvp,
-    draw::draw_operand_axis, first_dtype,
+    Access, AffineIndex, Batch, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity,
+    check_axes, derive::linear_jvp, draw::draw_operand_axis, first_dtype,
 };
 use crate::diag::Diag;
 use crate::parse::Attributes;
@@ -48,31 +48,32 @@ impl Structural for Roll {
         let n = args[0][self.axis].as_number().expect("an access form has sizes of numbers");
         let first = self.shift.rem_euclid(n.max(1));
         let piece = |offset: i64, bounds| {
-            let index = |i| if i == self.axis { Index::shifted(i, offset.into()) } else { Index::from_axis(i) };
-            Piece { operand: 0, index: (0..args[0].len()).map(index).collect(), bounds }
+            let index =
+                |i| if i == self.axis { AffineIndex::shifted(i, offset.into()) } else { AffineIndex::from_axis(i) };
+            MapPiece { operand: 0, index: (0..args[0].len()).map(index).collect(), bounds }
         };
         // The elements that wrapped around to the front, if there are any, then all others.
         let entered = (first > 0).then(|| piece(n - first, vec![(self.axis, 0i64.into(), first.into())]));
         let moved = piece(-first, vec![(self.axis, first.into(), n.into())]);
         Access::Map(entered.into_iter().chain([moved]).collect())
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Roll { axis: self.axis + 1, ..*self }, &[x]))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         linear_jvp(self, args, tangents)
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         debug_assert_eq!(args.len(), 1);
         vec![Some(cotangent.apply(Roll { shift: -self.shift, ..*self }, &[cotangent]))]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         let (x, axis) = draw_operand_axis(from)?;
         Some(Roll { shift: from.draw_below(2 * x.shape[axis] + 1) as i64 - x.shape[axis] as i64, axis })
     }
-    fn samples() -> Vec<Sample<Self>> {
-        let case = |shift, axis| Sample {
+    fn samples() -> Vec<OpTestCase<Self>> {
+        let case = |shift, axis| OpTestCase {
             op: Roll { shift, axis },
             args: &[&["M", "N"]],
             dtypes: &[DType::F32],

@@ -1,11 +1,11 @@
 //! Scatter: combines windows of an operand, at positions given by data, with updates.
 use super::indexed::{DimensionNumbers, check_index_dtype, inside_mask};
 use super::{
-    Access, Arg, Batch, Draw, Gather, Iota, Sample, Structural, Windows, check_arity, check_monoid, derive::shift_axes,
-    join_with_commas,
+    Access, Batch, Gather, Iota, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, Windows, check_arity,
+    check_monoid, derive::shift_axes, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp};
 use std::fmt;
@@ -50,7 +50,7 @@ impl Scatter {
     }
     /// Extents of a window along each axis of an operand of rank `rank`.
     fn window_sizes(&self, rank: usize, updates: &[Dim]) -> Vec<Dim> {
-        let kept = self.dimension_numbers().kept_operand_axes(rank);
+        let kept = self.dimension_numbers().operand_axes_in_windows(rank);
         let size = |axis| match kept.iter().position(|&a| a == axis) {
             Some(at) => updates[self.update_window_dims[at]].clone(),
             None => 1i64.into(),
@@ -75,7 +75,7 @@ impl Scatter {
     }
     /// Scatters that fit these shapes and address one axis, for random tests: windows have this axis, with extent 1, or
     /// drop it, and their axes are before or after those of the indices.
-    fn fitting_scatters(x: &[usize], index: &[usize], updates: &[usize]) -> Vec<Scatter> {
+    fn single_axis_scatters(x: &[usize], index: &[usize], updates: &[usize]) -> Vec<Scatter> {
         let mut forms = vec![];
         let vectors = (0..index.len()).filter(|&axis| index[axis] == 1).chain([index.len()]);
         for (vector, axis) in vectors.flat_map(|vector| (0..x.len()).map(move |axis| (vector, axis))) {
@@ -110,7 +110,7 @@ impl Scatter {
         Scatter { op, ..self.clone() }
     }
     /// For each update: whether it is the last one that replaces its element.
-    fn last_write_mask<'g>(&self, args: &[Arg<'_, 'g>], read: &Gather) -> E<'g> {
+    fn last_write_mask<'g>(&self, args: &[RuleOperand<'_, 'g>], read: &Gather) -> E<'g> {
         let [x, index, updates] = args else { unreachable!("a scatter has three operands") };
         let count = updates.shape.iter().fold(Dim::from(1i64), |count, n| &count * n);
         let number = index.value.apply(Iota { shape: vec![count], axis: 0, dtype: DType::I32 }, &[]);
@@ -159,11 +159,11 @@ impl Structural for Scatter {
         let (x, index, updates) = (args[0], args[1], args[2]);
         self.dimension_numbers().check_shapes(x, index, facts)?;
         let fits = |(axis, &from): (usize, &Result<usize, usize>)| match from {
-            Ok(axis_of_x) => facts.at_most(&updates[axis], &x[axis_of_x]) != Verdict::No,
-            Err(axis_of_index) => facts.same(&updates[axis], &index[axis_of_index]) != Verdict::No,
+            Ok(axis_of_x) => facts.compare_at_most(&updates[axis], &x[axis_of_x]) != SizeComparison::No,
+            Err(axis_of_index) => facts.compare_equal(&updates[axis], &index[axis_of_index]) != SizeComparison::No,
         };
         let axes = self.dimension_numbers().axis_origins(x.len(), index.len());
-        let full = |axis: usize| facts.at_most(&1i64.into(), &x[axis]) != Verdict::No;
+        let full = |axis: usize| facts.compare_at_most(&1i64.into(), &x[axis]) != SizeComparison::No;
         let has_one = |axes: &[usize]| axes.iter().all(|&axis| full(axis));
         let is_empty = updates.iter().any(|n| n.as_number() == Some(0));
         if updates.len() != axes.len() || !axes.iter().enumerate().all(fits) {
@@ -189,7 +189,7 @@ impl Structural for Scatter {
     fn access(&self, args: &[&[Dim]]) -> Access {
         Access::Scatter { windows: self.windows(args[0].len(), args[1].len(), args[2]), op: self.op }
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let (x, updates) = (batch.batch_first_operand(0, &args[0]), batch.batch_first_operand(2, &args[2]));
         let of_index = batch.axes[1].is_some();
         let index = if of_index { batch.batch_first_operand(1, &args[1]) } else { args[1].value };
@@ -210,7 +210,7 @@ impl Structural for Scatter {
         };
         Some(x.apply(op, &[x, index, updates]))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let (x, index, updates) = (args[0].value, args[1].value, args[2].value);
         let (dx, dupdates) = (tangents[0], tangents[2]);
         dx.or(dupdates)?;
@@ -252,7 +252,7 @@ impl Structural for Scatter {
             Some(_) => None,
         }
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let (index, updates) = (&args[1], &args[2]);
         let read = self.matching_gather(args[0].shape.len(), updates.shape);
         let put = |what: E<'g>| cotangent.apply(self.clone(), &[cotangent, index.value, what]);
@@ -271,20 +271,20 @@ impl Structural for Scatter {
             Some(_) => vec![None, None, None],
         }
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let x = from.operand(&|ty| !ty.is_scalar() && !ty.shape.contains(&0))?;
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
+        let x = from.choose_operand(&|ty| !ty.is_scalar() && !ty.shape.contains(&0))?;
         // Updates of the operand's own shape fit, so that there are some.
-        let has_updates = |index: &[usize]| !Scatter::fitting_scatters(&x.shape, index, &x.shape).is_empty();
-        let index = from.operand(&|ty| ty.dtype == DType::I32 && has_updates(&ty.shape))?.shape;
-        let forms = |updates: &[usize]| Scatter::fitting_scatters(&x.shape, &index, updates);
-        let updates = from.operand(&|ty| ty.dtype == x.dtype && !forms(&ty.shape).is_empty())?;
+        let has_updates = |index: &[usize]| !Scatter::single_axis_scatters(&x.shape, index, &x.shape).is_empty();
+        let index = from.choose_operand(&|ty| ty.dtype == DType::I32 && has_updates(&ty.shape))?.shape;
+        let forms = |updates: &[usize]| Scatter::single_axis_scatters(&x.shape, &index, updates);
+        let updates = from.choose_operand(&|ty| ty.dtype == x.dtype && !forms(&ty.shape).is_empty())?;
         let forms = forms(&updates.shape);
         let ops = [None, Some(ScalarOp::Add), Some(ScalarOp::Minimum), Some(ScalarOp::Maximum)];
         let count = if x.dtype == DType::Bool { 1 } else { ops.len() };
         let form = forms.get(from.draw_below(forms.len()))?;
         Some(form.with_monoid(ops[from.draw_below(count)]))
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let dtypes = &[DType::F32, DType::I32, DType::F32];
         let with = &[("M", 4), ("N", 3), ("K", 5)];
         let rows = Scatter {
@@ -318,7 +318,7 @@ impl Structural for Scatter {
             (&windows, &[&["M", "N"], &["K", "2"], &["3", "K", "2"]]),
             (&parallel, &[&["M", "N"], &["1", "M", "4"], &["M", "4"]]),
         ];
-        let sample = |(form, args): (&Scatter, _), op| Sample { op: form.with_monoid(op), args, dtypes, with };
+        let sample = |(form, args): (&Scatter, _), op| OpTestCase { op: form.with_monoid(op), args, dtypes, with };
         forms.into_iter().flat_map(|form| ops.map(|op| sample(form, op))).collect()
     }
 }

@@ -1,10 +1,10 @@
 //! Slices: every `stride`-th element of a range along each axis.
 use super::{
-    Access, Arg, Batch, Draw, Index, Pad, Piece, Sample, Structural, check_arity, derive::linear_jvp, draw,
-    first_dtype, join_with_commas,
+    Access, AffineIndex, Batch, MapPiece, OpTestCase, Pad, RandomKernelGenerator, RuleOperand, Structural, check_arity,
+    derive::linear_jvp, draw, first_dtype, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
@@ -34,7 +34,7 @@ impl Slice {
         // The last element is start + stride * (size - 1); an empty range has none.
         let one = Dim::from(1i64);
         let (dim, end) = (&dims[axis], &(start + &(stride * &(size - &one))) + &one);
-        if size.as_number() == Some(0) || facts.at_most(&end, dim) != Verdict::No {
+        if size.as_number() == Some(0) || facts.compare_at_most(&end, dim) != SizeComparison::No {
             return Ok(());
         }
         let found = format!("a slice up to element {end} along axis {axis} of {}", shape(dims));
@@ -96,18 +96,19 @@ impl Structural for Slice {
         first_dtype(args)
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
-        let index = |i: usize| Index { axis: Some(i), stride: self.stride[i].into(), offset: self.start[i].into() };
-        Access::Map(vec![Piece { operand: 0, index: (0..self.start.len()).map(index).collect(), bounds: vec![] }])
+        let index =
+            |i: usize| AffineIndex { axis: Some(i), stride: self.stride[i].into(), offset: self.start[i].into() };
+        Access::Map(vec![MapPiece { operand: 0, index: (0..self.start.len()).map(index).collect(), bounds: vec![] }])
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         let (start, stride) = ([&[0], &self.start[..]].concat(), [&[1], &self.stride[..]].concat());
         Some(x.apply(Slice { start, size: batch.batch_first_shape(&self.size), stride }, &[x]))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         linear_jvp(self, args, tangents)
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         // Along each axis: zeros between the elements, then around them.
         let (mut x, mut shape) = (cotangent, self.size.clone());
         for axis in (0..shape.len()).filter(|&a| self.stride[a] > 1) {
@@ -130,8 +131,8 @@ impl Structural for Slice {
         let high = (0..shape.len()).map(|a| &(&args[0].shape[a] - &low[a]) - &shape[a]).collect();
         vec![Some(x.apply(Pad { low, high }, &[x, x.number(0.0)]))]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let dims = from.operand(&draw::accept_any_type)?.shape;
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
+        let dims = from.choose_operand(&draw::accepts_any_type)?.shape;
         let start: Vec<usize> = dims.iter().map(|&n| from.draw_below(n)).collect();
         let stride: Vec<usize> = dims.iter().map(|_| 1 + from.draw_below(2)).collect();
         let left: Vec<usize> = (0..dims.len()).map(|a| (dims[a] - start[a]).div_ceil(stride[a])).collect();
@@ -139,10 +140,10 @@ impl Structural for Slice {
         let signed = |n: Vec<usize>| n.into_iter().map(|n| n as i64).collect();
         Some(Slice { start: signed(start), size, stride: signed(stride) })
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let op = Slice { start: vec![1, 0], size: vec![Dim::from(2i64), Dim::name("N")], stride: vec![2, 1] };
         let all = Slice { start: vec![1, 2], size: vec![Dim::from(2i64), Dim::from(3i64)], stride: vec![3, 2] };
-        let case = |op, with| Sample { op, args: &[&["M", "N"]], dtypes: &[DType::F32], with };
+        let case = |op, with| OpTestCase { op, args: &[&["M", "N"]], dtypes: &[DType::F32], with };
         vec![case(op, &[("M", 5), ("N", 3)]), case(all, &[("M", 5), ("N", 9)])]
     }
 }

@@ -1,10 +1,10 @@
 //! Sorting: elements in order along an axis, and the positions that they come from.
 use super::{
-    Access, Arg, Batch, Draw, Sample, SortOrder, Structural, TakeAlong, check_arity, check_axes,
-    draw::draw_operand_axis, first_dtype,
+    Access, Batch, OpTestCase, RandomKernelGenerator, RuleOperand, SortOrder, Structural, TakeAlong, check_arity,
+    check_axes, draw::draw_operand_axis, first_dtype,
 };
 use crate::diag::{At, Diag, shape};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
@@ -46,23 +46,23 @@ impl Structural for Sort {
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Sort { axis: self.axis, order: SortOrder::Ascending, positions: false }
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Sort { axis: self.axis + 1 }, &[x]))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let (x, dx) = (args[0].value, tangents[0]?);
         let positions = x.apply(ArgSort { axis: self.axis, descending: false }, &[x]);
         Some(dx.apply(TakeAlong { axis: self.axis }, &[dx, positions]))
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
         vec![None; args.len()]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         Some(Sort { axis: draw_operand_axis(from)?.1 })
     }
-    fn samples() -> Vec<Sample<Self>> {
-        let case = |axis| Sample {
+    fn samples() -> Vec<OpTestCase<Self>> {
+        let case = |axis| OpTestCase {
             op: Sort { axis },
             args: &[&["M", "N"]],
             dtypes: &[DType::F32],
@@ -116,21 +116,21 @@ impl Structural for ArgSort {
         let order = if self.descending { SortOrder::Descending } else { SortOrder::Ascending };
         Access::Sort { axis: self.axis, order, positions: true }
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(ArgSort { axis: self.axis + 1, ..*self }, &[x]))
     }
-    fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, _: &[RuleOperand<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
         None
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
         vec![None; args.len()]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         Some(ArgSort { axis: draw_operand_axis(from)?.1, descending: from.draw_below(2) == 0 })
     }
-    fn samples() -> Vec<Sample<Self>> {
-        let case = |axis, descending| Sample {
+    fn samples() -> Vec<OpTestCase<Self>> {
+        let case = |axis, descending| OpTestCase {
             op: ArgSort { axis, descending },
             args: &[&["M", "N"]],
             dtypes: &[DType::F32],
@@ -174,7 +174,7 @@ impl Structural for ArgTopK {
         check_arity(Self::NAME, args.len(), 1)?;
         check_axes(Self::NAME, &[self.axis], args[0])?;
         let n = &args[0][self.axis];
-        if facts.at_most(&self.k, n) == Verdict::No || self.k.as_number().is_some_and(|k| k < 0) {
+        if facts.compare_at_most(&self.k, n) == SizeComparison::No || self.k.as_number().is_some_and(|k| k < 0) {
             let found = format!("the {} largest elements along axis {} of {}", self.k, self.axis, shape(args[0]));
             return Err(Diag::new("top-k", At::Operand(0), found, format!("there are {n}; `k` is at most as many")));
         }
@@ -188,22 +188,22 @@ impl Structural for ArgTopK {
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Sort { axis: self.axis, order: SortOrder::Largest, positions: true }
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(ArgTopK { axis: self.axis + 1, ..self.clone() }, &[x]))
     }
-    fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, _: &[RuleOperand<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
         None
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
         vec![None; args.len()]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         let (x, axis) = draw_operand_axis(from)?;
         Some(ArgTopK { k: ((1 + from.draw_below(x.shape[axis])) as i64).into(), axis })
     }
-    fn samples() -> Vec<Sample<Self>> {
-        let case = |axis| Sample {
+    fn samples() -> Vec<OpTestCase<Self>> {
+        let case = |axis| OpTestCase {
             op: ArgTopK { k: 2i64.into(), axis },
             args: &[&["M", "N"]],
             dtypes: &[DType::F32],

@@ -1,10 +1,10 @@
 //! Lookup of elements along an axis by a tile of indices.
 use super::{
-    Access, Arg, Batch, Draw, Gather, Sample, Structural, check_arity, check_axes, derive::scatter_cotangent,
-    draw::draw_operand_axis,
+    Access, Batch, Gather, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity, check_axes,
+    derive::cotangent_of_gathered, draw::draw_operand_axis,
 };
 use crate::diag::{At, Diag, shape};
-use crate::dim::Verdict;
+use crate::dim::SizeComparison;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp, Type};
 use std::fmt;
@@ -56,7 +56,7 @@ impl Structural for TakeAlong {
         check_arity(Self::NAME, args.len(), 2)?;
         let (x, index) = (args[0], args[1]);
         check_axes(Self::NAME, &[self.axis], x)?;
-        let fits = |a: usize| a == self.axis || facts.same(&x[a], &index[a]) != Verdict::No;
+        let fits = |a: usize| a == self.axis || facts.compare_equal(&x[a], &index[a]) != SizeComparison::No;
         if x.len() != index.len() || !(0..x.len()).all(fits) {
             let found = format!("`take_along_axis` along axis {} of {} by {}", self.axis, shape(x), shape(index));
             return Err(Diag::new(
@@ -66,7 +66,9 @@ impl Structural for TakeAlong {
                 "all other axes are the same; `.broadcast(..)` the index",
             ));
         }
-        if facts.at_most(&1i64.into(), &x[self.axis]) == Verdict::No && index[self.axis].as_number() != Some(0) {
+        if facts.compare_at_most(&1i64.into(), &x[self.axis]) == SizeComparison::No
+            && index[self.axis].as_number() != Some(0)
+        {
             let found = format!("`take_along_axis` along axis {} of {}", self.axis, shape(x));
             return Err(Diag::new("take", At::Operand(0), found, "an axis without elements has none to take"));
         }
@@ -81,7 +83,7 @@ impl Structural for TakeAlong {
     fn access(&self, args: &[&[Dim]]) -> Access {
         Access::Gather { windows: self.to_gather(args[0].len()).windows(args[1].len()), checked: true }
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         // Nothing can be looked up in an operand without elements.
         let is_empty = args[0].shape.iter().any(|n| n.as_number() == Some(0));
         if batch.axes[0].is_none() && !is_empty {
@@ -91,29 +93,29 @@ impl Structural for TakeAlong {
         let all = batch.batch_first_operands(args);
         Some(all[0].apply(TakeAlong { axis: self.axis + 1 }, &all))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let dx = tangents[0]?;
         Some(dx.apply(self.clone(), &[dx, args[1].value]))
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let add = self.to_gather(args[0].shape.len()).matching_scatter(Some(ScalarOp::Add));
-        vec![Some(scatter_cotangent(add, &args[0], (args[1].value, args[1].shape), cotangent)), None]
+        vec![Some(cotangent_of_gathered(add, &args[0], (args[1].value, args[1].shape), cotangent)), None]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         let (x, axis) = draw_operand_axis(from)?;
         let beside = |ty: &Type| {
             ty.shape.len() == x.shape.len() && (0..x.shape.len()).all(|a| a == axis || ty.shape[a] == x.shape[a])
         };
-        from.operand(&|ty| ty.dtype == DType::I32 && beside(ty))?;
+        from.choose_operand(&|ty| ty.dtype == DType::I32 && beside(ty))?;
         from.clamp_operand(x.shape[axis]);
         Some(TakeAlong { axis })
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let dtypes = &[DType::F32, DType::I32];
         let with = &[("M", 2), ("N", 3), ("K", 4)];
         vec![
-            Sample { op: TakeAlong { axis: 1 }, args: &[&["M", "N"], &["M", "K"]], dtypes, with },
-            Sample { op: TakeAlong { axis: 0 }, args: &[&["N", "M", "2"], &["K", "M", "2"]], dtypes, with },
+            OpTestCase { op: TakeAlong { axis: 1 }, args: &[&["M", "N"], &["M", "K"]], dtypes, with },
+            OpTestCase { op: TakeAlong { axis: 0 }, args: &[&["N", "M", "2"], &["K", "M", "2"]], dtypes, with },
         ]
     }
 }

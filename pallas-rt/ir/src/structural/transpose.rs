@@ -1,7 +1,7 @@
 //! Transposition: axes in another order.
 use super::{
-    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, check_arity, check_axes, derive::linear_jvp,
-    derive::shift_axes, draw, first_dtype, join_with_commas,
+    Access, AffineIndex, Batch, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity,
+    check_axes, derive::linear_jvp, derive::shift_axes, draw, first_dtype, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -48,30 +48,30 @@ impl Structural for Transpose {
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
         let to = |axis| self.axes.iter().position(|&a| a == axis).expect("a permutation");
-        let index = (0..self.axes.len()).map(|axis| Index::from_axis(to(axis))).collect();
-        Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
+        let index = (0..self.axes.len()).map(|axis| AffineIndex::from_axis(to(axis))).collect();
+        Access::Map(vec![MapPiece { operand: 0, index, bounds: vec![] }])
     }
-    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Transpose { axes: [vec![0], shift_axes(&self.axes)].concat() }, &[x]))
     }
-    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+    fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         linear_jvp(self, args, tangents)
     }
-    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+    fn transpose<'g>(&self, args: &[RuleOperand<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let back = |axis| self.axes.iter().position(|&a| a == axis).expect("a permutation");
         let axes = (0..args[0].shape.len()).map(back).collect();
         vec![Some(cotangent.apply(Transpose { axes }, &[cotangent]))]
     }
-    fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let rank = from.operand(&draw::accept_any_type)?.shape.len();
+    fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
+        let rank = from.choose_operand(&draw::accepts_any_type)?.shape.len();
         let mut axes: Vec<usize> = (0..rank).collect();
         axes.rotate_left(from.draw_below(rank));
         Some(Transpose { axes })
     }
-    fn samples() -> Vec<Sample<Self>> {
+    fn samples() -> Vec<OpTestCase<Self>> {
         let with = &[("M", 2), ("N", 3), ("K", 4)];
         let op = Transpose { axes: vec![2, 0, 1] };
-        vec![Sample { op, args: &[&["M", "N", "K"]], dtypes: &[DType::F32], with }]
+        vec![OpTestCase { op, args: &[&["M", "N", "K"]], dtypes: &[DType::F32], with }]
     }
 }

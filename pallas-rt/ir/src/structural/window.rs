@@ -28,28 +28,34 @@ impl WindowDim {
     /// A window that moves by 1, without padding and dilation.
     pub const PLAIN: WindowDim = WindowDim { stride: 1, low: 0, high: 0, dilation: 1, spacing: 1 };
 
-    /// Extent of `n` elements that are `dilation` apart.
-    pub(super) fn dilated_extent(n: &Dim, dilation: i64) -> Dim {
+    /// Extent of `element_count` elements that are `dilation` apart.
+    pub(super) fn dilated_extent(element_count: &Dim, dilation: i64) -> Dim {
         let one = Dim::from(1i64);
-        if dilation == 1 { n.clone() } else { (&(&(n - &one) * &Dim::from(dilation)) + &one).max(&Dim::from(0i64)) }
+        if dilation == 1 {
+            element_count.clone()
+        } else {
+            (&(&(element_count - &one) * &Dim::from(dilation)) + &one).max(&Dim::from(0i64))
+        }
     }
-    /// Number of positions of a window of `size` elements on an operand of `n` elements.
-    pub(super) fn count_positions(&self, n: &Dim, size: &Dim) -> Dim {
-        let all = &(&Self::dilated_extent(n, self.dilation) + &Dim::from(self.low)) + &Dim::from(self.high);
-        let free = &(&all - &Self::dilated_extent(size, self.spacing)) + &Dim::from(1i64);
+    /// Number of positions of a window of `window_size` elements on an operand of `operand_extent` elements.
+    pub(super) fn count_positions(&self, operand_extent: &Dim, window_size: &Dim) -> Dim {
+        let all =
+            &(&Self::dilated_extent(operand_extent, self.dilation) + &Dim::from(self.low)) + &Dim::from(self.high);
+        let free = &(&all - &Self::dilated_extent(window_size, self.spacing)) + &Dim::from(1i64);
         free.max(&Dim::from(0i64)).cdiv(&Dim::from(self.stride))
     }
-    /// Position in the operand, for a loop `place` over window positions and a loop `element` over the window's
-    /// elements.
-    pub(super) fn operand_position(&self, place: usize, element: usize) -> Position {
-        let terms = vec![(place, self.stride), (element, self.spacing)];
+    /// Position in the operand, for the loop `position_loop` over window positions and the loop `element_loop` over the
+    /// window's elements.
+    pub(super) fn operand_position(&self, position_loop: usize, element_loop: usize) -> Position {
+        let terms = vec![(position_loop, self.stride), (element_loop, self.spacing)];
         Position { terms, offset: -self.low, dilation: self.dilation }
     }
-    /// The window of the transposed operation, which spreads `places` results back over `n` elements; its elements are
-    /// in reverse.
-    pub(super) fn transposed_window(&self, n: i64, size: i64, places: i64) -> WindowDim {
+    /// The window of the transposed operation, which spreads `position_count` results back over `operand_extent`
+    /// elements; its elements are in reverse.
+    pub(super) fn transposed_window(&self, operand_extent: i64, window_size: i64, position_count: i64) -> WindowDim {
         let [all, window, apart] =
-            [(n, self.dilation), (size, self.spacing), (places, self.stride)].map(dilated_extent_i64);
+            [(operand_extent, self.dilation), (window_size, self.spacing), (position_count, self.stride)]
+                .map(dilated_extent_i64);
         let low = window - self.low - 1;
         WindowDim {
             stride: self.dilation,
@@ -60,9 +66,10 @@ impl WindowDim {
         }
     }
     /// The window in which window positions and window elements exchange their roles, for the gradient by the window.
-    pub(super) fn rhs_gradient_window(&self, n: i64, size: i64, places: i64) -> WindowDim {
+    pub(super) fn rhs_gradient_window(&self, operand_extent: i64, window_size: i64, position_count: i64) -> WindowDim {
         let [all, window, apart] =
-            [(n, self.dilation), (size, self.spacing), (places, self.stride)].map(dilated_extent_i64);
+            [(operand_extent, self.dilation), (window_size, self.spacing), (position_count, self.stride)]
+                .map(dilated_extent_i64);
         let high = apart + window - all - 1 - self.low;
         WindowDim { stride: self.spacing, low: self.low, high, dilation: self.dilation, spacing: self.stride }
     }

@@ -2,8 +2,12 @@
 use crate::oracle::{Eager, Strip, apply, get, put};
 use pallas_ir::dtype::{Bf16, F16, Half};
 use pallas_ir::scalar::{Gpu, NanBehavior, Ty};
-use pallas_ir::structural::{Access, Draw, Loop, Nest, Piece, Position, Role, Sample, StructuralOp, Windows};
-use pallas_ir::{Args, DType, Dim, E, Elem, Facts, Lane, Literal, ScalarOp, Slice, SliceMut, Type, Visit};
+use pallas_ir::structural::{
+    Access, MapPiece, Nest, NestAxisRole, NestLoop, OpTestCase, Position, RandomKernelGenerator, StructuralOp, Windows,
+};
+use pallas_ir::{
+    DType, Dim, E, Elem, ElementFunction, ElementOperands, Facts, Literal, OpVisitor, ScalarOp, Slice, SliceMut, Type,
+};
 use std::cell::RefCell;
 
 /// Rows with an `f64` lane.
@@ -37,9 +41,9 @@ fn names_parse_back() {
 #[test]
 fn class_and_lanes_agree() {
     struct Exists;
-    impl Visit for Exists {
+    impl OpVisitor for Exists {
         type Out = ();
-        fn visit<O: Lane<A>, A: Args>(self) {}
+        fn visit<O: ElementFunction<A>, A: ElementOperands>(self) {}
     }
     for &op in ScalarOp::ALL {
         for &t in DType::ALL {
@@ -238,14 +242,14 @@ fn half_conversions_round_trip() {
 }
 
 /// A sample's shapes, with names and with numbers.
-fn shapes(sample: &Sample<StructuralOp>) -> (Vec<Vec<Dim>>, Vec<Vec<Dim>>) {
+fn shapes(sample: &OpTestCase<StructuralOp>) -> (Vec<Vec<Dim>>, Vec<Vec<Dim>>) {
     let size = |name: &&str| name.parse::<Dim>().expect("a size");
     let names: Vec<Vec<Dim>> = sample.args.iter().map(|shape| shape.iter().map(size).collect()).collect();
     let numbers = names.iter().map(|shape| bind(shape, sample)).collect();
     (names, numbers)
 }
 
-fn bind(shape: &[Dim], sample: &Sample<StructuralOp>) -> Vec<Dim> {
+fn bind(shape: &[Dim], sample: &OpTestCase<StructuralOp>) -> Vec<Dim> {
     shape.iter().map(|d| d.bind(sample.with)).collect()
 }
 
@@ -297,7 +301,7 @@ fn coordinates(shape: &[i64]) -> Vec<Vec<i64>> {
         .fold(vec![vec![]], |all, &n| all.iter().flat_map(|at| (0..n).map(move |i| [&at[..], &[i]].concat())).collect())
 }
 
-fn holds(piece: &Piece, at: &[i64]) -> bool {
+fn holds(piece: &MapPiece, at: &[i64]) -> bool {
     piece.bounds.iter().all(|(axis, lo, hi)| (number(lo)..number(hi)).contains(&at[*axis]))
 }
 
@@ -403,7 +407,7 @@ fn nest_fits(nest: &Nest, args: &[Vec<i64>], result: &[i64]) {
         all
     };
     assert_eq!(nest.operands.len(), args.len());
-    let extent = |axis: &Loop| if axis.role == Role::Parallel { axis.extent } else { 1 };
+    let extent = |axis: &NestLoop| if axis.role == NestAxisRole::Parallel { axis.extent } else { 1 };
     let made = coordinates(&nest.axes.iter().map(extent).collect::<Vec<_>>());
     let mut made: Vec<_> = made.iter().map(|at| Nest::flat_index(&nest.result, at, &sizes(result))).collect();
     made.sort_unstable();
@@ -435,28 +439,28 @@ pub(crate) struct Values {
     /// Operands that are indices, and the end of what they address.
     pub(crate) ends: Vec<(usize, usize)>,
 }
-impl Draw for Values {
+impl RandomKernelGenerator for Values {
     fn draw_below(&mut self, n: usize) -> usize {
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.seed >> 33) as usize % n.max(1)
     }
-    fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
+    fn choose_operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
         let fitting: Vec<Type> = self.all.iter().filter(|ty| fits(ty)).cloned().collect();
         let chosen = fitting.get(self.draw_below(fitting.len()))?.clone();
         self.taken.push(chosen.clone());
         Some(chosen)
     }
-    fn constant(&mut self, x: Literal) {
+    fn append_constant(&mut self, x: Literal) {
         self.taken.push(Type::scalar(x.dtype));
     }
     fn clamp_operand(&mut self, end: usize) {
         assert_eq!(self.taken.last().map(|ty| ty.dtype), Some(DType::I32), "an index");
         self.ends.push((self.taken.len() - 1, end));
     }
-    fn dtype(&mut self) -> DType {
+    fn draw_dtype(&mut self) -> DType {
         DType::ALL[self.draw_below(DType::ALL.len())]
     }
-    fn shape(&mut self) -> Vec<usize> {
+    fn common_shape(&mut self) -> Vec<usize> {
         vec![2, 6]
     }
 }

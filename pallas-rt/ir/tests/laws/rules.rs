@@ -1,7 +1,7 @@
 //! Laws of the structural operations' rules: tangents, cotangents and batches, over every sample of every operation.
 use crate::oracle::shaped::{Arrays, Value, arg, get, number, put, structural};
 use crate::registry::Values;
-use pallas_ir::structural::{Batch, Sample};
+use pallas_ir::structural::{Batch, OpTestCase};
 use pallas_ir::{DType, Dim, E, StructuralOp, Type};
 use std::cell::RefCell;
 
@@ -17,7 +17,7 @@ fn value(shape: &[Dim], dtype: DType, seed: usize) -> Value {
 }
 
 /// The operation for numbers, and operands.
-fn operands(sample: &Sample<StructuralOp>) -> (StructuralOp, Vec<Value>) {
+fn operands(sample: &OpTestCase<StructuralOp>) -> (StructuralOp, Vec<Value>) {
     let size = |name: &&str| name.parse::<Dim>().expect("a size").bind(sample.with);
     let shapes = sample.args.iter().map(|shape| shape.iter().map(size).collect::<Vec<_>>());
     let values = shapes.zip(sample.dtypes).enumerate().map(|(i, (shape, &dtype))| value(&shape, dtype, i + 1));
@@ -168,7 +168,11 @@ fn is_a_loop(op: &StructuralOp, args: &[Value], part: &dyn Fn(usize, usize) -> V
             for (i, a) in args.iter().enumerate() {
                 let parts: Vec<Value> = (0..SIZE).map(|k| part(i, k)).collect();
                 let whole = axes[i].map_or(a.clone(), |at| stacked(&parts, at));
-                operands.push(pallas_ir::structural::Arg { value: put(&g, whole), shape: &a.shape, dtype: a.dtype });
+                operands.push(pallas_ir::structural::RuleOperand {
+                    value: put(&g, whole),
+                    shape: &a.shape,
+                    dtype: a.dtype,
+                });
             }
             let batch = Batch { size: Dim::from(SIZE), axes: &axes };
             let made = op.batched(&operands, &batch).unwrap_or_else(|| panic!("{op} has operands"));

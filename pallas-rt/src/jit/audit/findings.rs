@@ -13,21 +13,29 @@ const MAX_COMPARED_ARRAYS: usize = 16;
 impl Audit {
     /// Adds the findings about the mesh, the policy, the parameters and the constraints.
     pub(super) fn add_findings(&mut self, options: &AuditOptions) {
-        self.mesh_findings(options);
-        self.policy_findings();
-        self.parameter_findings();
-        self.constraint_findings();
+        self.report_mesh_mismatch(options);
+        self.report_policy_problems();
+        self.report_parameter_problems();
+        self.report_constraint_problems();
     }
 
-    fn add(&mut self, severity: Severity, kind: FindingKind, subject: &str, message: String, line: Option<String>) {
+    fn add_finding(
+        &mut self,
+        severity: Severity,
+        kind: FindingKind,
+        subject: &str,
+        message: String,
+        line: Option<String>,
+    ) {
         self.findings.push(Finding { severity, kind, subject: subject.into(), message, line });
     }
 
     /// Reports a mesh that is not that of the launch configuration.
-    fn mesh_findings(&mut self, options: &AuditOptions) {
+    fn report_mesh_mismatch(&mut self, options: &AuditOptions) {
         let Some(launch) = options.mesh.as_ref().map(|mesh| AuditedMesh::from_mesh(mesh)) else { return };
         let own = self.mesh.clone();
-        let mut wrong = |subject: &str, message| self.add(Severity::Error, FindingKind::Mesh, subject, message, None);
+        let mut wrong =
+            |subject: &str, message| self.add_finding(Severity::Error, FindingKind::Mesh, subject, message, None);
         let Some(own) = own else {
             return wrong("mesh", "nothing in the function names a mesh, the launch configuration has one".into());
         };
@@ -44,14 +52,14 @@ impl Audit {
     }
 
     /// Reports patterns of the policy that match nothing, and specs of the policy that are not declared.
-    fn policy_findings(&mut self) {
+    fn report_policy_problems(&mut self) {
         for pattern in self.patterns.clone() {
             // `**` as the last pattern is for everything else, which may be nothing.
             let is_rest = pattern.pattern == "**";
             if pattern.matched.is_empty() && !is_rest {
                 let message =
                     format!("`{}` matches no argument and no constraint, or patterns before it do", pattern.pattern);
-                self.add(Severity::Error, FindingKind::Unmatched, &pattern.pattern, message, None);
+                self.add_finding(Severity::Error, FindingKind::Unmatched, &pattern.pattern, message, None);
             }
         }
         let params =
@@ -66,13 +74,13 @@ impl Audit {
             wrong.push((path.clone(), format!("the policy intends {intended}, {is}"), line));
         }
         for (path, message, line) in wrong {
-            self.add(Severity::Error, FindingKind::Unapplied, &path, message, line);
+            self.add_finding(Severity::Error, FindingKind::Unapplied, &path, message, line);
         }
     }
 
     /// Reports owned arrays without a declaration, and arrays that are sharded in another way than intended or
     /// declared.
-    fn parameter_findings(&mut self) {
+    fn report_parameter_problems(&mut self) {
         for p in self.parameters.clone() {
             let is_left_to_propagation = p.pattern.is_some() && p.intended.is_none();
             if p.is_owned && p.source == ShardingOrigin::Silent && p.declared.is_none() && !is_left_to_propagation {
@@ -80,7 +88,7 @@ impl Audit {
                     "{} is whole on every device, since nothing is declared; `P(())` declares that it is replicated",
                     p.ty
                 );
-                self.add(Severity::Warning, FindingKind::Undeclared, &p.path, message, None);
+                self.add_finding(Severity::Warning, FindingKind::Undeclared, &p.path, message, None);
             }
             let Some(found) = &p.found else { continue };
             let axes = |text: &str| text.parse::<PartitionSpec>().ok().map(|spec| spec.axis_texts());
@@ -89,48 +97,54 @@ impl Audit {
             let wanted = p.intended.as_ref().or(p.declared.as_ref());
             if wanted.is_some_and(is_bound) && !is_whole(found) {
                 let message = format!("it is to be replicated, and sharded as {found}");
-                self.add(Severity::Error, FindingKind::ShardedThoughReplicated, &p.path, message, p.line.clone());
+                self.add_finding(
+                    Severity::Error,
+                    FindingKind::ShardedThoughReplicated,
+                    &p.path,
+                    message,
+                    p.line.clone(),
+                );
             } else if let Some(declared) = &p.declared
                 && let Some(said) = axes(declared)
                 // A sharding with parts of axes does not parse as a spec, and was not declared.
                 && axes(found).is_none_or(|is| said.iter().zip(&is).any(|(said, is)| !is.starts_with(said)))
             {
                 let message = format!("declared is {declared}, and it is sharded as {found}");
-                self.add(Severity::Error, FindingKind::PlacedOtherwise, &p.path, message, p.line.clone());
+                self.add_finding(Severity::Error, FindingKind::PlacedOtherwise, &p.path, message, p.line.clone());
             }
         }
     }
 
     /// Reports what depends on the true lengths of bounded sizes.
-    pub(super) fn length_findings(&mut self, reads: Vec<LengthRead>) {
+    pub(super) fn report_length_reads(&mut self, reads: Vec<LengthRead>) {
         for LengthRead { at, what, is_alone } in reads {
             let (severity, message) = match is_alone {
                 true => (Severity::Warning, format!("{what}: it is compiled for each length on its own")),
                 false => (Severity::Note, format!("{what}, which is read on the host: each call passes it")),
             };
             let line = (at != Loc::NONE).then(|| at.to_string());
-            self.add(severity, FindingKind::LengthRead, "length", message, line);
+            self.add_finding(severity, FindingKind::LengthRead, "length", message, line);
         }
         self.findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.kind));
     }
 
     /// Reports constraints that also apply to other reads, and constrained values that are resharded.
-    fn constraint_findings(&mut self) {
+    fn report_constraint_problems(&mut self) {
         for c in self.constraints.clone() {
             if c.is_moved {
                 let message = "it binds all readers of the value, also those that do not read the constrained one";
-                self.add(Severity::Note, FindingKind::Moved, &c.name, message.into(), Some(c.line.clone()));
+                self.add_finding(Severity::Note, FindingKind::Moved, &c.name, message.into(), Some(c.line.clone()));
             }
             if !c.reshards.is_empty() {
                 let message = format!("{} is exchanged again where it is read: {}", c.declared, c.reshards.join("; "));
-                self.add(Severity::Warning, FindingKind::Resharded, &c.name, message, Some(c.line.clone()));
+                self.add_finding(Severity::Warning, FindingKind::Resharded, &c.name, message, Some(c.line.clone()));
             }
         }
     }
 
     /// Reports small arrays that propagation alone shards, each with the collectives that it costs compared with a
     /// replicated one.
-    pub(super) fn small_inferred_findings(
+    pub(super) fn report_small_inferred_arrays(
         &mut self,
         compilation: &Compilation,
         paths: &[String],
@@ -159,18 +173,21 @@ impl Audit {
             }
             let found = p.found.clone().unwrap_or_default();
             let message = format!("{} of {} bytes is sharded as {found} by propagation alone: {cost}", p.ty, p.bytes);
-            self.add(Severity::Warning, FindingKind::SmallInferred, &p.path, message, p.line.clone());
+            self.add_finding(Severity::Warning, FindingKind::SmallInferred, &p.path, message, p.line.clone());
         }
     }
 
-    /// Describes the difference between the collectives of the function and those of `without`, where an array is
-    /// replicated: (count, bytes) by kind and axes.
-    fn describe_cost_difference(&self, without: &BTreeMap<(&'static str, String), (usize, usize)>) -> String {
+    /// Describes the difference between the collectives of the function and `collectives_if_replicated`, those that it
+    /// has where an array is replicated: (count, bytes) by kind and axes.
+    fn describe_cost_difference(
+        &self,
+        collectives_if_replicated: &BTreeMap<(&'static str, String), (usize, usize)>,
+    ) -> String {
         let mut rows: BTreeMap<(String, String), [(usize, usize); 2]> = BTreeMap::new();
         for one in &self.collectives {
             rows.entry((one.kind.clone(), one.axes.clone())).or_default()[0] = (one.count, one.bytes);
         }
-        for ((kind, axes), &row) in without {
+        for ((kind, axes), &row) in collectives_if_replicated {
             rows.entry((kind.to_string(), axes.clone())).or_default()[1] = row;
         }
         let differs = rows.into_iter().filter(|(_, [with, without])| with != without);

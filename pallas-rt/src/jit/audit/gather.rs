@@ -63,7 +63,7 @@ impl Audit {
         };
         audit.patterns = audit.pattern_uses(&options.policy);
         audit.add_findings(options);
-        audit.small_inferred_findings(compilation, paths, options);
+        audit.report_small_inferred_arrays(compilation, paths, options);
         audit.findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.kind));
         Ok(audit)
     }
@@ -90,8 +90,8 @@ impl AuditedMesh {
     }
 }
 
-/// Text of a line of the user's code; `None` for `Loc::NONE_TAG`.
-pub(super) fn line_text(at: Loc) -> Option<String> {
+/// Returns the file and line of a location in the user's code as text; `None` for `Loc::NONE`.
+pub(super) fn location_text(at: Loc) -> Option<String> {
     (at != Loc::NONE).then(|| at.to_string())
 }
 
@@ -126,9 +126,10 @@ impl<'a> AuditedFunction<'a> {
             Some(DeclaredSharding { sharding: first.clone(), at: view.nodes[own[0]].loc, pattern: None })
         });
         let params = params.collect();
-        let names = constraint_names(graph);
+        let names = constraint_names_by_line(graph);
         let left = all.into_iter().filter(|id| !of_params.contains(id));
-        let constraints = number_constraints(left.map(|id| (id, names.get(&view.nodes[id].loc).cloned())).collect());
+        let constraints =
+            assign_constraint_names(left.map(|id| (id, names.get(&view.nodes[id].loc).cloned())).collect());
         let mesh = declared.mesh.clone().or_else(|| options.mesh.clone());
         AuditedFunction { view, declared, mesh, params, constraints }
     }
@@ -147,18 +148,19 @@ impl<'a> AuditedFunction<'a> {
         (text, Some(rule.pattern.clone()))
     }
 
-    /// Audits each leaf of the arguments; `found` has the result of partitioning, `None` before compilation.
+    /// Audits each leaf of the arguments; `compiled_shardings` has the result of partitioning, `None` before
+    /// compilation.
     fn audit_parameters(
         &self,
         paths: &[String],
-        found: Option<&Shardings>,
+        compiled_shardings: Option<&Shardings>,
         options: &AuditOptions,
     ) -> Vec<AuditedParameter> {
         let of = |(i, &p): (usize, &Val)| {
             let path = paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - paths.len()));
             let ty = self.view.ty(p);
             let statement = self.params[i].as_ref();
-            let placed = found.map(|found| &found.partitioned().params[i]);
+            let placed = compiled_shardings.map(|found| &found.partitioned().params[i]);
             let is_sharded = placed.is_some_and(|s| !s.is_replicated());
             let says_nothing = |s: &Sharding| s.dims.iter().all(|dim| dim.open && dim.axes.is_empty());
             let source = match statement.map(|s| &s.sharding).filter(|s| !says_nothing(s)) {
@@ -171,7 +173,7 @@ impl<'a> AuditedFunction<'a> {
             };
             let inferred = || {
                 let axis = placed?.dims.iter().flat_map(|dim| &dim.axes).next()?;
-                line_text(found?.origin_line(p, axis.id))
+                location_text(compiled_shardings?.origin_line(p, axis.id))
             };
             let (intended, pattern) = self.intended_sharding(&options.policy, &path, ty);
             AuditedParameter {
@@ -184,7 +186,7 @@ impl<'a> AuditedFunction<'a> {
                 pattern,
                 found: placed.map(|s| self.sharding_text(s)),
                 source,
-                line: statement.and_then(|s| line_text(s.at)).or_else(inferred),
+                line: statement.and_then(|s| location_text(s.at)).or_else(inferred),
                 path,
             }
         };
@@ -192,8 +194,12 @@ impl<'a> AuditedFunction<'a> {
         self.view.body.params.iter().enumerate().map(of).collect()
     }
 
-    /// Audits each constraint; `found` has the result of partitioning, `None` before compilation.
-    fn audit_constraints(&self, found: Option<&Shardings>, options: &AuditOptions) -> Vec<AuditedConstraint> {
+    /// Audits each constraint; `compiled_shardings` has the result of partitioning, `None` before compilation.
+    fn audit_constraints(
+        &self,
+        compiled_shardings: Option<&Shardings>,
+        options: &AuditOptions,
+    ) -> Vec<AuditedConstraint> {
         let of = |(id, name): &(NodeId, String)| {
             let node = &self.view.nodes[*id];
             let (x, result) = (node.operands[0], node.results[0]);
@@ -215,12 +221,12 @@ impl<'a> AuditedFunction<'a> {
                 declared: constraint_sharding(&self.view, *id).map_or(String::new(), |s| self.sharding_text(s)),
                 intended,
                 pattern,
-                found: found
+                found: compiled_shardings
                     .and_then(|found| found.propagation().sharding(result))
                     .map(|s| self.sharding_text(&closed_sharding(s))),
                 line: node.loc.to_string(),
-                is_moved: found.is_some_and(takes_over),
-                reshards: found.map(|found| found.reshard_texts(result)).unwrap_or_default(),
+                is_moved: compiled_shardings.is_some_and(takes_over),
+                reshards: compiled_shardings.map(|found| found.reshard_texts(result)).unwrap_or_default(),
             }
         };
         self.constraints.iter().map(of).collect()
@@ -237,7 +243,7 @@ fn constraint_sharding(view: &View, id: NodeId) -> Option<&Sharding> {
 }
 
 /// The names of values with a constraint, by the line of the constraint.
-fn constraint_names(graph: &Graph) -> HashMap<Loc, String> {
+fn constraint_names_by_line(graph: &Graph) -> HashMap<Loc, String> {
     let mut all = HashMap::new();
     let definitions = graph.definitions();
     let constraint = |v: pallas_graph::Var| {
@@ -252,7 +258,7 @@ fn constraint_names(graph: &Graph) -> HashMap<Loc, String> {
                 {
                     all.insert(at, named.name.clone());
                 }
-                call.graphs().into_iter().for_each(|graph| all.extend(constraint_names(graph)));
+                call.graphs().into_iter().for_each(|graph| all.extend(constraint_names_by_line(graph)));
             }
             op if op.sharding_constraint().is_some() => {
                 let definer = definitions[e.args[0].index()].map(|i| &graph.equations[i].op);
@@ -269,9 +275,9 @@ fn constraint_names(graph: &Graph) -> HashMap<Loc, String> {
 }
 
 /// Gives each constraint a name: its own, with a number if several have it, else `constraint[k]`.
-fn number_constraints(all: Vec<(NodeId, Option<String>)>) -> Vec<(NodeId, String)> {
+fn assign_constraint_names(constraints: Vec<(NodeId, Option<String>)>) -> Vec<(NodeId, String)> {
     let mut counts: HashMap<&String, [usize; 2]> = HashMap::new();
-    all.iter().filter_map(|(_, name)| name.as_ref()).for_each(|name| counts.entry(name).or_default()[1] += 1);
+    constraints.iter().filter_map(|(_, name)| name.as_ref()).for_each(|name| counts.entry(name).or_default()[1] += 1);
     let name = |k: usize, name: &'_ Option<String>, counts: &mut HashMap<&String, [usize; 2]>| match name {
         None => format!("constraint[{k}]"),
         Some(name) => match counts.get_mut(name) {
@@ -282,7 +288,7 @@ fn number_constraints(all: Vec<(NodeId, Option<String>)>) -> Vec<(NodeId, String
             _ => name.clone(),
         },
     };
-    let named: Vec<String> = all.iter().enumerate().map(|(k, (_, own))| name(k, own, &mut counts)).collect();
+    let named: Vec<String> = constraints.iter().enumerate().map(|(k, (_, own))| name(k, own, &mut counts)).collect();
     drop(counts);
-    all.into_iter().zip(named).map(|((id, _), name)| (id, name)).collect()
+    constraints.into_iter().zip(named).map(|((id, _), name)| (id, name)).collect()
 }

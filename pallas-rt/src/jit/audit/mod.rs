@@ -309,7 +309,7 @@ pub fn audit<Args: Tree + 'static, F: Function<Args>>(f: F, options: AuditOption
         };
         let (compilation, paths) = (&lowered.compilation, &lowered.arguments.paths);
         let mut audit = Audit::from_compilation(compilation, paths, &compilation.input.client.why(), &options)?;
-        audit.length_findings(reads);
+        audit.report_length_reads(reads);
         Ok(audit)
     })
 }

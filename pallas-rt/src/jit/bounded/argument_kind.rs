@@ -6,7 +6,7 @@ use crate::array::Array;
 use crate::jit::function::Function;
 use crate::jit::sharded::matches_declaration;
 use crate::jit::trace::{TracedFunction, TracedParameter};
-use crate::jit::traced::trace_function_as;
+use crate::jit::traced::trace_function_with_parameters;
 use crate::sharding::place_like;
 use crate::tree::{self, Structure, Tree};
 use pallas_device::error::Result;
@@ -40,7 +40,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedArgumentKind<Out> {
         let mut types = self.about.types.clone();
         self.places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = lengths[size]);
         let takes: Vec<TracedParameter> = types.into_iter().map(|ty| TracedParameter::with_states(ty, None)).collect();
-        trace_function_as(f, tuple, &takes, &self.about.client)
+        trace_function_with_parameters(f, tuple, &takes, &self.about.client)
     }
 }
 

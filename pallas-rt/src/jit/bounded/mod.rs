@@ -15,7 +15,7 @@ pub(super) use reads::{LengthRead, find_length_reads};
 
 use super::compile::{Compilation, CompilationInput};
 use super::function::{CallArguments, Function};
-use super::jit_cache::{Cache, MissDetails};
+use super::jit_cache::{JitCache, MissDetails};
 use super::jit_function::PreparedCall;
 use super::program::Program;
 use super::retrace_log::{self, Miss, MissReason};
@@ -78,7 +78,7 @@ pub(super) struct BoundedJit<Out> {
     sizes: Vec<BoundedSize>,
     kinds: RwLock<Vec<Arc<BoundedArgumentKind<Out>>>>,
     /// Programs for the arguments of one length each, where the program for all lengths does not serve.
-    own: Cache<Out>,
+    own: JitCache<Out>,
     /// Number of lengths that were compiled on their own.
     alone: AtomicUsize,
     is_hinted: AtomicBool,
@@ -136,7 +136,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
             at,
             sizes,
             kinds: RwLock::default(),
-            own: Cache::new(at, donates),
+            own: JitCache::new(at, donates),
             alone: AtomicUsize::new(0),
             is_hinted: AtomicBool::new(false),
             donates,
@@ -301,20 +301,20 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
             None if self.alone.load(Relaxed) > HINT_AFTER_LENGTHS => {
                 Some(GraphMismatch { at: Loc::NONE, what: "no two lengths had the same operations so far".into() })
             }
-            None => match self.find_family(f, tuple, kind, lengths, &own)? {
+            None => match self.derive_bounded_graph(f, tuple, kind, lengths, &own)? {
                 Ok((family, captured)) => {
-                    self.compile_family(kind, family, captured, tuple, trace)?;
+                    self.compile_bounded_graph(kind, family, captured, tuple, trace)?;
                     None
                 }
                 Err(why) => Some(why),
             },
         };
         let member = match (why, kind.ready.get()) {
-            (None, Some(ready)) => match is_same_captured(&ready.captured, &own.captured)? {
+            (None, Some(ready)) => match has_equal_captures(&ready.captured, &own.captured)? {
                 true => ready.family.size_dependent_args(lengths, &own.graph),
-                false => Err(capture_mismatch()),
+                false => Err(captured_arrays_mismatch()),
             },
-            (why, _) => Err(why.unwrap_or_else(capture_mismatch)),
+            (why, _) => Err(why.unwrap_or_else(captured_arrays_mismatch)),
         };
         let length = match member {
             Ok(scalars) => LengthProgram::Shared {
@@ -336,18 +336,18 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
         Ok(length)
     }
 
-    /// Finds the family of a function's graphs, which has one graph for all lengths, by traces for the bounds and for
-    /// shorter lengths; `own` is the trace for `lengths`.
+    /// Derives one graph for all lengths up to the bounds, from traces for the bounds and for shorter lengths;
+    /// `traced_for_lengths` is the trace for `lengths`. The pair has the graph and its captured arrays.
     ///
     /// # Errors
     /// None of its own: if a function has no family, or fails for the bounds, the inner result is the reason.
-    fn find_family<Args: Tree + 'static>(
+    fn derive_bounded_graph<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
         tuple: &Args,
         kind: &BoundedArgumentKind<Out>,
         lengths: &[usize],
-        own: &TracedFunction,
+        traced_for_lengths: &TracedFunction,
     ) -> Result<std::result::Result<(BoundedGraph, Vec<Array>), GraphMismatch>> {
         let bounds: Vec<usize> = self.sizes.iter().map(|size| size.most).collect();
         let mut samples = vec![];
@@ -358,7 +358,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
                 sizes[k] = if lengths[k] < bounds[k] { lengths[k] } else { bounds[k] - 1 };
             }
             let (graph, found) = if sizes == lengths {
-                (own.graph.clone(), own.captured.clone())
+                (traced_for_lengths.graph.clone(), traced_for_lengths.captured.clone())
             } else {
                 match kind.trace_for_lengths(f, tuple, &sizes) {
                     Ok((_, traced)) => (traced.graph, traced.captured),
@@ -369,7 +369,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
                 }
             };
             match &captured {
-                Some(first) if !is_same_captured(first, &found)? => return Ok(Err(capture_mismatch())),
+                Some(first) if !has_equal_captures(first, &found)? => return Ok(Err(captured_arrays_mismatch())),
                 Some(_) => {}
                 None => captured = Some(found),
             }
@@ -378,25 +378,26 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
         Ok(BoundedGraph::new(samples).map(|family| (family, captured.unwrap_or_default())))
     }
 
-    /// Compiles the graph of a family as the program for all lengths.
-    fn compile_family<Args: Tree>(
+    /// Compiles the graph that serves all lengths up to the bounds, and keeps the program.
+    fn compile_bounded_graph<Args: Tree>(
         &self,
         kind: &Arc<BoundedArgumentKind<Out>>,
-        family: BoundedGraph,
+        bounded_graph: BoundedGraph,
         captured: Vec<Array>,
         tuple: &Args,
-        trace: Duration,
+        trace_time: Duration,
     ) -> Result<()> {
         let args = tree::leaves(tuple);
         captured.iter().try_for_each(|x| x.check_client(&kind.about.client, &|| "a captured array".into()))?;
         let begun = Instant::now();
         JIT_COMPILES.fetch_add(1, Relaxed);
         let donated = if self.donates { kind.structures[0].leaves() } else { 0 };
-        let described =
-            || (format!("bounded function at {}", self.at), format!("{} equations", family.graph().equations.len()));
+        let described = || {
+            (format!("bounded function at {}", self.at), format!("{} equations", bounded_graph.graph().equations.len()))
+        };
         let program = timeline::run_in_span(timeline::SpanKind::Compile, described, || {
             let own = args.iter().chain(&captured);
-            let (graph, mut sharded) = DeclaredShardings::collect_declarations(family.graph(), own, &|i| {
+            let (graph, mut sharded) = DeclaredShardings::collect_declarations(bounded_graph.graph(), own, &|i| {
                 parameter_name(i, &|| tree::paths(tuple))
             })?;
             sharded.shardings.resize(graph.params.len(), None);
@@ -412,11 +413,18 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
         let reasons = {
             let all = self.kinds.read();
             let others = all.iter().rev().filter(|other| other.ready.get().is_some());
-            retrace_log::reasons(&kind.about, &mut others.map(|other| &other.about))
+            retrace_log::recompile_reasons(&kind.about, &mut others.map(|other| &other.about))
         };
-        retrace_log::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint: None });
+        retrace_log::record_miss(Miss {
+            at: self.at,
+            reasons,
+            trace: trace_time,
+            compile,
+            temporary_bytes,
+            hint: None,
+        });
         // Another thread may have been first.
-        let _ = kind.ready.set(BoundedProgram { family, program, captured, donated });
+        let _ = kind.ready.set(BoundedProgram { family: bounded_graph, program, captured, donated });
         Ok(())
     }
 
@@ -426,9 +434,11 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
         each.collect::<Vec<_>>().join(", ")
     }
 
-    /// The reason, and now and then a hint, for the report of a miss for lengths that are compiled on their own.
-    fn miss_details(&self, lengths: &[usize], why: &GraphMismatch) -> MissDetails {
-        let reason = MissReason::Alone { lengths: self.lengths_text(lengths), at: why.at, why: why.what.clone() };
+    /// Returns the report of a miss for lengths for which the function is compiled separately: the cause, and at most
+    /// once a hint to the user.
+    fn miss_details(&self, lengths: &[usize], mismatch: &GraphMismatch) -> MissDetails {
+        let reason =
+            MissReason::Alone { lengths: self.lengths_text(lengths), at: mismatch.at, why: mismatch.what.clone() };
         let is_many = self.alone.load(Relaxed) >= HINT_AFTER_LENGTHS && !self.is_hinted.swap(true, Relaxed);
         let hint = is_many.then(|| {
             format!(
@@ -441,7 +451,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
     }
 }
 
-fn capture_mismatch() -> GraphMismatch {
+fn captured_arrays_mismatch() -> GraphMismatch {
     GraphMismatch {
         at: Loc::NONE,
         what: "the function captures other arrays, or makes them from a length in Rust".into(),
@@ -450,7 +460,7 @@ fn capture_mismatch() -> GraphMismatch {
 
 /// Returns true if two lists of captured arrays are the same arrays, or have the same elements, as traces may make them
 /// anew.
-fn is_same_captured(a: &[Array], b: &[Array]) -> Result<bool> {
+fn has_equal_captures(a: &[Array], b: &[Array]) -> Result<bool> {
     if a.len() != b.len() {
         return Ok(false);
     }

@@ -32,7 +32,7 @@ pub(in crate::jit) fn find_length_reads<Args: Tree + 'static, F: Function<Args>>
     let lengths = bounded.read_lengths(&kind, &args, || tree::paths(&tuple))?;
     let (_, own) = kind.trace_for_lengths(f, &tuple, &lengths)?;
     let alone = |why: GraphMismatch| LengthRead { at: why.at, what: why.what, is_alone: true };
-    let family = match bounded.find_family(f, &tuple, &kind, &lengths, &own)? {
+    let family = match bounded.derive_bounded_graph(f, &tuple, &kind, &lengths, &own)? {
         Ok((family, _)) => family,
         Err(why) => return Ok(vec![alone(why)]),
     };

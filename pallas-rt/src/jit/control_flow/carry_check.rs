@@ -1,8 +1,8 @@
 //! The check that a step of a loop returns a tree like the one it takes.
-use super::leaf_prefix;
+use super::leaf_message_prefix;
 use crate::array::Array;
 use crate::jit::axis_names;
-use crate::jit::trace::{states, type_of};
+use crate::jit::trace::{manual_axis_states, type_of};
 use crate::tree::{self, Structure, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc};
@@ -35,17 +35,18 @@ fn check_carry_types(
         new.check()?;
         if type_of(old) != type_of(new) {
             let message =
-                format!("a step takes {}{} and returns {}", leaf_prefix("", &path), type_of(old), type_of(new));
+                format!("a step takes {}{} and returns {}", leaf_message_prefix("", &path), type_of(old), type_of(new));
             return refused(message, "it returns the type it takes: cast or reshape one of them");
         }
-        if let (Some(old), Some(new)) = (states(old).or_else(axis_names::invariant_states), states(new))
+        if let (Some(old), Some(new)) =
+            (manual_axis_states(old).or_else(axis_names::all_invariant_states), manual_axis_states(new))
             && old != new
         {
             let path = if path.is_empty() { "an array".into() } else { format!("`{path}`") };
             let message = format!(
                 "a step takes {path}, {}, and returns it {}",
-                axis_names::states_text(&old),
-                axis_names::states_text(&new)
+                axis_names::describe_varying_axes(&old),
+                axis_names::describe_varying_axes(&new)
             );
             return refused(message, "start with a value like the one it returns: `pvary` of it over the axis");
         }

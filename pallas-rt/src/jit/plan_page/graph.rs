@@ -1,21 +1,21 @@
 //! The graph of a partitioned function as SVG: a box for each operation, collective, loop and branch.
 use super::graph_layout::{BoxSize, GraphLayout, layout_boxes};
 use crate::markup::bytes_text;
-use crate::markup::svg::{Anchor, Svg, list_item_color, shortened, width};
+use crate::markup::svg::{Anchor, Svg, list_item_color, shorten_text, text_width};
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::{Loc, StructuralOp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Maximum number of boxes of a graph that is drawn.
-const MOST_BOXES: usize = 500;
-const FONT: f64 = 11.0;
+const MAX_DRAWN_BOXES: usize = 500;
+const FONT_SIZE_PIXELS: f64 = 11.0;
 const LINE_HEIGHT_PIXELS: f64 = 15.0;
 /// Maximum number of characters of a line in a box.
 const MAX_LINE_CHARACTERS: usize = 44;
 
 /// A box: an argument, an operation, or elementwise operations that follow each other.
-struct Node {
-    kind: NodeKind,
+struct GraphBox {
+    kind: GraphBoxKind,
     /// The operations in the box by name, each with its number of occurrences.
     names: BTreeMap<String, usize>,
     /// The lines of text below the names.
@@ -29,7 +29,7 @@ struct Node {
 
 /// The kind of a box, which decides its shape and colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum NodeKind {
+enum GraphBoxKind {
     Argument,
     Elementwise,
     Other,
@@ -63,8 +63,12 @@ fn count_collectives(graph: &Graph) -> usize {
     graph.equations.iter().map(|e| of(&e.op)).sum()
 }
 
-/// Draws a graph; `next` is the number of its first collective in the list of all.
-pub(super) fn draw<'g>(graph: &'g Graph, context: &DrawContext<'_>, mut next: usize) -> DrawnGraph<'g> {
+/// Draws a graph; `next_collective` is the number of its first collective in the list of all.
+pub(super) fn draw_graph<'g>(
+    graph: &'g Graph,
+    context: &DrawContext<'_>,
+    mut next_collective: usize,
+) -> DrawnGraph<'g> {
     let (mut nodes, mut inside) = (vec![], vec![]);
     // By variable, its box; constants have none.
     let mut made: HashMap<Var, usize> = HashMap::new();
@@ -75,21 +79,21 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &DrawContext<'_>, mut next: us
         };
         let lines = vec![graph.ty(p).to_string()];
         let (names, reads) = ([(name, 1)].into(), BTreeSet::new());
-        nodes.push(Node { kind: NodeKind::Argument, names, lines, at: Loc::NONE, reads, sharding });
+        nodes.push(GraphBox { kind: GraphBoxKind::Argument, names, lines, at: Loc::NONE, reads, sharding });
         made.insert(p, i);
     }
     for e in &graph.equations {
-        let number = next;
+        let number = next_collective;
         if let Op::Collective(op) = &e.op {
-            next += usize::from(op.communicates());
+            next_collective += usize::from(op.communicates());
         }
         let reads: BTreeSet<usize> = e.args.iter().filter_map(|v| made.get(v).copied()).collect();
         if let Op::Call(call) = &e.op {
             let graphs = call.graphs();
             for (i, &graph) in graphs.iter().enumerate() {
                 let part = if graphs.len() == 1 { "Body".into() } else { format!("Graph {i}") };
-                inside.push((format!("{part} of {} at {}", call.name(), e.loc), graph, next));
-                next += count_collectives(graph);
+                inside.push((format!("{part} of {} at {}", call.name(), e.loc), graph, next_collective));
+                next_collective += count_collectives(graph);
             }
         }
         // Constants, and what is computed from constants alone, have no box.
@@ -99,19 +103,20 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &DrawContext<'_>, mut next: us
         let name = e.op.name();
         let sharding = context.shardings.get(&(name.clone(), e.loc)).cloned().flatten();
         let kind = match &e.op {
-            Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)) => NodeKind::Elementwise,
-            Op::Collective(op) if op.communicates() => NodeKind::Collective(number),
-            _ => NodeKind::Other,
+            Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)) => GraphBoxKind::Elementwise,
+            Op::Collective(op) if op.communicates() => GraphBoxKind::Collective(number),
+            _ => GraphBoxKind::Other,
         };
         // An operation joins the elementwise ones that it continues if it reads nothing that they do not read.
         let is_continued = |&&node: &&usize| {
-            nodes[node].kind == NodeKind::Elementwise
+            nodes[node].kind == GraphBoxKind::Elementwise
                 && reads.iter().all(|r| *r == node || nodes[node].reads.contains(r))
         };
-        let joined = (kind == NodeKind::Elementwise).then(|| reads.iter().next_back().filter(is_continued)).flatten();
+        let joined =
+            (kind == GraphBoxKind::Elementwise).then(|| reads.iter().next_back().filter(is_continued)).flatten();
         let own = match joined.copied() {
             Some(node) => {
-                let own: &mut Node = &mut nodes[node];
+                let own: &mut GraphBox = &mut nodes[node];
                 *own.names.entry(name).or_default() += 1;
                 own.lines = vec![graph.ty(e.result()).to_string()];
                 own.sharding = sharding.or(own.sharding.take());
@@ -124,7 +129,7 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &DrawContext<'_>, mut next: us
                     lines.push(format!("along {}", axes.collect::<Vec<_>>().join(", ")));
                     lines.push(e.args.first().map_or(String::new(), |&v| bytes_text(op.bytes_sent(graph.ty(v)))));
                 }
-                nodes.push(Node { kind, names: [(name, 1)].into(), lines, at: e.loc, reads, sharding });
+                nodes.push(GraphBox { kind, names: [(name, 1)].into(), lines, at: e.loc, reads, sharding });
                 nodes.len() - 1
             }
         };
@@ -135,13 +140,13 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &DrawContext<'_>, mut next: us
     let read: BTreeSet<usize> =
         nodes.iter().flat_map(|node| node.reads.iter().copied()).chain(results.iter().copied()).collect();
     let kept: Vec<usize> =
-        (0..nodes.len()).filter(|i| nodes[*i].kind != NodeKind::Argument || read.contains(i)).collect();
-    let svg = if kept.len() > MOST_BOXES { Err(kept.len()) } else { Ok(draw_boxes(&nodes, &kept, &results)) };
+        (0..nodes.len()).filter(|i| nodes[*i].kind != GraphBoxKind::Argument || read.contains(i)).collect();
+    let svg = if kept.len() > MAX_DRAWN_BOXES { Err(kept.len()) } else { Ok(draw_boxes(&nodes, &kept, &results)) };
     DrawnGraph { svg, inside }
 }
 
 /// The lines of text in a box.
-fn box_lines(node: &Node, is_result: bool) -> Vec<String> {
+fn box_lines(node: &GraphBox, is_result: bool) -> Vec<String> {
     let name = |(name, count): (&String, &usize)| if *count > 1 { format!("{name} x{count}") } else { name.clone() };
     let mut all = vec![node.names.iter().map(name).collect::<Vec<_>>().join(", ")];
     all.extend(node.lines.iter().cloned());
@@ -153,10 +158,13 @@ fn box_lines(node: &Node, is_result: bool) -> Vec<String> {
 }
 
 /// Draws the boxes `kept` of `nodes`, and the edges between them, as SVG; `results` are the boxes of results.
-fn draw_boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> String {
+fn draw_boxes(nodes: &[GraphBox], kept: &[usize], results: &BTreeSet<usize>) -> String {
     let texts: Vec<Vec<String>> = kept.iter().map(|&i| box_lines(&nodes[i], results.contains(&i))).collect();
     let sized = |texts: &Vec<String>| {
-        let longest = texts.iter().map(|text| width(&shortened(text, MAX_LINE_CHARACTERS), FONT)).fold(40.0, f64::max);
+        let longest = texts
+            .iter()
+            .map(|text| text_width(&shorten_text(text, MAX_LINE_CHARACTERS), FONT_SIZE_PIXELS))
+            .fold(40.0, f64::max);
         BoxSize { width: longest + 18.0, height: texts.len() as f64 * LINE_HEIGHT_PIXELS + 10.0 }
     };
     let sizes: Vec<BoxSize> = texts.iter().map(sized).collect();
@@ -187,7 +195,7 @@ fn draw_boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> Stri
         let node = &nodes[i];
         let [x, y] = corner.map(|c| c + margin);
         let fill = match (node.kind, &node.sharding) {
-            (NodeKind::Collective(_), _) => "#ffd9a0".to_string(),
+            (GraphBoxKind::Collective(_), _) => "#ffd9a0".to_string(),
             (_, Some(sharding)) => {
                 let at = colors.iter().position(|other| other == sharding).unwrap_or_else(|| {
                     colors.push(sharding);
@@ -198,13 +206,13 @@ fn draw_boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> Stri
             (_, None) => "#f2f2f5".to_string(),
         };
         let (radius, stroke) = match node.kind {
-            NodeKind::Argument => (0.0, "#556"),
-            NodeKind::Collective(_) => (size.height / 2.0, "#b05a00"),
-            NodeKind::Elementwise | NodeKind::Other => (5.0, "#556"),
+            GraphBoxKind::Argument => (0.0, "#556"),
+            GraphBoxKind::Collective(_) => (size.height / 2.0, "#b05a00"),
+            GraphBoxKind::Elementwise | GraphBoxKind::Other => (5.0, "#556"),
         };
         let place = if node.at == Loc::NONE { String::new() } else { format!(" at {}", node.at) };
         let tip = format!("{}{place}", texts.join("\n"));
-        if let NodeKind::Collective(number) = node.kind {
+        if let GraphBoxKind::Collective(number) = node.kind {
             svg.push_element(format!("<a href=\"#exchange-{number}\">"));
         }
         let style = format!("rx=\"{:.1}\" fill=\"{fill}\" stroke=\"{stroke}\"", radius.min(16.0));
@@ -212,10 +220,10 @@ fn draw_boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> Stri
         for (line, text) in texts.iter().enumerate() {
             let weight = if line == 0 { "font-weight=\"bold\"" } else { "fill=\"#334\"" };
             let at = [x + size.width / 2.0, y + 17.0 + line as f64 * LINE_HEIGHT_PIXELS - 2.0];
-            let style = format!("{weight} font-size=\"{FONT}\" pointer-events=\"none\"");
-            svg.text(at, Anchor::Middle, &style, &shortened(text, MAX_LINE_CHARACTERS));
+            let style = format!("{weight} font-size=\"{FONT_SIZE_PIXELS}\" pointer-events=\"none\"");
+            svg.text(at, Anchor::Middle, &style, &shorten_text(text, MAX_LINE_CHARACTERS));
         }
-        if matches!(node.kind, NodeKind::Collective(_)) {
+        if matches!(node.kind, GraphBoxKind::Collective(_)) {
             svg.push_element("</a>");
         }
     }

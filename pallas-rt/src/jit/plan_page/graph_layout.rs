@@ -8,7 +8,7 @@
 const BOX_GAP_PIXELS: f64 = 22.0;
 /// Space between layers.
 const LAYER_GAP_PIXELS: f64 = 34.0;
-/// Number of times that orders and positions are improved.
+/// Number of times that the orders and positions of the boxes are improved.
 const LAYOUT_SWEEPS: usize = 8;
 
 /// The size of a box to be placed.
@@ -42,7 +42,7 @@ struct LayerItem {
 
 /// Places boxes in layers. Edges (from, to) lead from lower box numbers to higher ones.
 pub(super) fn layout_boxes(boxes: &[BoxSize], edges: &[(usize, usize)]) -> GraphLayout {
-    let layer = layers(boxes.len(), edges);
+    let layer = assign_layers(boxes.len(), edges);
     let item = |(b, &layer): (&BoxSize, &usize)| LayerItem {
         layer,
         width: b.width,
@@ -113,15 +113,15 @@ pub(super) fn layout_boxes(boxes: &[BoxSize], edges: &[(usize, usize)]) -> Graph
 
 /// The layer of each box: below all boxes with an edge to it. A box without such edges is in the layer directly above
 /// its topmost reader.
-fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
-    let mut layer = vec![0; count];
+fn assign_layers(box_count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
+    let mut layer = vec![0; box_count];
     let mut sorted = edges.to_vec();
     sorted.sort_unstable_by_key(|&(from, _)| from);
     for &(from, to) in &sorted {
         debug_assert!(from < to, "edges lead to higher numbers");
         layer[to] = layer[to].max(layer[from] + 1);
     }
-    for source in 0..count {
+    for source in 0..box_count {
         if edges.iter().all(|&(_, to)| to != source) {
             let readers = edges.iter().filter(|&&(from, _)| from == source).map(|&(_, to)| layer[to]);
             layer[source] = readers.min().map_or(0, |reader| reader - 1);

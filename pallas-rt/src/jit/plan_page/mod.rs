@@ -1,14 +1,14 @@
 //! A partitioned function as one page of HTML: its collectives, graph, shardings and values. It needs no script and no
 //! other file.
 //!
-//! - `graph`: the graph as SVG; `layers`: the positions of its boxes.
+//! - `graph`: the graph as SVG; `assign_layers`: the positions of its boxes.
 mod graph;
 mod graph_layout;
 
 use super::sharded::{CollectiveUse, ShardedValue, Shardings};
-use crate::markup::{bytes_text, escaped, page};
+use crate::markup::{bytes_text, escape_markup, html_page};
 use crate::sharding::{Mesh, Picture, Sharding, to_hlo_sharding};
-use graph::{DrawContext, DrawnGraph, draw};
+use graph::{DrawContext, DrawnGraph, draw_graph};
 use pallas_graph::{Graph, simplify};
 use pallas_ir::Loc;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,13 +34,13 @@ impl Shardings {
     /// ```
     pub fn to_html(&self) -> String {
         let (mesh, values, collectives) = (self.mesh(), self.values(), self.collectives());
-        let used = distinct_shardings(mesh, &values);
+        let used = distinct_sharding_texts(mesh, &values);
         let mut body = format!(
             "<h1>A function on the mesh <code>{}</code></h1>\n\
              <p>{} devices, {} values sharded in {} ways, {} collectives.</p>\n\
              <nav><a href=\"#collectives\">Exchanges</a><a href=\"#graph\">Graph</a><a href=\"#shardings\">Shardings</a>\
              <a href=\"#values\">Values</a></nav>\n",
-            escaped(&mesh.to_string()),
+            escape_markup(&mesh.to_string()),
             mesh.device_count(),
             values.len(),
             used.len(),
@@ -48,9 +48,9 @@ impl Shardings {
         );
         write_collectives(&mut body, &collectives);
         self.write_graphs(&mut body, &values);
-        write_shardings(&mut body, mesh, &values, &used);
+        write_sharding_pictures(&mut body, mesh, &values, &used);
         self.write_value_table(&mut body, &values, &used);
-        page(&format!("A function on the mesh {mesh}"), &body)
+        html_page(&format!("A function on the mesh {mesh}"), &body)
     }
 
     /// The paths by which the axes of a value came from annotations, as text; `i` is the value's position in the list.
@@ -83,9 +83,9 @@ impl Shardings {
         write_graph_section(page, &local, &DrawContext { arguments: &arguments, shardings: &shardings }, 0);
     }
 
-    /// Writes the table of all values with their shardings, and the reasons for these; `used` are the texts of all
-    /// shardings.
-    fn write_value_table(&self, page: &mut String, values: &[ShardedValue], used: &[String]) {
+    /// Writes the table of all values with their shardings, and the reasons for these; `sharding_texts` are the texts
+    /// of all shardings.
+    fn write_value_table(&self, page: &mut String, values: &[ShardedValue], sharding_texts: &[String]) {
         let mesh = self.mesh();
         page.push_str(
             "<h2 id=\"values\">Values</h2>\n<table><tr><th>value</th><th>array</th><th>sharding, and where it comes from</th>\
@@ -93,31 +93,35 @@ impl Shardings {
         );
         for (i, value) in values.iter().enumerate() {
             let (text, own) = (value.sharding.text(mesh), sharding_text(mesh, value));
-            let number = used.iter().position(|other| *other == own).expect("its division is used");
+            let number = sharding_texts.iter().position(|other| *other == own).expect("its division is used");
             let block = pallas_ir::Type::new(value.ty.dtype, value.sharding.local_shape(&value.ty.shape));
             let reasons = self.axis_reasons(i, value);
             let why = match reasons.is_empty() {
                 true => String::new(),
                 false => {
-                    format!("<details><summary>why</summary><pre>{}</pre></details>", escaped(&reasons.join("\n\n")))
+                    format!(
+                        "<details><summary>why</summary><pre>{}</pre></details>",
+                        escape_markup(&reasons.join("\n\n"))
+                    )
                 }
             };
             *page += &format!(
                 "<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\"><a href=\"#sharding-{number}\">{}</a>{why}</td>\
                  <td class=\"code\">{block}</td><td class=\"code\">{}</td></tr>\n",
-                escaped(&value_title(value)),
+                escape_markup(&value_title(value)),
                 value.ty,
-                escaped(&text),
-                line_text(value.at),
+                escape_markup(&text),
+                location_text(value.at),
             );
         }
         page.push_str("</table>\n");
     }
 }
 
-/// Writes a graph, and those that it calls. `first` is the number of its first collective in the list of all.
-fn write_graph_section(page: &mut String, graph: &Graph, context: &DrawContext<'_>, first: usize) {
-    let DrawnGraph { svg, inside } = draw(graph, context, first);
+/// Writes a graph, and those that it calls. `first_collective` is the number of its first collective in the list of
+/// all.
+fn write_graph_section(page: &mut String, graph: &Graph, context: &DrawContext<'_>, first_collective: usize) {
+    let DrawnGraph { svg, inside } = draw_graph(graph, context, first_collective);
     match svg {
         Ok(svg) => *page += &format!("<div class=\"graph\">\n{svg}</div>\n"),
         Err(boxes) => {
@@ -127,7 +131,7 @@ fn write_graph_section(page: &mut String, graph: &Graph, context: &DrawContext<'
         }
     }
     for (title, graph, first) in inside {
-        *page += &format!("<h3>{}</h3>\n", escaped(&title));
+        *page += &format!("<h3>{}</h3>\n", escape_markup(&title));
         write_graph_section(page, graph, &DrawContext { arguments: &[], ..*context }, first);
     }
 }
@@ -139,7 +143,7 @@ fn sharding_text(mesh: &Mesh, value: &ShardedValue) -> String {
 }
 
 /// The texts of all shardings of values, in the order in which they occur; the page has a picture of each.
-fn distinct_shardings(mesh: &Mesh, values: &[ShardedValue]) -> Vec<String> {
+fn distinct_sharding_texts(mesh: &Mesh, values: &[ShardedValue]) -> Vec<String> {
     let mut all: Vec<String> = vec![];
     for text in values.iter().map(|value| sharding_text(mesh, value)) {
         if !all.contains(&text) {
@@ -149,9 +153,9 @@ fn distinct_shardings(mesh: &Mesh, values: &[ShardedValue]) -> Vec<String> {
     all
 }
 
-/// Text of a line of the user's code; empty for `Loc::NONE_TAG`.
-fn line_text(at: Loc) -> String {
-    if at == Loc::NONE { String::new() } else { escaped(&at.to_string()) }
+/// Returns the file and line of a location in the user's code as text; empty for `Loc::NONE`.
+fn location_text(at: Loc) -> String {
+    if at == Loc::NONE { String::new() } else { escape_markup(&at.to_string()) }
 }
 
 /// Writes the totals of the collectives along each set of axes, and the list of all collectives.
@@ -170,7 +174,7 @@ fn write_collectives(page: &mut String, all: &[CollectiveUse]) {
     page.push_str("<p>Bytes are those that each device sends. Scans do all their steps, loops of unknown length one, and branches all of them.</p>\n<table>");
     page.push_str("<tr><th>axes</th><th class=\"number\">collectives</th><th class=\"number\">bytes</th></tr>\n");
     for (axes, (count, bytes)) in totals {
-        let (axes, bytes) = (escaped(&axes), bytes_text(bytes));
+        let (axes, bytes) = (escape_markup(&axes), bytes_text(bytes));
         *page +=
             &format!("<tr><td>{axes}</td><td class=\"number\">{count}</td><td class=\"number\">{bytes}</td></tr>\n");
     }
@@ -181,7 +185,7 @@ fn write_collectives(page: &mut String, all: &[CollectiveUse]) {
     for (number, exchange) in all.iter().enumerate() {
         let CollectiveUse { name, axes, bytes, cause, at, times, .. } = exchange;
         let times = times.map_or("?".into(), |n| n.to_string());
-        let (axes, bytes, at) = (escaped(&axes.join(", ")), bytes_text(*bytes), line_text(*at));
+        let (axes, bytes, at) = (escape_markup(&axes.join(", ")), bytes_text(*bytes), location_text(*at));
         *page += &format!(
             "<tr id=\"exchange-{number}\"><td class=\"number\">{number}</td><td class=\"code\">{name}</td><td>{axes}</td>\
              <td class=\"number\">{times}</td><td class=\"number\">{bytes}</td><td>{cause}</td><td class=\"code\">{at}</td></tr>\n"
@@ -191,17 +195,17 @@ fn write_collectives(page: &mut String, all: &[CollectiveUse]) {
 }
 
 /// Writes a picture of each sharding, for the first value that has it.
-fn write_shardings(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[String]) {
+fn write_sharding_pictures(page: &mut String, mesh: &Mesh, values: &[ShardedValue], sharding_texts: &[String]) {
     page.push_str("<h2 id=\"shardings\">Shardings</h2>\n<div class=\"pictures\">\n");
-    for (number, text) in used.iter().enumerate() {
+    for (number, text) in sharding_texts.iter().enumerate() {
         let value = values.iter().find(|value| sharding_text(mesh, value) == *text).expect("a value has it");
         let Ok(picture) = Picture::new(mesh, &value.sharding, &value.ty.shape) else { continue };
         let (hlo, ty) = (to_hlo_sharding(mesh, &value.sharding), value.ty.to_string());
         *page += &format!(
             "<section id=\"sharding-{number}\"><h3><code>{}</code></h3>\n<p class=\"note\">of {ty}, <code>{}</code></p>\n\
              {}</section>\n",
-            escaped(text),
-            escaped(&hlo),
+            escape_markup(text),
+            escape_markup(&hlo),
             picture.to_svg(),
         );
     }

@@ -1,6 +1,6 @@
 //! Comparison of several meshes for one function.
 use super::{StepPlan, axis_sizes_text};
-use crate::markup::svg::{Anchor, Svg, width};
+use crate::markup::svg::{Anchor, Svg, text_width};
 use crate::markup::{bytes_text, seconds_text};
 use std::fmt;
 
@@ -104,33 +104,34 @@ impl fmt::Display for MeshComparison {
     }
 }
 
-const FONT: f64 = 12.0;
+const FONT_SIZE_PIXELS: f64 = 12.0;
 const BAR_HEIGHT_PIXELS: f64 = 22.0;
 const BAR_LENGTH_PIXELS: f64 = 560.0;
 
 /// The colour of the work, then those of the sets of axes in turn.
-const COLORS: [&str; 8] = ["#4a78b5", "#e0883a", "#5a9f5a", "#c44e52", "#8a6fb0", "#8c6d53", "#d584b5", "#7f7f7f"];
+const BAR_PART_COLORS: [&str; 8] =
+    ["#4a78b5", "#e0883a", "#5a9f5a", "#c44e52", "#8a6fb0", "#8c6d53", "#d584b5", "#7f7f7f"];
 
 /// Draws a bar for each plan as SVG, with a part for the work and for the collectives along each set of axes.
 fn draw_bars(plans: &[StepPlan]) -> String {
     let mut kinds: Vec<Vec<String>> = plans.iter().flat_map(|plan| plan.by_axes().into_keys()).collect();
     kinds.sort();
     kinds.dedup();
-    let color = |part: usize| COLORS[part % COLORS.len()];
+    let color = |part: usize| BAR_PART_COLORS[part % BAR_PART_COLORS.len()];
     let labels: Vec<String> = plans.iter().map(|plan| axis_sizes_text(&plan.mesh)).collect();
-    let left = labels.iter().map(|label| width(label, FONT)).fold(0.0, f64::max) + 24.0;
+    let left = labels.iter().map(|label| text_width(label, FONT_SIZE_PIXELS)).fold(0.0, f64::max) + 24.0;
     let longest = plans.iter().map(StepPlan::seconds).fold(f64::MIN_POSITIVE, f64::max);
     let mut svg = Svg::default();
     let (mut x, mut y) = (left, 20.0);
     let names =
         std::iter::once("compute".to_string()).chain(kinds.iter().map(|axes| format!("along {}", axes.join(", "))));
     for (part, name) in names.enumerate() {
-        if x > left && x + width(&name, FONT) + 30.0 > left + BAR_LENGTH_PIXELS {
+        if x > left && x + text_width(&name, FONT_SIZE_PIXELS) + 30.0 > left + BAR_LENGTH_PIXELS {
             (x, y) = (left, y + 20.0);
         }
         svg.rect([x, y - 10.0, 12.0, 12.0], &format!("fill=\"{}\"", color(part)), "");
         svg.text([x + 18.0, y], Anchor::Start, "", &name);
-        x += width(&name, FONT) + 40.0;
+        x += text_width(&name, FONT_SIZE_PIXELS) + 40.0;
     }
     y += 18.0;
     for (plan, label) in plans.iter().zip(&labels) {

@@ -1,11 +1,13 @@
 //! A plan as one sequence of launches on the CPU.
 use super::super::callback::call_callback;
 use super::super::print::print_elements;
-use super::{BUFFER_IS_HELD, ParamMemory, cached_kernel};
+use super::{MISSING_BUFFER_MESSAGE, ParamMemory, cached_kernel};
 use crate::array::Client;
 use crate::collective::resolve_collective;
 use pallas_device::Buffer;
-use pallas_device::devices::sequence::{Access, Action, Builder, LoopSlotMoves, MemorySlot, Sequence, SequenceDevices};
+use pallas_device::devices::sequence::{
+    Action, LoopSlotMoves, MemoryAccess, MemorySlot, Sequence, SequenceBuilder, SequenceDevices,
+};
 use pallas_device::error::Result;
 use pallas_graph::fuse::{MemoryLocation, Plan, PlanStep, REGION_ALIGNMENT_BYTES, StepOp, find_movable_results};
 use std::sync::Arc;
@@ -28,15 +30,16 @@ impl NativePlan {
     pub(super) fn new(plan: Plan, params: Vec<usize>, devices: SequenceDevices, client: &Client) -> Result<NativePlan> {
         let count = devices.count();
         let (arena, fresh) = (plan.arena, plan.fresh.clone());
-        let mut lower = SequenceLowering { builder: Builder::default(), client };
+        let mut lower = SequenceLowering { builder: SequenceBuilder::default(), client };
         let [own, results] = [&params, &fresh].map(|all| lower.new_slots(all));
         let actions = lower.lower_plan(plan, &own, &results, 0)?;
         let sequence = Arc::new(lower.builder.finish(actions, arena, devices));
         Ok(NativePlan { sequence, devices: count, params, fresh })
     }
 
-    /// Runs the plan. `params` are the parameters of one device after those of another, and `fresh` the memory of
-    /// results in the same order. `changed` is true for parameters whose memory is written, which the caller owns.
+    /// Runs the plan. `params` are the parameters of one device after those of another, and `result_buffers` the memory
+    /// of results in the same order. `is_written` is true for parameters whose memory is written, which the caller
+    /// owns.
     ///
     /// # Errors
     /// Memory; errors of what made the parameters, or of the run itself if it has ended.
@@ -44,24 +47,24 @@ impl NativePlan {
         &self,
         client: &Client,
         params: &[ParamMemory<'_>],
-        changed: &[bool],
-        fresh: &[Option<Buffer>],
+        is_written: &[bool],
+        result_buffers: &[Option<Buffer>],
     ) -> Result<()> {
         let access = |param: &ParamMemory<'_>, changed: bool| match param {
-            ParamMemory::Owned(_) if changed => Access::Change,
+            ParamMemory::Owned(_) if changed => MemoryAccess::Change,
             ParamMemory::Shared(_) => {
                 assert!(!changed, "memory that others read is not written");
-                Access::Read
+                MemoryAccess::Read
             }
-            ParamMemory::Owned(_) => Access::Read,
+            ParamMemory::Owned(_) => MemoryAccess::Read,
         };
-        let mut memory: smallvec::SmallVec<[(&Buffer, Access); 16]> = smallvec::SmallVec::new();
+        let mut memory: smallvec::SmallVec<[(&Buffer, MemoryAccess); 16]> = smallvec::SmallVec::new();
         let (own, made) = (self.params.len(), self.fresh.len());
         for device in 0..self.devices {
-            let params = params[device * own..][..own].iter().zip(changed);
+            let params = params[device * own..][..own].iter().zip(is_written);
             memory.extend(params.map(|(param, &changed)| (param.buffer(), access(param, changed))));
-            let fresh = fresh[device * made..][..made].iter();
-            memory.extend(fresh.map(|buffer| (buffer.as_ref().expect(BUFFER_IS_HELD), Access::Write)));
+            let fresh = result_buffers[device * made..][..made].iter();
+            memory.extend(fresh.map(|buffer| (buffer.as_ref().expect(MISSING_BUFFER_MESSAGE), MemoryAccess::Write)));
         }
         let bytes = self.params.iter().chain(&self.fresh).cycle().take(memory.len());
         assert!(memory.iter().map(|(buffer, _)| buffer.len()).eq(bytes.copied()), "the plan's parameters and results");
@@ -78,7 +81,7 @@ type UnfinishedCollective = (MemoryLocation, Action);
 
 /// Lowers plans to actions of a sequence.
 struct SequenceLowering<'c> {
-    builder: Builder,
+    builder: SequenceBuilder,
     client: &'c Client,
 }
 
@@ -116,16 +119,16 @@ impl SequenceLowering<'_> {
         bytes.iter().map(|&bytes| (self.builder.add_slot(), bytes)).collect()
     }
 
-    /// The actions of a plan whose temporary values lie in the arena from `base` on.
+    /// The actions of a plan whose temporary values lie in the arena from `arena_base` on.
     fn lower_plan(
         &mut self,
         plan: Plan,
         params: &[SizedSlot],
         fresh: &[SizedSlot],
-        base: usize,
+        arena_base: usize,
     ) -> Result<Vec<Action>> {
         let temporary =
-            plan.temporary.iter().map(|r| (self.builder.add_arena_slot(base + r.offset), r.bytes)).collect();
+            plan.temporary.iter().map(|r| (self.builder.add_arena_slot(arena_base + r.offset), r.bytes)).collect();
         let slots = ValueSlots { params, fresh, temporary };
         let mut actions = vec![];
         let mut begun: Vec<UnfinishedCollective> = vec![];
@@ -143,7 +146,7 @@ impl SequenceLowering<'_> {
             }
             let [inputs, outputs] =
                 [inputs, outputs].map(|places| places.into_iter().map(|p| slots.slot_of(p)).collect::<Vec<_>>());
-            let free = ArenaCursor(base + scratch.map_or(0, |region| region.offset));
+            let free = ArenaCursor(arena_base + scratch.map_or(0, |region| region.offset));
             match work {
                 StepOp::Kernel { kernel, sizes, params } => {
                     let prepared = cached_kernel(&kernel).prepare(self.client, &sizes)?;
@@ -189,11 +192,12 @@ impl SequenceLowering<'_> {
         length: usize,
         inputs: &[SizedSlot],
         outputs: &[SizedSlot],
-        mut free: ArenaCursor,
+        mut arena: ArenaCursor,
     ) -> Result<Action> {
-        let counter = self.builder.add_arena_slot(free.reserve(4));
+        let counter = self.builder.add_arena_slot(arena.reserve(4));
         let captured: Vec<SizedSlot> = [(counter, 4)].iter().chain(inputs).copied().collect();
-        let (body, turning) = self.assign_loop_slots(body, &captured, outputs, &mut free).finish(self, free.0)?;
+        let (body, turning) =
+            self.assign_loop_slots(body, &captured, outputs, &mut arena).lower_to_actions(self, arena.0)?;
         Ok(Action::For { length, counter, turning, body })
     }
 
@@ -204,16 +208,16 @@ impl SequenceLowering<'_> {
         body: Plan,
         (of_condition, of_body): (&[SizedSlot], &[SizedSlot]),
         outputs: &[SizedSlot],
-        mut free: ArenaCursor,
+        mut arena: ArenaCursor,
     ) -> Result<Action> {
-        let homes = condition.fresh.iter().map(|&bytes| (self.builder.add_arena_slot(free.reserve(bytes)), bytes));
+        let homes = condition.fresh.iter().map(|&bytes| (self.builder.add_arena_slot(arena.reserve(bytes)), bytes));
         let fresh: Vec<SizedSlot> = homes.collect();
-        let turn = self.assign_loop_slots(body, of_body, outputs, &mut free);
-        let params: Vec<SizedSlot> = of_condition.iter().chain(turn.carried()).copied().collect();
+        let turn = self.assign_loop_slots(body, of_body, outputs, &mut arena);
+        let params: Vec<SizedSlot> = of_condition.iter().chain(turn.carried_slots()).copied().collect();
         let slots = ValueSlots { params: &params, fresh: &fresh, temporary: vec![] };
         let holds = slots.slot_of(condition.results[0].0).0;
-        let condition = self.lower_plan(condition, &params, &fresh, free.0)?;
-        let (body, turning) = turn.finish(self, free.0)?;
+        let condition = self.lower_plan(condition, &params, &fresh, arena.0)?;
+        let (body, turning) = turn.lower_to_actions(self, arena.0)?;
         Ok(Action::new_while(condition, holds, turning, body))
     }
 
@@ -223,14 +227,14 @@ impl SequenceLowering<'_> {
         plan: Plan,
         params: &[SizedSlot],
         outputs: &[SizedSlot],
-        base: usize,
+        arena_base: usize,
     ) -> Result<Vec<Action>> {
         let places: Vec<MemoryLocation> = plan.results.iter().map(|(place, _)| *place).collect();
         let made_as =
             |k: usize| places.iter().position(|&place| place == MemoryLocation::Fresh(k)).expect("it is a result");
         let made: Vec<usize> = (0..plan.fresh.len()).map(made_as).collect();
         let fresh: Vec<SizedSlot> = made.iter().map(|&i| outputs[i]).collect();
-        let mut actions = self.lower_plan(plan, params, &fresh, base)?;
+        let mut actions = self.lower_plan(plan, params, &fresh, arena_base)?;
         let slots = ValueSlots { params, fresh: &fresh, temporary: vec![] };
         for (i, &(to, bytes)) in outputs.iter().enumerate().filter(|(i, _)| !made.contains(i)) {
             actions.push(Action::Copy { from: slots.slot_of(places[i]).0, to, bytes });
@@ -244,13 +248,13 @@ impl SequenceLowering<'_> {
         body: Plan,
         captured: &[SizedSlot],
         outputs: &[SizedSlot],
-        free: &mut ArenaCursor,
+        arena: &mut ArenaCursor,
     ) -> LoopBody {
         let carried = self.new_slots(&outputs.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>());
         let mut enter: Vec<(MemorySlot, MemorySlot)> =
             outputs.iter().zip(&carried).map(|((from, _), (to, _))| (*from, *to)).collect();
         let mut place = |lower: &mut Self, bytes: usize| {
-            let (home, own) = (lower.builder.add_arena_slot(free.reserve(bytes)), lower.builder.add_slot());
+            let (home, own) = (lower.builder.add_arena_slot(arena.reserve(bytes)), lower.builder.add_slot());
             enter.push((home, own));
             (own, bytes)
         };
@@ -280,13 +284,18 @@ struct LoopBody {
 }
 
 impl LoopBody {
-    fn carried(&self) -> &[SizedSlot] {
+    fn carried_slots(&self) -> &[SizedSlot] {
         &self.params[self.captured..]
     }
 
-    /// The actions of the body, whose arena begins at `base`, and the moves of memory between slots after each step.
-    fn finish(self, lower: &mut SequenceLowering<'_>, base: usize) -> Result<(Vec<Action>, LoopSlotMoves)> {
-        let carried = self.carried().to_vec();
+    /// Returns the actions of the body, whose arena begins at `arena_base`, and the moves of memory between slots after
+    /// each step.
+    fn lower_to_actions(
+        self,
+        lowering: &mut SequenceLowering<'_>,
+        arena_base: usize,
+    ) -> Result<(Vec<Action>, LoopSlotMoves)> {
+        let carried = self.carried_slots().to_vec();
         let slots = ValueSlots { params: &self.params, fresh: &self.fresh, temporary: vec![] };
         let (mut turn, mut copies): (Vec<(MemorySlot, MemorySlot)>, Vec<Action>) = (vec![], vec![]);
         for ((&(place, _), copy), &(to, bytes)) in self.body.results.iter().zip(&self.copied).zip(&carried) {
@@ -307,7 +316,7 @@ impl LoopBody {
             turn.push((left.swap_remove(i).0, to));
         }
         turn.retain(|(from, to)| from != to);
-        let mut body = lower.lower_plan(self.body, &self.params, &self.fresh, base)?;
+        let mut body = lowering.lower_plan(self.body, &self.params, &self.fresh, arena_base)?;
         body.extend(copies);
         Ok((body, LoopSlotMoves { before_first_step: self.enter, after_each_step: turn, after_last_step: self.leave }))
     }

@@ -6,7 +6,7 @@ mod sizes;
 mod steps;
 
 use super::compile::{CompilationInput, StageResults};
-use super::program_watch::{is_watching, run_watched};
+use super::program_watch::{is_program_watched, run_watched};
 use crate::array::{Array, ArrayContents, Client};
 use crate::exec::Compiled;
 use crate::sharding::{Mesh, Placement, Receipt, Sharding, local_positions, split_into_blocks};
@@ -18,8 +18,8 @@ use pallas_device::{Buffer, DeviceKind, Lru};
 use pallas_graph::Graph;
 use pallas_graph::fuse::{self, MemoryLocation, Plan};
 use pallas_ir::{Kernel, Type};
-use processes::{compile_across_processes, local_devices, receipts_or_inherited, result_receipts};
-pub(super) use sizes::block_sizes;
+use processes::{compile_across_processes, local_devices, own_or_argument_receipts, result_receipts};
+pub(super) use sizes::device_limits;
 use std::sync::{Arc, LazyLock};
 use steps::StepProgram;
 
@@ -54,7 +54,8 @@ struct ProgramShardings {
     results: Vec<ShardedResult>,
 }
 
-/// The type of a whole result, its sharding, and the last collectives that it depends on.
+/// A result of a program on a mesh: the type of the whole array, its sharding, the receipts of the last reducing
+/// collectives that it depends on, and the indices of the parameters that it depends on without such a collective.
 type ShardedResult = (Type, Sharding, (Arc<[Receipt]>, Vec<usize>));
 
 /// The engine that runs a plan.
@@ -111,29 +112,29 @@ impl Program {
         compile_across_processes(&simplified, mesh, || Program::from_plan(plan, bytes, Some(division), graph, &client))
     }
 
-    /// Makes the program of a plan; `params` are the bytes of each parameter.
+    /// Makes the program of a plan; `parameter_bytes` has the size of each parameter.
     fn from_plan(
         plan: Plan,
-        params: Vec<usize>,
-        division: Option<ProgramShardings>,
+        parameter_bytes: Vec<usize>,
+        shardings: Option<ProgramShardings>,
         graph: Arc<Graph>,
         client: &Client,
     ) -> Result<Program> {
-        let devices = match &division {
+        let devices = match &shardings {
             Some(division) => local_devices(&division.mesh, division.engine)?,
             None => SequenceDevices::SingleDevice,
         };
         let (steps, arena) = (plan.steps.len(), plan.arena);
-        let bytes = 512 * (launches(&plan) + graph.equations.len() as u64) + arena as u64;
+        let bytes = 512 * (count_launches(&plan) + graph.equations.len() as u64) + arena as u64;
         let writes = |step: &fuse::PlanStep, i| step.outputs.contains(&MemoryLocation::Param(i));
-        let changed = (0..params.len()).map(|i| plan.steps.iter().any(|step| writes(step, i))).collect();
+        let changed = (0..parameter_bytes.len()).map(|i| plan.steps.iter().any(|step| writes(step, i))).collect();
         let (fresh, results) = (plan.fresh.clone(), plan.results.clone());
         let client = client.without_use_count();
         let engine = match client.kind() {
-            DeviceKind::Cpu => PlanEngine::Native(NativePlan::new(plan, params, devices, &client)?),
+            DeviceKind::Cpu => PlanEngine::Native(NativePlan::new(plan, parameter_bytes, devices, &client)?),
             _ => PlanEngine::Steps(StepProgram::new(plan, &client)?),
         };
-        Ok(Program { client, engine, fresh, results, changed, steps, bytes, arena, division, graph })
+        Ok(Program { client, engine, fresh, results, changed, steps, bytes, arena, division: shardings, graph })
     }
 
     /// Number of steps of a run, of which each is a launch, a loop or a branch.
@@ -168,7 +169,7 @@ impl Program {
         if donated.is_empty() {
             return self.run(rest);
         }
-        if self.division.is_some() || is_watching() {
+        if self.division.is_some() || is_program_watched() {
             let all: Vec<&Array> = donated.iter().chain(rest.iter().copied()).collect();
             return self.run(&all);
         }
@@ -198,7 +199,7 @@ impl Program {
             params.push(ParamMemory::Shared(array.buffer()?));
         }
         let fresh = self.execute(&mut params, fresh)?;
-        let fresh: Vec<_> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(BUFFER_IS_HELD))).collect();
+        let fresh: Vec<_> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(MISSING_BUFFER_MESSAGE))).collect();
         params.truncate(donated);
         let own: Vec<Option<Arc<Buffer>>> = params
             .into_iter()
@@ -212,7 +213,7 @@ impl Program {
             MemoryLocation::Param(i) => match (&own[*i], shared.iter().find(|(k, _)| k == i)) {
                 (Some(buffer), _) => Ok(Array::from_shared_buffer(ty.dtype, &ty.shape, buffer.clone())),
                 (None, Some((_, array))) => array.with_shape(&ty.shape),
-                (None, None) => unreachable!("{BUFFER_IS_HELD}"),
+                (None, None) => unreachable!("{MISSING_BUFFER_MESSAGE}"),
             },
             MemoryLocation::Fresh(i) => Ok(Array::from_shared_buffer(ty.dtype, &ty.shape, fresh[*i].clone())),
             MemoryLocation::Temporary(_) => unreachable!("a result outlives the call"),
@@ -221,8 +222,8 @@ impl Program {
     }
 
     /// Runs the program on the blocks of arrays; an array with another sharding is resharded.
-    fn run_on_mesh(&self, division: &ProgramShardings, args: &[&Array]) -> Result<Vec<Array>> {
-        let ProgramShardings { mesh, params, results, positions, .. } = division;
+    fn run_on_mesh(&self, shardings: &ProgramShardings, args: &[&Array]) -> Result<Vec<Array>> {
+        let ProgramShardings { mesh, params, results, positions, .. } = shardings;
         let blocks = args.iter().zip(params).map(|(x, sharding)| self.block_buffers(mesh, x, sharding));
         let blocks = blocks.collect::<Result<Vec<Vec<Arc<Buffer>>>>>()?;
         // The devices of this process.
@@ -235,7 +236,8 @@ impl Program {
         let copies = if is_united { 1 } else { devices.len() };
         let fresh = (0..copies).flat_map(|_| &self.fresh).map(|&bytes| self.allocate(bytes));
         let fresh = self.execute(&mut all, fresh.collect::<Result<_>>()?)?;
-        let fresh: Vec<Arc<Buffer>> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(BUFFER_IS_HELD))).collect();
+        let fresh: Vec<Arc<Buffer>> =
+            fresh.into_iter().map(|buffer| Arc::new(buffer.expect(MISSING_BUFFER_MESSAGE))).collect();
         let result = |(r, (ty, sharding, receipts)): (usize, &ShardedResult)| {
             let of = |device: usize| {
                 let (own, first) =
@@ -248,7 +250,7 @@ impl Program {
                 }
             };
             let (mesh, sharding) = (mesh.clone(), sharding.clone());
-            let receipts = receipts_or_inherited(receipts, args);
+            let receipts = own_or_argument_receipts(receipts, args);
             let placement = Placement { mesh, sharding, ty: ty.clone(), declared: None, is_cleared: false, receipts };
             Array::from_blocks(ty.dtype, &ty.shape, placement.into_sharded_blocks(devices.clone().map(of).collect()))
         };
@@ -272,30 +274,34 @@ impl Program {
         Buffer::allocate(&self.client.with_use_count(), bytes, false).map(Some)
     }
 
-    /// Runs the steps on the memory of parameters and results (`fresh`); returns that of the results.
-    fn execute(&self, params: &mut [ParamMemory<'_>], fresh: Vec<Option<Buffer>>) -> Result<Vec<Option<Buffer>>> {
+    /// Runs the steps on the memory of parameters and of results (`result_buffers`); returns that of the results.
+    fn execute(
+        &self,
+        params: &mut [ParamMemory<'_>],
+        result_buffers: Vec<Option<Buffer>>,
+    ) -> Result<Vec<Option<Buffer>>> {
         match &self.engine {
-            PlanEngine::Steps(steps) => self.client.submit_together(|| steps.execute(params, fresh)),
+            PlanEngine::Steps(steps) => self.client.submit_together(|| steps.execute(params, result_buffers)),
             PlanEngine::Native(native) => {
-                native.run(&self.client, params, &self.changed, &fresh)?;
-                Ok(fresh)
+                native.run(&self.client, params, &self.changed, &result_buffers)?;
+                Ok(result_buffers)
             }
         }
     }
 }
 
 /// Number of launches in a plan, those of loops and branches once.
-fn launches(plan: &Plan) -> u64 {
+fn count_launches(plan: &Plan) -> u64 {
     let of_step = |step: &fuse::PlanStep| match &step.work {
         fuse::StepOp::Kernel { .. } | fuse::StepOp::Collective { .. } => 1,
         fuse::StepOp::Print { .. } | fuse::StepOp::Callback { .. } => 1,
-        work => work.bodies().into_iter().map(launches).sum(),
+        work => work.bodies().into_iter().map(count_launches).sum(),
     };
     plan.steps.iter().map(of_step).sum()
 }
 
 /// The panic message where a buffer is missing, which never happens: no step both reads and writes a place.
-const BUFFER_IS_HELD: &str = "a buffer is there but while a step writes it";
+const MISSING_BUFFER_MESSAGE: &str = "a buffer is there but while a step writes it";
 
 /// The memory of a parameter during a run.
 enum ParamMemory<'a> {
@@ -309,7 +315,7 @@ impl ParamMemory<'_> {
     fn buffer(&self) -> &Buffer {
         match self {
             ParamMemory::Shared(buffer) => buffer,
-            ParamMemory::Owned(buffer) => buffer.as_ref().expect(BUFFER_IS_HELD),
+            ParamMemory::Owned(buffer) => buffer.as_ref().expect(MISSING_BUFFER_MESSAGE),
         }
     }
 }

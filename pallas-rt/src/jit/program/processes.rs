@@ -48,7 +48,7 @@ pub(super) fn compile_across_processes<T>(
     let flags = flags.map(|(name, value)| format!("{name}={value}\n")).collect::<String>();
     let others = StartupConfig { cache: DiskCache::Off, flags: Default::default(), ..config.clone() };
     let values = [
-        ("program", hash(&graph.to_string())),
+        ("program", hash_text(&graph.to_string())),
         ("mesh", mesh.to_string()),
         ("configuration", format!("{others}\n{flags}").replace('\n', "; ")),
         ("build", versions.join(" ")),
@@ -70,12 +70,13 @@ pub(super) fn compile_across_processes<T>(
     }
 }
 
-fn hash(text: &str) -> String {
+fn hash_text(text: &str) -> String {
     hex::encode(&Sha256::digest(text)[..8])
 }
 
-/// By result of a graph of blocks: receipts of the last reducing collectives that it depends on, for the groups of the
-/// device at `position`; and the parameters that it reads without such a collective between.
+/// Returns for each result of a graph of blocks the receipts of the last reducing collectives that it depends on, as
+/// the device at `position` takes part in them, and the indices of the parameters that it depends on without such a
+/// collective.
 pub(super) fn result_receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(Arc<[Receipt]>, Vec<usize>)> {
     let made: HashMap<Var, usize> =
         graph.equations.iter().enumerate().flat_map(|(i, e)| e.results.iter().map(move |&v| (v, i))).collect();
@@ -88,7 +89,7 @@ pub(super) fn result_receipts(graph: &Graph, position: usize, engine: Engine) ->
             let Some(&i) = made.get(&v).filter(|&&i| seen.insert(i)) else { continue };
             let e = &graph.equations[i];
             match &e.op {
-                Op::Collective(op) if matches!(op.form(), Form::Fold(..)) => {
+                Op::Collective(op) if matches!(op.first_member_form(), Form::Fold(..)) => {
                     found.insert(i);
                 }
                 _ => left.extend(&e.args),
@@ -104,8 +105,9 @@ pub(super) fn result_receipts(graph: &Graph, position: usize, engine: Engine) ->
     graph.results.iter().map(of).collect()
 }
 
-/// The receipts of a result: its own, or, if it has none, those of the arguments that it is computed from.
-pub(super) fn receipts_or_inherited((own, reads): &(Arc<[Receipt]>, Vec<usize>), args: &[&Array]) -> Arc<[Receipt]> {
+/// Returns the receipts of a result: its own, or, if it has none, those of the arguments with the indices that the pair
+/// has second.
+pub(super) fn own_or_argument_receipts((own, reads): &(Arc<[Receipt]>, Vec<usize>), args: &[&Array]) -> Arc<[Receipt]> {
     if !own.is_empty() {
         return own.clone();
     }

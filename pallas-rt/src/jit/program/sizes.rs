@@ -2,8 +2,9 @@
 use pallas_codegen::target::{Profile, Target};
 use pallas_graph::fuse::DeviceLimits;
 
-/// The block sizes for a device.
-pub(in crate::jit) fn block_sizes(target: &Target) -> DeviceLimits {
+/// Returns the limits that a device sets to the kernels that fused operations become: block sizes, and numbers of
+/// programs and operands.
+pub(in crate::jit) fn device_limits(target: &Target) -> DeviceLimits {
     let budget = target.budget();
     let arena = 1 << 20;
     match target.cores {

@@ -1,7 +1,7 @@
 //! A plan that runs step by step on buffers of a client, as GPUs and the interpreter do.
 use super::super::callback::call_callback;
 use super::super::print::print_elements;
-use super::{BUFFER_IS_HELD, ParamMemory, cached_kernel};
+use super::{MISSING_BUFFER_MESSAGE, ParamMemory, cached_kernel};
 use crate::array::{Array, Client};
 use crate::exec::Prepared;
 use pallas_device::Buffer;
@@ -110,14 +110,14 @@ impl StepProgram {
     pub(super) fn execute(
         &self,
         params: &mut [ParamMemory<'_>],
-        fresh: Vec<Option<Buffer>>,
+        result_buffers: Vec<Option<Buffer>>,
     ) -> Result<Vec<Option<Buffer>>> {
         let idle = self.idle.lock().pop();
         let temporary = match idle {
             Some(buffers) => buffers,
             None => self.temporary.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?,
         };
-        let mut memory = ExecutionMemory { params, fresh, temporary };
+        let mut memory = ExecutionMemory { params, fresh: result_buffers, temporary };
         for step in &self.steps {
             memory.run_step(step, &self.client)?;
         }
@@ -128,13 +128,13 @@ impl StepProgram {
     }
 
     /// Runs the steps once, and returns each result in memory of its own. Parameters' memory that is left over is added
-    /// to `spare`, from which new memory is taken.
-    fn run_body(&self, mut params: Vec<ParamMemory<'_>>, spare: &mut Vec<Buffer>) -> Result<Vec<Buffer>> {
+    /// to `spare_buffers`, from which new memory is taken.
+    fn run_loop_body(&self, mut params: Vec<ParamMemory<'_>>, spare_buffers: &mut Vec<Buffer>) -> Result<Vec<Buffer>> {
         let of_size = |spare: &mut Vec<Buffer>, bytes: usize| match spare.iter().position(|b| b.len() == bytes) {
             Some(i) => Ok(spare.swap_remove(i)),
             None => Buffer::allocate(&self.client, bytes, false),
         };
-        let fresh = self.fresh.iter().map(|&bytes| of_size(spare, bytes).map(Some)).collect::<Result<_>>()?;
+        let fresh = self.fresh.iter().map(|&bytes| of_size(spare_buffers, bytes).map(Some)).collect::<Result<_>>()?;
         let mut fresh = self.execute(&mut params, fresh)?;
         let mut results: Vec<Buffer> = vec![];
         for (i, (place, ty)) in self.results.iter().enumerate() {
@@ -151,7 +151,7 @@ impl StepProgram {
             let own = match (own, known, place) {
                 (Some(buffer), ..) => buffer,
                 (None, known, place) => {
-                    let mut copy = of_size(spare, ty.bytes())?;
+                    let mut copy = of_size(spare_buffers, ty.bytes())?;
                     copy.copy_from(match (known, place) {
                         (Some(k), _) => &results[k],
                         (None, MemoryLocation::Param(k)) => params[*k].buffer(),
@@ -162,7 +162,7 @@ impl StepProgram {
             };
             results.push(own);
         }
-        spare.extend(params.into_iter().filter_map(|param| match param {
+        spare_buffers.extend(params.into_iter().filter_map(|param| match param {
             ParamMemory::Owned(buffer) => buffer,
             ParamMemory::Shared(_) => None,
         }));
@@ -173,9 +173,9 @@ impl StepProgram {
 /// Number of step numbers that are uploaded at once.
 const STEP_NUMBERS_PER_UPLOAD: usize = 1024;
 
-/// Uploads the next numbers of a loop's steps, from the number `from` on.
-fn upload_step_numbers(client: &Client, from: usize, length: usize) -> Result<Buffer> {
-    let all = from..length.min(from + STEP_NUMBERS_PER_UPLOAD);
+/// Uploads the next numbers of a loop's steps, which begin with `first`.
+fn upload_step_numbers(client: &Client, first: usize, length: usize) -> Result<Buffer> {
+    let all = first..length.min(first + STEP_NUMBERS_PER_UPLOAD);
     let bytes: Vec<u8> = all.flat_map(|step| (step as i32).to_ne_bytes()).collect();
     Buffer::from_bytes(client, &bytes)
 }
@@ -192,7 +192,7 @@ impl ExecutionMemory<'_, '_> {
     /// Runs a step. Its outputs are taken out of the tables meanwhile, so that nothing else can read them.
     fn run_step(&mut self, step: &CompiledStep, client: &Client) -> Result<()> {
         for &(from, to) in &step.copies {
-            let mut copy = self.writable_buffer(to).take().expect(BUFFER_IS_HELD);
+            let mut copy = self.writable_buffer(to).take().expect(MISSING_BUFFER_MESSAGE);
             copy.copy_from(self.buffer(from))?;
             *self.writable_buffer(to) = Some(copy);
         }
@@ -220,7 +220,7 @@ impl ExecutionMemory<'_, '_> {
                     counter.copy_part(later.as_ref().unwrap_or(first), at * size_of::<i32>())?;
                     let shared = [&counter].into_iter().chain(inputs.iter().copied()).map(ParamMemory::Shared);
                     let own = carried.into_iter().map(|buffer| ParamMemory::Owned(Some(buffer)));
-                    carried = body.run_body(shared.chain(own).collect(), &mut spare)?;
+                    carried = body.run_loop_body(shared.chain(own).collect(), &mut spare)?;
                 }
                 outputs.extend(carried);
             }
@@ -230,14 +230,14 @@ impl ExecutionMemory<'_, '_> {
                 let mut spare = vec![];
                 loop {
                     let shared = of_condition.iter().copied().chain(&carried).map(ParamMemory::Shared).collect();
-                    let goes_on = condition.run_body(shared, &mut spare)?.remove(0);
+                    let goes_on = condition.run_loop_body(shared, &mut spare)?.remove(0);
                     let goes_on = Array::from_shared_buffer(DType::Bool, &[], Arc::new(goes_on));
                     if !goes_on.to_vec::<bool>()?[0] {
                         break;
                     }
                     let own = carried.into_iter().map(|buffer| ParamMemory::Owned(Some(buffer)));
                     let shared = of_body.iter().map(|buffer| ParamMemory::Shared(buffer));
-                    carried = body.run_body(shared.chain(own).collect(), &mut spare)?;
+                    carried = body.run_loop_body(shared.chain(own).collect(), &mut spare)?;
                 }
                 outputs.extend(carried);
             }
@@ -247,7 +247,7 @@ impl ExecutionMemory<'_, '_> {
                 let chosen = usize::try_from(index).unwrap_or(0).min(branches.len() - 1);
                 let mut spare: Vec<Buffer> = outputs.drain(..).collect();
                 let shared = inputs[1..].iter().map(|buffer| ParamMemory::Shared(buffer)).collect();
-                outputs.extend(branches[chosen].run_body(shared, &mut spare)?);
+                outputs.extend(branches[chosen].run_loop_body(shared, &mut spare)?);
             }
         }
         drop(inputs);
@@ -260,8 +260,8 @@ impl ExecutionMemory<'_, '_> {
     fn buffer(&self, place: MemoryLocation) -> &Buffer {
         match place {
             MemoryLocation::Param(i) => self.params[i].buffer(),
-            MemoryLocation::Fresh(i) => self.fresh[i].as_ref().expect(BUFFER_IS_HELD),
-            MemoryLocation::Temporary(i) => self.temporary[i].as_ref().expect(BUFFER_IS_HELD),
+            MemoryLocation::Fresh(i) => self.fresh[i].as_ref().expect(MISSING_BUFFER_MESSAGE),
+            MemoryLocation::Temporary(i) => self.temporary[i].as_ref().expect(MISSING_BUFFER_MESSAGE),
         }
     }
 

@@ -18,8 +18,8 @@ pub struct CollectiveBudget {
     all: Vec<CollectiveUse>,
 }
 
-/// The collectives of one kind over one axis. It is compared with a number, and shows the collectives that it has
-/// counted; for an axis that the mesh does not have it is equal to no number.
+/// Number of the collectives of one kind that a function has over one axis, with these collectives themselves. It
+/// compares with a `usize`; for an axis that the mesh does not have it equals no number.
 #[derive(Clone)]
 pub struct CollectiveCount {
     /// Subject of the count, as text: the kind (`collectives` for all) and the axis.
@@ -31,7 +31,8 @@ pub struct CollectiveCount {
 }
 
 impl Shardings {
-    /// The collectives by kind and axis, to be compared with what is allowed.
+    /// Counts the collectives of the function by kind and axis, as they are found in the compiled function, to be
+    /// compared with the numbers that are allowed.
     ///
     /// ```
     /// use pallas_rt::prelude::*;
@@ -56,44 +57,45 @@ impl Shardings {
 }
 
 impl CollectiveBudget {
-    /// The all-reduces over an axis.
+    /// Counts the all-reduces that the compiled function has over an axis.
     pub fn all_reduce(&self, axis: &str) -> CollectiveCount {
         self.count("all_reduce", axis)
     }
 
-    /// The all-gathers over an axis.
+    /// Counts the all-gathers that the compiled function has over an axis.
     pub fn all_gather(&self, axis: &str) -> CollectiveCount {
         self.count("all_gather", axis)
     }
 
-    /// The reduce-scatters over an axis.
+    /// Counts the reduce-scatters that the compiled function has over an axis.
     pub fn reduce_scatter(&self, axis: &str) -> CollectiveCount {
         self.count("reduce_scatter", axis)
     }
 
-    /// The all-to-alls over an axis.
+    /// Counts the all-to-alls that the compiled function has over an axis.
     pub fn all_to_all(&self, axis: &str) -> CollectiveCount {
         self.count("all_to_all", axis)
     }
 
-    /// The collective permutes over an axis.
+    /// Counts the collective permutes that the compiled function has over an axis.
     pub fn collective_permute(&self, axis: &str) -> CollectiveCount {
         self.count("collective_permute", axis)
     }
 
-    /// The collectives of every kind over an axis.
+    /// Counts the collectives of every kind that the compiled function has over an axis.
     pub fn collectives(&self, axis: &str) -> CollectiveCount {
         self.count_where("collectives", axis, |_| true)
     }
 
-    /// The collectives of a kind, as [`CollectiveUse::name`] has it, over an axis.
+    /// Counts the collectives of one kind that the compiled function has over an axis; `kind` is one of the texts of
+    /// [`CollectiveUse::name`], such as `all_reduce`.
     pub fn count(&self, kind: &str, axis: &str) -> CollectiveCount {
         self.count_where(kind, axis, |one| one.name == kind)
     }
 
-    fn count_where(&self, kind: &str, axis: &str, is_asked: impl Fn(&CollectiveUse) -> bool) -> CollectiveCount {
+    fn count_where(&self, kind: &str, axis: &str, is_counted: impl Fn(&CollectiveUse) -> bool) -> CollectiveCount {
         let wrong = self.mesh.find(axis).err().map(|diag| diag.message);
-        let is_found = |one: &&CollectiveUse| is_asked(one) && one.axes.iter().any(|own| own == axis);
+        let is_found = |one: &&CollectiveUse| is_counted(one) && one.axes.iter().any(|own| own == axis);
         CollectiveCount {
             asked: format!("{kind} over `{axis}`"),
             found: self.all.iter().filter(is_found).cloned().collect(),
@@ -136,9 +138,12 @@ impl CollectiveBudget {
             match &count.wrong {
                 Some(message) => wrong.push(message.clone()),
                 None if count == number => {}
-                None => {
-                    wrong.push(format!("{} {} instead of {number}{}", count.len(), count.asked, lines(&count.found)))
-                }
+                None => wrong.push(format!(
+                    "{} {} instead of {number}{}",
+                    count.len(),
+                    count.asked,
+                    describe_collectives(&count.found)
+                )),
             }
         }
         let is_allowed = |one: &&CollectiveUse| {
@@ -146,7 +151,7 @@ impl CollectiveBudget {
         };
         let others: Vec<CollectiveUse> = self.all.iter().filter(|one| !is_allowed(one)).cloned().collect();
         if !others.is_empty() {
-            wrong.push(format!("{} that nothing allows{}", others.len(), lines(&others)));
+            wrong.push(format!("{} that nothing allows{}", others.len(), describe_collectives(&others)));
         }
         match wrong.is_empty() {
             true => Ok(()),
@@ -188,7 +193,7 @@ impl fmt::Display for CollectiveCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.wrong {
             Some(wrong) => write!(f, "no number of {}: {wrong}", self.asked),
-            None => write!(f, "{} {}{}", self.len(), self.asked, lines(&self.found)),
+            None => write!(f, "{} {}{}", self.len(), self.asked, describe_collectives(&self.found)),
         }
     }
 }
@@ -199,7 +204,7 @@ impl fmt::Debug for CollectiveCount {
     }
 }
 
-fn lines(all: &[CollectiveUse]) -> String {
+fn describe_collectives(all: &[CollectiveUse]) -> String {
     all.iter().map(|one| format!("\n  {one}")).collect()
 }
 

@@ -6,7 +6,7 @@ use pallas_graph::mesh::MeshSharding;
 /// By argument of a compiled function, its declared sharding, and the line and pattern that declare it.
 type ArgumentDeclarations<'a> = (&'a [Option<MeshSharding>], &'a [Option<Declaration>]);
 
-/// Returns true if an argument fits the declaration `own` of a compiled function: it is declared so, or is a result
+/// Returns true if an argument fits what a compiled function has `declared` about it: it is declared so, or is a result
 /// that a function sharded so. A training step that replaces declared parameters by its results thus does not
 /// recompile.
 pub(in crate::jit) fn matches_declaration(x: &Array, own: Option<&MeshSharding>) -> bool {
@@ -24,8 +24,8 @@ pub(in crate::jit) fn matches_declaration(x: &Array, own: Option<&MeshSharding>)
 
 /// Returns true if an array is sharded along the axes of a declaration, whose dimensions may be open or have
 /// priorities.
-fn is_sharded_as(placement: &Placement, own: &MeshSharding) -> bool {
-    placement.sharding_on_mesh(&own.mesh).is_some_and(|sharding| own.sharding.axes() == sharding.axes())
+fn is_sharded_as(placement: &Placement, declared: &MeshSharding) -> bool {
+    placement.sharding_on_mesh(&declared.mesh).is_some_and(|sharding| declared.sharding.axes() == sharding.axes())
 }
 
 /// The arguments for a compilation: a result that is passed in place of a declared argument gets the declaration which
@@ -45,8 +45,8 @@ pub(in crate::jit) fn keep_declarations<'a>(
 }
 
 /// The argument `x` with its declaration when a function is recompiled: a result that replaces an argument declared as
-/// `own` keeps that declaration. If the result is sharded in another way, its own sharding is declared, at the line of
-/// `statement`.
+/// `declared` keeps that declaration. If the result is sharded in another way, its own sharding is declared, at the
+/// line of `statement`.
 fn keep_declaration(x: &Array, own: Option<&MeshSharding>, statement: Option<&Declaration>) -> Array {
     let (Some(placement), Some(own), Some(statement)) = (x.placement(), own, statement) else { return x.clone() };
     if placement.declared.is_some() || placement.is_cleared {

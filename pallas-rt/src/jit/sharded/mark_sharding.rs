@@ -46,7 +46,7 @@ use std::sync::Arc;
 /// ```
 #[track_caller]
 pub fn mark_sharding<T: Tree>(tree: &T, mesh: &Arc<Mesh>, how: impl Into<ShardingPolicy>) -> Result<T> {
-    marked_tree(tree, mesh, &how.into(), Loc::caller())
+    mark_tree(tree, mesh, &how.into(), Loc::caller())
 }
 
 impl ShardingPolicy {
@@ -96,13 +96,13 @@ pub fn in_out_shardings<Args: Tree + 'static, F: Function<Args>>(
 ) -> F::Boxed<Result<F::Out>> {
     let (at, mesh, inputs, outputs) = (Loc::caller(), mesh.clone(), inputs.into(), outputs.into());
     F::boxed(move |given: CallArguments<'_, Args>| {
-        let args = marked_tree(&(given.tuple)(), &mesh, &inputs, at)?;
-        marked_tree(&f.call(&args)?, &mesh, &outputs, at)
+        let args = mark_tree(&(given.tuple)(), &mesh, &inputs, at)?;
+        mark_tree(&f.call(&args)?, &mesh, &outputs, at)
     })
 }
 
 /// Declares the arrays of a tree to be sharded by a policy, at the line `at`; see [`mark_sharding`].
-fn marked_tree<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at: Loc) -> Result<T> {
+fn mark_tree<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at: Loc) -> Result<T> {
     let paths = tree::paths(tree);
     if let Some(pattern) = policy.first_unmatched_pattern(&paths) {
         let shown = paths.iter().take(4).map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
@@ -120,7 +120,7 @@ fn marked_tree<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at:
         // `**` stands for one spec for all arrays, which is no pattern that the user chose.
         let pattern = (rule.pattern != "**").then(|| rule.pattern.as_str().into());
         let declaration = Declaration { at, pattern };
-        marked(x, &sharding, declaration).map_err(|error| add_path_to_error(error, &path, &rule.pattern))
+        mark_array(x, &sharding, declaration).map_err(|error| add_path_to_error(error, &path, &rule.pattern))
     })
 }
 
@@ -146,7 +146,7 @@ pub fn clear_sharding<T: Tree>(tree: &T) -> Result<T> {
 }
 
 /// Declares an array to be sharded; one that is declared so already stays as it is, another declaration is an error.
-fn marked(x: &Array, sharding: &NamedSharding, declaration: Declaration) -> Result<Array> {
+fn mark_array(x: &Array, sharding: &NamedSharding, declaration: Declaration) -> Result<Array> {
     x.check()?;
     let at = declaration.at;
     let mesh = sharding.mesh();

@@ -1,5 +1,5 @@
 //! The reasons why an axis shards a value, and why it does not.
-use super::{Shardings, operation};
+use super::{Shardings, operation_name};
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Axis, PropagationDirection, axes_text};
 use pallas_graph::shard::propagation_program::{Definition, NodeKind, Val};
@@ -111,10 +111,10 @@ impl Shardings {
     pub fn why(&self, value: usize, axis: &str) -> Result<Provenance> {
         let (v, axis) = self.resolve_query(value, axis)?;
         let Some(dim) = self.sharded_dim(v, axis) else {
-            let found = format!("{} is not sharded by `{}`", self.describe_value(v), self.name(axis));
+            let found = format!("{} is not sharded by `{}`", self.describe_value(v), self.axis_name(axis));
             return Err(provenance_error(found, "`why_not` names the obstacle"));
         };
-        let chain = self.propagation().chain(v, axis.id);
+        let chain = self.propagation().cause_chain(v, axis.id);
         let steps = chain.causes.iter().map(|cause| {
             let (operation, at) = self.describe_link(cause.via);
             ProvenanceStep {
@@ -128,7 +128,7 @@ impl Shardings {
         let (annotation, at) = self.describe_annotation(chain.origin);
         Ok(Provenance {
             value: self.describe_value(v),
-            axis: self.name(axis),
+            axis: self.axis_name(axis),
             dim,
             steps: steps.collect(),
             annotation,
@@ -149,8 +149,13 @@ impl Shardings {
             let (from, to) = (self.describe_slot(stop.from), self.describe_slot(stop.to));
             Obstacle { from, to, operation, at, reason: self.stop_reason(&stop, axis) }
         };
-        let obstacles = self.propagation().stops(v, axis).into_iter().map(obstacle).collect();
-        Ok(WhyNot { value: self.describe_value(v), axis: self.name(axis), dim: self.sharded_dim(v, axis), obstacles })
+        let obstacles = self.propagation().propagation_stops(v, axis).into_iter().map(obstacle).collect();
+        Ok(WhyNot {
+            value: self.describe_value(v),
+            axis: self.axis_name(axis),
+            dim: self.sharded_dim(v, axis),
+            obstacles,
+        })
     }
 
     /// The value at a position in the list of all values, and the axis with a name.
@@ -163,7 +168,7 @@ impl Shardings {
         Ok((listed.value, axis))
     }
 
-    fn name(&self, axis: Axis) -> String {
+    fn axis_name(&self, axis: Axis) -> String {
         self.mesh.name(usize::from(axis.id)).into()
     }
 
@@ -175,22 +180,22 @@ impl Shardings {
 
     /// The line of the annotation from which propagation gave a value an axis.
     pub(in crate::jit) fn origin_line(&self, v: Val, axis: u8) -> Loc {
-        self.describe_annotation(self.propagation().chain(v, axis).origin).1
+        self.describe_annotation(self.propagation().cause_chain(v, axis).origin).1
     }
 
     /// The reads of a value that need it in another sharding, each as text: that sharding, and the line.
     pub(in crate::jit) fn reshard_texts(&self, v: Val) -> Vec<String> {
         let own = self.partitioned().reshards.iter().filter(|one| self.reshard_source(one) == v);
-        own.map(|one| format!("as {}{}", one.to.text(&self.mesh), at_line(one.at))).collect()
+        own.map(|one| format!("as {}{}", one.to.text(&self.mesh), line_suffix(one.at))).collect()
     }
 
     /// The value that a reshard starts from. A reshard into the sharding of a constraint counts for the operand of the
     /// constraint.
-    fn reshard_source(&self, one: &Reshard) -> Val {
-        let (program, mut v) = (self.propagation().program(), one.value);
+    fn reshard_source(&self, reshard: &Reshard) -> Val {
+        let (program, mut v) = (self.propagation().program(), reshard.value);
         while let Definition::Result(id, _) = program.definitions[v.index()]
             && let NodeKind::Constraint(sharding) = &program.nodes[id].kind
-            && sharding.axes() == one.to.axes()
+            && sharding.axes() == reshard.to.axes()
         {
             v = program.nodes[id].operands[0];
         }
@@ -231,7 +236,7 @@ impl Shardings {
         match via {
             PropagationLink::Node(id) => {
                 let node = &self.propagation().program().nodes[id];
-                let name = operation(&node.kind).unwrap_or_else(|| {
+                let name = operation_name(&node.kind).unwrap_or_else(|| {
                     String::from(match node.kind {
                         NodeKind::Constant => "zeros",
                         NodeKind::PropagationBarrier(_) => "propagation_barrier",
@@ -274,7 +279,7 @@ impl Shardings {
             (text, Loc::NONE) => text,
             (text, at) => format!("{text} at {at}"),
         };
-        let name = self.name(axis);
+        let name = self.axis_name(axis);
         match &stop.reason {
             StopReason::NoCorrespondingDim { dim } => {
                 format!(
@@ -295,7 +300,7 @@ impl Shardings {
                 let ValueOrResult::Value(v) = stop.to else {
                     return format!("`{name}` divides dimension {dim} already");
                 };
-                let chain = self.propagation().chain(v, axis.id);
+                let chain = self.propagation().cause_chain(v, axis.id);
                 let decided = chain
                     .causes
                     .first()
@@ -320,7 +325,7 @@ fn provenance_error(found: String, help: &str) -> Error {
     Error::operation(Loc::NONE, Diag::new("sharding", At::Op, found, help))
 }
 
-fn at_line(line: Loc) -> String {
+fn line_suffix(line: Loc) -> String {
     if line == Loc::NONE { String::new() } else { format!(" at {line}") }
 }
 
@@ -330,9 +335,9 @@ impl fmt::Display for Provenance {
         writeln!(f, "{}: `{}` divides dimension {}", self.value, self.axis, self.dim)?;
         for step in &self.steps {
             let ProvenanceStep { operation, from, round, stage, .. } = step;
-            writeln!(f, "  from {from}, through {operation}{} (round {round}, stage {stage})", at_line(step.at))?;
+            writeln!(f, "  from {from}, through {operation}{} (round {round}, stage {stage})", line_suffix(step.at))?;
         }
-        write!(f, "  {}{}", self.annotation, at_line(self.at))
+        write!(f, "  {}{}", self.annotation, line_suffix(self.at))
     }
 }
 
@@ -348,7 +353,7 @@ impl fmt::Display for WhyNot {
             return write!(f, "\n  nothing that is connected with it is sharded by `{axis}`");
         }
         for Obstacle { from, to, operation, at: line, reason } in obstacles {
-            write!(f, "\n  between {from} and {to}, at {operation}{}: {reason}", at_line(*line))?;
+            write!(f, "\n  between {from} and {to}, at {operation}{}: {reason}", line_suffix(*line))?;
         }
         Ok(())
     }

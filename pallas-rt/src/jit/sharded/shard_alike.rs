@@ -30,7 +30,7 @@ pub fn shard_alike<T: Tree>(x: &T, y: &T) -> Result<(T, T)> {
     let at = Loc::caller();
     let mut ys = vec![];
     let xs = tree::map2(x, y, |x, y| {
-        let mut pair = group_shardings(&[x, y], at)?;
+        let mut pair = add_sharding_group(&[x, y], at)?;
         ys.extend(pair.pop());
         Ok(pair.remove(0))
     })?;
@@ -43,11 +43,11 @@ pub fn shard_alike<T: Tree>(x: &T, y: &T) -> Result<(T, T)> {
 /// Arrays of different shapes.
 #[track_caller]
 pub fn shard_as(arrays: &[&Array]) -> Result<Vec<Array>> {
-    group_shardings(arrays, Loc::caller())
+    add_sharding_group(arrays, Loc::caller())
 }
 
 /// Puts arrays of one shape into a new sharding group, if one of them is traced.
-fn group_shardings(arrays: &[&Array], at: Loc) -> Result<Vec<Array>> {
+fn add_sharding_group(arrays: &[&Array], at: Loc) -> Result<Vec<Array>> {
     arrays.iter().try_for_each(|x| x.check().map(drop))?;
     if let Some((first, other)) =
         arrays.first().and_then(|x| Some((x, arrays.iter().find(|y| y.shape() != x.shape())?)))

@@ -102,13 +102,14 @@ fn choose_mesh(all: &[NamedMesh<'_>], name: &dyn Fn(usize) -> String) -> Result<
     }
 }
 
-/// The error about a value whose sharding cannot be expressed on the mesh of the others; `is` selects the value.
+/// Returns the error about a value whose sharding cannot be expressed on the mesh of the others; `is_mismatched`
+/// selects that value by its source.
 fn mesh_mismatch_error(
     all: &[NamedMesh<'_>],
-    is: impl Fn(&MeshSource) -> bool,
+    is_mismatched: impl Fn(&MeshSource) -> bool,
     name: &dyn Fn(usize) -> String,
 ) -> Error {
-    mismatch_error_between(&all[0], all.iter().rev().find(|named| is(&named.by)), name)
+    mismatch_error_between(&all[0], all.iter().rev().find(|named| is_mismatched(&named.by)), name)
 }
 
 fn mismatch_error_between(

@@ -10,7 +10,7 @@ use crate::sharding::tests::draw::{Config, Dice, draw};
 use crate::sharding::{Link, Mesh, NamedSharding, P, PartitionSpec, Topology};
 use crate::{Arg, cond, grad, partitioned, scan, while_loop, with_sharding_constraint};
 use pallas_graph::fuse::{Plan, StepOp};
-use pallas_graph::shard::{Partitioned, inlined};
+use pallas_graph::shard::{PartitionedGraph, inlined};
 use pallas_ir::Type;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn sent(plan: &Plan, times: usize, all: &mut BTreeMap<Vec<String>, usize>) {
         match &step.work {
             StepOp::Collective { op, ty, .. } if op.communicates() => {
                 // The operand by the result: parts for the members are gathered or left out.
-                let k = op.members();
+                let k = op.group_size();
                 let operand = match op.name() {
                     "all_gather" => Type::new(ty.dtype, &ty.shape[1..]),
                     "reduce_scatter" => Type::new(ty.dtype, [&[k], &ty.shape[..]].concat()),
@@ -66,7 +66,7 @@ fn random_programs_send_what_is_planned() {
             let drawn = draw(&mut dice, &config);
             let graph = inlined(&drawn.graph);
             let (_, partitioned) = sharded(&graph, &drawn.mesh, &drawn.params).expect("no declaration is a kernel's");
-            let Partitioned { graph: local, .. } = partitioned;
+            let PartitionedGraph { graph: local, .. } = partitioned;
             let found = StepPlan::from_local_graph(&local, &drawn.mesh, &rings(&drawn.mesh));
             let mut counted = BTreeMap::new();
             let (simplified, plan) = planned(&local, &Client::cpu());

@@ -1,5 +1,5 @@
 //! Programs, plans and blocks of graphs that tests have made.
-use super::super::compile::{Compilation, CompilationInput, ShardedGraph, refusal_error};
+use super::super::compile::{Compilation, CompilationInput, ShardedGraph, convert_transform_error};
 use super::super::program::Program;
 use super::super::sharded::DeclaredShardings;
 use crate::array::Client;
@@ -8,14 +8,14 @@ use pallas_device::error::Result;
 use pallas_device::startup::Engine;
 use pallas_graph::Graph;
 use pallas_graph::fuse::{Plan, plan};
-use pallas_graph::shard::{Partitioned, Propagation, propagate_and_partition};
+use pallas_graph::shard::{PartitionedGraph, Propagation, propagate_and_partition};
 use pallas_graph::simplify::simplify;
 use std::sync::Arc;
 
 /// The simplified form of a graph, and its plan for a client.
 pub(in crate::jit) fn planned(graph: &Graph, client: &Client) -> (Graph, Plan) {
     let simplified = simplify(graph);
-    let plan = plan(&simplified, &[], &super::sizes::block_sizes(client));
+    let plan = plan(&simplified, &[], &super::sizes::device_limits(client));
     (simplified, plan)
 }
 
@@ -24,8 +24,9 @@ pub(in crate::jit) fn sharded(
     flat: &Graph,
     mesh: &Arc<Mesh>,
     declared: &[Option<Sharding>],
-) -> Result<(Propagation, Partitioned)> {
-    propagate_and_partition(flat, mesh, declared, &vec![None; flat.results.len()], &mut ()).map_err(refusal_error)
+) -> Result<(Propagation, PartitionedGraph)> {
+    propagate_and_partition(flat, mesh, declared, &vec![None; flat.results.len()], &mut ())
+        .map_err(convert_transform_error)
 }
 
 /// A graph whose parameters are declared to be sharded so.
@@ -59,18 +60,18 @@ impl Program {
         declared: &[Option<Sharding>],
         client: &Client,
     ) -> Result<Program> {
-        Compilation::new(on_mesh(graph, mesh, declared, client)).into_program_on(engine)
+        Compilation::new(on_mesh(graph, mesh, declared, client)).into_program_with_engine(engine)
     }
 
     /// The program of a graph that a test has partitioned.
     pub(in crate::jit) fn of_partitioned(
         engine: Engine,
         flat: &Graph,
-        (found, made): (Propagation, Partitioned),
+        (found, made): (Propagation, PartitionedGraph),
         client: &Client,
     ) -> Result<Program> {
         let input = on_mesh(flat, &made.mesh.clone(), &vec![None; flat.params.len()], client);
         let sharded = ShardedGraph { flat: Arc::new(flat.clone()), propagation: found, partitioned: made };
-        Compilation::from_sharded(input, sharded).into_program_on(engine)
+        Compilation::from_sharded(input, sharded).into_program_with_engine(engine)
     }
 }

@@ -7,10 +7,10 @@ use pallas_graph::fuse::DeviceLimits;
 use pallas_ir::{Literal, Type};
 
 /// Block sizes of which small arrays have several. The interpreter runs the kernels of GPUs.
-pub(in crate::jit) fn block_sizes(client: &Client) -> DeviceLimits {
+pub(in crate::jit) fn device_limits(client: &Client) -> DeviceLimits {
     let target = *client.target();
     let is_emulated = client.kind() == DeviceKind::Interpreter;
-    let own = program::block_sizes(&Target { cores: target.cores.filter(|_| !is_emulated), ..target });
+    let own = program::device_limits(&Target { cores: target.cores.filter(|_| !is_emulated), ..target });
     // The laws of graphs hold for small arenas, too.
     match own.panel {
         // Programs on a machine with one core are those of two.

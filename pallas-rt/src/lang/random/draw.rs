@@ -5,7 +5,7 @@ use crate::lang::context::{self, Handle};
 use crate::lang::tile::Tile;
 use crate::prelude::*;
 use pallas_ir::scalar::{Gpu, Ty};
-use pallas_ir::structural::{self as ops, Draw};
+use pallas_ir::structural::{self as ops, RandomKernelGenerator};
 use pallas_ir::{Access, DType, Dim, Literal, Op, ScalarOp, StructuralOp, Type, infer};
 
 /// Shape of all tiles that loops and branches carry.
@@ -185,16 +185,16 @@ struct Offer<'a> {
     pool: &'a mut Pool,
     places: Vec<usize>,
 }
-impl Draw for Offer<'_> {
+impl RandomKernelGenerator for Offer<'_> {
     fn draw_below(&mut self, n: usize) -> usize {
         self.pool.dice.below(n)
     }
-    fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
+    fn choose_operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
         let place = self.pool.any(fits)?;
         self.places.push(place);
         Some(self.pool.made[place].ty.clone())
     }
-    fn constant(&mut self, x: Literal) {
+    fn append_constant(&mut self, x: Literal) {
         self.places.push(self.pool.made.len());
         self.pool.give(context::emit_constant(x), 0.0);
     }
@@ -204,7 +204,7 @@ impl Draw for Offer<'_> {
         let inside = Tile::<i32>::new(self.pool.made[last].handle).clamp(0, end as i32 - 1);
         self.pool.give(inside.handle, 0.0);
     }
-    fn dtype(&mut self) -> DType {
+    fn draw_dtype(&mut self) -> DType {
         let narrow = [DType::I8, DType::U8, DType::I16, DType::U16, DType::F16, DType::Bf16];
         let common = [DType::F32, DType::I32, DType::U32, DType::Bool];
         let wide = [DType::F64, DType::I64, DType::U64];
@@ -214,7 +214,7 @@ impl Draw for Offer<'_> {
             _ => self.pool.dice.pick(&common),
         }
     }
-    fn shape(&mut self) -> Vec<usize> {
+    fn common_shape(&mut self) -> Vec<usize> {
         SHAPE.to_vec()
     }
 }

@@ -176,7 +176,7 @@ fn run(client: &Client, seed: u64, steps: usize) -> Result<Numbers> {
 
 /// Returns the kernel of a seed as traced and as lowered: what tests of passes and backends start from.
 pub(crate) fn kernels(seed: u64, steps: usize) -> [Arc<Kernel>; 2] {
-    let mut found = crate::launch::compiled(|| run(&Client::cpu(), seed, steps)).expect("it is compiled");
+    let mut found = crate::launch::collect_kernels(|| run(&Client::cpu(), seed, steps)).expect("it is compiled");
     found.remove(0)
 }
 
@@ -208,7 +208,7 @@ fn interpret(kernel: &Arc<Kernel>, seed: u64) -> Numbers {
     let grid = grid(x.shape).map(|n| n as i64);
     let grid = grid[..kernel.grid.len()].to_vec();
     let mut machine = Machine::new(kernel.clone(), sizes, grid, arguments);
-    walk::run(&mut machine).unwrap_or_else(|f| panic!("seed {seed}: {f:?}\n{kernel}"));
+    walk::run_all_programs(&mut machine).unwrap_or_else(|f| panic!("seed {seed}: {f:?}\n{kernel}"));
     let (outputs, _) = machine.finish().unwrap_or_else(|f| panic!("seed {seed}: {f:?}\n{kernel}"));
     let words = |d: &Data| -> Vec<[u8; 4]> {
         d.to_bytes().chunks_exact(4).map(|c| c.try_into().expect("four bytes")).collect()

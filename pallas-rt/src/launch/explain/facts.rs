@@ -1,6 +1,6 @@
 //! The facts about a kernel that fit on one screen.
 use super::{ExplainedKernel, Explanation};
-use crate::exec::{Cost, estimate_each};
+use crate::exec::{Cost, estimate_instruction_costs};
 use crate::markup::{align_columns, bytes_text};
 use pallas_ir::{BlockDim, InstId, Loc, Op, Operand, OperandKind, Semantics};
 use std::collections::BTreeMap;
@@ -37,9 +37,9 @@ impl OperandRow {
     }
 }
 
-/// Joins texts with `between` as separator.
-pub(super) fn join_texts<T: ToString>(all: impl IntoIterator<Item = T>, between: &str) -> String {
-    all.into_iter().map(|n| n.to_string()).collect::<Vec<_>>().join(between)
+/// Joins texts with `separator` between them.
+pub(super) fn join_texts<T: ToString>(all: impl IntoIterator<Item = T>, separator: &str) -> String {
+    all.into_iter().map(|n| n.to_string()).collect::<Vec<_>>().join(separator)
 }
 
 impl ExplainedKernel {
@@ -66,7 +66,7 @@ impl ExplainedKernel {
                 dim => extent.div_ceil(dim.size().max(1)).to_string(),
             };
             blocks = join_texts(operand.block.iter().zip(shape).map(count), " x ");
-            if self.has_data_chosen_blocks(operand) {
+            if self.has_data_dependent_blocks(operand) {
                 blocks += ", chosen by data";
             }
         }
@@ -83,7 +83,7 @@ impl ExplainedKernel {
     }
 
     /// Returns true if a table or a scalar of the launch chooses the operand's blocks.
-    pub(super) fn has_data_chosen_blocks(&self, operand: &Operand) -> bool {
+    pub(super) fn has_data_dependent_blocks(&self, operand: &Operand) -> bool {
         let mut found = false;
         operand.map.into_iter().for_each(|map| {
             self.traced.walk(map, &mut |_, inst| found |= matches!(inst.op, Op::Prefetch(_) | Op::Param(_)));
@@ -116,15 +116,17 @@ impl ExplainedKernel {
             bytes_text(of_kind.map(|row| row.block_bytes).sum())
         });
         let device = match self.is_on_cpu {
-            true => format!("{} of tiles and scratch on the CPU", bytes_text(self.compile_for_cpu().bytes_a_program())),
-            false => self.workgroup_text(),
+            true => {
+                format!("{} of tiles and scratch on the CPU", bytes_text(self.compile_for_cpu().bytes_per_program()))
+            }
+            false => self.workgroup_memory_text(),
         };
         format!("VMEM of a program: {blocks} of blocks, {scratch} of scratch; {device}")
     }
 
     /// Describes the workgroup memory that the shader takes.
     #[cfg(feature = "wgsl")]
-    fn workgroup_text(&self) -> String {
+    fn workgroup_memory_text(&self) -> String {
         match self.shader(&self.target, self.multiples) {
             Ok(shader) => {
                 let used = bytes_text(shader.workgroup_bytes);
@@ -135,7 +137,7 @@ impl ExplainedKernel {
         }
     }
     #[cfg(not(feature = "wgsl"))]
-    fn workgroup_text(&self) -> String {
+    fn workgroup_memory_text(&self) -> String {
         "this build is without the feature `wgsl`".into()
     }
 
@@ -164,7 +166,7 @@ impl ExplainedKernel {
         self.operations_per_byte() < self.machine_balance()
     }
 
-    pub(super) fn bound_text(&self) -> String {
+    pub(super) fn bottleneck_text(&self) -> String {
         let device = if self.is_on_cpu { "CPU" } else { "GPU" };
         let [bound, other] = match self.is_memory_bound() {
             true => ["memory", "arithmetic takes over from"],
@@ -178,7 +180,7 @@ impl ExplainedKernel {
         // By place: its time, and its longest instruction.
         let mut places: BTreeMap<(&str, u32, u32), (f64, f64, InstId)> = BTreeMap::new();
         let mut total = 0.0;
-        estimate_each(&self.traced, &self.geometry, &mut |id, own| {
+        estimate_instruction_costs(&self.traced, &self.geometry, &mut |id, own| {
             let time = own.bytes_accessed as f64 + weighted_operations(own) / self.machine_balance();
             let at = self.traced.loc(id);
             let place = places.entry((at.file, at.line, at.column)).or_insert((0.0, -1.0, id));
@@ -238,7 +240,7 @@ impl ExplainedKernel {
         let rows: Vec<Vec<String>> =
             std::iter::once(head).chain(self.operand_rows().iter().map(OperandRow::cells)).map(Vec::from).collect();
         f.write_str(&align_columns(&rows))?;
-        writeln!(f, "  {}\n  {}\n  {}", self.memory_text(), self.cost_text(), self.bound_text())?;
+        writeln!(f, "  {}\n  {}\n  {}", self.memory_text(), self.cost_text(), self.bottleneck_text())?;
         for (share, operation, at) in self.time_shares() {
             writeln!(f, "  about {:>4} of the time: {operation:<12} {}:{}", format_percent(share), at.file, at.line)?;
         }

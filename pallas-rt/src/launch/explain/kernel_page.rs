@@ -3,7 +3,7 @@ use super::facts::{OperandRow, format_percent, join_texts};
 use super::picture::{Card, DrawnPrograms};
 use super::program_accesses::{FollowedProgram, OperandAccess};
 use super::{ExplainedKernel, Explanation};
-use crate::markup::{escaped, page};
+use crate::markup::{escape_markup, html_page};
 use pallas_ir::Loc;
 use serde_json::json;
 
@@ -33,7 +33,7 @@ impl Explanation {
         let mut body = String::new();
         self.kernels.iter().for_each(|kernel| kernel.write_section(&mut body));
         body += &format!("<script>\n{PAGE_SCRIPT}</script>\n");
-        page(&title, &body)
+        html_page(&title, &body)
     }
 }
 
@@ -41,9 +41,9 @@ impl ExplainedKernel {
     /// Appends the section of this kernel to the page.
     fn write_section(&self, body: &mut String) {
         let programs = self.drawn_programs();
-        let facts = [self.grid_text(), self.memory_text(), self.cost_text(), self.bound_text()];
-        *body += &format!("<section class=\"kernel\">\n<h1>Kernel <code>{}</code></h1>\n", escaped(&self.name));
-        facts.iter().for_each(|fact| body.push_str(&format!("<p class=\"fact\">{}</p>\n", escaped(fact))));
+        let facts = [self.grid_text(), self.memory_text(), self.cost_text(), self.bottleneck_text()];
+        *body += &format!("<section class=\"kernel\">\n<h1>Kernel <code>{}</code></h1>\n", escape_markup(&self.name));
+        facts.iter().for_each(|fact| body.push_str(&format!("<p class=\"fact\">{}</p>\n", escape_markup(fact))));
         body.push_str("<h2>Operands</h2>\n");
         write_table(body, &OperandRow::HEADINGS, self.operand_rows().iter().map(|row| row.cells().to_vec()));
         body.push_str("<h2>Program by program</h2>\n");
@@ -59,7 +59,7 @@ impl ExplainedKernel {
         write_table(body, &["share", "longest operation", "line"], times);
         body.push_str("<h2>Stages</h2>\n");
         for (stage, text) in self.device_stages() {
-            let (stage, text) = (escaped(&stage), escaped(&text));
+            let (stage, text) = (escape_markup(&stage), escape_markup(&text));
             *body += &format!("<details><summary>{stage}</summary><pre>{text}</pre></details>\n");
         }
         body.push_str("</section>\n");
@@ -89,7 +89,9 @@ impl ExplainedKernel {
         body.push_str("</div>\n");
         let Some(first) = programs.drawn.first() else { return };
         body.push_str("<h3>Reads and writes, in order</h3>\n<ol class=\"steps\">\n");
-        self.describe_accesses(first).iter().for_each(|step| body.push_str(&format!("<li>{}</li>\n", escaped(step))));
+        self.describe_accesses(first)
+            .iter()
+            .for_each(|step| body.push_str(&format!("<li>{}</li>\n", escape_markup(step))));
         body.push_str("</ol>\n");
         let of = |p: &FollowedProgram| {
             let ids = p.ids.iter().map(|&n| Some(n)).collect::<Vec<_>>();
@@ -134,8 +136,9 @@ fn format_tuple(ids: &[i64]) -> String {
 
 /// Appends a table of texts to the page.
 fn write_table(body: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
-    let cells =
-        |cells: Vec<&str>, tag: &str| join_texts(cells.iter().map(|c| format!("<{tag}>{}</{tag}>", escaped(c))), "");
+    let cells = |cells: Vec<&str>, tag: &str| {
+        join_texts(cells.iter().map(|c| format!("<{tag}>{}</{tag}>", escape_markup(c))), "")
+    };
     *body += &format!("<div class=\"wide\"><table><tr>{}</tr>\n", cells(head.to_vec(), "th"));
     for row in rows {
         let row = cells(row.iter().map(String::as_str).collect(), "td");

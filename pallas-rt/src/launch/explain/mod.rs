@@ -2,7 +2,7 @@
 //!
 //! - `facts`: operands with their blocks, memory, cost, where the time goes, as text;
 //! - `follow`: the blocks that single programs see, and what they read and write;
-//! - `picture`: grid, operands and memory as SVG; `page`: a page of HTML with them.
+//! - `picture`: grid, operands and memory as SVG; `html_page`: a page of HTML with them.
 mod facts;
 mod kernel_page;
 mod picture;
@@ -12,7 +12,7 @@ mod tests;
 
 use super::recorded_calls::RecordedCall;
 use super::tuning_outcome::Tuning;
-use crate::exec::{CPU_THRESHOLDS, Cost, estimate};
+use crate::exec::{CPU_THRESHOLDS, Cost, estimate_launch_cost};
 #[cfg(feature = "wgsl")]
 use crate::{Error, Result};
 use pallas_codegen::cpu::Executable;
@@ -33,7 +33,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The text of one [stage](ExplainedKernel::stages) of each kernel, `traced`, `lower`, `simplify`, `cpu`, `placed`, `placement`
+    /// The text of one [stage](ExplainedKernel::stages) of each kernel, `traced`, `lower`, `simplify_graph`, `cpu`, `placed`, `placement`
     /// or `wgsl`; empty for a stage that no kernel has.
     ///
     /// ```
@@ -81,8 +81,8 @@ pub struct ExplainedKernel {
 }
 
 impl ExplainedKernel {
-    pub(super) fn new(note: RecordedCall) -> ExplainedKernel {
-        let RecordedCall { compiled, geometry, client, tuning, .. } = note;
+    pub(super) fn new(call: RecordedCall) -> ExplainedKernel {
+        let RecordedCall { compiled, geometry, client, tuning, .. } = call;
         let kernel = compiled.traced();
         // For a call on the CPU the shader is that of a device with WebGPU's limits.
         let is_on_cpu = client.target().profile == Profile::Cpu;
@@ -94,7 +94,7 @@ impl ExplainedKernel {
         ExplainedKernel {
             name: kernel.name.clone(),
             grid: geometry.grid.clone(),
-            cost: estimate(kernel, &geometry),
+            cost: estimate_launch_cost(kernel, &geometry),
             tuning,
             traced: kernel.clone(),
             lowered: compiled.lowered().clone(),
@@ -156,7 +156,7 @@ impl ExplainedKernel {
     /// (a chain), which blocks are read in place and which are copied, and which results are computed in the memory of
     /// an output.
     pub fn cpu_plan(&self) -> String {
-        self.compile_for_cpu().plan()
+        self.compile_for_cpu().plan_text()
     }
 
     /// Describes each chain (elementwise operations that are computed together) without machine code for this machine's

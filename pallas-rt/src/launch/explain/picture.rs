@@ -6,7 +6,7 @@ use super::facts::{OperandRow, join_texts};
 use super::program_accesses::{FollowedProgram, follow_program, program_order};
 use super::{ExplainedKernel, Explanation};
 use crate::markup::bytes_text;
-use crate::markup::svg::{Anchor, Svg, fit_in_box, list_item_color, max_characters, shortened, width};
+use crate::markup::svg::{Anchor, Svg, fit_in_box, list_item_color, max_characters, shorten_text, text_width};
 use pallas_ir::{BlockDim, Operand, OperandKind};
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ pub(super) struct DrawnPrograms {
 
 impl DrawnPrograms {
     /// Says how many programs are left out and which are drawn; `None` if all are drawn.
-    pub(super) fn left_out_note(&self) -> Option<String> {
+    pub(super) fn omitted_programs_note(&self) -> Option<String> {
         let n = self.drawn.len() as i64;
         (n < self.total).then(|| {
             format!(
@@ -90,7 +90,7 @@ impl Explanation {
         for kernel in &self.kernels {
             let title = format!("{}, {}", kernel.name, kernel.grid_text());
             svg.text([CARD_GAP, y + 14.0], Anchor::Start, "font-size=\"15\" font-weight=\"bold\"", &title);
-            right = right.max(width(&title, 15.0) + CARD_GAP);
+            right = right.max(text_width(&title, 15.0) + CARD_GAP);
             let (mut x, mut bottom) = (CARD_GAP, y + 14.0 + CARD_GAP);
             y = bottom;
             for Card { svg: card, size } in kernel.draw_cards(&kernel.drawn_programs()) {
@@ -137,7 +137,7 @@ impl ExplainedKernel {
         DrawnArray {
             number: 0,
             name: "grid".into(),
-            notes: programs.left_out_note().into_iter().collect(),
+            notes: programs.omitted_programs_note().into_iter().collect(),
             extents: self.grid.clone(),
             block: vec![1; self.grid.len()],
             regular: vec![Some(1); self.grid.len()],
@@ -153,7 +153,7 @@ impl ExplainedKernel {
         if is_table {
             notes.push("read element by element".into());
         }
-        if self.has_data_chosen_blocks(operand) {
+        if self.has_data_dependent_blocks(operand) {
             notes.push("data chooses its blocks".into());
         }
         let regular = |dim: &BlockDim| match dim {
@@ -187,12 +187,12 @@ impl DrawnArray {
     /// Draws all dimensions of the array.
     fn draw_card(&self) -> Card {
         let mut svg = Svg::default();
-        let (mut y, mut wide) = (14.0, width(&self.name, 14.0));
+        let (mut y, mut wide) = (14.0, text_width(&self.name, 14.0));
         svg.text([0.0, y], Anchor::Start, "font-size=\"14\" font-weight=\"bold\"", &self.name);
         for note in &self.notes {
             y += 16.0;
             svg.text([0.0, y], Anchor::Start, "fill=\"#556\"", note);
-            wide = wide.max(width(note, FONT_SIZE));
+            wide = wide.max(text_width(note, FONT_SIZE));
         }
         // The last two dimensions are a table, and each two in front of them.
         let rank = self.extents.len();
@@ -208,7 +208,7 @@ impl DrawnArray {
             let table = ArrayTable::new(self, dims, [1.0, y], largest);
             table.draw(&mut svg);
             y += table.size[1];
-            wide = wide.max(width(&caption, FONT_SIZE)).max(table.size[0] + 2.0);
+            wide = wide.max(text_width(&caption, FONT_SIZE)).max(table.size[0] + 2.0);
         }
         Card { svg, size: [wide, y + 4.0] }
     }
@@ -364,14 +364,14 @@ fn draw_memory(rows: &[OperandRow]) -> Card {
     let (mut svg, mut x, mut y) = (Svg::default(), 0.0, 54.0);
     let title = format!("VMEM of a program: {}", bytes_text(total));
     svg.text([0.0, 14.0], Anchor::Start, "font-size=\"14\" font-weight=\"bold\"", &title);
-    let mut wide = width(&title, 14.0).max(MAX_TABLE_SIZE[0]);
+    let mut wide = text_width(&title, 14.0).max(MAX_TABLE_SIZE[0]);
     let whole = wide;
     for (i, row) in &parts {
         let length = row.block_bytes as f64 / total as f64 * whole;
         let text = format!("{} {}", row.name, bytes_text(row.block_bytes));
         let fill = format!("fill=\"{}\" stroke=\"#556\" stroke-width=\"0.6\"", list_item_color(i + 1));
         svg.rect([x, 24.0, length, VECTOR_HEIGHT], &fill, &text);
-        let name = shortened(&row.name, max_characters(length - 4.0, FONT_SIZE));
+        let name = shorten_text(&row.name, max_characters(length - 4.0, FONT_SIZE));
         svg.text([x + length / 2.0, 39.0], Anchor::Middle, "pointer-events=\"none\"", &name);
         svg.rect([0.0, y, 10.0, 10.0], &fill, "");
         let text = format!(
@@ -381,7 +381,7 @@ fn draw_memory(rows: &[OperandRow]) -> Card {
             bytes_text(row.block_bytes)
         );
         svg.text([16.0, y + 9.5], Anchor::Start, "", &text);
-        wide = wide.max(width(&text, FONT_SIZE) + 16.0);
+        wide = wide.max(text_width(&text, FONT_SIZE) + 16.0);
         x += length;
         y += 17.0;
     }

@@ -33,8 +33,8 @@ pub(super) struct OperandAccess {
 }
 
 /// Returns the ids of programs in order (steps of a parallel program follow each other), and the number of all
-/// programs. Of more than `most` programs only the first and the last are returned, `most` in all.
-pub(super) fn program_order(kernel: &Kernel, geometry: &LaunchGeometry, most: i64) -> (Vec<Vec<i64>>, i64) {
+/// programs. Of more than `max_programs` programs only the first and the last are returned, `max_programs` in all.
+pub(super) fn program_order(kernel: &Kernel, geometry: &LaunchGeometry, max_programs: i64) -> (Vec<Vec<i64>>, i64) {
     let axes = 0..geometry.grid.len();
     let is_parallel = |&axis: &usize| kernel.grid[axis].semantics == Semantics::Parallel;
     let slowest: Vec<usize> = axes.clone().filter(is_parallel).chain(axes.filter(|axis| !is_parallel(axis))).collect();
@@ -46,8 +46,8 @@ pub(super) fn program_order(kernel: &Kernel, geometry: &LaunchGeometry, most: i6
         }
         ids
     };
-    let last = if total > most { most / 4 } else { 0 };
-    ((0..total.min(most) - last).chain(total - last..total).map(ids).collect(), total)
+    let last = if total > max_programs { max_programs / 4 } else { 0 };
+    ((0..total.min(max_programs) - last).chain(total - last..total).map(ids).collect(), total)
 }
 
 /// Follows the program with these ids.
@@ -174,8 +174,8 @@ impl ProgramFollower<'_> {
         let args: Vec<&Datum> = args.iter().collect();
         match &inst.op {
             _ if !ty.is_scalar() => None,
-            Op::Scalar(op) => Some(eval::scalar(*op, &args, ty.clone()).data.get(0)),
-            Op::Structural(op) => eval::structural(op, &args, ty.clone()).ok().map(|x| x.data.get(0)),
+            Op::Scalar(op) => Some(eval::eval_scalar(*op, &args, ty.clone()).data.get(0)),
+            Op::Structural(op) => eval::eval_structural(op, &args, ty.clone()).ok().map(|x| x.data.get(0)),
             _ => None,
         }
     }
@@ -203,7 +203,7 @@ impl ProgramFollower<'_> {
     }
 
     /// Lists an access of the part of an operand's block that `view` selects; `starts` are its run-time starts.
-    fn record_view_access(&mut self, id: InstId, operand: OperandId, view: &View, stores: bool, starts: &[Value]) {
+    fn record_view_access(&mut self, id: InstId, operand: OperandId, view: &View, is_store: bool, starts: &[Value]) {
         let (block, origin) = (&self.kernel.operand(operand).block, &self.program.blocks[operand.index()]);
         let (mut axes, mut starts) = (view.axes.iter(), starts.iter());
         let mut elements = vec![];
@@ -221,16 +221,16 @@ impl ProgramFollower<'_> {
                 }
             });
         }
-        self.record_access(id, operand, stores, elements);
+        self.record_access(id, operand, is_store, elements);
     }
 
     /// Lists an access, if fewer than [`MAX_LISTED_ACCESSES`] are listed.
-    fn record_access(&mut self, id: InstId, operand: OperandId, stores: bool, elements: Vec<(Option<i64>, i64)>) {
+    fn record_access(&mut self, id: InstId, operand: OperandId, is_store: bool, elements: Vec<(Option<i64>, i64)>) {
         let ProgramFollower { kernel, is_conditional, .. } = *self;
         match self.program.accesses.len() < MAX_LISTED_ACCESSES {
             true => {
                 let at = kernel.loc(id);
-                self.program.accesses.push(OperandAccess { operand, stores, elements, is_conditional, at });
+                self.program.accesses.push(OperandAccess { operand, stores: is_store, elements, is_conditional, at });
             }
             false => self.program.is_cut = true,
         }

@@ -17,7 +17,7 @@ const BLOCK_EXTENT: usize = 2 * TILE_EXTENT;
 /// Returns the kernel, if the processor has the instructions and the system allows this process the registers.
 pub(super) fn bf16_kernel() -> Option<MicroKernel<f32>> {
     static HAS_TILES: OnceLock<bool> = OnceLock::new();
-    HAS_TILES.get_or_init(|| is_supported() && is_permitted()).then_some(MicroKernel {
+    HAS_TILES.get_or_init(|| is_amx_supported() && request_tile_permission()).then_some(MicroKernel {
         name: "amx bf16 32x32",
         mr: BLOCK_EXTENT,
         nr: BLOCK_EXTENT,
@@ -29,7 +29,7 @@ pub(super) fn bf16_kernel() -> Option<MicroKernel<f32>> {
 
 /// Returns true if the processor multiplies tiles of `bf16`, and the system saves tile registers when it switches
 /// threads.
-fn is_supported() -> bool {
+fn is_amx_supported() -> bool {
     const AMX_BF16: u32 = 1 << 22;
     const AMX_TILE: u32 = 1 << 24;
     const OSXSAVE: u32 = 1 << 27;
@@ -54,7 +54,7 @@ unsafe fn read_xcr0() -> u64 {
 
 /// Requests the tile registers from the system; returns true if the process may use them.
 #[cfg(target_os = "linux")]
-fn is_permitted() -> bool {
+fn request_tile_permission() -> bool {
     /// The request `ARCH_REQ_XCOMP_PERM` of Linux, which asks for registers.
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
     /// Number of the state component that holds the tile registers.
@@ -63,7 +63,7 @@ fn is_permitted() -> bool {
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
 }
 #[cfg(not(target_os = "linux"))]
-fn is_permitted() -> bool {
+fn request_tile_permission() -> bool {
     false
 }
 

@@ -133,20 +133,28 @@ micro! {
 /// Packs `width` columns, each of `k` adjacent elements, into a panel of `nr` columns, by transposing 8x8 blocks.
 ///
 /// # Safety
-/// Column j begins at `from + j * col`; the panel holds `k * nr` elements of 4 bytes; the machine has AVX2.
-pub(super) unsafe fn pack_transposed(from: *const f32, col: isize, k: usize, width: usize, nr: usize, to: *mut f32) {
+/// Columns begin at the given distance, in elements; the panel holds `k * nr` elements of 4 bytes; the machine has
+/// AVX2.
+pub(super) unsafe fn pack_transposed(
+    from: *const f32,
+    column_stride: isize,
+    k: usize,
+    width: usize,
+    nr: usize,
+    to: *mut f32,
+) {
     let deep = k / 8 * 8;
     // SAFETY: the caller's; blocks of 8 stay inside of both.
     unsafe {
         // The last block overlaps the one before.
         for j in (0..width).step_by(8).filter(|_| width >= 8).map(|j| j.min(width - 8)) {
             for p in (0..deep).step_by(8) {
-                transpose(from.offset(j as isize * col).add(p), col, to.add(p * nr + j), nr);
+                transpose_8x8(from.offset(j as isize * column_stride).add(p), column_stride, to.add(p * nr + j), nr);
             }
         }
         for j in 0..width {
             let first = if width >= 8 { deep } else { 0 };
-            (first..k).for_each(|p| *to.add(p * nr + j) = *from.offset(j as isize * col).add(p));
+            (first..k).for_each(|p| *to.add(p * nr + j) = *from.offset(j as isize * column_stride).add(p));
         }
     }
 }
@@ -154,13 +162,13 @@ pub(super) unsafe fn pack_transposed(from: *const f32, col: isize, k: usize, wid
 /// Packs `k` rows of `nr` adjacent elements, a multiple of 8, into a panel.
 ///
 /// # Safety
-/// Row p begins at `from + p * row`; the panel holds `k * nr` elements of 4 bytes; the machine has AVX2.
+/// Rows begin at the given distance, in elements; the panel holds `k * nr` elements of 4 bytes; the machine has AVX2.
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn pack_rows(from: *const f32, row: isize, k: usize, nr: usize, to: *mut f32) {
+pub(super) unsafe fn pack_rows(from: *const f32, row_stride: isize, k: usize, nr: usize, to: *mut f32) {
     for p in 0..k {
         // SAFETY: the caller's.
         unsafe {
-            let (from, to) = (from.offset(p as isize * row), to.add(p * nr));
+            let (from, to) = (from.offset(p as isize * row_stride), to.add(p * nr));
             (0..nr).step_by(8).for_each(|j| _mm256_storeu_ps(to.add(j), _mm256_loadu_ps(from.add(j))));
         }
     }
@@ -172,22 +180,22 @@ pub(super) unsafe fn pack_rows(from: *const f32, row: isize, k: usize, nr: usize
 /// Both places hold eight rows of eight elements, at these row strides; the machine has AVX2.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn transpose(from: *const f32, from_row: isize, to: *mut f32, to_row: usize) {
+unsafe fn transpose_8x8(from: *const f32, from_row_stride: isize, to: *mut f32, to_row_stride: usize) {
     // SAFETY: the caller's.
     unsafe {
         // Rows i and i + 4 in one register: the two halves then transpose side by side.
         let pair = |i: isize, at: usize| {
-            let low = _mm256_castps128_ps256(_mm_loadu_ps(from.offset(i * from_row).add(at)));
-            _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(from.offset((i + 4) * from_row).add(at)))
+            let low = _mm256_castps128_ps256(_mm_loadu_ps(from.offset(i * from_row_stride).add(at)));
+            _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(from.offset((i + 4) * from_row_stride).add(at)))
         };
         for half in [0, 4] {
             let (r0, r1, r2, r3) = (pair(0, half), pair(1, half), pair(2, half), pair(3, half));
             let (t0, t1) = (_mm256_unpacklo_ps(r0, r1), _mm256_unpackhi_ps(r0, r1));
             let (t2, t3) = (_mm256_unpacklo_ps(r2, r3), _mm256_unpackhi_ps(r2, r3));
-            _mm256_storeu_ps(to.add(half * to_row), _mm256_shuffle_ps::<0x44>(t0, t2));
-            _mm256_storeu_ps(to.add((half + 1) * to_row), _mm256_shuffle_ps::<0xee>(t0, t2));
-            _mm256_storeu_ps(to.add((half + 2) * to_row), _mm256_shuffle_ps::<0x44>(t1, t3));
-            _mm256_storeu_ps(to.add((half + 3) * to_row), _mm256_shuffle_ps::<0xee>(t1, t3));
+            _mm256_storeu_ps(to.add(half * to_row_stride), _mm256_shuffle_ps::<0x44>(t0, t2));
+            _mm256_storeu_ps(to.add((half + 1) * to_row_stride), _mm256_shuffle_ps::<0xee>(t0, t2));
+            _mm256_storeu_ps(to.add((half + 2) * to_row_stride), _mm256_shuffle_ps::<0x44>(t1, t3));
+            _mm256_storeu_ps(to.add((half + 3) * to_row_stride), _mm256_shuffle_ps::<0xee>(t1, t3));
         }
     }
 }

@@ -11,7 +11,7 @@
 //! columns of B adjacent   C[i, j]     += A[i, ..] · B[.., j]               for a few i and j; sums in registers
 //! ```
 //! An element of B is converted to f32 in a register, once for up to eight rows of A.
-use super::{Extents, Matrix, OutputMatrix, PackingBuffers, grow_buffer};
+use super::{Extents, Matrix, OutputMatrix, PackingBuffers, ensure_buffer_length};
 use crate::raw;
 use pallas_ir::DType;
 use std::sync::OnceLock;
@@ -21,9 +21,9 @@ mod avx;
 mod pack;
 mod short_rows;
 
-use pack::pack;
+use pack::pack_rows;
 
-/// Maximum rows of A for which these kernels are used: up to here, reading B takes longer than multiplying.
+/// Maximum rows of A for which the kernels for few rows are used: up to here, reading B takes longer than multiplying.
 pub(crate) const MAX_NARROW_ROWS: usize = 16;
 
 /// A kernel's function; its arguments are the extents, A, B in parts, and C, to which the product is added.
@@ -72,14 +72,14 @@ pub(crate) const LOW_NIBBLE_MASK: u8 = 0x0f;
 /// Mask of the high half of a byte.
 pub(crate) const HIGH_NIBBLE_MASK: u8 = 0xf0;
 
-/// Returns this machine's kernel for matrices of an element type, of which the bits in the mask count. Masks other
-/// than [`ALL_BITS_MASK`] exist for the halves of `u8` only.
-pub(crate) fn fastest_narrow_kernel(dtype: DType, bits: u8) -> Option<NarrowKernel> {
+/// Returns this machine's fastest kernel for matrices of an element type, of which the bits in the mask count; `None`
+/// if it has none. Masks other than [`ALL_BITS_MASK`] exist for the halves of `u8` only.
+pub(crate) fn fastest_narrow_kernel(dtype: DType, bit_mask: u8) -> Option<NarrowKernel> {
     static KERNELS: OnceLock<Vec<(DType, u8, NarrowKernel)>> = OnceLock::new();
-    KERNELS.get_or_init(supported_narrow_kernels).iter().find(|k| (k.0, k.1) == (dtype, bits)).map(|k| k.2)
+    KERNELS.get_or_init(supported_narrow_kernels).iter().find(|k| (k.0, k.1) == (dtype, bit_mask)).map(|k| k.2)
 }
 
-/// Returns this machine's kernel for bytes whose two halves are multiplied at once.
+/// Returns this machine's fastest kernel for bytes whose two halves are multiplied at once; `None` if it has none.
 pub(crate) fn fastest_nibble_kernel() -> Option<NarrowKernel> {
     static KERNELS: OnceLock<Vec<NarrowKernel>> = OnceLock::new();
     KERNELS.get_or_init(supported_nibble_kernels).first().copied()
@@ -122,8 +122,8 @@ pub(crate) unsafe fn dot(
         c.zero_unless_adding(m, n);
         let (mut a, mut b) = (a, b);
         if a.col != 1 {
-            grow_buffer(&mut packing.a, m * k);
-            pack(a, [m, k], packing.a.as_mut_ptr(), k);
+            ensure_buffer_length(&mut packing.a, m * k);
+            pack_rows(a, [m, k], packing.a.as_mut_ptr(), k);
             a = Matrix { start: packing.a.as_ptr(), row: k as isize, col: 1 };
         }
         // A row of few columns would fill a small part of a vector only, and so would a short column.
@@ -138,12 +138,12 @@ pub(crate) unsafe fn dot(
             let lines = if by_columns { [n, k] } else { [k, n] };
             // Rows whose distance is a power of two would fall on the same cache sets.
             let far = lines[1] + 64 / kernel.bytes;
-            grow_buffer(&mut packing.b, lines[0] * far);
+            ensure_buffer_length(&mut packing.b, lines[0] * far);
             let to = packing.b.as_mut_ptr().cast::<u8>();
             match kernel.bytes {
-                1 => pack::<u8>(from.cast(), lines, to.cast(), far),
-                2 => pack::<u16>(from.cast(), lines, to.cast(), far),
-                _ => pack::<u32>(from.cast(), lines, to.cast(), far),
+                1 => pack_rows::<u8>(from.cast(), lines, to.cast(), far),
+                2 => pack_rows::<u16>(from.cast(), lines, to.cast(), far),
+                _ => pack_rows::<u32>(from.cast(), lines, to.cast(), far),
             }
             let packed = Matrix { start: to.cast_const(), row: far as isize, col: 1 };
             b = if by_columns { packed.transposed() } else { packed };
@@ -157,14 +157,14 @@ pub(crate) unsafe fn dot(
 }
 
 /// Computes `C (+)= A · L + H · U` for few rows, where L are the low halves of B's bytes, and U the high halves, in
-/// place and so 16 times as large. `both` is a kernel for both halves.
+/// place and so 16 times as large. The kernel is one for both halves.
 ///
 /// # Safety
 /// As [`dot`], A and H of the same extents.
 pub(crate) unsafe fn dot_nibbles(
-    both: NarrowKernel,
+    nibble_kernel: NarrowKernel,
     extents: Extents,
-    [a, high]: [Matrix<f32>; 2],
+    [a, a_high]: [Matrix<f32>; 2],
     b: Matrix<u8>,
     c: OutputMatrix<f32>,
     packing: &mut PackingBuffers<f32>,
@@ -177,21 +177,21 @@ pub(crate) unsafe fn dot_nibbles(
             let [low, upper] =
                 [LOW_NIBBLE_MASK, HIGH_NIBBLE_MASK].map(|bits| fastest_narrow_kernel(DType::U8, bits).expect("it has"));
             dot(low, extents, a, b, c, packing);
-            return dot(upper, extents, high, b, OutputMatrix { add: true, ..c }, packing);
+            return dot(upper, extents, a_high, b, OutputMatrix { add: true, ..c }, packing);
         }
         c.zero_unless_adding(m, n);
         // Columns of A and of H alternate; the elements of a column, which are read together, are adjacent.
-        grow_buffer(&mut packing.a, m * 2 * k);
+        ensure_buffer_length(&mut packing.a, m * 2 * k);
         let columns: *mut f32 = packing.a.as_mut_ptr();
         for i in 0..m {
             for p in 0..k {
                 let to = columns.add(2 * p * m + i);
                 to.write(*a.submatrix_at(i, p).start);
-                to.add(m).write(*high.submatrix_at(i, p).start);
+                to.add(m).write(*a_high.submatrix_at(i, p).start);
             }
         }
         let turns = Matrix { start: columns.cast_const(), row: 1, col: m as isize };
-        (both.run)(extents, turns, MatrixParts { starts: &[b.start], row: b.row, col: b.col }, c);
+        (nibble_kernel.run)(extents, turns, MatrixParts { starts: &[b.start], row: b.row, col: b.col }, c);
     }
 }
 
@@ -206,10 +206,15 @@ pub(crate) struct PagedMatrix<'a> {
     pub are_columns: bool,
 }
 
-/// Returns true if a product with `m` rows can read pages in place, whose rows have `row` elements.
-pub(crate) fn can_read_pages_in_place(kernel: NarrowKernel, m: usize, row: usize, are_columns: bool) -> bool {
+/// Returns true if a product with `m` rows should read the pages of B in place; false if it has too many rows, or if
+/// the rows or columns in the pages are so short that copying them first is faster.
+pub(crate) fn can_read_pages_in_place(kernel: NarrowKernel, m: usize, row_elements: usize, are_columns: bool) -> bool {
     m <= MAX_NARROW_ROWS
-        && if are_columns { !is_copying_to_rows_faster(kernel, m, row) } else { row > MAX_PACKED_COLUMNS }
+        && if are_columns {
+            !is_copying_to_rows_faster(kernel, m, row_elements)
+        } else {
+            row_elements > MAX_PACKED_COLUMNS
+        }
 }
 
 /// Computes `C (+)= A · B` for few rows, with B in pages.
@@ -229,8 +234,8 @@ pub(crate) unsafe fn dot_paged(
     unsafe {
         c.zero_unless_adding(m, n);
         if a.col != 1 {
-            grow_buffer(&mut packing.a, m * k);
-            pack(a, [m, k], packing.a.as_mut_ptr(), k);
+            ensure_buffer_length(&mut packing.a, m * k);
+            pack_rows(a, [m, k], packing.a.as_mut_ptr(), k);
             a = Matrix { start: packing.a.as_ptr(), row: k as isize, col: 1 };
         }
         if !starts.is_empty() {
@@ -255,7 +260,8 @@ fn is_copying_to_rows_faster(kernel: NarrowKernel, m: usize, k: usize) -> bool {
     k < MIN_IN_PLACE_COLUMN_ELEMENTS && k * (copied + m) < 12 * by_columns
 }
 
-/// Maximum columns of B for which A is read once, as the right side of the transposed product, which has few rows.
+/// Maximum columns of B for which a product with many rows is computed as the transposed product, which has few, so
+/// that A is read once; with more columns, the general kernels compute it.
 pub(crate) const MAX_FEW_COLUMNS: usize = 8;
 
 /// Returns true if B's columns should be copied so that each has adjacent elements: its rows would fill a small part
@@ -264,9 +270,10 @@ pub(crate) fn should_pack_columns(columns: usize, k: usize) -> bool {
     columns <= MAX_PACKED_COLUMNS && k >= MIN_LONG_COLUMN_ELEMENTS
 }
 
-/// Maximum number of columns for which this is done.
+/// Maximum columns of B that are copied so that each has adjacent elements; more columns stay in rows.
 const MAX_PACKED_COLUMNS: usize = 4;
-/// Minimum elements of such a column.
+/// Minimum elements of a long column of B; shorter ones are not copied to adjacent elements, since they fill too small
+/// a part of a vector.
 const MIN_LONG_COLUMN_ELEMENTS: usize = 32;
 /// Rows of A, if short, whose transposed product is computed at a time, so that it is still in the first-level cache
 /// when it is transposed back.
@@ -285,13 +292,13 @@ pub(crate) unsafe fn dot_few_columns(
     packing: &mut PackingBuffers<f32>,
 ) {
     let Extents { m, n, k } = extents;
-    if kernel.bytes == DType::F32.bytes() && short_rows::is_faster_than_transposed(extents, a.col) {
+    if kernel.bytes == DType::F32.bytes() && short_rows::is_thin_product_faster(extents, a.col) {
         // SAFETY: the caller's: A holds f32.
         return unsafe { short_rows::fastest_thin_product()(extents, a.cast(), b, c) };
     }
     let mut sums = std::mem::take(&mut packing.c);
     let together = if k < MIN_LONG_COLUMN_ELEMENTS { TRANSPOSED_ROWS_AT_ONCE.min(m) } else { m }.max(1);
-    grow_buffer(&mut sums, together * n);
+    ensure_buffer_length(&mut sums, together * n);
     for i in (0..m).step_by(together) {
         let rows = together.min(m - i);
         let start = a.start.wrapping_offset(i as isize * a.row * kernel.bytes as isize);
@@ -302,10 +309,10 @@ pub(crate) unsafe fn dot_few_columns(
             dot(kernel, Extents { m: n, n: rows, k }, b.transposed(), rows_of_a, turned, packing);
             let (to, columns) = (c.submatrix_at(i, 0), Matrix { start: sums.as_ptr(), row: 1, col: rows as isize });
             match n {
-                _ if c.add => add(columns, [rows, n], to),
-                2 => interleave::<2>(columns, rows, to),
-                3 => interleave::<3>(columns, rows, to),
-                _ => pack(columns, [rows, n], to.start, to.row as usize),
+                _ if c.add => add_sums(columns, [rows, n], to),
+                2 => interleave_columns::<2>(columns, rows, to),
+                3 => interleave_columns::<3>(columns, rows, to),
+                _ => pack_rows(columns, [rows, n], to.start, to.row as usize),
             }
         }
     }
@@ -316,7 +323,7 @@ pub(crate) unsafe fn dot_few_columns(
 ///
 /// # Safety
 /// Both have these numbers of rows and columns.
-unsafe fn add(sums: Matrix<f32>, [rows, columns]: [usize; 2], c: OutputMatrix<f32>) {
+unsafe fn add_sums(sums: Matrix<f32>, [rows, columns]: [usize; 2], c: OutputMatrix<f32>) {
     for i in 0..rows {
         for j in 0..columns {
             // SAFETY: the caller's.
@@ -329,7 +336,7 @@ unsafe fn add(sums: Matrix<f32>, [rows, columns]: [usize; 2], c: OutputMatrix<f3
 ///
 /// # Safety
 /// Both have `rows` rows.
-unsafe fn interleave<const N: usize>(from: Matrix<f32>, rows: usize, c: OutputMatrix<f32>) {
+unsafe fn interleave_columns<const N: usize>(from: Matrix<f32>, rows: usize, c: OutputMatrix<f32>) {
     // SAFETY: the caller's.
     let columns: [&[f32]; N] = std::array::from_fn(|j| unsafe { raw::slice(from.submatrix_at(0, j).start, rows) });
     let put = |i: usize, row: isize| {

@@ -10,9 +10,10 @@
 //! ```
 //!
 //! A last panel narrower than `NR` is padded with zeros, and its sums go through a small buffer, since the
-//! micro-kernels compute whole panels only. [`micro`] is the portable kernel for every element type, [`x86`] has those
-//! for `f32` with AVX2 and AVX-512, [`pairs`] products of bytes and of `bf16`, [`amx`] those of `bf16` on processors
-//! with tile registers, [`narrow`] those with few rows or columns, [`tiny`] those of a few elements.
+//! micro-kernels compute whole panels only. [`portable_microkernel`] is the kernel for every element type,
+//! [`avx_microkernels`] has those for `f32` with AVX2 and AVX-512, [`pairwise_dot`] products of bytes and of `bf16`,
+//! [`amx`] those of `bf16` on processors with tile registers, [`few_rows`] those with few rows or columns, [`tiny`]
+//! those of a few elements.
 
 /// Defines a micro-kernel `$entry` that calls `$fixed` with the number of rows as a constant.
 #[cfg(target_arch = "x86_64")]
@@ -120,7 +121,7 @@ const MAX_UNPACKED_STRIDE_BYTES: usize = 1024;
 /// Minimum rows of A for which packing B pays off.
 const MIN_ROWS_TO_PACK: usize = 16;
 
-/// Returns the fastest kernel of this machine for `f32`; [`fastest`] returns those of other types.
+/// Returns the fastest kernel for `f32` that this machine can run.
 pub(super) fn fastest_f32_kernel() -> MicroKernel<f32> {
     static CHOICE: OnceLock<MicroKernel<f32>> = OnceLock::new();
     *CHOICE.get_or_init(|| supported_f32_kernels()[0])
@@ -129,8 +130,8 @@ pub(super) fn fastest_f32_kernel() -> MicroKernel<f32> {
 impl MicroKernel<f32> {
     /// Returns true if rows of B at this distance (in elements) are near enough for panels to be read as fast as whole
     /// rows. A panel of AVX2 is one cache line of each row; lines at large distances fall on few cache sets.
-    pub(crate) fn can_read_panels_fast(self, row: isize) -> bool {
-        self.nr >= 32 || row.unsigned_abs() <= 512
+    pub(crate) fn can_read_panels_fast(self, row_stride: isize) -> bool {
+        self.nr >= 32 || row_stride.unsigned_abs() <= 512
     }
 }
 
@@ -202,24 +203,40 @@ unsafe fn compute_block<T: Number>(
     let fits_half = kernel.half.is_some_and(|half| n % nr == half.0);
     let packed_from = if in_place { whole + usize::from(fits_half) } else { 0 };
     let panels = n.div_ceil(nr) - packed_from;
-    grow_buffer(b_buffer, panels * k * nr);
+    ensure_buffer_length(b_buffer, panels * k * nr);
     for panel in 0..panels {
         let j = (packed_from + panel) * nr;
         // SAFETY: columns j.. of B exist, and the buffer holds every panel.
-        unsafe { pack(b.submatrix_at(0, j), k, nr.min(n - j), nr, b_buffer.as_mut_ptr().add(panel * k * nr)) };
+        unsafe {
+            pack_zero_padded_panel(
+                b.submatrix_at(0, j),
+                k,
+                nr.min(n - j),
+                nr,
+                b_buffer.as_mut_ptr().add(panel * k * nr),
+            )
+        };
     }
     // Rows of A that are a page apart fall on one cache set: they are packed once, and read by every panel.
     let pack_a = n >= 2 * nr && m >= mr && a.row.unsigned_abs() * size_of::<T>() > MAX_UNPACKED_STRIDE_BYTES;
     let height = if m > MC { MC / mr * mr } else { m };
-    grow_buffer(a_buffer, if pack_a { height.next_multiple_of(mr) * k } else { 0 });
-    grow_buffer(c_buffer, mr * nr);
+    ensure_buffer_length(a_buffer, if pack_a { height.next_multiple_of(mr) * k } else { 0 });
+    ensure_buffer_length(c_buffer, mr * nr);
     for first in (0..m).step_by(height) {
         let m = height.min(m - first);
         // SAFETY: rows first.. exist.
         let (a, c) = unsafe { (a.submatrix_at(first, 0), c.submatrix_at(first, 0)) };
         for i in (0..m).step_by(mr).filter(|_| pack_a) {
             // SAFETY: rows i.. of A exist; transposed, they are columns.
-            unsafe { pack(a.submatrix_at(i, 0).transposed(), k, mr.min(m - i), mr, a_buffer.as_mut_ptr().add(i * k)) };
+            unsafe {
+                pack_zero_padded_panel(
+                    a.submatrix_at(i, 0).transposed(),
+                    k,
+                    mr.min(m - i),
+                    mr,
+                    a_buffer.as_mut_ptr().add(i * k),
+                )
+            };
         }
         for panel in 0..n.div_ceil(nr) {
             let j = panel * nr;
@@ -252,10 +269,10 @@ unsafe fn compute_panel<T: Number>(
     m: usize,
     width: usize,
     k: usize,
-    a: impl Fn(usize) -> Matrix<T>,
+    rows_of_a: impl Fn(usize) -> Matrix<T>,
     b: Matrix<T>,
     c: OutputMatrix<T>,
-    sums: *mut T,
+    sum_buffer: *mut T,
 ) {
     let MicroKernel { mr, nr, .. } = kernel;
     let (whole, run) = kernel.half.filter(|half| width <= half.0).unwrap_or((nr, kernel.run));
@@ -265,14 +282,14 @@ unsafe fn compute_panel<T: Number>(
         unsafe {
             let c = c.submatrix_at(i, 0);
             if width == whole {
-                run(rows, k, a(i), b, c);
+                run(rows, k, rows_of_a(i), b, c);
                 continue;
             }
-            run(rows, k, a(i), b, OutputMatrix { start: sums, row: nr as isize, add: false });
+            run(rows, k, rows_of_a(i), b, OutputMatrix { start: sum_buffer, row: nr as isize, add: false });
             let OutputMatrix { start, row, add } = c;
             for r in 0..rows {
                 let to = raw::slice_mut(start.offset(r as isize * row), width);
-                let from = raw::slice(sums.add(r * nr), width);
+                let from = raw::slice(sum_buffer.add(r * nr), width);
                 if add {
                     to.iter_mut().zip(from).for_each(|(c, &s)| *c = T::add(*c, s));
                 } else {
@@ -283,10 +300,10 @@ unsafe fn compute_panel<T: Number>(
     }
 }
 
-/// Grows a buffer to at least `n` elements.
-fn grow_buffer<T: Number>(buffer: &mut Vec<T>, n: usize) {
-    if buffer.len() < n {
-        buffer.resize(n, T::default());
+/// Grows a buffer with zeros to a minimum length; leaves it as it is if it is long enough.
+fn ensure_buffer_length<T: Number>(buffer: &mut Vec<T>, min_length: usize) {
+    if buffer.len() < min_length {
+        buffer.resize(min_length, T::default());
     }
 }
 
@@ -294,7 +311,7 @@ fn grow_buffer<T: Number>(buffer: &mut Vec<T>, n: usize) {
 ///
 /// # Safety
 /// The matrix holds `k` x `width` elements, the panel `k * nr`.
-unsafe fn pack<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to: *mut T) {
+unsafe fn pack_zero_padded_panel<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to: *mut T) {
     // SAFETY: the caller's.
     unsafe {
         if width < nr {
@@ -321,23 +338,25 @@ unsafe fn pack<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to
     }
 }
 
-/// Transposes elements of four bytes: `to[i·to_row + j] = from[j·from_row + i]` for `i` below `rows` and `j` below
-/// `columns`. Returns false, having done nothing, on machines without a kernel for it.
+/// Transposes a matrix of elements of four bytes: `to[i, j] = from[j, i]` for `i` below `rows` and `j` below
+/// `columns`. Returns false, having done nothing, on machines without AVX2.
 ///
 /// # Safety
 /// Both hold these elements, aligned, and do not overlap.
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "other processors have none"))]
-pub(super) unsafe fn transpose(
+pub(super) unsafe fn try_transpose_words(
     from: *const u32,
-    from_row: isize,
+    from_row_stride: isize,
     to: *mut u32,
-    to_row: usize,
+    to_row_stride: usize,
     [rows, columns]: [usize; 2],
 ) -> bool {
     #[cfg(target_arch = "x86_64")]
     if super::strips::has_avx2() {
         // SAFETY: the caller's; only bits are moved.
-        unsafe { avx_microkernels::pack_transposed(from.cast(), from_row, rows, columns, to_row, to.cast()) };
+        unsafe {
+            avx_microkernels::pack_transposed(from.cast(), from_row_stride, rows, columns, to_row_stride, to.cast())
+        };
         return true;
     }
     false

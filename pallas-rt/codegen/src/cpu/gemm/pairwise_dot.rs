@@ -7,7 +7,10 @@
 //! memory; B as panels, with a row of words for each pair of its rows.
 use super::super::strips::has_avx2;
 use super::few_rows::MAX_NARROW_ROWS;
-use super::{Extents, Matrix, MicroKernel, Number, OutputMatrix, PackingBuffers, compute_panel, grow_buffer, pack};
+use super::{
+    Extents, Matrix, MicroKernel, Number, OutputMatrix, PackingBuffers, compute_panel, ensure_buffer_length,
+    pack_zero_padded_panel,
+};
 use crate::raw;
 use half::bf16;
 #[cfg(target_arch = "x86_64")]
@@ -19,7 +22,8 @@ const KC: usize = 512;
 /// Columns of B packed at a time.
 const NC: usize = 512;
 
-/// An element type that is multiplied in pairs.
+/// An element type of products whose terms are taken in pairs: one instruction multiplies two pairs and adds both
+/// products to a sum.
 pub(crate) trait PairedElement: Copy {
     /// The type of sums, which has the size of a word.
     type Sum: Number;
@@ -102,11 +106,11 @@ pub(crate) fn fastest_bf16_kernel() -> Option<MicroKernel<f32>> {
 ///
 /// The limits of rows and terms are measured on a Zen 4. Columns with adjacent elements are pairs already, and long
 /// enough for one pass; the kernels for few rows read 16 terms of them at a time.
-pub(crate) fn are_pairs_faster(rows: usize, columns: usize, k: usize, has_columns_side_by_side: bool) -> bool {
-    let least = match k {
+pub(crate) fn are_pairs_faster(rows: usize, columns: usize, terms: usize, has_adjacent_column_elements: bool) -> bool {
+    let least = match terms {
         0..16 => MAX_NARROW_ROWS + 1,
-        16..=128 if has_columns_side_by_side => 2,
-        129..=512 if has_columns_side_by_side => 4,
+        16..=128 if has_adjacent_column_elements => 2,
+        129..=512 if has_adjacent_column_elements => 4,
         _ => 12,
     };
     rows >= least && columns >= MAX_NARROW_ROWS
@@ -130,42 +134,48 @@ pub(crate) unsafe fn dot<E: PairedElement>(
         return unsafe { c.zero_unless_adding(m, n) };
     }
     let turns = a.row == 1 && deep > 1;
-    grow_buffer(&mut packing.c, (mr.max(KC / 2) * nr).max(if turns { m * KC / 2 } else { 0 }));
+    ensure_buffer_length(&mut packing.c, (mr.max(KC / 2) * nr).max(if turns { m * KC / 2 } else { 0 }));
     for p in (0..k).step_by(KC) {
         let depth = KC.min(k - p);
         let words = depth.div_ceil(2).next_multiple_of(deep);
-        grow_buffer(&mut packing.a, m.next_multiple_of(deep) * words);
+        ensure_buffer_length(&mut packing.a, m.next_multiple_of(deep) * words);
         let by_rows = a.row != 1 || turns;
         // SAFETY: columns p.. of A exist, and the buffers hold all of its words.
         unsafe {
             let (a, to) = (a.submatrix_at(0, p), packing.a.as_mut_ptr());
             if turns {
                 let pairs = depth.div_ceil(2);
-                pack_panel(a.transposed(), depth, pairs, m, m, packing.c.as_mut_ptr());
+                pack_panel_in_pairs(a.transposed(), depth, pairs, m, m, packing.c.as_mut_ptr());
                 let words_of_rows = Matrix { start: packing.c.as_ptr(), row: 1, col: m as isize };
-                pack(words_of_rows, m, pairs, words, to);
+                pack_zero_padded_panel(words_of_rows, m, pairs, words, to);
             } else if by_rows {
-                pack_rows(a, m, depth, words, to);
+                pack_rows_in_pairs(a, m, depth, words, to);
             } else {
-                pack_panel(a.transposed(), depth, words, m, m, to);
+                pack_panel_in_pairs(a.transposed(), depth, words, m, m, to);
             }
         }
         let (row, col) = if by_rows { (words as isize, 1) } else { (1, m as isize) };
         let left = Matrix { start: packing.a.as_ptr(), row, col };
         for j in (0..n).step_by(NC) {
             let together = NC.min(n - j);
-            grow_buffer(&mut packing.b, together.next_multiple_of(nr) * words);
+            ensure_buffer_length(&mut packing.b, together.next_multiple_of(nr) * words);
             for at in (0..together).step_by(nr) {
                 let width = nr.min(together - at);
                 let panel = packing.b[at * words..].as_mut_ptr();
                 // SAFETY: the panel's columns exist, the buffer holds every panel; C's rows and columns are the caller's.
                 unsafe {
                     if b.row == 1 {
-                        pack_rows(b.submatrix_at(p, j + at).transposed(), width, depth, words, packing.c.as_mut_ptr());
+                        pack_rows_in_pairs(
+                            b.submatrix_at(p, j + at).transposed(),
+                            width,
+                            depth,
+                            words,
+                            packing.c.as_mut_ptr(),
+                        );
                         let columns_of_words = Matrix { start: packing.c.as_ptr(), row: 1, col: words as isize };
-                        pack(columns_of_words, words, width, nr, panel);
+                        pack_zero_padded_panel(columns_of_words, words, width, nr, panel);
                     } else {
-                        pack_panel(b.submatrix_at(p, j + at), depth, words, width, nr, panel);
+                        pack_panel_in_pairs(b.submatrix_at(p, j + at), depth, words, width, nr, panel);
                     }
                     let panel = Matrix { start: panel.cast_const(), row: nr as isize, col: 1 };
                     let c = OutputMatrix { add: c.add || p > 0, ..c.submatrix_at(0, j + at) };
@@ -188,12 +198,18 @@ pub(crate) unsafe fn dot<E: PairedElement>(
 /// Packs rows of A as rows of words; an odd last element is paired with zero, and the words after it are zero.
 ///
 /// # Safety
-/// The matrix holds `rows` x `k` elements, the buffer as many rows of `words` words, which are at least `k / 2`.
-unsafe fn pack_rows<E: PairedElement>(a: Matrix<E>, rows: usize, k: usize, words: usize, to: *mut E::Sum) {
+/// The matrix holds `rows` x `k` elements, the buffer as many rows of words; a row has at least `k / 2` words.
+unsafe fn pack_rows_in_pairs<E: PairedElement>(
+    a: Matrix<E>,
+    rows: usize,
+    k: usize,
+    words_per_row: usize,
+    to: *mut E::Sum,
+) {
     // SAFETY: the caller's.
     unsafe {
         for i in 0..rows {
-            let to = raw::slice_mut(to.add(i * words), words);
+            let to = raw::slice_mut(to.add(i * words_per_row), words_per_row);
             let row = a.submatrix_at(i, 0);
             let at = |p: usize| *row.start.offset(p as isize * row.col);
             if row.col == 1 && E::CAN_COPY_PAIRS {
@@ -212,21 +228,29 @@ unsafe fn pack_rows<E: PairedElement>(a: Matrix<E>, rows: usize, k: usize, words
     }
 }
 
-/// Packs `width` columns of B as a panel of `nr` columns, with a row of words for each pair of rows; missing elements
-/// are zero.
+/// Packs `width` columns of B as a panel of at least as many columns, with a row of words for each pair of rows;
+/// missing elements are zero.
 ///
 /// # Safety
-/// The matrix holds `k` x `width` elements, the panel `words` rows of `nr` words; `words` is at least `k / 2`.
-unsafe fn pack_panel<E: PairedElement>(b: Matrix<E>, k: usize, words: usize, width: usize, nr: usize, to: *mut E::Sum) {
+/// The matrix holds `k` x `width` elements, the panel `words` rows of as many words as it has columns; `words` is at
+/// least `k / 2`.
+unsafe fn pack_panel_in_pairs<E: PairedElement>(
+    b: Matrix<E>,
+    k: usize,
+    words: usize,
+    width: usize,
+    panel_columns: usize,
+    to: *mut E::Sum,
+) {
     // SAFETY: the caller's.
     unsafe {
-        let panel = raw::slice_mut(to, words * nr);
-        let begun = if width < nr { 0 } else { k.div_ceil(2) * nr };
+        let panel = raw::slice_mut(to, words * panel_columns);
+        let begun = if width < panel_columns { 0 } else { k.div_ceil(2) * panel_columns };
         panel[begun..].fill(E::Sum::default());
-        let panel = &mut panel[..k.div_ceil(2) * nr];
+        let panel = &mut panel[..k.div_ceil(2) * panel_columns];
         if b.col == 1 {
             let row = |p: usize| raw::slice(b.submatrix_at(p, 0).start, width);
-            for (p, words) in panel.chunks_exact_mut(nr).enumerate() {
+            for (p, words) in panel.chunks_exact_mut(panel_columns).enumerate() {
                 if 2 * p + 1 < k {
                     let pairs = row(2 * p).iter().zip(row(2 * p + 1));
                     words.iter_mut().zip(pairs).for_each(|(w, (&x, &y))| *w = E::pack_pair(x, y));
@@ -238,9 +262,9 @@ unsafe fn pack_panel<E: PairedElement>(b: Matrix<E>, k: usize, words: usize, wid
         }
         for j in 0..width {
             let at = |p: usize| *b.submatrix_at(p, j).start;
-            (0..k / 2).for_each(|p| panel[p * nr + j] = E::pack_pair(at(2 * p), at(2 * p + 1)));
+            (0..k / 2).for_each(|p| panel[p * panel_columns + j] = E::pack_pair(at(2 * p), at(2 * p + 1)));
             if k % 2 == 1 {
-                panel[k / 2 * nr + j] = E::pack_pair(at(k - 1), E::ZERO);
+                panel[k / 2 * panel_columns + j] = E::pack_pair(at(k - 1), E::ZERO);
             }
         }
     }

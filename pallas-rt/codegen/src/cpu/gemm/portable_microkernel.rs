@@ -28,31 +28,31 @@ number! {
     bool: |s, a, b| s | (a & b), s | a;
 }
 
-/// Rows and columns of a panel of the portable kernel.
+/// Maximum rows of C that one call of the portable kernel computes; `NR` is the number of columns of its panels.
 const MR: usize = 4;
 const NR: usize = 16;
 
 /// Returns the kernel that runs on any machine.
 pub(super) fn portable_kernel<T: Number>() -> MicroKernel<T> {
-    MicroKernel { name: "portable", mr: MR, nr: NR, k_multiple: 1, run: compute_rows::<T>, half: None }
+    MicroKernel { name: "portable", mr: MR, nr: NR, k_multiple: 1, run: compute_panel_rows::<T>, half: None }
 }
 
 /// Returns the portable kernel, compiled for this machine's vectors.
 pub(crate) fn vectorized_kernel<T: Number>() -> MicroKernel<T> {
-    MicroKernel { name: "compiled", run: fastest_compute_rows::<T>(), ..portable_kernel() }
+    MicroKernel { name: "compiled", run: fastest_compute_panel_rows::<T>(), ..portable_kernel() }
 }
 
-compiled! { fastest_compute_rows<T: Number>() = compute_rows(r: usize, k: usize, a: Matrix<T>, b: Matrix<T>, c: OutputMatrix<T>) }
+compiled! { fastest_compute_panel_rows<T: Number>() = compute_panel_rows(r: usize, k: usize, a: Matrix<T>, b: Matrix<T>, c: OutputMatrix<T>) }
 
-/// Computes `r` rows of a panel of C.
+/// Computes one to four rows of a panel of C, by a function for that number.
 ///
 /// # Safety
 /// See [`super::MicroKernelFn`].
 #[inline(always)]
-unsafe fn compute_rows<T: Number>(r: usize, k: usize, a: Matrix<T>, b: Matrix<T>, c: OutputMatrix<T>) {
+unsafe fn compute_panel_rows<T: Number>(rows: usize, k: usize, a: Matrix<T>, b: Matrix<T>, c: OutputMatrix<T>) {
     // SAFETY: the caller's.
     unsafe {
-        match r {
+        match rows {
             1 => compute_fixed_rows::<T, 1>(k, a, b, c),
             2 => compute_fixed_rows::<T, 2>(k, a, b, c),
             3 => compute_fixed_rows::<T, 3>(k, a, b, c),

@@ -395,7 +395,13 @@ fn products_of_few_elements_and_columns_agree_with_doubles() {
             // SAFETY: `layouts` places the matrices inside of their data, C has m rows of n or more; the kernel is this machine's.
             unsafe {
                 run(&mut |c| {
-                    tiny::fastest_tiny_products::<f32>()(tiny::Batch { count: 1, apart: [0; 3] }, extents, a, b, c)
+                    tiny::fastest_tiny_products::<f32>()(
+                        tiny::ProductBatch { count: 1, apart: [0; 3] },
+                        extents,
+                        a,
+                        b,
+                        c,
+                    )
                 });
                 if let Some(kernel) = narrow {
                     run(&mut |c| {

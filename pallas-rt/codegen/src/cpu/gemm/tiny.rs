@@ -3,15 +3,17 @@
 use super::super::strips::compiled;
 use super::{Extents, Matrix, Number, OutputMatrix};
 
-/// Maximum multiply-adds of a product that is computed this way: any preparation would take longer.
+/// Maximum multiply-adds of a tiny product, which is computed without packing or micro-kernels: for larger ones, their
+/// preparation pays off.
 pub(crate) const MAX_TINY_MULTIPLY_ADDS: usize = 512;
-/// Maximum terms of a sum, whose additions wait for each other, if there is a single product only.
+/// Maximum terms of the sums of a tiny product that is not one of a batch: the additions of a longer sum would wait
+/// for each other.
 pub(crate) const MAX_SINGLE_PRODUCT_TERMS: usize = 16;
 
 /// A batch of products: their number, and the distances, in elements, from A, B and C of one product to those of the
 /// next.
 #[derive(Clone, Copy)]
-pub(crate) struct Batch {
+pub(crate) struct ProductBatch {
     pub count: usize,
     pub apart: [isize; 3],
 }
@@ -22,7 +24,7 @@ compiled! {
     ///
     /// # Safety
     /// A, B and C hold the extents at these strides; C overlaps neither A nor B.
-    pub(crate) fastest_tiny_products<T: Number>() = compute_tiny_products(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: OutputMatrix<T>)
+    pub(crate) fastest_tiny_products<T: Number>() = compute_tiny_products(batch: ProductBatch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: OutputMatrix<T>)
 }
 
 /// Computes each product of a batch.
@@ -31,7 +33,7 @@ compiled! {
 /// See [`fastest_tiny_products`].
 #[inline(always)]
 unsafe fn compute_tiny_products<T: Number>(
-    batch: Batch,
+    batch: ProductBatch,
     extents: Extents,
     a: Matrix<T>,
     b: Matrix<T>,

@@ -9,8 +9,8 @@
 //!
 //! Vectors have 16 elements where rows are long and the processor has AVX-512.
 //!
-//! [`x86`] writes the code, for the layouts in [`form`]; [`missing`](mod@missing) reports chains without code. Code is
-//! compiled when a chain first runs, for the layout that its operands have then. A chain without code (on other
+//! [`x86`] writes the code, for the layouts in [`operand_layouts`]; [`uncompiled_chains`] reports chains without code.
+//! Code is compiled when a chain first runs, for the layout that its operands have then. A chain without code (on other
 //! processors, or with other operations) runs strip by strip.
 //!
 //! - Elementwise chains and the folds of their rows run as machine code where the processor has AVX2 and every
@@ -90,7 +90,7 @@ impl CodeCache {
 
 impl CodeCache<LoopPart> {
     /// Returns the code for iterations of a loop of these pieces, which refer to `chains` by index, if there is any.
-    pub(super) fn get_loop_code(&self, chains: &[&ElementwiseChain], pieces: &[LoopPart]) -> Option<&MachineCode> {
-        self.get_or_compile(pieces, || compile_loop(chains, pieces))
+    pub(super) fn get_loop_code(&self, chains: &[&ElementwiseChain], parts: &[LoopPart]) -> Option<&MachineCode> {
+        self.get_or_compile(parts, || compile_loop(chains, parts))
     }
 }

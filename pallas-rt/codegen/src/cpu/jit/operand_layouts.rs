@@ -95,11 +95,11 @@ pub(in super::super) struct CodeCall<'a> {
 }
 
 impl OperandAddress {
-    /// Returns the entry with the number of elements of a row, which comes before a chain's addresses.
-    pub(in super::super) fn from_column_count(n: usize) -> OperandAddress {
+    /// Returns the number of elements of a row in the form of an address; it is the entry before a chain's addresses.
+    pub(in super::super) fn encode_column_count(n: usize) -> OperandAddress {
         OperandAddress::new(std::ptr::without_provenance_mut(n), 0)
     }
-    pub(in super::super) fn new(start: *mut u8, row: isize) -> OperandAddress {
-        OperandAddress { start, row, iteration_stride: 0 }
+    pub(in super::super) fn new(start: *mut u8, row_stride: isize) -> OperandAddress {
+        OperandAddress { start, row: row_stride, iteration_stride: 0 }
     }
 }

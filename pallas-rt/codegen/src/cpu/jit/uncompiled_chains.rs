@@ -36,12 +36,13 @@ impl MissingCodeSearch<'_> {
                 }
                 Step::Chain(chain) => self.check_chain(chain),
                 Step::FusedChains(sweep) => sweep.chains.iter().for_each(|chain| self.check_chain(chain)),
-                _ => step.blocks().into_iter().for_each(|block| self.search_block(block)),
+                _ => step.nested_blocks().into_iter().for_each(|block| self.search_block(block)),
             }
         }
     }
 
-    /// Tries to compile the chain, and each of its links and sinks alone if that fails.
+    /// Tries to compile a chain; if that fails, records as reasons those of its links and sinks that have no code by
+    /// themselves, or a lack of registers.
     fn check_chain(&mut self, chain: &ElementwiseChain) {
         let columns = chain.shape.last().copied().unwrap_or(1);
         let single = |input: &ChainInput| match input {
@@ -79,9 +80,9 @@ impl MissingCodeSearch<'_> {
 }
 
 /// Returns a chain that consists of this link only.
-fn chain_of_link(of: &ElementwiseChain, link: &ChainLink) -> ElementwiseChain {
+fn chain_of_link(chain: &ElementwiseChain, link: &ChainLink) -> ElementwiseChain {
     let input = |(i, (source, _)): (usize, &(LinkOperand, _))| match *source {
-        LinkOperand::Input(x) if matches!(of.inputs[x], ChainInput::Constant(_)) => of.inputs[x],
+        LinkOperand::Input(x) if matches!(chain.inputs[x], ChainInput::Constant(_)) => chain.inputs[x],
         _ => ChainInput::Value(Value(i as u32)),
     };
     let args = link.args.iter().enumerate().map(|(i, (_, dtype))| (LinkOperand::Input(i), *dtype)).collect();

@@ -11,7 +11,7 @@
 //! iteration and inside of the array (`run/clamped_access` checks this): then the copy at the end does nothing.
 use super::Plan;
 use super::step::{LaunchConstant, OperandView, Step, StepBlock};
-use crate::passes::lower::is_whole;
+use crate::passes::lower::is_whole_scratch_view;
 use pallas_ir::{Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -26,8 +26,9 @@ struct AccumulationSearch<'a> {
     touches: HashMap<OperandId, usize>,
 }
 
-/// Finds the sums of products in a plan's loops, and lets them begin without zeros and end without a copy.
-pub(super) fn skip_zeros_and_copies(plan: &mut Plan) {
+/// Makes products that a loop adds up in a scratch operand begin without zeros in it, and end without a copy out of it,
+/// where this is possible.
+pub(super) fn elide_zeros_and_copies(plan: &mut Plan) {
     if plan.kernel.operands.iter().all(|operand| operand.kind != OperandKind::Scratch) {
         return;
     }
@@ -57,41 +58,53 @@ impl AccumulationSearch<'_> {
             if let Some(place) = accessed_view(step) {
                 *self.touches.entry(self.kernel.memory_of(place.operand)).or_default() += 1;
             }
-            step.blocks().into_iter().for_each(|block| self.count_accesses(block));
+            step.nested_blocks().into_iter().for_each(|block| self.count_accesses(block));
         }
     }
 
-    /// Searches the loops of a block; `defined` has the scalars that earlier steps have computed.
-    fn search_block(&self, block: &mut StepBlock, defined: &mut HashSet<Value>) {
+    /// Searches the loops of a block; `defined_before` has the scalars that earlier steps have computed, and grows by
+    /// those of the block.
+    fn search_block(&self, block: &mut StepBlock, defined_before: &mut HashSet<Value>) {
         for step in &mut block.steps {
             match step {
                 Step::ProgramId { to, .. } | Step::Scalar { to, .. } => {
-                    defined.insert(*to);
+                    defined_before.insert(*to);
                 }
                 Step::For { bounds, reverse, index, body, rolled, .. } => {
-                    let mut inside = defined.clone();
+                    let mut inside = defined_before.clone();
                     if rolled.is_none() {
                         let counts = !*reverse && self.is_constant(bounds[0], 0) && self.is_constant(bounds[2], 1);
                         self.search_loop(body, *index, counts.then_some(bounds[1]), &inside);
                     }
                     self.search_block(body, &mut inside);
                 }
-                _ => step.blocks_mut().into_iter().for_each(|block| self.search_block(block, &mut defined.clone())),
+                _ => step
+                    .nested_blocks_mut()
+                    .into_iter()
+                    .for_each(|block| self.search_block(block, &mut defined_before.clone())),
             }
         }
     }
 
-    /// Searches the body of a loop. `turns` is the number of iterations, if the loop counts up from 0 in steps of 1.
-    fn search_loop(&self, body: &mut StepBlock, index: Value, turns: Option<Value>, outside: &HashSet<Value>) {
-        let mut before = outside.clone();
+    /// Searches the body of a loop. `trip_count` is the number of iterations, given only if the loop counts up from 0
+    /// in steps of 1; `defined_outside` has the scalars computed before the loop.
+    fn search_loop(
+        &self,
+        body: &mut StepBlock,
+        index: Value,
+        trip_count: Option<Value>,
+        defined_outside: &HashSet<Value>,
+    ) {
+        let mut before = defined_outside.clone();
         for at in 0..body.steps.len() {
             if let Step::ProgramId { to, .. } | Step::Scalar { to, .. } = &body.steps[at] {
                 before.insert(*to);
             }
             let Some((zeros, place)) = self.find_zero_store(&body.steps[at]) else { continue };
             let operand = place.operand;
-            let Some(product) = self.find_product(body, at, operand) else { continue };
-            let lend = turns.and_then(|turns| self.find_final_destination(body, at, index, turns, operand, &before));
+            let Some(product) = self.find_accumulating_product(body, at, operand) else { continue };
+            let lend =
+                trip_count.and_then(|turns| self.find_final_destination(body, at, index, turns, operand, &before));
             if let Step::If { sides, .. } = &mut body.steps[at] {
                 sides[0].steps[zeros] = Step::BeginAccumulation { sums: operand, lend };
             }
@@ -116,11 +129,11 @@ impl AccumulationSearch<'_> {
         (count == 1).then(|| (at, place.clone()))
     }
 
-    /// Finds the product that is added to a scratch operand, if that is the next access of the scratch after step
-    /// `after`.
-    fn find_product(&self, body: &StepBlock, after: usize, scratch: OperandId) -> Option<usize> {
+    /// Returns the position of the product that is added to a scratch operand; `None` unless that is the next access of
+    /// the scratch after the step `zeroing_step`.
+    fn find_accumulating_product(&self, body: &StepBlock, zeroing_step: usize, scratch: OperandId) -> Option<usize> {
         let mut touching = (0..body.steps.len()).filter(|&at| self.touches(&body.steps[at], scratch));
-        if touching.next() != Some(after) {
+        if touching.next() != Some(zeroing_step) {
             return None;
         }
         let [load, aim, store] = [touching.next()?, touching.next()?, touching.next()?];
@@ -148,27 +161,27 @@ impl AccumulationSearch<'_> {
     fn find_final_destination(
         &self,
         body: &StepBlock,
-        first: usize,
+        zeroing_step: usize,
         index: Value,
-        turns: Value,
+        trip_count: Value,
         scratch: OperandId,
-        before: &HashSet<Value>,
+        defined_before: &HashSet<Value>,
     ) -> Option<OperandView> {
-        let Step::If { condition, sides, .. } = &body.steps[first] else { return None };
-        if !self.is_iteration_test(*condition, index, |v| self.is_constant(v, 0))
+        let Step::If { condition, sides, .. } = &body.steps[zeroing_step] else { return None };
+        if !self.is_index_equality_test(*condition, index, |v| self.is_constant(v, 0))
             || self.touches[&scratch] != 5
             || !sides[1].steps.is_empty()
         {
             return None;
         }
-        let last = (first + 1..body.steps.len())
+        let last = (zeroing_step + 1..body.steps.len())
             .find(|&at| matches!(&body.steps[at], Step::If { .. }) && self.touches(&body.steps[at], scratch))?;
         let Step::If { condition, sides, .. } = &body.steps[last] else { return None };
         let is_last = |v: Value| match self.scalars.get(&v) {
-            Some((ScalarOp::Sub, [n, one])) => *n == turns && self.is_constant(*one, 1),
+            Some((ScalarOp::Sub, [n, one])) => *n == trip_count && self.is_constant(*one, 1),
             _ => false,
         };
-        if !self.is_iteration_test(*condition, index, is_last) {
+        if !self.is_index_equality_test(*condition, index, is_last) {
             return None;
         }
         let [Step::Load { from, mask: None, in_place: true, to: loaded, .. }, Step::Store { value, to, mask: None }] =
@@ -178,28 +191,29 @@ impl AccumulationSearch<'_> {
         };
         let memory = self.kernel.memory_of(to.operand);
         let same = self.is_whole_scratch(from) && value == loaded && self.shape(to) == self.shape(from);
-        let known = to.starts.iter().all(|&v| self.is_loop_invariant(v, index, before));
+        let known = to.starts.iter().all(|&v| self.is_loop_invariant(v, index, defined_before));
         (same && known && self.touches[&memory] == 1).then(|| to.clone())
     }
 
-    /// Returns true if `condition` compares the loop's `index` for equality with a value that `which` accepts.
-    fn is_iteration_test(&self, condition: Value, index: Value, which: impl Fn(Value) -> bool) -> bool {
+    /// Returns true if `condition` compares the loop's `index` for equality with a value that `accepts` returns true
+    /// for.
+    fn is_index_equality_test(&self, condition: Value, index: Value, accepts: impl Fn(Value) -> bool) -> bool {
         match self.scalars.get(&condition) {
-            Some((ScalarOp::Eq, [a, b])) => *a == index && which(*b) || *b == index && which(*a),
+            Some((ScalarOp::Eq, [a, b])) => *a == index && accepts(*b) || *b == index && accepts(*a),
             _ => false,
         }
     }
 
     /// Returns true if a scalar is known before the loop's first iteration touches the scratch, and is the same in
     /// each iteration.
-    fn is_loop_invariant(&self, v: Value, index: Value, before: &HashSet<Value>) -> bool {
-        let is_known = before.contains(&v) || self.fixed.contains_key(&v);
+    fn is_loop_invariant(&self, v: Value, index: Value, defined_before: &HashSet<Value>) -> bool {
+        let is_known = defined_before.contains(&v) || self.fixed.contains_key(&v);
         is_known
             && v != index
             && self
                 .scalars
                 .get(&v)
-                .is_none_or(|(_, args)| args.iter().all(|&arg| self.is_loop_invariant(arg, index, before)))
+                .is_none_or(|(_, args)| args.iter().all(|&arg| self.is_loop_invariant(arg, index, defined_before)))
     }
 
     /// Returns true if a step, or one inside of it, accesses the operand's memory.
@@ -212,7 +226,7 @@ impl AccumulationSearch<'_> {
     /// Returns true if a place is the whole of a scratch operand.
     fn is_whole_scratch(&self, place: &OperandView) -> bool {
         let is_scratch = self.kernel.operand(place.operand).kind == OperandKind::Scratch;
-        is_scratch && is_whole(self.kernel, place.operand, &place.view)
+        is_scratch && is_whole_scratch_view(self.kernel, place.operand, &place.view)
     }
 
     fn shape(&self, place: &OperandView) -> Vec<usize> {
@@ -241,5 +255,5 @@ fn accessed_view(step: &Step) -> Option<&OperandView> {
 
 /// Returns true if `f` holds for the step or for one inside of it.
 fn any_nested_step(step: &Step, f: &impl Fn(&Step) -> bool) -> bool {
-    f(step) || step.blocks().into_iter().any(|block| block.steps.iter().any(|step| any_nested_step(step, f)))
+    f(step) || step.nested_blocks().into_iter().any(|block| block.steps.iter().any(|step| any_nested_step(step, f)))
 }

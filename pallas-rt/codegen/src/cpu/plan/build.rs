@@ -12,14 +12,14 @@ use super::step::{
     AffineIndex, CopiedBox, Dot, ElementwiseOp, GatherScatter, LaunchConstant, LoopNests, OperandView, Step, StepBlock,
 };
 use crate::passes;
-use pallas_ir::structural::Piece;
+use pallas_ir::structural::MapPiece;
 use pallas_ir::{
     Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Value,
     View,
 };
 use std::collections::HashMap;
 
-/// The translation of one kernel to steps, while it goes on.
+/// Translator of one kernel to the steps of a CPU plan.
 pub(super) struct StepBuilder<'k> {
     kernel: &'k Kernel,
     sizes: &'static Thresholds,
@@ -29,7 +29,7 @@ pub(super) struct StepBuilder<'k> {
     cast: Vec<Option<fused_casts::CastSource>>,
     /// Scatters to be done as sums of rows, by the scatter's result; `is_summed` is true for values whose instructions
     /// these replace.
-    sums: HashMap<Value, fused_casts::RowSum>,
+    sums: HashMap<Value, fused_casts::RowScatterAdd>,
     is_summed: Vec<bool>,
     /// Selections left to gathers, by the gather's result; `is_filled` is true for the results of those selections.
     filled: HashMap<Value, gather_fill::GatherFill>,
@@ -66,18 +66,19 @@ struct OpenRegion {
 }
 
 impl<'k> StepBuilder<'k> {
-    /// Analyses a kernel's casts, sums and selections, as far as steps can take these over.
-    pub(super) fn new(kernel: &'k Kernel, sizes: &'static Thresholds) -> Self {
-        let mut uses = passes::uses(kernel);
+    /// Begins the translation of a kernel: finds the casts, scatter-adds of rows and selections that other operations
+    /// can take over.
+    pub(super) fn new(kernel: &'k Kernel, thresholds: &'static Thresholds) -> Self {
+        let mut uses = passes::count_uses(kernel);
         let (cast, base) = (fused_casts::find_product_casts(kernel), vec![None; kernel.values.len()]);
         // What takes the other bits away is not needed then.
         cast.iter().flatten().filter_map(|source| source.masked).for_each(|v| uses[v.index()] -= 1);
-        let (sums, is_summed) = fused_casts::find_row_sums(kernel, &uses);
+        let (sums, is_summed) = fused_casts::find_row_scatter_adds(kernel, &uses);
         let (filled, is_filled) = gather_fill::find_gather_fills(kernel, &mut uses);
         let values = kernel.values.len();
         StepBuilder {
             kernel,
-            sizes,
+            sizes: thresholds,
             uses,
             cast,
             sums,
@@ -97,7 +98,7 @@ impl<'k> StepBuilder<'k> {
     }
 
     /// Translates a region to a block of steps.
-    pub(super) fn region(&mut self, region: RegionId) -> StepBlock {
+    pub(super) fn translate_region(&mut self, region: RegionId) -> StepBlock {
         self.open.push(OpenRegion { region, ..OpenRegion::default() });
         let kernel = self.kernel;
         let opened = kernel.region(region);
@@ -105,9 +106,9 @@ impl<'k> StepBuilder<'k> {
         additions.flat_map(|add| &add.args).for_each(|v| self.added[v.index()] = Some(region));
         opened.params.iter().rev().zip(opened.yields.iter().rev()).for_each(|(p, y)| self.next[p.index()] = Some(*y));
         for &i in &kernel.region(region).insts {
-            self.inst(i);
+            self.translate_inst(i);
         }
-        self.flush();
+        self.emit_all_pending();
         let open = self.open.pop().expect("pushed above");
         StepBlock { steps: open.steps, yields: kernel.region(region).yields.clone() }
     }
@@ -127,7 +128,7 @@ impl<'k> StepBuilder<'k> {
     }
 
     /// Translates an instruction, unless it has no effect and nothing uses its results.
-    fn inst(&mut self, id: InstId) {
+    fn translate_inst(&mut self, id: InstId) {
         let (inst, loc) = (self.kernel.inst(id), self.kernel.loc(id));
         let pure = !matches!(
             inst.op,
@@ -146,18 +147,18 @@ impl<'k> StepBuilder<'k> {
             Op::Extent(dim) => self.fixed.push((inst.results[0], LaunchConstant::Extent(*dim))),
             Op::Param(o) => self.params.push((inst.results[0], *o)),
             Op::ProgramId(axis) => self.push(Step::ProgramId { axis: *axis, to: inst.results[0] }),
-            Op::Scalar(op) => self.scalar(*op, inst),
-            Op::Structural(op) => self.structural(op, id, inst),
+            Op::Scalar(op) => self.translate_scalar(*op, inst),
+            Op::Structural(op) => self.translate_structural(op, id, inst),
             Op::Load { .. } | Op::Store { .. } | Op::Valid { .. } | Op::Prefetch(_) => {
                 self.translate_memory_access(inst)
             }
-            Op::If | Op::For { .. } | Op::While => self.control(inst, loc),
+            Op::If | Op::For { .. } | Op::While => self.translate_control_flow(inst, loc),
             Op::DebugPrint(label) => {
-                self.flush();
+                self.emit_all_pending();
                 self.push(Step::Print { label: label.clone(), of: inst.args[0], loc });
             }
             Op::DebugAssert(message) => {
-                self.flush();
+                self.emit_all_pending();
                 self.push(Step::Assert { message: message.clone(), of: inst.args[0], loc });
             }
         }
@@ -172,20 +173,20 @@ impl<'k> StepBuilder<'k> {
     /// Emits the open chain or waiting product that defines one of these values, if any.
     fn emit_pending(&mut self, values: &[Value]) {
         for &v in values {
-            if self.innermost_region().chain.as_ref().is_some_and(|g| g.makes(v)) {
+            if self.innermost_region().chain.as_ref().is_some_and(|g| g.defines(v)) {
                 self.flush_chain();
             }
             if let Some(id) = self.innermost_region().waiting.remove(&v) {
-                self.dot(id, None);
+                self.emit_dot(id, None);
             }
         }
     }
     /// Emits the open chain and all waiting products.
-    fn flush(&mut self) {
+    fn emit_all_pending(&mut self) {
         self.flush_chain();
         for v in std::mem::take(&mut self.innermost_region().waited) {
             if let Some(id) = self.innermost_region().waiting.remove(&v) {
-                self.dot(id, None);
+                self.emit_dot(id, None);
             }
         }
     }
@@ -207,12 +208,13 @@ impl<'k> StepBuilder<'k> {
         }
         let id = self.innermost_region().waiting.remove(&dot).expect("it waits");
         self.emit_pending(&[init]);
-        self.dot(id, Some((init, to)));
+        self.emit_dot(id, Some((init, to)));
         true
     }
 
-    /// Emits a product; `add` is the value added to it and the result of that addition.
-    fn dot(&mut self, id: InstId, add: Option<(Value, Value)>) {
+    /// Emits a product; `addend_and_sum` are the value added to it and the result of that addition, `None` if nothing
+    /// is added.
+    fn emit_dot(&mut self, id: InstId, addend_and_sum: Option<(Value, Value)>) {
         let inst = self.kernel.inst(id);
         let Op::Structural(StructuralOp::Dot(op)) = &inst.op else { unreachable!("only products wait") };
         let sources = [0, 1].map(|side| self.cast[inst.args[side].index()]);
@@ -220,10 +222,10 @@ impl<'k> StepBuilder<'k> {
         let bits = sources[1].map_or(few_rows::ALL_BITS_MASK, |source| source.bits);
         self.emit_pending(&[a, b]);
         let free = [0, 1].map(|side| op.free_axes(side, self.shape(inst.args[side]).len()));
-        let to = add.map_or(inst.results[0], |(_, to)| to);
-        let in_place = add.is_some_and(|(init, to)| self.can_overwrite(init, to));
+        let to = addend_and_sum.map_or(inst.results[0], |(_, to)| to);
+        let in_place = addend_and_sum.is_some_and(|(init, to)| self.can_overwrite(init, to));
         if in_place {
-            self.base[to.index()] = add.map(|(init, _)| init);
+            self.base[to.index()] = addend_and_sum.map(|(init, _)| init);
         }
         self.own[to.index()] = Some(self.innermost_region().region);
         let sides =
@@ -234,7 +236,7 @@ impl<'k> StepBuilder<'k> {
             to,
             bits,
             high: None,
-            init: add.map(|(init, _)| init),
+            init: addend_and_sum.map(|(init, _)| init),
             in_place,
             begins: None,
             is_paged: false,
@@ -246,8 +248,9 @@ impl<'k> StepBuilder<'k> {
         self.push(Step::Dot(merged.unwrap_or(dot)));
     }
 
-    /// If `high` multiplies the high halves of bytes and is added to the last step, which multiplies their low halves,
-    /// replaces both by one product that reads the bytes once.
+    /// Returns one product in place of `high`, which multiplies the high halves of bytes, and of the last step, which
+    /// multiplies the low halves and to which `high` is added, and removes that step; the bytes are then read once.
+    /// Returns `None` if they are no such pair.
     fn merge_nibble_products(&mut self, high: &Dot) -> Option<Dot> {
         let Some(Step::Dot(low)) = self.open.last()?.steps.last() else { return None };
         let is_sum = high.in_place && high.init == Some(low.to) && low.high.is_none();
@@ -266,31 +269,31 @@ impl<'k> StepBuilder<'k> {
         Some(Dot { high: Some(high.a), to: high.to, ..low })
     }
 
-    /// Returns true if the product `to` may overwrite `init`: memory of this region that nothing else reads, or a
-    /// carried value that `to` replaces.
-    fn can_overwrite(&self, init: Value, to: Value) -> bool {
-        let own = self.own[init.index()] == self.open.last().map(|open| open.region);
-        self.uses[init.index()] == 1 && (own || self.next[init.index()] == Some(to))
+    /// Returns true if `product` may be computed in the memory of `addend`: memory of this region that nothing else
+    /// reads, or a carried value that `product` replaces.
+    fn can_overwrite(&self, addend: Value, product: Value) -> bool {
+        let own = self.own[addend.index()] == self.open.last().map(|open| open.region);
+        self.uses[addend.index()] == 1 && (own || self.next[addend.index()] == Some(product))
     }
 
     // ---- structure
 
     /// Translates a structural operation by its access form.
-    fn structural(&mut self, op: &StructuralOp, id: InstId, inst: &Inst) {
+    fn translate_structural(&mut self, op: &StructuralOp, id: InstId, inst: &Inst) {
         let to = inst.results[0];
         let from = || *inst.args.first().expect("the operation has an operand");
-        let step = match passes::access(self.kernel, op, inst) {
+        let step = match passes::access_form(self.kernel, op, inst) {
             Access::Cast if self.cast[to.index()].is_some() || self.is_summed[to.index()] => return,
-            Access::Cast => return self.elementwise(ElementwiseOp::Cast, &inst.args, to),
-            Access::Bitcast => return self.elementwise(ElementwiseOp::Bitcast, &inst.args, to),
-            Access::Powi(exponent) => return self.powi(exponent, inst),
+            Access::Cast => return self.add_elementwise(ElementwiseOp::Cast, &inst.args, to),
+            Access::Bitcast => return self.add_elementwise(ElementwiseOp::Bitcast, &inst.args, to),
+            Access::Powi(exponent) => return self.translate_powi(exponent, inst),
             Access::Contract { .. } => {
                 if self.can_defer_product(to) {
                     self.innermost_region().waited.push(to);
                     self.innermost_region().waiting.insert(to, id);
                     return;
                 }
-                return self.dot(id, None);
+                return self.emit_dot(id, None);
             }
             Access::Fold { op, ref axes } if self.add_fold(op, axes, inst) => return,
             Access::Map(pieces) => self.translate_pieces(&pieces, inst),
@@ -317,7 +320,9 @@ impl<'k> StepBuilder<'k> {
                 let (to, fill) = filled.map_or((to, None), |filled| (filled.to, Some(filled.fill)));
                 Step::Gather(GatherScatter { from: from(), index: inst.args[1], to, windows, fill, stays_for: None })
             }
-            Access::Scatter { windows, .. } if let Some(&fused_casts::RowSum { rows, to }) = self.sums.get(&to) => {
+            Access::Scatter { windows, .. }
+                if let Some(&fused_casts::RowScatterAdd { rows, to }) = self.sums.get(&to) =>
+            {
                 self.emit_pending(&[rows]);
                 Step::SumRows(GatherScatter {
                     from: rows,
@@ -335,7 +340,7 @@ impl<'k> StepBuilder<'k> {
                 Step::Scatter { windows, updates: inst.args[2], fold }
             }
             Access::Sort { axis, order, positions } => Step::Sort { from: from(), axis, order, positions, to },
-            Access::Iota { axis } => Step::Iota { table: self.index_table(to, axis), axis, to },
+            Access::Iota { axis } => Step::Iota { table: self.find_or_add_index_table(to, axis), axis, to },
         };
         self.emit_pending(&inst.args);
         self.push(step);
@@ -349,8 +354,9 @@ impl<'k> StepBuilder<'k> {
         wide && self.uses[v.index()] == 1 && !self.kernel.ty(v).is_scalar() && added
     }
 
-    /// Returns the index in `tables` of the counting table for an axis of `to`.
-    fn index_table(&mut self, to: Value, axis: usize) -> usize {
+    /// Returns the position in `tables` of the table of the numbers 0, 1, .. for an axis of `to`, which is added if it
+    /// is missing.
+    fn find_or_add_index_table(&mut self, to: Value, axis: usize) -> usize {
         let table = (self.dtype(to), self.shape(to)[axis]);
         self.tables.iter().position(|t| *t == table).unwrap_or_else(|| {
             self.tables.push(table);
@@ -360,9 +366,9 @@ impl<'k> StepBuilder<'k> {
 
     /// Translates moved pieces of operands (transpose, slice, pad, concat ..): a view where that suffices, else a
     /// copy.
-    fn translate_pieces(&mut self, pieces: &[Piece], inst: &Inst) -> Step {
+    fn translate_pieces(&mut self, pieces: &[MapPiece], inst: &Inst) -> Step {
         let to = inst.results[0];
-        let affine = |p: &Piece| -> Vec<AffineIndex> {
+        let affine = |p: &MapPiece| -> Vec<AffineIndex> {
             let number = |d: &Dim| d.as_number().expect("sizes are numbers in a kernel") as isize;
             p.index
                 .iter()
@@ -371,13 +377,13 @@ impl<'k> StepBuilder<'k> {
         };
         if let [piece] = pieces
             && piece.bounds.is_empty()
-            && !row_major_copies::is_worth_a_copy(self.kernel, inst, &affine(piece), self.sizes.reordered)
+            && !row_major_copies::should_copy_row_major(self.kernel, inst, &affine(piece), self.sizes.reordered)
         {
             let from = inst.args[piece.operand];
             self.base[to.index()] = Some(from);
             return Step::Restride { from, axes: affine(piece), to };
         }
-        let part = |p: &Piece| {
+        let part = |p: &MapPiece| {
             let (mut start, mut size) = (vec![0; self.shape(to).len()], self.shape(to).to_vec());
             for (axis, lo, hi) in &p.bounds {
                 let bound = |d: &Dim| d.as_number().expect("sizes are numbers in a kernel").max(0) as usize;
@@ -394,7 +400,7 @@ impl<'k> StepBuilder<'k> {
     /// Translates a load, store, test of positions, or read of a prefetched element.
     fn translate_memory_access(&mut self, inst: &Inst) {
         if let Op::Load { from, .. } | Op::Valid { of: from, .. } | Op::Prefetch(from) = inst.op
-            && self.has_late_store(from)
+            && self.has_deferred_store(from)
         {
             self.flush_chain();
         }
@@ -426,7 +432,7 @@ impl<'k> StepBuilder<'k> {
                     self.innermost_region().late.push(store);
                     return;
                 }
-                self.flush();
+                self.emit_all_pending();
                 store
             }
             Op::Valid { of, view, axis } => {
@@ -439,8 +445,8 @@ impl<'k> StepBuilder<'k> {
         self.push(step);
     }
 
-    /// Returns true if a store that will follow the open chain writes the memory of this operand.
-    fn has_late_store(&mut self, operand: OperandId) -> bool {
+    /// Returns true if a store to this operand's memory is deferred until the open chain ends.
+    fn has_deferred_store(&mut self, operand: OperandId) -> bool {
         let memory = self.kernel.memory_of(operand);
         let writes =
             |step: &Step| matches!(step, Step::Store { to, .. } if self.kernel.memory_of(to.operand) == memory);
@@ -448,18 +454,18 @@ impl<'k> StepBuilder<'k> {
     }
 
     /// Translates a branch or a loop.
-    fn control(&mut self, inst: &Inst, loc: Loc) {
-        self.flush();
+    fn translate_control_flow(&mut self, inst: &Inst, loc: Loc) {
+        self.emit_all_pending();
         let kernel = self.kernel;
         let params = |i: usize| kernel.region(inst.regions[i]).params.clone();
         let to = inst.results.clone();
         let step = match &inst.op {
             Op::If => {
-                let sides = [self.region(inst.regions[0]), self.region(inst.regions[1])];
+                let sides = [self.translate_region(inst.regions[0]), self.translate_region(inst.regions[1])];
                 Step::If { condition: inst.args[0], sides, to }
             }
             Op::For { reverse } => {
-                let (mut carried, body) = (params(0), self.region(inst.regions[0]));
+                let (mut carried, body) = (params(0), self.translate_region(inst.regions[0]));
                 let index = carried.remove(0);
                 to.iter().zip(&carried).for_each(|(&r, &p)| self.base[r.index()] = Some(p));
                 let bounds = [inst.args[0], inst.args[1], inst.args[2]];
@@ -476,7 +482,7 @@ impl<'k> StepBuilder<'k> {
                 }
             }
             _ => {
-                let (test, body) = (self.region(inst.regions[0]), self.region(inst.regions[1]));
+                let (test, body) = (self.translate_region(inst.regions[0]), self.translate_region(inst.regions[1]));
                 let carried = params(1);
                 to.iter().zip(&carried).for_each(|(&r, &p)| self.base[r.index()] = Some(p));
                 Step::While { init: inst.args.clone(), tested: params(0), test, carried, body, to }

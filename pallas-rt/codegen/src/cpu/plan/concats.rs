@@ -3,17 +3,18 @@
 //! ```text
 //! %3 = concat axis(0) %1, %2; store @y y[0:8, ..] %3    ->    store @y y[0:5, ..] %1; store @y y[5:8, ..] %2
 //! ```
+use crate::passes::count_uses;
 use crate::passes::rewrite::KernelRewriter;
-use crate::passes::uses;
 use pallas_ir::{Inst, Kernel, Op, StructuralOp, Value, View};
 
-/// Minimum elements of the rows of each tile: shorter ones are concatenated before the store.
-const MIN_PART_ROW_ELEMENTS: usize = 16;
+/// Minimum elements along a concatenated last axis with which a part is stored by itself; if a part has fewer, the
+/// whole concatenation is computed before the store.
+const MIN_STORED_PART_ROW_ELEMENTS: usize = 16;
 
 /// Returns the kernel with concatenations stored part by part; `None` if there are none.
 pub(super) fn split_concat_stores(kernel: &Kernel) -> Option<Kernel> {
     let mut concats: Vec<Option<&Inst>> = vec![None; kernel.values.len()];
-    let uses = uses(kernel);
+    let uses = count_uses(kernel);
     for inst in &kernel.insts {
         if matches!(inst.op, Op::Structural(StructuralOp::Concat(_))) {
             concats[inst.results[0].index()] = Some(inst);
@@ -28,7 +29,7 @@ pub(super) fn split_concat_stores(kernel: &Kernel) -> Option<Kernel> {
         let parts = inst.args.iter().map(|&part| {
             let own = start;
             start += kernel.ty(part).shape[op.axis];
-            (!is_last || start - own >= MIN_PART_ROW_ELEMENTS).then_some((part, op.axis, own))
+            (!is_last || start - own >= MIN_STORED_PART_ROW_ELEMENTS).then_some((part, op.axis, own))
         });
         parts.collect()
     };
@@ -57,7 +58,8 @@ pub(super) fn split_concat_stores(kernel: &Kernel) -> Option<Kernel> {
         }
         while let Some((v, view)) = waiting.pop() {
             if let Some(parts) = parts(v) {
-                let views = parts.iter().map(|&(part, axis, start)| (part, part_of(kernel, &view, part, axis, start)));
+                let views =
+                    parts.iter().map(|&(part, axis, start)| (part, part_view(kernel, &view, part, axis, start)));
                 waiting.extend(views.collect::<Vec<_>>().into_iter().rev());
             } else {
                 let args = [v].iter().chain(&inst.args[1..]).map(|&v| r.mapped_value(v)).collect();
@@ -71,7 +73,7 @@ pub(super) fn split_concat_stores(kernel: &Kernel) -> Option<Kernel> {
 }
 
 /// Returns the view of one part of a stored tile, which begins at index `start` along `axis`.
-fn part_of(kernel: &Kernel, view: &View, part: Value, axis: usize, start: usize) -> View {
+fn part_view(kernel: &Kernel, view: &View, part: Value, axis: usize, start: usize) -> View {
     let mut own = view.clone();
     if let Some(along) = own.axes.iter_mut().filter(|a| a.kept).nth(axis) {
         along.offset += along.stride * start as i64;

@@ -14,7 +14,7 @@ use pallas_ir::{DType, Kernel, Value, ViewFrame};
 
 /// Marks the loads whose tiles may refer to the operand's memory, in a block and the blocks inside of it.
 pub(super) fn mark_in_place_loads(kernel: &Kernel, roots: &[Value], block: &mut StepBlock) {
-    block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| mark_in_place_loads(kernel, roots, b));
+    block.steps.iter_mut().flat_map(Step::nested_blocks_mut).for_each(|b| mark_in_place_loads(kernel, roots, b));
     let (uses, steps) = (StepUses::collect(kernel, roots, block), block.steps.len());
     for (i, step) in block.steps.iter_mut().enumerate() {
         let Step::Load { from, mask: None, to, in_place, .. } = step else { continue };
@@ -26,15 +26,17 @@ pub(super) fn mark_in_place_loads(kernel: &Kernel, roots: &[Value], block: &mut 
     }
 }
 
-/// Returns a bit mask of all axes but those along which the windows of a gather have a start given by data.
-fn result_axes_without_start(windows: &Windows) -> u8 {
+/// Returns a bit mask of all axes of a gather's result but those along which its windows begin at a position given by
+/// data.
+fn unindexed_result_axes_mask(windows: &Windows) -> u8 {
     let moved = windows.axes.iter().filter(|axis| axis.start.is_some()).filter_map(|axis| axis.axis);
     moved.fold(u8::MAX, |axes, axis| axes & !(1 << axis))
 }
 
-/// Inserts a [`Step::Aim`] before each step whose result may be computed in the memory that a later store writes.
-pub(super) fn redirect_to_stores(kernel: &Kernel, roots: &[Value], block: &mut StepBlock) {
-    block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| redirect_to_stores(kernel, roots, b));
+/// Inserts a [`Step::RedirectResult`] before each step whose result may be computed in the memory that a later store
+/// writes.
+pub(super) fn redirect_results_to_stores(kernel: &Kernel, roots: &[Value], block: &mut StepBlock) {
+    block.steps.iter_mut().flat_map(Step::nested_blocks_mut).for_each(|b| redirect_results_to_stores(kernel, roots, b));
     let uses = StepUses::collect(kernel, roots, block);
     let mut aims: Vec<(usize, Step)> = (0..block.steps.len())
         .filter_map(|at| {
@@ -52,19 +54,19 @@ pub(super) fn redirect_to_stores(kernel: &Kernel, roots: &[Value], block: &mut S
     }
 }
 
-/// Returns the [`Step::Aim`] for the store at position `at`, and the position of the step that computes the stored
-/// value; `None` if the value must be computed in its own memory.
+/// Returns the [`Step::RedirectResult`] for the store at position `store`, and the position of the step that computes
+/// the stored value; `None` if the value must be computed in its own memory.
 fn find_redirect(
     kernel: &Kernel,
     roots: &[Value],
     uses: &StepUses,
     block: &StepBlock,
-    at: usize,
+    store: usize,
 ) -> Option<(usize, Step)> {
-    let Step::Store { value: stored, to: place, mask: None } = &block.steps[at] else { return None };
+    let Step::Store { value: stored, to: place, mask: None } = &block.steps[store] else { return None };
     let value = roots[stored.index()];
     let of = kernel.memory_of(place.operand);
-    let &(defined, link) = uses.defined.get(&value).filter(|(defined, _)| *defined < at)?;
+    let &(defined, link) = uses.defined.get(&value).filter(|(defined, _)| *defined < store)?;
     let plain = match &block.steps[defined] {
         Step::Chain(_) => link.is_some(),
         Step::LoopNests(nested) => nested.args.len() == 2 && kernel.ty(value).dtype.bytes() >= 4,
@@ -84,24 +86,24 @@ fn find_redirect(
     }
     // From its definition to its store nothing may read or write that memory, neither by name nor through a tile that
     // refers to it; nor may anything write it after the store while the value is still needed.
-    let clear = !uses.is_accessed_in(of, defined..at)
-        && !uses.is_stored_in(of, at + 1..uses.last_use_end(value, at, block.steps.len()))
-        && !uses.reads_foreign_tile(defined..at + 1)
+    let clear = !uses.is_accessed_in(of, defined..store)
+        && !uses.is_stored_in(of, store + 1..uses.last_use_end(value, store, block.steps.len()))
+        && !uses.reads_foreign_tile(defined..store + 1)
         && uses
-            .reads_of_loaded_tiles(of, defined..at + 1)
+            .reads_of_loaded_tiles(of, defined..store + 1)
             .iter()
             .all(|&(by, loaded)| by == defined && reads_what_it_writes(kernel, roots, uses, block, by, loaded, place));
     let open = match &block.steps[defined] {
-        Step::Gather(gather) if !uses.is_read_elsewhere(value, at) => result_axes_without_start(&gather.windows),
+        Step::Gather(gather) if !uses.is_read_elsewhere(value, store) => unindexed_result_axes_mask(&gather.windows),
         _ => 0,
     };
     clear.then(|| (defined, Step::RedirectResult { value, at: place.clone(), open }))
 }
 
-/// If the aimed result belongs to a chain that also reads the memory it goes to, makes the chain write it only after
-/// all links have processed a strip.
-fn defer_aliased_write(kernel: &Kernel, uses: &StepUses, block: &mut StepBlock, aim: &Step) {
-    let Step::RedirectResult { value, at, .. } = aim else { return };
+/// If the redirected result belongs to a chain that also reads the memory it goes to, makes the chain write it only
+/// after all links have processed a strip.
+fn defer_aliased_write(kernel: &Kernel, uses: &StepUses, block: &mut StepBlock, redirect: &Step) {
+    let Step::RedirectResult { value, at, .. } = redirect else { return };
     if let (defined, Some(link)) = uses.defined[value]
         && let Step::Chain(chain) = &mut block.steps[defined]
     {

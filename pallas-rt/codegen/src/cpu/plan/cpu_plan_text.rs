@@ -24,7 +24,8 @@ impl Plan {
             let results: Vec<String> = step.defines().iter().map(result).collect();
             let equals = if results.is_empty() { "" } else { " = " };
             writeln!(f, "{indent}{}{equals}{}", results.join(", "), self.step(step))?;
-            for (i, inner) in step.blocks().into_iter().enumerate().filter(|(_, inner)| !inner.steps.is_empty()) {
+            for (i, inner) in step.nested_blocks().into_iter().enumerate().filter(|(_, inner)| !inner.steps.is_empty())
+            {
                 if i > 0 {
                     writeln!(f, "{indent}{}", if matches!(step, Step::If { .. }) { "else" } else { "do" })?;
                 }
@@ -75,10 +76,12 @@ impl Plan {
         format!("{name} {}", reads.join(", ")).trim_end().into()
     }
 
+    /// Returns the text of a value: its name or number.
     fn label(&self, v: Value) -> String {
         format!("%{}", self.kernel.label(v))
     }
 
+    /// Returns the text of a view of an operand.
     fn place(&self, place: &OperandView) -> String {
         format!("@{}{:?}", self.kernel.operand(place.operand).name, place.view.shape())
     }

@@ -7,12 +7,15 @@ use crate::passes::rewrite::KernelRewriter;
 use pallas_ir::structural::Reduce;
 use pallas_ir::{Inst, Kernel, Op, StructuralOp, Type};
 
-/// Minimum elements of a row for which a fold of its own pays off: shorter rows would leave most of a vector empty.
-const MIN_FOLDED_ROW_ELEMENTS: usize = 8;
-/// Minimum where all folded axes are adjacent in memory, and could be folded as one long row.
-const MIN_ADJACENT_ROW_ELEMENTS: usize = 128;
+/// Minimum elements of a row with which rows are folded first, where an unfolded axis lies between folded ones; a fold
+/// with shorter rows is not split, since they would leave most of a vector empty.
+const MIN_SPLIT_FOLD_ROW_ELEMENTS: usize = 8;
+/// Minimum elements of a row with which rows are folded first, where all folded axes are adjacent in memory; below it
+/// the fold is not split, since it can take all of them as one long row.
+const MIN_SPLIT_ADJACENT_ROW_ELEMENTS: usize = 128;
 
-/// Returns the kernel with such folds split in two; `None` if it has none.
+/// Returns the kernel with each fold of the last and other axes that has long enough rows split into a fold of rows and
+/// a fold of their results; `None` if it has no such fold.
 pub(super) fn split_folds_by_rows(kernel: &Kernel) -> Option<Kernel> {
     let has_rows = |inst: &Inst| find_row_fold(kernel, inst).is_some();
     if !kernel.insts.iter().any(has_rows) {
@@ -33,7 +36,8 @@ pub(super) fn split_folds_by_rows(kernel: &Kernel) -> Option<Kernel> {
     Some(rewrite.finish())
 }
 
-/// Returns the fold of the last axis that an instruction is to begin with, if it is to be split.
+/// Returns the fold of the last axis that an instruction begins with if it is split in two; `None` if it is not to be
+/// split.
 fn find_row_fold(kernel: &Kernel, inst: &Inst) -> Option<Reduce> {
     let Op::Structural(StructuralOp::Reduce(op)) = &inst.op else { return None };
     let shape = &kernel.ty(inst.args[0]).shape;
@@ -42,6 +46,6 @@ fn find_row_fold(kernel: &Kernel, inst: &Inst) -> Option<Reduce> {
     let outer = op.axes.iter().filter(|axis| **axis != last).copied().filter(is_long).min()?;
     // True if an axis that is not folded lies between folded ones.
     let is_sharded = (outer..last).any(|axis| is_long(&axis) && !op.axes.contains(&axis));
-    let least = if is_sharded { MIN_FOLDED_ROW_ELEMENTS } else { MIN_ADJACENT_ROW_ELEMENTS };
+    let least = if is_sharded { MIN_SPLIT_FOLD_ROW_ELEMENTS } else { MIN_SPLIT_ADJACENT_ROW_ELEMENTS };
     (shape[last] >= least && !shape.contains(&0)).then(|| Reduce::keeping(op.op, vec![last]))
 }

@@ -1,8 +1,8 @@
 //! Casts that products and scatter-adds do themselves as they read their operand in its narrow type (f16, bf16, bytes,
 //! 4-bit halves of bytes): elements that are read once need not be written as f32 first.
 use super::super::gemm::few_rows;
+use crate::passes::count_uses;
 use crate::passes::rewrite::KernelRewriter;
-use crate::passes::uses;
 use pallas_ir::{DType, Inst, Kernel, Op, ScalarOp, StructuralOp, Type, Value};
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ fn fusable_cast_operand(kernel: &Kernel, inst: &Inst) -> Option<Value> {
 /// Moves casts after transposes: where a transpose is the only use of a cast, elements are moved in their narrow type.
 /// Returns `None` if the kernel has no such cast.
 pub(super) fn move_casts_behind_transposes(kernel: &Kernel) -> Option<Kernel> {
-    let (uses, mut source) = (uses(kernel), vec![None; kernel.values.len()]);
+    let (uses, mut source) = (count_uses(kernel), vec![None; kernel.values.len()]);
     let mut turned = vec![false; kernel.values.len()];
     kernel.walk(kernel.body, &mut |_, inst| {
         if let Some(from) = fusable_cast_operand(kernel, inst) {
@@ -59,8 +59,8 @@ pub(super) fn move_casts_behind_transposes(kernel: &Kernel) -> Option<Kernel> {
     Some(rewrite.finish())
 }
 
-/// For each cast whose result only products read, and these can do the cast themselves, returns what they read
-/// instead. The other side of such a product has few rows.
+/// Returns for each cast whose result only products read what these read instead, if they can do the cast themselves;
+/// `None` for other values. The other side of such a product has few rows.
 pub(super) fn find_product_casts(kernel: &Kernel) -> Vec<Option<CastSource>> {
     let mut source = vec![None; kernel.values.len()];
     let masks = find_byte_masks(kernel);
@@ -102,14 +102,14 @@ pub(super) fn find_product_casts(kernel: &Kernel) -> Vec<Option<CastSource>> {
 /// %3 = cast to(f32) %2; %4 = scatter .. op(add) zeros, %1, %3; %5 = cast to(bf16) %4    ->    %5 = sum of rows of %2 at %1
 /// ```
 #[derive(Clone, Copy)]
-pub(super) struct RowSum {
+pub(super) struct RowScatterAdd {
     pub(super) rows: Value,
     pub(super) to: Value,
 }
 
-/// Returns the [`RowSum`]s of a kernel by the scatter's result, and for each value whether it is the result of a cast
-/// that is part of one.
-pub(super) fn find_row_sums(kernel: &Kernel, uses: &[usize]) -> (HashMap<Value, RowSum>, Vec<bool>) {
+/// Returns the [`RowScatterAdd`]s of a kernel by the scatter's result, and for each value true if it is the result of a
+/// cast that is part of one.
+pub(super) fn find_row_scatter_adds(kernel: &Kernel, uses: &[usize]) -> (HashMap<Value, RowScatterAdd>, Vec<bool>) {
     let insts = || kernel.region(kernel.body).insts.iter().map(|&i| kernel.inst(i));
     let (mut zeros, mut cast) = (vec![false; kernel.values.len()], vec![None; kernel.values.len()]);
     let (mut scattered, mut sums, mut is_made) = (HashMap::new(), HashMap::new(), vec![false; kernel.values.len()]);
@@ -131,7 +131,7 @@ pub(super) fn find_row_sums(kernel: &Kernel, uses: &[usize]) -> (HashMap<Value, 
                 let Some(&(rows, updates)) = scattered.get(&from).filter(|_| uses[from.index()] == 1) else { continue };
                 let [narrow, wide] = [to, from].map(|v| kernel.ty(v).dtype);
                 if kernel.ty(rows).dtype == narrow && narrow != wide && narrow.accumulator() == wide {
-                    sums.insert(from, RowSum { rows, to });
+                    sums.insert(from, RowScatterAdd { rows, to });
                     [updates, to].iter().for_each(|v| is_made[v.index()] = true);
                 }
             }
@@ -141,7 +141,8 @@ pub(super) fn find_row_sums(kernel: &Kernel, uses: &[usize]) -> (HashMap<Value, 
     (sums, is_made)
 }
 
-/// For each value that is bytes with some bits masked off, returns the bytes and the mask, if a product can apply it.
+/// Returns for each value that is bytes with some bits masked off the bytes and the mask, if a product can apply it;
+/// `None` for other values.
 fn find_byte_masks(kernel: &Kernel) -> Vec<Option<CastSource>> {
     let (mut number, mut found) = (vec![None; kernel.values.len()], vec![None; kernel.values.len()]);
     kernel.walk(kernel.body, &mut |_, inst| match (&inst.op, &inst.args[..]) {

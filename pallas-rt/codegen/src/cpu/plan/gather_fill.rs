@@ -47,7 +47,7 @@ fn subtract_use(definitions: &HashMap<Value, &Inst>, uses: &mut [usize], v: Valu
     inst.args.iter().filter(|_| is_local).for_each(|&arg| subtract_use(definitions, uses, arg));
 }
 
-/// Returns the constant that all elements of a value have.
+/// Returns the constant that all elements of a value have; `None` if the value is not known to be one.
 fn constant_value(definitions: &HashMap<Value, &Inst>, v: Value) -> Option<Literal> {
     let inst = definitions.get(&v)?;
     match &inst.op {

@@ -13,7 +13,8 @@ use super::step::{Dot, ElementwiseChain, Step, StepBlock, WindowReaders};
 use pallas_ir::{Kernel, OperandId, OperandKind, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Findings of the search through a kernel's body.
+/// Search through a kernel's body for gathers whose windows need not be copied: the gathers found so far, and the steps
+/// that read them.
 struct GatherSearch<'a> {
     kernel: &'a Kernel,
     roots: &'a [Value],
@@ -52,19 +53,26 @@ impl GatherUses {
 }
 
 /// Marks the gathers whose windows need not be copied, and the products that read them. Chains read rows of at least
-/// `long` elements without a copy.
-pub(super) fn mark_uncopied_gathers(kernel: &Kernel, roots: &[Value], long: usize, body: &mut StepBlock) {
-    let mut found =
-        GatherSearch { kernel, roots, long, loaded: HashSet::new(), gathered: HashMap::new(), turned: HashSet::new() };
+/// `min_row_elements` elements without a copy.
+pub(super) fn mark_uncopied_gathers(kernel: &Kernel, roots: &[Value], min_row_elements: usize, body: &mut StepBlock) {
+    let mut found = GatherSearch {
+        kernel,
+        roots,
+        long: min_row_elements,
+        loaded: HashSet::new(),
+        gathered: HashMap::new(),
+        turned: HashSet::new(),
+    };
     found.collect_gathers(body, false);
     found.gathered.retain(|_, uses| uses.readers_without_copy().is_some());
     if !found.gathered.is_empty() {
-        found.mark(body);
+        found.mark_gathers_and_readers(body);
     }
 }
 
 impl GatherSearch<'_> {
-    fn root(&self, v: Value) -> Value {
+    /// Returns the value that owns the memory of `v`.
+    fn memory_root(&self, v: Value) -> Value {
         self.roots[v.index()]
     }
 
@@ -76,16 +84,18 @@ impl GatherSearch<'_> {
             && !self.kernel.operands.iter().any(|other| is_output_in(&other.kind))
     }
 
-    /// Collects the gathers of a block and the steps that read them. `is_rolled`: inside of a loop that may run as one
-    /// piece of machine code, whose products need tiles in their own memory.
-    fn collect_gathers(&mut self, block: &StepBlock, is_rolled: bool) {
+    /// Collects the gathers of a block and the steps that read them. `in_jit_loop`: inside of a loop that may run as
+    /// one piece of machine code, whose products need tiles in their own memory.
+    fn collect_gathers(&mut self, block: &StepBlock, in_jit_loop: bool) {
         for step in &block.steps {
             for read in step.reads() {
-                let v = self.root(read);
+                let v = self.memory_root(read);
                 let Some(uses) = self.gathered.get(&v).copied() else { continue };
                 let uses = match step {
-                    Step::Dot(dot) if !is_rolled && self.is_right_side(dot, v) => GatherUses { products: true, ..uses },
-                    Step::Chain(chain) if !is_rolled && read == v && self.reads_long_rows(chain, v) => {
+                    Step::Dot(dot) if !in_jit_loop && self.is_only_right_matrix(dot, v) => {
+                        GatherUses { products: true, ..uses }
+                    }
+                    Step::Chain(chain) if !in_jit_loop && read == v && self.reads_long_rows(chain, v) => {
                         GatherUses { chains: true, ..uses }
                     }
                     Step::Reshape { from, .. } if !self.turned.contains(from) => GatherUses { views: true, ..uses },
@@ -99,26 +109,26 @@ impl GatherSearch<'_> {
                 Step::Load { from, in_place: true, to, .. } if self.is_only_read(from.operand) => {
                     self.loaded.insert(*to);
                 }
-                Step::Gather(gather) if self.loaded.contains(&self.root(gather.from)) => {
+                Step::Gather(gather) if self.loaded.contains(&self.memory_root(gather.from)) => {
                     self.gathered
                         .insert(gather.to, GatherUses { is_filled: gather.fill.is_some(), ..GatherUses::default() });
                 }
                 _ => {}
             }
-            let is_rolled = is_rolled || matches!(step, Step::For { rolled: Some(_), .. });
-            step.blocks().into_iter().for_each(|block| self.collect_gathers(block, is_rolled));
+            let is_rolled = in_jit_loop || matches!(step, Step::For { rolled: Some(_), .. });
+            step.nested_blocks().into_iter().for_each(|block| self.collect_gathers(block, is_rolled));
         }
         for v in &block.yields {
-            let root = self.root(*v);
+            let root = self.memory_root(*v);
             self.gathered.remove(&root);
         }
     }
 
     /// Returns true if `v` is the right matrix of a product without batch axes, and none of its other operands.
-    fn is_right_side(&self, dot: &Dot, v: Value) -> bool {
+    fn is_only_right_matrix(&self, dot: &Dot, v: Value) -> bool {
         let others = [dot.a].into_iter().chain(dot.high).chain(dot.init);
-        self.root(dot.b) == v
-            && !others.into_iter().any(|other| self.root(other) == v)
+        self.memory_root(dot.b) == v
+            && !others.into_iter().any(|other| self.memory_root(other) == v)
             && dot.batch[0].is_empty()
             && self.kernel.ty(dot.b).shape.len() == 2
             && dot.contract[1].len() == 1
@@ -131,15 +141,15 @@ impl GatherSearch<'_> {
     }
 
     /// Marks the gathers and products of a block, and of the blocks inside of it.
-    fn mark(&self, block: &mut StepBlock) {
+    fn mark_gathers_and_readers(&self, block: &mut StepBlock) {
         let readers = |v: Value| self.gathered.get(&v).and_then(|uses| uses.readers_without_copy());
         for step in &mut block.steps {
             match step {
                 Step::Gather(gather) => gather.stays_for = readers(gather.to),
-                Step::Dot(dot) => dot.is_paged = readers(self.root(dot.b)) == Some(WindowReaders::Products),
+                Step::Dot(dot) => dot.is_paged = readers(self.memory_root(dot.b)) == Some(WindowReaders::Products),
                 _ => {}
             }
-            step.blocks_mut().into_iter().for_each(|block| self.mark(block));
+            step.nested_blocks_mut().into_iter().for_each(|block| self.mark_gathers_and_readers(block));
         }
     }
 }

@@ -18,9 +18,9 @@ use crate::cpu::jit::{CodeCache, LoopPart};
 use pallas_ir::{Kernel, Op, OperandId, ScalarOp, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Maximum elements of a chain in such a loop: larger chains take so long that the overhead between steps does not
-/// matter.
-const MAX_CHAIN_ELEMENTS: usize = 4096;
+/// Maximum elements of a chain in a loop that runs as one piece of machine code: a loop with a larger one runs step by
+/// step, since the overhead between steps does not matter there.
+const MAX_JIT_LOOP_CHAIN_ELEMENTS: usize = 4096;
 
 /// A loop that may run as one piece of machine code: what is known of it before it runs.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct JitLoop {
     pub codes: CodeCache<LoopPart>,
 }
 
-/// Returns the chains that a step consists of; none if it is neither a chain nor a sweep.
+/// Returns the chains that a step consists of; none if it is neither a chain nor several fused ones.
 pub(crate) fn chains(step: &Step) -> &[ElementwiseChain] {
     match step {
         Step::Chain(chain) => std::slice::from_ref(chain),
@@ -58,7 +58,7 @@ pub(super) fn mark_jit_loops(kernel: &Kernel, roots: &[Value], block: &mut StepB
 /// Marks the loops of a block; `operations` has the scalar operation that computes each value.
 fn mark_loops_in_block(kernel: &Kernel, roots: &[Value], operations: &HashMap<Value, ScalarOp>, block: &mut StepBlock) {
     for step in &mut block.steps {
-        step.blocks_mut().into_iter().for_each(|block| mark_loops_in_block(kernel, roots, operations, block));
+        step.nested_blocks_mut().into_iter().for_each(|block| mark_loops_in_block(kernel, roots, operations, block));
         if let Step::For { index, carried, body, rolled, .. } = step
             && carried.is_empty()
         {
@@ -67,7 +67,8 @@ fn mark_loops_in_block(kernel: &Kernel, roots: &[Value], operations: &HashMap<Va
     }
 }
 
-/// The analysis of one iteration of a loop.
+/// Analysis of one iteration of a loop: its values that are the same in every iteration, and those that move by a
+/// constant distance.
 struct IterationAnalysis<'k> {
     kernel: &'k Kernel,
     roots: &'k [Value],
@@ -134,20 +135,20 @@ impl<'k> IterationAnalysis<'k> {
                         self.loaded.insert(*to, self.kernel.memory_of(from.operand));
                     }
                     if !in_place {
-                        copies.insert(i, self.copy_chain(*to)?);
+                        copies.insert(i, self.make_copy_chain(*to)?);
                     }
                 }
                 Step::Store { value, to, mask: None } => {
                     self.require_affine_view(to)?;
                     written.insert(self.kernel.memory_of(to.operand));
                     read.push(*value);
-                    copies.insert(i, self.copy_chain(*value)?);
+                    copies.insert(i, self.make_copy_chain(*value)?);
                 }
                 Step::RedirectResult { at, .. } => self.require_affine_view(at)?,
                 Step::Restride { .. } | Step::Reshape { .. } | Step::Iota { .. } => {}
                 Step::Chain(_) | Step::FusedChains(_) => {
                     for chain in chains(step) {
-                        let is_small = chain.shape.iter().product::<usize>() <= MAX_CHAIN_ELEMENTS;
+                        let is_small = chain.shape.iter().product::<usize>() <= MAX_JIT_LOOP_CHAIN_ELEMENTS;
                         let has_rows = chain.sinks.iter().all(|sink| sink.along == FoldDirection::Rows);
                         (is_small && has_rows).then_some(())?;
                         read.extend(chain.reads());
@@ -171,9 +172,9 @@ impl<'k> IterationAnalysis<'k> {
         Some(JitLoop { copies, equal, fixed: right.into_iter().filter(is_same).collect(), codes: CodeCache::default() })
     }
 
-    /// Returns `None` unless a position moves by the same distance from one iteration to the next.
-    fn require_affine_view(&self, place: &OperandView) -> Option<()> {
-        place.starts.iter().all(|&v| self.is_affine_in_index(v)).then_some(())
+    /// Returns `None` unless the view's position moves by the same distance from each iteration to the next.
+    fn require_affine_view(&self, view: &OperandView) -> Option<()> {
+        view.starts.iter().all(|&v| self.is_affine_in_index(v)).then_some(())
     }
 
     /// Classifies a scalar computation of an iteration as fixed, moving or a comparison; `None` if it is none of
@@ -197,9 +198,9 @@ impl<'k> IterationAnalysis<'k> {
     }
 
     /// Returns a chain that copies a tile; `None` if it is too large.
-    fn copy_chain(&self, v: Value) -> Option<ElementwiseChain> {
+    fn make_copy_chain(&self, v: Value) -> Option<ElementwiseChain> {
         let ty = self.kernel.ty(v);
-        (ty.elements() <= MAX_CHAIN_ELEMENTS).then(|| ElementwiseChain {
+        (ty.elements() <= MAX_JIT_LOOP_CHAIN_ELEMENTS).then(|| ElementwiseChain {
             shape: ty.shape.clone(),
             inputs: vec![super::step::ChainInput::Value(v)],
             links: vec![ChainLink {

@@ -3,9 +3,9 @@
 //! [`step`] defines the steps. Passes before them: [`casts`] leaves casts to products and sums, [`filled`] selections
 //! to gathers; [`folds`] splits folds; [`concats`] stores concatenated tiles one by one. [`build`] makes steps of
 //! instructions. Passes after it: [`place`] lets loads refer to the operand's memory and stores be computed in it,
-//! [`open`] also past the array's end; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops that
-//! run as one piece of machine code; [`sums`] lets sums of products begin and end without copies; [`pages`] lets
-//! products read gathered rows in their array; [`slots`] assigns the other tiles their place in a program's arena.
+//! [`overhang_axes`] also past the array's end; [`sweeps`] runs chains over the same rows together; [`jit_loop`] finds loops that
+//! run as one piece of machine code; [`sum_buffer`] lets sums of products begin and end without copies; [`pages`] lets
+//! products read gathered rows in their array; [`vector_slots`] assigns the other tiles their place in a program's arena.
 //! [`uses`] says which steps access which values; `text` prints a plan. Each pass takes time in proportion to the
 //! body's length.
 mod accumulated_products;
@@ -27,7 +27,7 @@ mod tile_slots;
 mod uses;
 
 use super::Thresholds;
-use crate::passes::access;
+use crate::passes::access_form;
 use pallas_ir::{Access, DType, Kernel, Op, OperandId, OperandKind, RegionId, StructuralOp, Value};
 use std::sync::Arc;
 use step::{LaunchConstant, StepBlock};
@@ -57,21 +57,21 @@ pub(super) struct Plan {
 }
 
 /// Compiles a lowered kernel to a plan for CPUs.
-pub(super) fn plan(kernel: Arc<Kernel>, sizes: &'static Thresholds) -> Plan {
+pub(super) fn build_plan(kernel: Arc<Kernel>, thresholds: &'static Thresholds) -> Plan {
     let kernel = fused_casts::move_casts_behind_transposes(&kernel).map_or(kernel, Arc::new);
     let kernel = folds::split_folds_by_rows(&kernel).map_or(kernel, Arc::new);
     let kernel = concats::split_concat_stores(&kernel).map_or(kernel, Arc::new);
-    let mut build = build::StepBuilder::new(&kernel, sizes);
-    let mut body = build.region(kernel.body);
+    let mut build = build::StepBuilder::new(&kernel, thresholds);
+    let mut body = build.translate_region(kernel.body);
     let build::StepBuilder { base, fixed, params, tables, .. } = build;
     let roots = resolve_memory_roots(&base);
     copy_elision::mark_in_place_loads(&kernel, &roots, &mut body);
-    copy_elision::redirect_to_stores(&kernel, &roots, &mut body);
+    copy_elision::redirect_results_to_stores(&kernel, &roots, &mut body);
     sweeps::fuse_chains(&kernel, &roots, &mut body);
     loop_compilation::mark_jit_loops(&kernel, &roots, &mut body);
-    in_place_gathers::mark_uncopied_gathers(&kernel, &roots, sizes.chain_row, &mut body);
+    in_place_gathers::mark_uncopied_gathers(&kernel, &roots, thresholds.chain_row, &mut body);
     past_end_tiles::mark_overhang_axes(&kernel, &roots, &mut body);
-    let (slots, mut arena_bytes) = tile_slots::allocate(&kernel, &base, &body);
+    let (slots, mut arena_bytes) = tile_slots::assign_arena_offsets(&kernel, &base, &body);
     let mut scratch = vec![];
     for operand in &kernel.operands {
         scratch.push(arena_bytes);
@@ -80,9 +80,10 @@ pub(super) fn plan(kernel: Arc<Kernel>, sizes: &'static Thresholds) -> Plan {
             arena_bytes += tile_slots::round_to_cache_lines(elements * operand.dtype.bytes());
         }
     }
-    let work = work(&kernel, kernel.body);
-    let mut plan = Plan { body, params, fixed, tables, roots, slots, scratch, arena_bytes, work, sizes, kernel };
-    accumulated_products::skip_zeros_and_copies(&mut plan);
+    let work = estimate_operations(&kernel, kernel.body);
+    let mut plan =
+        Plan { body, params, fixed, tables, roots, slots, scratch, arena_bytes, work, sizes: thresholds, kernel };
+    accumulated_products::elide_zeros_and_copies(&mut plan);
     plan
 }
 
@@ -102,12 +103,12 @@ fn resolve_memory_roots(base: &[Option<Value>]) -> Vec<Value> {
     roots.into_iter().flatten().collect()
 }
 
-/// Operations that sorting counts for each element.
+/// Operations per element that the estimate of a program's operations counts for a sort.
 const SORT_OPERATIONS_PER_ELEMENT: usize = 16;
 
-/// Estimates the operations of one program: elements computed by each instruction times their terms; loop bodies count
-/// eight times.
-fn work(kernel: &Kernel, region: RegionId) -> usize {
+/// Estimates the operations of one program in a region: elements computed by each instruction times their terms; loop
+/// bodies count eight times.
+fn estimate_operations(kernel: &Kernel, region: RegionId) -> usize {
     let mut sum = 0usize;
     for &i in &kernel.region(region).insts {
         let inst = kernel.inst(i);
@@ -120,14 +121,14 @@ fn work(kernel: &Kernel, region: RegionId) -> usize {
                 SORT_OPERATIONS_PER_ELEMENT
             }
             Op::Structural(op @ (StructuralOp::Conv(_) | StructuralOp::ReduceWindow(_))) => {
-                match access(kernel, op, inst) {
+                match access_form(kernel, op, inst) {
                     Access::Nest(nest) => nest.folded_count(),
                     _ => 1,
                 }
             }
             _ => 1,
         };
-        let nested = inst.regions.iter().map(|&r| work(kernel, r)).fold(0, usize::saturating_add);
+        let nested = inst.regions.iter().map(|&r| estimate_operations(kernel, r)).fold(0, usize::saturating_add);
         let trips = if inst.op == Op::If { 1 } else { 8 };
         sum = own.saturating_mul(inner).saturating_add(nested.saturating_mul(trips)).saturating_add(sum);
     }

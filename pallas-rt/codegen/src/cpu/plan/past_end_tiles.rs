@@ -18,7 +18,7 @@ pub(super) fn mark_overhang_axes(kernel: &Kernel, roots: &[Value], body: &mut St
     open.restrict_axes(body);
     open.axes.retain(|_, axes| *axes != 0);
     if !open.axes.is_empty() {
-        mark(&open.axes, body);
+        mark_loads_with_overhang(&open.axes, body);
     }
 }
 
@@ -53,15 +53,15 @@ impl OverhangSearch<'_> {
                 let root = self.roots[v.index()];
                 let axes = match step {
                     Step::Gather(gather) if gather.from == root && self.roots[gather.index.index()] != root => {
-                        operand_axes_without_start(&gather.windows)
+                        unindexed_operand_axes_mask(&gather.windows)
                     }
                     Step::Restride { to, .. } if self.turned.contains_key(to) => u8::MAX,
-                    Step::Dot(dot) if self.zeros.contains(&root) => self.product_axes(dot, v),
+                    Step::Dot(dot) if self.zeros.contains(&root) => self.product_overhang_axes(dot, v),
                     _ => 0,
                 };
                 *self.axes.entry(root).or_insert(u8::MAX) &= axes;
             }
-            step.blocks().into_iter().for_each(|inner| self.restrict_axes(inner));
+            step.nested_blocks().into_iter().for_each(|inner| self.restrict_axes(inner));
         }
         self.axes.extend(block.yields.iter().map(|v| (self.roots[v.index()], 0)));
     }
@@ -73,7 +73,7 @@ impl OverhangSearch<'_> {
 
     /// Returns the axes along which an operand of a product may extend past the end, as a bit mask: the contracted and
     /// the free one, if there is one of each.
-    fn product_axes(&self, dot: &Dot, v: Value) -> u8 {
+    fn product_overhang_axes(&self, dot: &Dot, v: Value) -> u8 {
         let is_in_order = v == self.roots[v.index()] || self.turned.contains_key(&v);
         if !is_in_order || dot.high.is_some() || dot.is_paged || dot.init == Some(v) {
             return 0;
@@ -98,19 +98,20 @@ fn axis_permutation(axes: &[AffineIndex]) -> Option<Vec<usize>> {
     (!order.contains(&usize::MAX)).then_some(order)
 }
 
-/// Writes the allowed axes to the loads of a block, and of the blocks inside of it.
-fn mark(axes: &HashMap<Value, u8>, block: &mut StepBlock) {
+/// Sets, for each load in place of a block and of the blocks inside of it, the axes along which its tile may extend
+/// past the array's end: `overhang_axes` has a bit mask of them for each value, none for values that it lacks.
+fn mark_loads_with_overhang(overhang_axes: &HashMap<Value, u8>, block: &mut StepBlock) {
     for step in &mut block.steps {
         if let Step::Load { in_place: true, open, to, .. } = step {
-            *open = axes.get(to).copied().unwrap_or(0);
+            *open = overhang_axes.get(to).copied().unwrap_or(0);
         }
-        step.blocks_mut().into_iter().for_each(|inner| mark(axes, inner));
+        step.nested_blocks_mut().into_iter().for_each(|inner| mark_loads_with_overhang(overhang_axes, inner));
     }
 }
 
 /// Returns, as a bit mask, the axes of a gather's operand along which its windows have no start: they take that axis
 /// as it is.
-fn operand_axes_without_start(windows: &Windows) -> u8 {
+fn unindexed_operand_axes_mask(windows: &Windows) -> u8 {
     let bits = windows.axes.iter().enumerate().map(|(k, axis)| u8::from(axis.start.is_none()) << k);
     bits.sum()
 }

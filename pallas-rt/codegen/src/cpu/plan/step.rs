@@ -13,7 +13,7 @@ pub(crate) struct StepBlock {
     pub yields: Vec<Value>,
 }
 
-/// The elements of an operand that a load, store or aim accesses.
+/// The elements of an operand that a load, a store or a redirected result accesses.
 #[derive(Clone, Debug)]
 pub(crate) struct OperandView {
     pub operand: OperandId,
@@ -46,7 +46,7 @@ impl ElementwiseChain {
         self.sinks.is_empty() && self.shape.len() > 1 && self.shape.last() == Some(&1)
     }
     /// Removes trailing axes of extent 1 from the shape: rows of one element each would be computed one by one.
-    pub(super) fn drop_trailing_units(&mut self) {
+    pub(super) fn drop_trailing_unit_axes(&mut self) {
         while self.is_single_column() {
             self.shape.pop();
         }
@@ -70,8 +70,8 @@ impl ElementwiseChain {
     pub(crate) fn outputs(&self) -> impl Iterator<Item = (usize, &ChainLink)> + Clone {
         self.links.iter().enumerate().filter(|(_, link)| link.output.is_some())
     }
-    /// Number of addresses that the chain's machine code is called with, one of which stands for the length of a row,
-    /// the others for inputs, results and folds.
+    /// Number of addresses that the chain's machine code is called with: one stands for the length of a row, the others
+    /// for inputs, results and folds.
     pub(crate) fn address_count(&self) -> usize {
         1 + self.input_values().count() + self.outputs().count() + self.sinks.len()
     }
@@ -98,7 +98,7 @@ pub(crate) enum ChainInput {
     Constant(Literal),
 }
 
-/// The source of an operand of a [`Link`].
+/// An operand of a [`ChainLink`]: an input of its chain or the result of an earlier link.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum LinkOperand {
     /// The chain's input at this position.
@@ -129,11 +129,12 @@ pub(crate) struct ChainLink {
     /// True if the chain reads the memory that the result goes to: then the result is written only after all links
     /// have processed a strip.
     pub aside: bool,
-    /// True if only chains of the same sweep read the result, so that all rows may be written to the memory of one.
+    /// True if only chains of the same [`FusedChains`] read the result, so that all rows may be written to the memory
+    /// of one.
     pub passing: bool,
 }
 
-/// The axis of the chain's last two that a sink folds.
+/// The direction of a [`ChainFold`]: over the elements of each row or of each column of the chain's last two axes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FoldDirection {
     /// Each row is folded to one element, which is complete after the row's last element.
@@ -408,7 +409,7 @@ impl Step {
         }
     }
     /// Returns the blocks inside of the step: sides of a branch, test and body of a loop.
-    pub(crate) fn blocks(&self) -> Vec<&StepBlock> {
+    pub(crate) fn nested_blocks(&self) -> Vec<&StepBlock> {
         match self {
             Step::If { sides, .. } => sides.iter().collect(),
             Step::For { body, .. } => vec![body],
@@ -416,8 +417,8 @@ impl Step {
             _ => vec![],
         }
     }
-    /// Returns the blocks inside of the step for changes; see [`Step::blocks`].
-    pub(crate) fn blocks_mut(&mut self) -> Vec<&mut StepBlock> {
+    /// Returns the blocks inside of the step for changes; see [`Step::nested_blocks`].
+    pub(crate) fn nested_blocks_mut(&mut self) -> Vec<&mut StepBlock> {
         match self {
             Step::If { sides, .. } => sides.iter_mut().collect(),
             Step::For { body, .. } => vec![body],

@@ -12,9 +12,10 @@ use super::uses::StepUses;
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Replaces runs of chains over the same rows, in a block and the blocks inside of it, by sweeps.
+/// Replaces successive chains over the same rows, in a block and the blocks inside of it, by one [`Step::FusedChains`]
+/// each.
 pub(super) fn fuse_chains(kernel: &Kernel, roots: &[Value], block: &mut StepBlock) {
-    block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| fuse_chains(kernel, roots, b));
+    block.steps.iter_mut().flat_map(Step::nested_blocks_mut).for_each(|b| fuse_chains(kernel, roots, b));
     let mut open = ChainFusion { kernel, roots, loaded: HashMap::new(), gathered: FusionGroup::default() };
     for step in std::mem::take(&mut block.steps) {
         match step {
@@ -27,8 +28,8 @@ pub(super) fn fuse_chains(kernel: &Kernel, roots: &[Value], block: &mut StepBloc
             step => {
                 let before = match &step {
                     // Redirects a later result: possible before the sweep, unless the sweep reads the same memory.
-                    Step::RedirectResult { at, .. } => !open.gathered.reads(kernel.memory_of(at.operand)),
-                    _ => can_move_before(&step) && !open.reads_group_result(&step),
+                    Step::RedirectResult { at, .. } => !open.gathered.may_read_memory(kernel.memory_of(at.operand)),
+                    _ => can_move_before_group(&step) && !open.reads_group_result(&step),
                 };
                 if !before {
                     open.emit_group(&mut block.steps);
@@ -44,7 +45,7 @@ pub(super) fn fuse_chains(kernel: &Kernel, roots: &[Value], block: &mut StepBloc
     mark_group_local_results(kernel, roots, block);
 }
 
-/// Marks the results of links that only chains of their own sweep read.
+/// Marks the results of links that only chains of the same [`Step::FusedChains`] read.
 fn mark_group_local_results(kernel: &Kernel, roots: &[Value], block: &mut StepBlock) {
     if !block.steps.iter().any(|s| matches!(s, Step::FusedChains(_))) {
         return;
@@ -58,7 +59,7 @@ fn mark_group_local_results(kernel: &Kernel, roots: &[Value], block: &mut StepBl
     }
 }
 
-/// The state of the pass over a block: the sweep that is being gathered.
+/// The state of the fusion of a block's chains: the group that is being gathered, and the tiles loaded so far.
 struct ChainFusion<'k> {
     kernel: &'k Kernel,
     roots: &'k [Value],
@@ -67,7 +68,7 @@ struct ChainFusion<'k> {
     gathered: FusionGroup,
 }
 
-/// The chains of the sweep that is being gathered, and the memory that they access.
+/// Chains that will run together as one step, gathered so far, and the memory that they access.
 #[derive(Default)]
 struct FusionGroup {
     chains: Vec<ElementwiseChain>,
@@ -81,20 +82,20 @@ struct FusionGroup {
 }
 
 impl FusionGroup {
-    /// Returns true if the chain can join the sweep: it runs over the same rows and reads no fold of columns that the
-    /// sweep computes.
+    /// Returns true if the chain can join the group: it runs over the same rows and reads no fold of columns that the
+    /// group computes.
     fn can_add_chain(&self, chain: &ElementwiseChain) -> bool {
         let waits = || chain.reads().any(|v| self.columns.contains(&v));
-        self.chains.first().is_none_or(|first| same_rows(first, chain) && !waits())
+        self.chains.first().is_none_or(|first| have_same_rows(first, chain) && !waits())
     }
-    /// Returns true if a chain of the sweep reads a tile that may refer to the operand's memory.
-    fn reads(&self, memory: OperandId) -> bool {
+    /// Returns true if a chain of the group reads a tile that may refer to the operand's memory.
+    fn may_read_memory(&self, memory: OperandId) -> bool {
         self.foreign || self.memories.contains(&memory)
     }
 }
 
 impl ChainFusion<'_> {
-    /// Adds a chain to the sweep that is being gathered, with the memory that it accesses.
+    /// Adds a chain to the group, with the memory that it accesses.
     fn push(&mut self, chain: ElementwiseChain) {
         let gathered = &mut self.gathered;
         for root in chain.reads().map(|v| self.roots[v.index()]) {
@@ -108,24 +109,24 @@ impl ChainFusion<'_> {
         gathered.columns.extend(chain.sinks.iter().filter(|s| s.along == FoldDirection::Columns).map(|s| s.to));
         gathered.chains.push(chain);
     }
-    /// Returns true if the step reads a value that a chain of the sweep defines.
+    /// Returns true if the step reads a value that a chain of the group defines.
     fn reads_group_result(&self, step: &Step) -> bool {
         step.reads().iter().any(|v| self.gathered.made.contains(&self.roots[v.index()]))
     }
-    /// Ends the sweep that is being gathered: emits it as one step, or its chains one by one if there is no gain.
+    /// Ends the group: emits it as one step, or its chains one by one if fusing them gains nothing.
     fn emit_group(&mut self, steps: &mut Vec<Step>) {
         let mut chains = std::mem::take(&mut self.gathered).chains;
         // A sweep of columns alone would take them element by element.
         if chains.len() > 1 && !chains.iter().all(ElementwiseChain::is_single_column) {
             return steps.push(Step::FusedChains(FusedChains { chains, ..FusedChains::default() }));
         }
-        chains.iter_mut().for_each(ElementwiseChain::drop_trailing_units);
+        chains.iter_mut().for_each(ElementwiseChain::drop_trailing_unit_axes);
         steps.extend(chains.into_iter().map(Step::Chain));
     }
 }
 
-/// Returns true if the step may be moved before a sweep: the chains affect nothing but the values that it reads.
-fn can_move_before(step: &Step) -> bool {
+/// Returns true if the step may be moved before a group of chains, if it reads none of their results.
+fn can_move_before_group(step: &Step) -> bool {
     use Step::{Iota, Load, Prefetch, ProgramId, Reshape, Restride, Scalar, Valid};
     match step {
         ProgramId { .. } | Scalar { .. } | Restride { .. } | Reshape { .. } | Iota { .. } | Valid { .. } => true,
@@ -136,7 +137,7 @@ fn can_move_before(step: &Step) -> bool {
 }
 
 /// Returns true if two chains have the same axes but the last, and more than one row.
-fn same_rows(a: &ElementwiseChain, b: &ElementwiseChain) -> bool {
+fn have_same_rows(a: &ElementwiseChain, b: &ElementwiseChain) -> bool {
     let (Some((_, rows)), Some((_, others))) = (a.shape.split_last(), b.shape.split_last()) else { return false };
     rows == others && rows.iter().product::<usize>() > 1 && !a.shape.contains(&0) && !b.shape.contains(&0)
 }

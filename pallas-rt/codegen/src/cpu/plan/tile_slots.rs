@@ -29,8 +29,13 @@ struct TileLiveRanges {
     now: usize,
 }
 
-/// Returns the byte offset in the arena of each value that owns memory, and the number of bytes of the arena.
-pub(super) fn allocate(kernel: &Kernel, base: &[Option<Value>], body: &StepBlock) -> (Vec<Option<usize>>, usize) {
+/// Returns the byte offset in the arena of each value, `None` for those that own no memory, and the number of bytes of
+/// the arena. `base` gives the value whose memory each value refers to, if it is another's.
+pub(super) fn assign_arena_offsets(
+    kernel: &Kernel,
+    base: &[Option<Value>],
+    body: &StepBlock,
+) -> (Vec<Option<usize>>, usize) {
     let values = kernel.values.len();
     let mut lives = TileLiveRanges {
         span: vec![None; values],
@@ -100,7 +105,7 @@ impl TileLiveRanges {
             self.now += 1;
             self.record_reads(&step.reads(), scope);
             self.record_definitions(&step.defines(), scope);
-            let blocks = step.blocks();
+            let blocks = step.nested_blocks();
             if blocks.is_empty() {
                 continue;
             }

@@ -45,37 +45,37 @@ impl StepUses {
                 }
                 _ => {}
             }
-            uses.step(kernel, roots, at, step);
+            uses.record_step(kernel, roots, at, step);
         }
         uses.yielded = block.yields.iter().map(|v| roots[v.index()]).collect();
         uses
     }
 
     /// Records the uses by a step and by the blocks inside of it, all as position `at`.
-    fn step(&mut self, kernel: &Kernel, roots: &[Value], at: usize, step: &Step) {
+    fn record_step(&mut self, kernel: &Kernel, roots: &[Value], at: usize, step: &Step) {
         for v in step.reads().into_iter().map(|v| roots[v.index()]) {
-            self.read(v, at);
+            self.record_read(v, at);
             if !self.defined.contains_key(&v) && !kernel.ty(v).is_scalar() {
-                append(&mut self.foreign, at);
+                append_if_new(&mut self.foreign, at);
             }
         }
         match step {
-            Step::Load { from, .. } => add(&mut self.touches, kernel.memory_of(from.operand), at),
+            Step::Load { from, .. } => append_to_list_of(&mut self.touches, kernel.memory_of(from.operand), at),
             Step::Store { to, .. } => {
-                add(&mut self.touches, kernel.memory_of(to.operand), at);
-                add(&mut self.stores, kernel.memory_of(to.operand), at);
+                append_to_list_of(&mut self.touches, kernel.memory_of(to.operand), at);
+                append_to_list_of(&mut self.stores, kernel.memory_of(to.operand), at);
             }
             _ => {}
         }
-        for block in step.blocks() {
-            block.steps.iter().for_each(|s| self.step(kernel, roots, at, s));
-            block.yields.iter().for_each(|v| self.read(roots[v.index()], at));
+        for block in step.nested_blocks() {
+            block.steps.iter().for_each(|s| self.record_step(kernel, roots, at, s));
+            block.yields.iter().for_each(|v| self.record_read(roots[v.index()], at));
         }
     }
-    fn read(&mut self, v: Value, at: usize) {
-        add(&mut self.reads, v, at);
+    fn record_read(&mut self, v: Value, at: usize) {
+        append_to_list_of(&mut self.reads, v, at);
         if let Some(&memory) = self.loaded.get(&v) {
-            add(&mut self.refers, memory, (at, v));
+            append_to_list_of(&mut self.refers, memory, (at, v));
         }
     }
 
@@ -111,10 +111,10 @@ impl StepUses {
     }
 }
 
-fn add<K: Hash + Eq, T: PartialEq>(lists: &mut HashMap<K, Vec<T>>, key: K, at: T) {
-    append(lists.entry(key).or_default(), at);
+fn append_to_list_of<K: Hash + Eq, T: PartialEq>(lists: &mut HashMap<K, Vec<T>>, key: K, at: T) {
+    append_if_new(lists.entry(key).or_default(), at);
 }
-fn append<T: PartialEq>(list: &mut Vec<T>, at: T) {
+fn append_if_new<T: PartialEq>(list: &mut Vec<T>, at: T) {
     if list.last() != Some(&at) {
         list.push(at);
     }

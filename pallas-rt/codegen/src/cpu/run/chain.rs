@@ -5,7 +5,7 @@
 //! with broadcast operands, run in windows (a part of one long row, or several short rows), which are copied to
 //! buffers.
 use super::super::plan::step::{ChainFold, ElementwiseChain, FoldDirection, LinkOperand};
-use super::super::row_copies::{copy_row, copy_rows, repeat_each, repeat_prefix};
+use super::super::row_copies::{copy_row, copy_rows, repeat_each_element, repeat_prefix};
 use super::super::strips::{STRIP_ELEMENTS, slice, slice_mut};
 use super::super::tile::{StridedTile, copy_non_temporal};
 use super::spacing::row_offset;
@@ -90,7 +90,7 @@ struct StripWindow {
     cols: usize,
 }
 
-/// Minimum elements of a row that is processed alone: shorter rows share a strip with others.
+/// Minimum elements of a row that has a strip of its own; several shorter rows share a strip.
 pub(super) const MIN_LONG_ROW_ELEMENTS: usize = STRIP_ELEMENTS / 2;
 
 /// A chain with the addresses of its inputs, results and buffers.
@@ -140,7 +140,7 @@ impl StripRunner<'_> {
             for (link, out) in self.chain.links.iter().zip(&self.reaches.outputs) {
                 for (strip, &(source, dtype)) in strips.iter_mut().zip(&link.args) {
                     // Only results of other links and inputs are read.
-                    *strip = slice(dtype, self.strip_address(self.access_of(source), w, dtype.bytes()), n);
+                    *strip = slice(dtype, self.strip_address(self.operand_access(source), w, dtype.bytes()), n);
                 }
                 // A link writes its own buffer or the memory of its value, which no strip it reads lies in.
                 let out = slice_mut(link.dtype, self.strip_address(out, w, link.dtype.bytes()), n);
@@ -153,18 +153,18 @@ impl StripRunner<'_> {
         }
     }
 
-    fn access_of(&self, source: LinkOperand) -> &StripAccess {
-        match source {
+    fn operand_access(&self, operand: LinkOperand) -> &StripAccess {
+        match operand {
             LinkOperand::Link(l) => &self.reaches.outputs[l],
             LinkOperand::Input(x) => &self.reaches.inputs[x].0,
         }
     }
     /// Returns the address of a window's strip for an input or result.
     #[inline]
-    fn strip_address(&self, reach: &StripAccess, w: StripWindow, bytes: usize) -> *mut u8 {
-        match reach {
+    fn strip_address(&self, access: &StripAccess, w: StripWindow, bytes: usize) -> *mut u8 {
+        match access {
             StripAccess::Contiguous(start) => start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes),
-            StripAccess::RowInPlace(tile) => self.row(tile, w, 0, bytes),
+            StripAccess::RowInPlace(tile) => self.row_address(tile, w, 0, bytes),
             StripAccess::BroadcastScalar(buffer)
             | StripAccess::RepeatedRow(buffer)
             | StripAccess::BufferedResult { buffer, .. } => *buffer,
@@ -172,8 +172,8 @@ impl StripRunner<'_> {
         }
     }
     /// Returns the address of row `r` of a window in a tile.
-    fn row(&self, tile: &StridedTile, w: StripWindow, r: usize, bytes: usize) -> *mut u8 {
-        let elements = row_offset(tile, &self.chain.shape, w.row + r) + w.col as isize * self.stride(tile);
+    fn row_address(&self, tile: &StridedTile, w: StripWindow, r: usize, bytes: usize) -> *mut u8 {
+        let elements = row_offset(tile, &self.chain.shape, w.row + r) + w.col as isize * self.column_stride(tile);
         tile.start.wrapping_offset(elements * bytes as isize)
     }
 
@@ -195,13 +195,13 @@ impl StripRunner<'_> {
         while r < w.rows {
             let count = axis.map_or(1, |axis| shape[axis] - (w.row + r) % shape[axis]).min(w.rows - r);
             let far = axis.map_or(0, |axis| tile.strides[axis]);
-            f((self.row(tile, w, r, bytes), far), buffer.wrapping_add(r * w.cols * bytes), count);
+            f((self.row_address(tile, w, r, bytes), far), buffer.wrapping_add(r * w.cols * bytes), count);
             r += count;
         }
     }
 
     /// Returns the distance in elements from one column of a tile to the next.
-    fn stride(&self, tile: &StridedTile) -> isize {
+    fn column_stride(&self, tile: &StridedTile) -> isize {
         tile.strides[self.chain.shape.len().saturating_sub(1)]
     }
 
@@ -211,7 +211,7 @@ impl StripRunner<'_> {
     /// # Safety
     /// As [`StripRunner::run_window`].
     unsafe fn copy_input_rows(&self, tile: &StridedTile, buffer: *mut u8, w: StripWindow, bytes: usize) {
-        let stride = self.stride(tile);
+        let stride = self.column_stride(tile);
         self.for_each_row_group(tile, buffer, w, bytes, |(place, far), strip, count| {
             let all = count * w.cols;
             // SAFETY: rows lie inside of the tile, the buffer holds the strip.
@@ -222,7 +222,7 @@ impl StripRunner<'_> {
                     copy_row(place, stride, strip, 1, w.cols, bytes);
                     repeat_prefix(strip, w.cols * bytes, all * bytes);
                 } else if count > 1 && stride == 0 {
-                    repeat_each(place, far, strip, count, w.cols, bytes);
+                    repeat_each_element(place, far, strip, count, w.cols, bytes);
                 } else {
                     copy_rows([place, strip], [stride, 1], [far, w.cols as isize], [count, w.cols], bytes);
                 }
@@ -243,7 +243,7 @@ impl StripRunner<'_> {
                 // The first strip of a row is its longest; the others find it filled.
                 // SAFETY: as above.
                 StripAccess::BroadcastRowElement(tile, buffer) if w.col == 0 => unsafe {
-                    copy_row(self.row(&tile, w, 0, bytes), 0, buffer, 1, w.cols, bytes);
+                    copy_row(self.row_address(&tile, w, 0, bytes), 0, buffer, 1, w.cols, bytes);
                 },
                 _ => {}
             }
@@ -254,18 +254,18 @@ impl StripRunner<'_> {
     ///
     /// # Safety
     /// As [`StripRunner::run_window`]; `to` has an element per row, or column.
-    unsafe fn fold_window(&self, sink: &ChainFold, to: *mut u8, w: StripWindow) {
-        let bytes = sink.dtype.bytes();
-        let x = self.strip_address(self.access_of(sink.of), w, bytes);
-        let start: *const u8 = (&raw const sink.start.bits).cast();
+    unsafe fn fold_window(&self, fold: &ChainFold, to: *mut u8, w: StripWindow) {
+        let bytes = fold.dtype.bytes();
+        let x = self.strip_address(self.operand_access(fold.of), w, bytes);
+        let start: *const u8 = (&raw const fold.start.bits).cast();
         // SAFETY: the strip holds the window's rows side by side; windows that continue a row have one.
         unsafe {
-            if sink.along == FoldDirection::Columns {
-                return sink.fold.fold_columns(x, [w.rows, w.cols], bytes, to.add(w.col * bytes));
+            if fold.along == FoldDirection::Columns {
+                return fold.fold.fold_columns(x, [w.rows, w.cols], bytes, to.add(w.col * bytes));
             }
             let to = to.add(w.row * bytes);
             let start = if w.col == 0 { start } else { to.cast_const() };
-            (sink.fold.rows)(x, (w.cols * bytes) as isize, w.rows, w.cols, start, to);
+            (fold.fold.rows)(x, (w.cols * bytes) as isize, w.rows, w.cols, start, to);
         }
     }
 
@@ -289,7 +289,7 @@ impl StripRunner<'_> {
                 // SAFETY: as above.
                 StripAccess::CopiedRows(tile, buffer) => unsafe {
                     self.for_each_row_group(tile, *buffer, w, bytes, |(place, far), strip, count| {
-                        let inner = [1, self.stride(tile)];
+                        let inner = [1, self.column_stride(tile)];
                         copy_rows([strip, place], inner, [w.cols as isize, far], [count, w.cols], bytes);
                     });
                 },

@@ -37,9 +37,9 @@ impl ProgramRunner<'_> {
         let mut starts = place.starts.iter();
         let (mut offset, mut none) = (0i64, false);
         for (axis, a) in place.view.axes.iter().enumerate() {
-            let dynamic = if a.dynamic { starts.next().map_or(0, |&v| self.int(v)) } else { 0 };
+            let dynamic = if a.dynamic { starts.next().map_or(0, |&v| self.scalar_int(v)) } else { 0 };
             let start = a.offset.saturating_add(dynamic);
-            let (lo, hi) = clip(start, a.stride, a.size, operand.shape[axis] as i64);
+            let (lo, hi) = clip_index_range(start, a.stride, a.size, operand.shape[axis] as i64);
             placed.whole &= lo == 0 && hi == a.size;
             let step = operand.strides[axis] as i64;
             offset = offset.wrapping_add(start.wrapping_mul(step));
@@ -62,22 +62,22 @@ impl ProgramRunner<'_> {
         placed
     }
 
-    /// Runs a load. `in_place` is given if the tile may refer to the operand's memory: then it is the bit mask of axes
-    /// along which it may extend past the array's end.
+    /// Runs a load. `overhang_axes` is `None` if the tile must be copied; else the tile may refer to the operand's
+    /// memory, and extend past the array's end along the axes in this bit mask.
     pub(super) fn load(
         &mut self,
         from: &OperandView,
         mask: Option<(Value, Value)>,
         fill: Literal,
-        in_place: Option<u8>,
+        overhang_axes: Option<u8>,
         to: Value,
     ) {
         let placed = self.resolve_view(from);
-        let open = in_place.unwrap_or(0);
+        let open = overhang_axes.unwrap_or(0);
         if open != 0 {
             self.buffers.ends.retain(|end| end.of != to);
         }
-        if in_place.is_some() && (placed.whole || placed.overhangs_only_along(open)) {
+        if overhang_axes.is_some() && (placed.whole || placed.overhangs_only_along(open)) {
             if !placed.whole {
                 self.buffers.ends.push(placed.overhanging_tile(to, Some(fill)));
             }
@@ -91,7 +91,7 @@ impl ProgramRunner<'_> {
             if !placed.whole {
                 tile::fill((&raw const fill).cast(), &out, shape, bytes);
             }
-            let (source, target, size) = placed.clipped(out, bytes);
+            let (source, target, size) = placed.clip_tiles(out, bytes);
             tile::copy(&source, &target, &size[..placed.rank], bytes);
             if self.ty(to).dtype == DType::Bool {
                 normalize_bools(raw::slice_mut(out.start, self.ty(to).elements()));
@@ -113,14 +113,14 @@ impl ProgramRunner<'_> {
     /// Runs a store of the elements inside of the array, where the mask is true if there is one.
     pub(super) fn store(&mut self, value: Value, to: &OperandView, mask: Option<Value>) {
         let (placed, bytes, source) = (self.resolve_view(to), self.element_bytes(value), self.tile(value));
-        let (target, source, size) = placed.clipped(source, bytes);
+        let (target, source, size) = placed.clip_tiles(source, bytes);
         let size = &size[..placed.rank];
         let Some(mask) = mask else {
             // SAFETY: the clipped box lies inside of the array, and the value holds it. A value that refers to the same
             // memory elsewhere was copied when it was loaded.
             return unsafe { tile::copy(&source, &target, size, bytes) };
         };
-        let (_, mask, _) = placed.clipped(self.tile(mask), 1);
+        let (_, mask, _) = placed.clip_tiles(self.tile(mask), 1);
         tile::TileLoops::new(size, [&source, &target, &mask]).for_each_element(|[s, t, m]| {
             // SAFETY: as above, and the mask holds the value's shape.
             unsafe {
@@ -132,15 +132,15 @@ impl ProgramRunner<'_> {
         });
     }
 
-    /// Lets the next step that defines `value` compute it in the operand's memory, if the view lies inside of the
-    /// array in whole rows. Along the axes in the bit mask `open` it may extend past the array's end.
-    pub(super) fn redirect_result(&mut self, value: Value, at: &OperandView, open: u8) {
+    /// Lets the next step that defines `value` compute it in the operand's memory, if the view lies inside of the array
+    /// in whole rows. Along the axes in the bit mask `overhang_axes` it may extend past the array's end.
+    pub(super) fn redirect_result(&mut self, value: Value, at: &OperandView, overhang_axes: u8) {
         let placed = self.resolve_view(at);
         let rank = placed.rank;
-        if open != 0 {
+        if overhang_axes != 0 {
             self.buffers.ends.retain(|end| end.of != value);
         }
-        let fits = placed.whole || placed.overhangs_only_along(open);
+        let fits = placed.whole || placed.overhangs_only_along(overhang_axes);
         if fits && rank > 0 && placed.tile.strides[rank - 1] == 1 {
             if !placed.whole {
                 self.buffers.ends.push(placed.overhanging_tile(value, None));
@@ -150,10 +150,10 @@ impl ProgramRunner<'_> {
         }
     }
 
-    /// Marks a scratch operand as empty, and moves it to the view `lend` where it will be stored, if that is inside of
-    /// the array.
-    pub(super) fn begin_accumulation(&mut self, sums: OperandId, lend: Option<&OperandView>) {
-        let placed = lend
+    /// Marks a scratch operand as empty, so that the next product sets it, and moves it to `destination`, the view
+    /// where it will be stored, if that is given and inside of the array.
+    pub(super) fn begin_accumulation(&mut self, sums: OperandId, destination: Option<&OperandView>) {
+        let placed = destination
             .map(|at| self.resolve_view(at))
             .filter(|placed| placed.whole && placed.rank > 0 && placed.tile.strides[placed.rank - 1] == 1);
         let operand = &mut self.state.operands[sums.index()];
@@ -184,9 +184,14 @@ impl ProgramRunner<'_> {
     /// 0: no data makes it read other memory.
     pub(super) fn read_prefetched(&mut self, of: OperandId, index: &[Value], to: Value) {
         // SAFETY: the launch's memory holds its shape.
-        let read =
-            unsafe { element(&self.launch.memory[of.index()], self.ty(to).dtype, index.iter().map(|&v| self.int(v))) };
-        self.set(to, read.bits);
+        let read = unsafe {
+            read_clamped_element(
+                &self.launch.memory[of.index()],
+                self.ty(to).dtype,
+                index.iter().map(|&v| self.scalar_int(v)),
+            )
+        };
+        self.set_scalar_bits(to, read.bits);
     }
 }
 
@@ -194,7 +199,7 @@ impl ProgramRunner<'_> {
 ///
 /// # Safety
 /// The memory holds elements of this type in its shape.
-pub(in super::super) unsafe fn element(
+pub(in super::super) unsafe fn read_clamped_element(
     memory: &LaunchMemory<'_>,
     dtype: DType,
     index: impl Iterator<Item = i64>,
@@ -226,7 +231,7 @@ impl ResolvedView {
 
     /// Returns the operand's tile and `other`, a tile of the view's shape, both restricted to the elements inside of
     /// the array, and their extents.
-    fn clipped(&self, mut other: StridedTile, bytes: usize) -> (StridedTile, StridedTile, [usize; MAX_RANK]) {
+    fn clip_tiles(&self, mut other: StridedTile, bytes: usize) -> (StridedTile, StridedTile, [usize; MAX_RANK]) {
         let mut own = self.tile;
         let mut size = self.shape;
         for (axis, &(lo, hi)) in self.inside[..self.rank].iter().enumerate() {
@@ -238,9 +243,9 @@ impl ResolvedView {
     }
 }
 
-/// Returns the range of indices `i < n` with `0 <= start + stride * i < extent`; it is one range since positions are
-/// monotonic.
-fn clip(start: i64, stride: i64, n: usize, extent: i64) -> (usize, usize) {
+/// Returns the first index and the end of the range of indices `i < n` with `0 <= start + stride * i < extent`; it is
+/// one range since positions are monotonic.
+fn clip_index_range(start: i64, stride: i64, n: usize, extent: i64) -> (usize, usize) {
     let inside = |i: i64| (0..extent).contains(&start.saturating_add(stride.saturating_mul(i)));
     let count = n as i64;
     if n > 0 && inside(0) && inside(count - 1) {
@@ -262,7 +267,7 @@ fn ceil_div(a: i64, b: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::clip;
+    use super::clip_index_range;
 
     #[test]
     fn clipping_agrees_with_counting() {
@@ -270,7 +275,7 @@ mod tests {
             (-7..8).flat_map(|s| (-3..4).flat_map(move |t| (0..6).flat_map(move |n| (0..5).map(move |e| (s, t, n, e)))))
         {
             let inside = |i: usize| (0..extent).contains(&(start + stride * i as i64));
-            let (lo, hi) = clip(start, stride, n, extent);
+            let (lo, hi) = clip_index_range(start, stride, n, extent);
             assert!((0..n).all(|i| inside(i) == (lo..hi).contains(&i)), "{start} {stride} {n} {extent}: {lo}..{hi}");
         }
     }

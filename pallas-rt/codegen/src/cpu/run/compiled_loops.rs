@@ -11,14 +11,15 @@ use super::super::plan::loop_compilation::{JitLoop, chains};
 use super::super::plan::step::{ChainInput, Dot, ElementwiseChain, Step, StepBlock};
 use super::super::tile::{self, StridedTile};
 use super::chain::ChainAccess;
-use super::spacing::{RowStrides, VECTOR_ELEMENTS, columns, first_even_axis, row_offset, row_strides};
-use super::thread_state::{ProgramRunner, grow_buffer};
+use super::spacing::{RowStrides, VECTOR_ELEMENTS, column_count, first_evenly_spaced_axis, row_offset, row_strides};
+use super::thread_state::{ProgramRunner, grow_buffer_to};
 use pallas_ir::{DType, Value};
 
-/// Minimum number of iterations for which this is worthwhile.
+/// Minimum number of iterations of a loop that runs as one piece of machine code; a shorter loop runs step by step.
 const MIN_JIT_ITERATIONS: i64 = 8;
-/// Maximum number of groups of equally spaced rows of a chain.
-const MAX_ROW_GROUPS: usize = 16;
+/// Maximum number of groups of equally spaced rows of a chain in a loop that runs as one piece of machine code; with
+/// more groups the loop runs step by step.
+const MAX_JIT_ROW_GROUPS: usize = 16;
 
 /// One iteration: its pieces of work, and the addresses of their operands.
 #[derive(Default)]
@@ -49,21 +50,21 @@ impl RightMatrix {
 }
 
 impl<'a> ProgramRunner<'a> {
-    /// Runs all iterations but the first and the last of a loop whose iterations are chains and products; `at` gives
-    /// the loop index of each of the `trips` iterations. Returns `None`, having changed nothing, if that is
+    /// Runs all iterations but the first and the last of a loop whose iterations are chains and products; `index_at`
+    /// gives the loop index of each of the `trip_count` iterations. Returns `None`, having changed nothing, if that is
     /// impossible.
     pub(super) fn run_jit_loop(
         &mut self,
-        rolled: &'a JitLoop,
+        jit_loop: &'a JitLoop,
         body: &'a StepBlock,
         index: Value,
-        trips: i64,
-        at: &dyn Fn(i64) -> i64,
+        trip_count: i64,
+        index_at: &dyn Fn(i64) -> i64,
     ) -> Option<()> {
-        (trips >= MIN_JIT_ITERATIONS).then_some(())?;
-        let turns = [1, 2, trips - 2].map(|k| {
-            self.set_int(index, at(k));
-            let turn = self.collect_iteration(rolled, body);
+        (trip_count >= MIN_JIT_ITERATIONS).then_some(())?;
+        let turns = [1, 2, trip_count - 2].map(|k| {
+            self.set_scalar_int(index, index_at(k));
+            let turn = self.collect_iteration(jit_loop, body);
             // What was aimed at memory but not computed is aimed again in the next iteration.
             for step in &body.steps {
                 if let Step::RedirectResult { value, .. } = step {
@@ -73,15 +74,15 @@ impl<'a> ProgramRunner<'a> {
             turn
         });
         let [Some(mut first), Some(second), Some(last)] = turns else { return None };
-        let count = trips - 2;
+        let count = trip_count - 2;
         let is_same = first.pieces == second.pieces && first.pieces == last.pieces;
-        (is_same && never_equal(&first.differences, &second.differences, count)).then_some(())?;
+        (is_same && differences_stay_nonzero(&first.differences, &second.differences, count)).then_some(())?;
         for ((place, second), last) in first.places.iter_mut().zip(&second.places).zip(&last.places) {
             let [start, second, last] = [place.start, second.start, last.start].map(|start| start as isize);
             place.iteration_stride = second - start;
             (last == start.wrapping_add(place.iteration_stride.wrapping_mul(count as isize - 1))).then_some(())?;
         }
-        self.copy_fixed_matrices(&mut first)?;
+        self.copy_invariant_right_matrices(&mut first)?;
         let mut places = &first.places[..];
         for piece in &mut first.pieces {
             let (own, rest) = places.split_at(piece.address_count(&first.chains));
@@ -89,7 +90,7 @@ impl<'a> ProgramRunner<'a> {
             piece.moving = moving.fold(0, |bits, (i, _)| bits | 1 << i.min(63));
             places = rest;
         }
-        let code = rolled.codes.get_loop_code(&first.chains, &first.pieces)?;
+        let code = jit_loop.codes.get_loop_code(&first.chains, &first.pieces)?;
         // SAFETY: the places are those of the pieces in each of these turns: positions grow by the same number from turn to turn,
         // and what lies inside of its array in the first, the second and the last one of them lies there in all. (Positions wrap
         // at 2^32: along an axis that wraps, its distance is below the extent, so that the address of the last turn would be off
@@ -99,16 +100,16 @@ impl<'a> ProgramRunner<'a> {
     }
 
     /// Copies right sides that are the same in every iteration to a buffer, as f32 in rows of whole vectors.
-    fn copy_fixed_matrices(&mut self, turn: &mut IterationWork<'a>) -> Option<()> {
+    fn copy_invariant_right_matrices(&mut self, work: &mut IterationWork<'a>) -> Option<()> {
         let bytes = |right: &RightMatrix| right.terms * right.padded_width() * DType::F32.bytes();
         let mut to =
-            grow_buffer(&mut self.buffers.fixed, turn.fixed.iter().map(|(_, right)| bytes(right)).sum()).ok()?;
-        for &(place, right) in &turn.fixed {
+            grow_buffer_to(&mut self.buffers.fixed, work.fixed.iter().map(|(_, right)| bytes(right)).sum()).ok()?;
+        for &(place, right) in &work.fixed {
             let RightMatrix { tile, dtype, terms, columns } = right;
-            (turn.places[place].iteration_stride == 0).then_some(())?;
+            (work.places[place].iteration_stride == 0).then_some(())?;
             let shape = [terms, columns];
-            let own = grow_buffer(&mut self.buffers.wide[0], terms * columns * dtype.bytes()).ok()?;
-            let wide = grow_buffer(&mut self.buffers.wide[1], terms * columns * DType::F32.bytes()).ok()?;
+            let own = grow_buffer_to(&mut self.buffers.wide[0], terms * columns * dtype.bytes()).ok()?;
+            let wide = grow_buffer_to(&mut self.buffers.wide[1], terms * columns * DType::F32.bytes()).ok()?;
             let rows =
                 StridedTile { start: to, strides: StridedTile::contiguous(to, &[terms, right.padded_width()]).strides };
             // SAFETY: each buffer holds every element, the last one with those that fill vectors.
@@ -117,7 +118,7 @@ impl<'a> ProgramRunner<'a> {
                 convert::convert_elements([dtype, DType::F32], own, wide, terms * columns);
                 tile::copy(&StridedTile::contiguous(wide, &shape), &rows, &shape, DType::F32.bytes());
             }
-            turn.places[place].start = to;
+            work.places[place].start = to;
             to = to.wrapping_add(bytes(&right));
         }
         Some(())
@@ -125,7 +126,7 @@ impl<'a> ProgramRunner<'a> {
 
     /// Executes the steps of an iteration, except for its computations, and returns the addresses of the operands of
     /// its chains and products; `None` if one of these has no machine code.
-    fn collect_iteration(&mut self, rolled: &'a JitLoop, body: &'a StepBlock) -> Option<IterationWork<'a>> {
+    fn collect_iteration(&mut self, jit_loop: &'a JitLoop, body: &'a StepBlock) -> Option<IterationWork<'a>> {
         let (mut turn, mut reaches) = (IterationWork::default(), ChainAccess::default());
         for (i, step) in body.steps.iter().enumerate() {
             match step {
@@ -134,17 +135,17 @@ impl<'a> ProgramRunner<'a> {
                     let (from, to) = (self.tile(*value), self.tile_if_inside(to)?);
                     // What was aimed is there.
                     if from.start != to.start || from.strides != to.strides {
-                        turn.add_copy(&rolled.copies[&i], from, to)?;
+                        turn.add_copy(&jit_loop.copies[&i], from, to)?;
                     }
                 }
                 Step::Load { from, in_place: false, to, .. } => {
                     (self.ty(*to).dtype != DType::Bool).then_some(())?;
                     let (from, to) = (self.tile_if_inside(from)?, self.result_tile(*to));
-                    turn.add_copy(&rolled.copies[&i], from, to)?;
+                    turn.add_copy(&jit_loop.copies[&i], from, to)?;
                 }
                 Step::Load { from, .. } => {
                     self.tile_if_inside(from)?;
-                    self.step(step).ok()?;
+                    self.run_step(step).ok()?;
                 }
                 Step::Chain(_) | Step::FusedChains(_) => {
                     for chain in chains(step) {
@@ -157,21 +158,21 @@ impl<'a> ProgramRunner<'a> {
                         })?;
                     }
                 }
-                Step::Dot(dot) => self.collect_product(rolled, dot, &mut turn)?,
+                Step::Dot(dot) => self.collect_product(jit_loop, dot, &mut turn)?,
                 Step::Reshape { from, to } => {
-                    self.step(step).ok()?;
+                    self.run_step(step).ok()?;
                     // Elements that lie in another order are copied.
                     (self.tile(*to).start == self.tile(*from).start).then_some(())?;
                 }
-                _ => self.step(step).ok()?,
+                _ => self.run_step(step).ok()?,
             }
         }
-        turn.differences = rolled.equal.iter().map(|[a, b]| self.int(*a) - self.int(*b)).collect();
+        turn.differences = jit_loop.equal.iter().map(|[a, b]| self.scalar_int(*a) - self.scalar_int(*b)).collect();
         Some(turn)
     }
 
     /// Adds a product to the iteration; `None` if there is no machine code for its types or layout.
-    fn collect_product(&mut self, rolled: &JitLoop, dot: &Dot, turn: &mut IterationWork<'a>) -> Option<()> {
+    fn collect_product(&mut self, jit_loop: &JitLoop, dot: &Dot, work: &mut IterationWork<'a>) -> Option<()> {
         let types = [dot.a, dot.b, dot.to, dot.init.unwrap_or(dot.to)].map(|v| self.ty(v).dtype);
         let is_float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
         let has_init = dot.init.is_some();
@@ -219,19 +220,19 @@ impl<'a> ProgramRunner<'a> {
             },
         };
         let strides = [stride(&b, shape_b, &dot.contract[1])?, stride(&b, shape_b, &dot.free[1])?];
-        if rolled.fixed.contains(&dot.b) {
+        if jit_loop.fixed.contains(&dot.b) {
             let mut tile = StridedTile { strides: [0; tile::MAX_RANK], ..b };
             tile.strides[..2].copy_from_slice(&strides);
             let right = RightMatrix { tile, dtype: types[1], terms, columns };
-            turn.fixed.push((turn.places.len() + 1, right));
+            work.fixed.push((work.places.len() + 1, right));
             (product.types[1], product.padded) = (DType::F32, true);
             product.b = (right.padded_width() * DType::F32.bytes()) as isize;
         } else {
             (columns == 1 || strides[1] == 1).then_some(())?;
             product.b = strides[0] * types[1].bytes() as isize;
         }
-        turn.places.extend([a, b, to].into_iter().chain(init).map(|tile| OperandAddress::new(tile.start, 0)));
-        turn.pieces.push(LoopPart { work: LoopPartKind::Product(product), moving: 0 });
+        work.places.extend([a, b, to].into_iter().chain(init).map(|tile| OperandAddress::new(tile.start, 0)));
+        work.pieces.push(LoopPart { work: LoopPartKind::Product(product), moving: 0 });
         Some(())
     }
 }
@@ -249,7 +250,7 @@ impl<'a> IterationWork<'a> {
         chain: &'a ElementwiseChain,
         inputs: &[StridedTile],
         results: &[StridedTile],
-        sinks: &[*mut u8],
+        fold_results: &[*mut u8],
         bytes: impl Fn(usize) -> usize,
     ) -> Option<()> {
         let number = self.chains.len();
@@ -259,11 +260,11 @@ impl<'a> IterationWork<'a> {
         let outputs: Vec<(&StridedTile, usize)> =
             chain.outputs().zip(results).map(|((_, link), tile)| (tile, link.dtype.bytes())).collect();
         let tiles = || inputs.iter().map(|input| input.1).chain(outputs.iter().map(|output| output.0));
-        let axis = tiles().map(|tile| first_even_axis(tile, &chain.shape)).max().unwrap_or(0);
+        let axis = tiles().map(|tile| first_evenly_spaced_axis(tile, &chain.shape)).max().unwrap_or(0);
         let outer = chain.shape.len().saturating_sub(1);
         let (groups, group) = (element_count(&chain.shape[..axis]), element_count(&chain.shape[axis..outer]));
-        let width = columns(chain);
-        (groups <= MAX_ROW_GROUPS && groups * group * width > 0).then_some(())?;
+        let width = column_count(chain);
+        (groups <= MAX_JIT_ROW_GROUPS && groups * group * width > 0).then_some(())?;
         let row_of = |tile: &StridedTile, is_input: bool| {
             let l = row_strides(tile, &chain.shape, axis);
             // Of one column it does not matter how far the next one would be.
@@ -287,14 +288,14 @@ impl<'a> IterationWork<'a> {
         }
         outputs.iter().all(|output| row_of(output.0, false).step == 1).then_some(())?;
         for first in (0..groups).map(|i| i * group) {
-            self.places.push(OperandAddress::from_column_count(columns));
+            self.places.push(OperandAddress::encode_column_count(columns));
             let mut push = |tile: &StridedTile, l: RowStrides, bytes: usize| {
                 let start = tile.start.wrapping_offset(row_offset(tile, &chain.shape, first) * bytes as isize);
                 self.places.push(OperandAddress::new(start, l.row * bytes as isize));
             };
             inputs.iter().for_each(|&(_, tile, bytes)| push(tile, row_of(tile, true), bytes));
             outputs.iter().for_each(|&(tile, bytes)| push(tile, row_of(tile, false), bytes));
-            for (sink, start) in chain.sinks.iter().zip(sinks) {
+            for (sink, start) in chain.sinks.iter().zip(fold_results) {
                 let bytes = sink.dtype.bytes();
                 self.places.push(OperandAddress::new(start.wrapping_add(first * bytes), bytes as isize));
             }
@@ -319,33 +320,37 @@ fn element_count(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-/// Returns true if no compared pair is equal in any of `count` iterations; `first` and `second` are the pairs'
-/// differences in the first two. Since 32-bit numbers wrap, a difference beyond that range gives false.
-fn never_equal(first: &[i64], second: &[i64], count: i64) -> bool {
+/// Returns true if no difference becomes 0 in any of `iterations` iterations, given its values in the first and in the
+/// second. Since 32-bit numbers wrap, a difference beyond that range gives false.
+fn differences_stay_nonzero(first_differences: &[i64], second_differences: &[i64], iterations: i64) -> bool {
     let is_near = |x: i64| i32::try_from(x).is_ok();
-    first.iter().zip(second).all(|(&first, &second)| {
+    first_differences.iter().zip(second_differences).all(|(&first, &second)| {
         let by = second.wrapping_sub(first);
-        let last = by.checked_mul(count - 1).and_then(|far| far.checked_add(first));
+        let last = by.checked_mul(iterations - 1).and_then(|far| far.checked_add(first));
         if !is_near(first) || !last.is_some_and(is_near) {
             return false;
         }
         // It is 0 in the iteration `-first / by`, if that is a whole number.
-        if by == 0 { first != 0 } else { first % by != 0 || !(0..count).contains(&(-first / by)) }
+        if by == 0 { first != 0 } else { first % by != 0 || !(0..iterations).contains(&(-first / by)) }
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::never_equal;
+    use super::differences_stay_nonzero;
 
     #[test]
     fn equal_pairs_are_found_in_every_turn() {
         for (first, by, count) in (-9..10).flat_map(|x| (-4..5).flat_map(move |by| (1..8).map(move |n| (x, by, n)))) {
             let differs = (0..count).all(|turn| first + by * turn != 0);
-            assert_eq!(never_equal(&[first], &[first + by], count), differs, "{first} + {by} t, {count} turns");
+            assert_eq!(
+                differences_stay_nonzero(&[first], &[first + by], count),
+                differs,
+                "{first} + {by} t, {count} turns"
+            );
         }
         // A difference of 2^32 is none.
-        assert!(!never_equal(&[1 << 30], &[1 << 31], 5));
-        assert!(!never_equal(&[i64::from(u32::MAX)], &[i64::from(u32::MAX)], 3));
+        assert!(!differences_stay_nonzero(&[1 << 30], &[1 << 31], 5));
+        assert!(!differences_stay_nonzero(&[i64::from(u32::MAX)], &[i64::from(u32::MAX)], 3));
     }
 }

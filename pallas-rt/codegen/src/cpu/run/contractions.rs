@@ -6,15 +6,16 @@ use super::super::launch::LaunchError;
 use super::super::plan::step::Dot;
 use super::super::tile::{self, MAX_RANK, StridedTile};
 use super::past_end_products::{self, ProductExtents};
-use super::thread_state::{ProgramRunner, grow_buffer};
+use super::thread_state::{ProgramRunner, grow_buffer_to};
 use half::bf16;
 use pallas_ir::{DType, OperandId, Value};
 
-/// Minimum rows for which a product of f32 takes longer than reading the right side.
+/// Minimum rows of the left side with which an f32 product may use the blocked kernel for a right side of any size;
+/// with fewer rows it does so only for one of at most [`MAX_CACHED_RIGHT_ELEMENTS`].
 const MIN_BLOCKED_ROWS: usize = 8;
-/// Maximum elements of a right side that fits the caches: packed panels of it are then read again faster than the
-/// unpacked matrix is read for few rows.
-const MAX_CACHED_ELEMENTS: usize = 1 << 19;
+/// Maximum elements of a right side that fits the caches, which the blocked kernel then reads again fast even for few
+/// rows; a larger one is read where it lies by the kernel for few rows.
+const MAX_CACHED_RIGHT_ELEMENTS: usize = 1 << 19;
 
 /// An operand of a product as one matrix for each batch index.
 #[derive(Clone, Copy)]
@@ -50,9 +51,9 @@ impl ProgramRunner<'_> {
     /// Computes a contraction in the way that is fastest for its types and extents.
     pub(super) fn dot(&mut self, dot: &Dot) -> Result<(), LaunchError> {
         if dot.is_paged
-            && let Some(found) = self.paged_kernel_or_copy(dot)
+            && let Some(found) = self.window_kernel_or_copy(dot)
         {
-            return self.dot_paged(dot, found);
+            return self.dot_with_kept_windows(dot, found);
         }
         let dtype = self.ty(dot.to).dtype;
         let bytes = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::I8);
@@ -115,7 +116,7 @@ impl ProgramRunner<'_> {
             && (outcome.batch.iter().product::<usize>() > 1
                 || m > 1 && n > 1 && k <= gemm::tiny::MAX_SINGLE_PRODUCT_TERMS);
         if all_bits && is_tiny {
-            return self.tiny_batched_dots(dot, outcome);
+            return self.multiply_tiny_batches(dot, outcome);
         }
         if dot.high.is_some() {
             let both = gemm::few_rows::fastest_nibble_kernel()
@@ -138,8 +139,9 @@ impl ProgramRunner<'_> {
             });
         }
         let is_bf16 = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::Bf16);
-        let in_pairs =
-            is_bf16 && all_bits && gemm::pairwise_dot::are_pairs_faster(few, n, k, self.has_columns_side_by_side(dot));
+        let in_pairs = is_bf16
+            && all_bits
+            && gemm::pairwise_dot::are_pairs_faster(few, n, k, self.has_adjacent_right_columns(dot));
         if let Some(kernel) = gemm::pairwise_dot::fastest_bf16_kernel().filter(|_| in_pairs) {
             return self.multiply_batches(dot, &outcome, DType::F32, [DType::Bf16; 2], |extents, [a, b, _], c| {
                 // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
@@ -155,7 +157,7 @@ impl ProgramRunner<'_> {
                         && b.col == 1
                         && !gemm::few_rows::should_pack_columns(n, k)
                         && gemm::fastest_f32_kernel().can_read_panels_fast(b.row)
-                        && (m >= MIN_BLOCKED_ROWS || n * k <= MAX_CACHED_ELEMENTS);
+                        && (m >= MIN_BLOCKED_ROWS || n * k <= MAX_CACHED_RIGHT_ELEMENTS);
                     // SAFETY: the caller's.
                     unsafe {
                         if is_near {
@@ -174,7 +176,7 @@ impl ProgramRunner<'_> {
     }
 
     /// Computes a batch of very small products: those along the last batch axes, if equally spaced, in one call.
-    fn tiny_batched_dots(&mut self, dot: &Dot, mut outcome: ProductResult) -> Result<(), LaunchError> {
+    fn multiply_tiny_batches(&mut self, dot: &Dot, mut outcome: ProductResult) -> Result<(), LaunchError> {
         if outcome.extents.m * outcome.extents.n == 0 {
             return Ok(());
         }
@@ -194,7 +196,7 @@ impl ProgramRunner<'_> {
         if outcome.turned {
             apart.swap(0, 1);
         }
-        let together = gemm::tiny::Batch { count, apart };
+        let together = gemm::tiny::ProductBatch { count, apart };
         self.multiply_matrices(dot, &outcome, [a, b, a], DType::F32, [DType::F32; 2], |extents, [a, b, _], c| {
             // SAFETY: the caller's, of all products of the batch.
             unsafe { run(together, extents, a.cast(), b.cast(), c) }
@@ -204,7 +206,7 @@ impl ProgramRunner<'_> {
 
     /// Returns true if the elements of the right side that are multiplied with one row of the left side are adjacent
     /// in memory.
-    fn has_columns_side_by_side(&self, dot: &Dot) -> bool {
+    fn has_adjacent_right_columns(&self, dot: &Dot) -> bool {
         let strides = &self.tile(dot.b).strides;
         dot.contract[1].last().is_some_and(|&axis| strides[axis] == 1)
     }
@@ -238,7 +240,7 @@ impl ProgramRunner<'_> {
         let tile = match rounded {
             Some(_) => {
                 let total: usize = self.shape(to).iter().product();
-                StridedTile::contiguous(grow_buffer(&mut self.buffers.operands[2], total * bytes)?, self.shape(to))
+                StridedTile::contiguous(grow_buffer_to(&mut self.buffers.operands[2], total * bytes)?, self.shape(to))
             }
             None => out,
         };
@@ -273,7 +275,7 @@ impl ProgramRunner<'_> {
         Ok(())
     }
 
-    /// Calls `multiply` as [`Run::multiply_batches`] does, for operands that are given as matrices.
+    /// Calls `multiply` as [`ProgramRunner::multiply_batches`] does, for operands that are given as matrices.
     fn multiply_matrices<T>(
         &mut self,
         dot: &Dot,
@@ -341,7 +343,7 @@ impl ProgramRunner<'_> {
             free.last().is_some_and(|&axis| tile.strides[axis] == 1 && shape[axis] >= self.plan.sizes.adjacent);
         let [outer, inner] = if is_free { [contract, free] } else { [free, contract] };
         let order = [&batch[..], outer, inner].concat();
-        let copy = self.copy_in_order(side, &tile, shape, &order, compute.bytes())?;
+        let copy = self.copy_with_axis_order(side, &tile, shape, &order, compute.bytes())?;
         batch_strides[..batch.len()].copy_from_slice(&copy.strides[..batch.len()]);
         let apart = inner.iter().map(|&a| shape[a]).product::<usize>() as isize;
         let [free, contract] = if is_free { [1, apart] } else { [apart, 1] };
@@ -362,9 +364,9 @@ impl ProgramRunner<'_> {
         let sizes: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
         let copy = match tile.select_axes(&order).is_contiguous(&sizes) {
             true => StridedTile::contiguous(tile.start, &sizes),
-            false => self.copy_in_order(buffer, &tile, shape, &order, dtype.bytes())?,
+            false => self.copy_with_axis_order(buffer, &tile, shape, &order, dtype.bytes())?,
         };
-        let start = grow_buffer(&mut self.buffers.wide[buffer], total * to.bytes())?;
+        let start = grow_buffer_to(&mut self.buffers.wide[buffer], total * to.bytes())?;
         // SAFETY: both buffers hold every element.
         unsafe { convert::convert_elements([dtype, to], copy.start, start, total) };
         Ok(StridedTile { start, ..copy.restore_axes(&order) })

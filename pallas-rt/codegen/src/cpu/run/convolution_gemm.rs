@@ -16,7 +16,7 @@ use super::super::interior_boxes::{self, AffineLoopNest, AxisRanges, RESULT_INDE
 use std::ops::Range;
 
 /// Elements of a vector of `f32`.
-const LANES: usize = 16;
+const F32_VECTOR_LANES: usize = 16;
 /// Buffers that products reuse: copied parts of both operands, and the result if it is computed elsewhere.
 #[derive(Debug)]
 pub(super) struct ProductBuffers<T> {
@@ -57,17 +57,17 @@ pub(super) struct MatrixProduct<'a> {
 }
 
 impl<'a> MatrixProduct<'a> {
-    /// Returns the nest over the ranges `whole` as a product of matrices. Returns `None` where loops are as fast: if
-    /// the result's adjacent elements move in both operands (depthwise convolutions), or if there are no rows and B is
-    /// read in order, each element once.
+    /// Returns the nest over `ranges` as a product of matrices. Returns `None` where loops are as fast: if the result's
+    /// adjacent elements move in both operands (depthwise convolutions), or if there are no rows and B is read in
+    /// order, each element once.
     pub(super) fn from_nest(
         nest: &'a AffineLoopNest,
-        whole: &'a AxisRanges,
-        sizes: &'a Thresholds,
+        ranges: &'a AxisRanges,
+        thresholds: &'a Thresholds,
     ) -> Option<MatrixProduct<'a>> {
-        let axes = || nest.non_unit_axes().filter(|&axis| whole[axis].len() > 1);
-        let extents: Vec<usize> = whole.iter().map(|range| range.len()).collect();
-        let pads = |array: usize| !nest.is_inside(array, whole);
+        let axes = || nest.non_unit_axes().filter(|&axis| ranges[axis].len() > 1);
+        let extents: Vec<usize> = ranges.iter().map(|range| range.len()).collect();
+        let pads = |array: usize| !nest.is_inside(array, ranges);
         if pads(RESULT_INDEX) {
             return None;
         }
@@ -95,7 +95,7 @@ impl<'a> MatrixProduct<'a> {
             0
         };
         let count: usize = columns[columns.len() - adjacent..].iter().map(|&axis| extents[axis]).product();
-        let is_apart = adjacent < columns.len() && count < sizes.few;
+        let is_apart = adjacent < columns.len() && count < thresholds.few;
         if !is_apart {
             around.extend(columns.drain(..columns.len() - adjacent));
         }
@@ -113,9 +113,9 @@ impl<'a> MatrixProduct<'a> {
         let both = of_result.min(collapse(a, &rows));
         let near_rows = &rows[rows.len() - both..];
         let near_inner = &inner[inner.len() - collapse(a, &inner)..];
-        let is_deep = near_inner.len() == inner.len() || size(near_inner) >= sizes.deep;
-        let a_could_stay = is_deep && (both == rows.len() || size(near_rows) >= sizes.few);
-        let is_long_row = rows.last().is_some_and(|&axis| extents[axis] >= sizes.few);
+        let is_deep = near_inner.len() == inner.len() || size(near_inner) >= thresholds.deep;
+        let a_could_stay = is_deep && (both == rows.len() || size(near_rows) >= thresholds.few);
+        let is_long_row = rows.last().is_some_and(|&axis| extents[axis] >= thresholds.few);
         let fits_in_boxes = pads(a) && !pads(b) && a_could_stay && is_long_row && !is_apart;
         let a_stays = !pads(a) && a_could_stay;
         let depth = if a_stays { size(near_inner) } else { usize::MAX };
@@ -123,8 +123,8 @@ impl<'a> MatrixProduct<'a> {
         let outer_rows = rows.len() - if a_stays { both } else { of_result };
         Some(MatrixProduct {
             nest,
-            sizes,
-            whole,
+            sizes: thresholds,
+            whole: ranges,
             sides: [a, b],
             around,
             rows,
@@ -143,8 +143,8 @@ impl<'a> MatrixProduct<'a> {
         self.in_place[1] && (self.in_place[0] || self.fits_in_boxes) && !self.is_apart
     }
 
-    /// Computes the product: sets the result at `to`, or adds to it if `add`. Elements that an operand does not have
-    /// count as zeros.
+    /// Computes the product: adds it to the result at `to` if `accumulate`, else overwrites that. Elements that an
+    /// operand does not have count as zeros.
     ///
     /// # Safety
     /// The nest's positions are elements of the arrays wherever its checks hold, and the result overlaps no operand.
@@ -152,7 +152,7 @@ impl<'a> MatrixProduct<'a> {
         &self,
         operands: [*const T; 2],
         to: *mut T,
-        add: bool,
+        accumulate: bool,
         buffers: &mut ProductBuffers<T>,
         multiply: &mut dyn FnMut(Extents, Matrix<T>, Matrix<T>, OutputMatrix<T>),
     ) {
@@ -174,14 +174,14 @@ impl<'a> MatrixProduct<'a> {
         let mut ranges = whole.to_vec();
         // The ranges whose elements each buffer holds at present.
         let mut held: [Option<Vec<Range<usize>>>; 2] = [None, None];
-        for_each_part(&self.around, 1, &mut ranges, &mut |ranges| {
+        for_each_range_part(&self.around, 1, &mut ranges, &mut |ranges| {
             let mut is_first = true;
-            for_each_part(&self.inner, depth, ranges, &mut |ranges| {
-                for_each_part(&self.columns, columns_at_once, ranges, &mut |ranges| {
-                    for_each_part(&self.rows, rows_at_once, ranges, &mut |ranges| {
+            for_each_range_part(&self.inner, depth, ranges, &mut |ranges| {
+                for_each_range_part(&self.columns, columns_at_once, ranges, &mut |ranges| {
+                    for_each_range_part(&self.rows, rows_at_once, ranges, &mut |ranges| {
                         // SAFETY: the caller's.
                         let [a, b] = [0, 1].map(|side| unsafe {
-                            self.matrix(side, operands, &mut buffers.parts[side], &mut held[side], ranges)
+                            self.operand_matrix(side, operands, &mut buffers.parts[side], &mut held[side], ranges)
                         });
                         let (first_row, first_column) = (
                             row_major_position(whole, &self.rows, ranges),
@@ -191,7 +191,7 @@ impl<'a> MatrixProduct<'a> {
                         let (outer, near) = self.rows.split_at(self.outer_rows);
                         let count = |axes: &[usize]| axes.iter().map(|&axis| ranges[axis].len()).product::<usize>();
                         let extents = Extents { m: count(near), n: count(&self.columns), k: count(&self.inner) };
-                        for_each_part(outer, 1, ranges, &mut |ranges| {
+                        for_each_range_part(outer, 1, ranges, &mut |ranges| {
                             // SAFETY: as above: the rows lie in the operand, or in the part.
                             unsafe {
                                 let a_start = match self.in_place[0] {
@@ -207,7 +207,7 @@ impl<'a> MatrixProduct<'a> {
                                 } else {
                                     let row = near.last().map_or(0, |&axis| nest.strides[RESULT_INDEX][axis]);
                                     let start = to.offset(nest.first_element_offset(RESULT_INDEX, ranges));
-                                    OutputMatrix { start, row, add: add || !is_first }
+                                    OutputMatrix { start, row, add: accumulate || !is_first }
                                 };
                                 multiply(extents, Matrix { start: a_start, ..a }, b, target);
                             }
@@ -224,7 +224,7 @@ impl<'a> MatrixProduct<'a> {
                 let (from, first) = (buffers.sums.as_ptr(), [0, nest.first_element_offset(RESULT_INDEX, ranges)]);
                 // SAFETY: the result has every position of the parallel axes.
                 unsafe {
-                    match add {
+                    match accumulate {
                         true => interior_boxes::add_in_loops(&loops, from, to, first),
                         false => interior_boxes::copy_in_loops(&loops, from, to, first),
                     }
@@ -233,17 +233,17 @@ impl<'a> MatrixProduct<'a> {
         });
     }
 
-    /// Returns the matrix A (`side` 0) or B (1) over these ranges: in place, or as a copy in `buffer`; `held` has the
-    /// ranges that the buffer holds.
+    /// Returns the matrix A (`side` 0) or B (1) over these ranges: in place, or as a copy in `buffer`;
+    /// `buffered_ranges` has the ranges that the buffer holds, `None` before the first copy.
     ///
     /// # Safety
     /// As [`MatrixProduct::run`].
-    unsafe fn matrix<T: Number>(
+    unsafe fn operand_matrix<T: Number>(
         &self,
         side: usize,
         operands: [*const T; 2],
         buffer: &mut Vec<T>,
-        held: &mut Option<Vec<Range<usize>>>,
+        buffered_ranges: &mut Option<Vec<Range<usize>>>,
         ranges: &AxisRanges,
     ) -> Matrix<T> {
         let (nest, array) = (self.nest, self.sides[side]);
@@ -258,7 +258,7 @@ impl<'a> MatrixProduct<'a> {
             start = unsafe { operands[array].offset(nest.first_element_offset(array, ranges)) };
         } else {
             // Elements that lie near each other in the operand are adjacent in its copy.
-            let near = |axis: &&usize| cost_of_run(strides[**axis], nest.extents[**axis]);
+            let near = |axis: &&usize| estimate_element_copy_cost(strides[**axis], nest.extents[**axis]);
             let moved = own.iter().chain(&self.inner).filter(|&&axis| strides[axis] != 0);
             let is_deep = moved.min_by_key(near).is_some_and(|axis| self.inner.contains(axis));
             let order = if is_deep { [&own[..], &self.inner].concat() } else { [&self.inner[..], own].concat() };
@@ -266,11 +266,12 @@ impl<'a> MatrixProduct<'a> {
             let (m, k) = (count(own), count(&self.inner));
             (free, sum) = if is_deep { (k as isize, 1) } else { (1, m as isize) };
             let here = |axis: usize| if nest.moves[array][axis] { ranges[axis].clone() } else { 0..1 };
-            let is_held = held.as_ref().is_some_and(|held| nest.non_unit_axes().all(|axis| held[axis] == here(axis)));
+            let is_held =
+                buffered_ranges.as_ref().is_some_and(|held| nest.non_unit_axes().all(|axis| held[axis] == here(axis)));
             if !is_held {
                 // SAFETY: the caller's.
-                unsafe { self.copy(array, operands[array], buffer, &order, ranges) };
-                *held = Some((0..ranges.len()).map(here).collect());
+                unsafe { self.copy_operand_box(array, operands[array], buffer, &order, ranges) };
+                *buffered_ranges = Some((0..ranges.len()).map(here).collect());
             }
             start = buffer.as_ptr();
         }
@@ -285,7 +286,7 @@ impl<'a> MatrixProduct<'a> {
     ///
     /// # Safety
     /// As [`MatrixProduct::run`].
-    unsafe fn copy<T: Number>(
+    unsafe fn copy_operand_box<T: Number>(
         &self,
         array: usize,
         operand: *const T,
@@ -315,7 +316,7 @@ impl<'a> MatrixProduct<'a> {
 
 /// Estimates the time to copy one element of a run of `n` elements at distance `stride`: runs of adjacent elements are
 /// copied as vectors, and each run has a fixed cost.
-fn cost_of_run(stride: isize, n: usize) -> usize {
+fn estimate_element_copy_cost(stride: isize, n: usize) -> usize {
     let each = match stride.unsigned_abs() {
         1 => 4,
         2 => 8,
@@ -334,9 +335,10 @@ fn count_merged_axes(axes: &[usize], stride: impl Fn(usize) -> isize, extents: &
     }
 }
 
-/// Returns the row-major position of the first element of `ranges` among all positions of these axes in `whole`.
-fn row_major_position(whole: &AxisRanges, axes: &[usize], ranges: &AxisRanges) -> usize {
-    axes.iter().fold(0, |at, &axis| at * whole[axis].len() + ranges[axis].start - whole[axis].start)
+/// Returns the row-major position of the first element of `ranges` among all positions that `all_ranges` has along
+/// these axes.
+fn row_major_position(all_ranges: &AxisRanges, axes: &[usize], ranges: &AxisRanges) -> usize {
+    axes.iter().fold(0, |at, &axis| at * all_ranges[axis].len() + ranges[axis].start - all_ranges[axis].start)
 }
 
 /// Returns the stride of each axis if the positions in these ranges are stored contiguously in this order of axes.
@@ -349,25 +351,26 @@ fn contiguous_strides(nest: &AffineLoopNest, ranges: &AxisRanges, order: &[usize
     near
 }
 
-/// Calls `f` with parts of the ranges that have at most `most` positions of these axes each (at least one), in
+/// Calls `f` with parts of the ranges that have at most `max_positions` positions of these axes each (at least one), in
 /// row-major order. Of the lengths that need the fewest parts, takes the one whose parts fill vectors best.
-fn for_each_part(
+fn for_each_range_part(
     axes: &[usize],
-    most: usize,
+    max_positions: usize,
     ranges: &mut Vec<Range<usize>>,
     f: &mut dyn FnMut(&mut Vec<Range<usize>>),
 ) {
     let Some((&axis, rest)) = axes.split_first() else { return f(ranges) };
     let range = ranges[axis].clone();
     let inside: usize = rest.iter().map(|&axis| ranges[axis].len()).product();
-    let (longest, n) = ((most / inside.max(1)).max(1), range.len());
+    let (longest, n) = ((max_positions / inside.max(1)).max(1), range.len());
     let shortest = n.div_ceil(n.div_ceil(longest).max(1)).max(1);
-    let filled = |length: usize| (length * inside).next_multiple_of(LANES);
-    let step =
-        (shortest..=longest.min(n)).take(LANES).min_by_key(|&length| n / length * filled(length) + filled(n % length));
+    let filled = |length: usize| (length * inside).next_multiple_of(F32_VECTOR_LANES);
+    let step = (shortest..=longest.min(n))
+        .take(F32_VECTOR_LANES)
+        .min_by_key(|&length| n / length * filled(length) + filled(n % length));
     for start in range.clone().step_by(step.unwrap_or(1)) {
         ranges[axis] = start..range.end.min(start + step.unwrap_or(1));
-        for_each_part(rest, most, ranges, f);
+        for_each_range_part(rest, max_positions, ranges, f);
     }
     ranges[axis] = range;
 }

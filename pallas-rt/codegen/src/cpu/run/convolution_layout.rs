@@ -13,23 +13,24 @@ use super::super::interior_boxes::AffineLoopNest;
 use super::super::plan::step::LoopNests;
 use super::super::tile::StridedTile;
 use super::convolution_gemm::MatrixProduct;
-use pallas_ir::structural::{Nest, Position, Role};
+use pallas_ir::structural::{Nest, NestAxisRole, Position};
 use std::cmp::Reverse;
 
-/// Number of features beyond which a longer row is no better.
-const MAX_USEFUL_FEATURES: usize = 64;
+/// Number of features up to which an axis with more of them is preferred for the columns of the product; beyond it all
+/// axes count as equally good.
+const MAX_COMPARED_FEATURES: usize = 64;
 
 /// Returns, for the two operands and the result, the order of axes of its copy, or `None` for an array that is not
-/// copied. Returns `None` if all are multiplied in place.
+/// copied. Returns `None` in place of all three if none is copied.
 pub(super) fn choose_axis_orders(
     nested: &LoopNests,
     nests: &[AffineLoopNest],
     tiles: [&StridedTile; 3],
     shapes: [&[usize]; 3],
-    sizes: &Thresholds,
+    thresholds: &Thresholds,
 ) -> Option<[Option<Vec<usize>>; 3]> {
     let lies = |nest: &AffineLoopNest| {
-        MatrixProduct::from_nest(nest, &nest.full_ranges(), sizes).is_some_and(|matrices| matrices.is_in_place())
+        MatrixProduct::from_nest(nest, &nest.full_ranges(), thresholds).is_some_and(|matrices| matrices.is_in_place())
     };
     if nests.iter().all(lies) {
         return None;
@@ -46,11 +47,11 @@ pub(super) fn choose_axis_orders(
     let dim = |array: usize, axis: usize| features[array].iter().find(|f| f.0 == axis).map(|f| f.1);
     let extent = |axis: usize| nest.axes[axis].extent as usize;
     let is_own = |axis: usize| dim(0, axis).is_some() != dim(1, axis).is_some();
-    let columns = features[2].iter().filter(|f| nest.axes[f.0].role == Role::Parallel && is_own(f.0));
-    let &(columns, last, _) = columns.min_by_key(|f| (Reverse(extent(f.0).min(MAX_USEFUL_FEATURES)), f.2))?;
+    let columns = features[2].iter().filter(|f| nest.axes[f.0].role == NestAxisRole::Parallel && is_own(f.0));
+    let &(columns, last, _) = columns.min_by_key(|f| (Reverse(extent(f.0).min(MAX_COMPARED_FEATURES)), f.2))?;
     let b = usize::from(dim(0, columns).is_none());
     let &(near, near_dim, _) = features[1 - b].iter().filter(|f| extent(f.0) > 1).min_by_key(|f| f.2)?;
-    if extent(columns) < sizes.features || extent(near) < sizes.features {
+    if extent(columns) < thresholds.features || extent(near) < thresholds.features {
         return None;
     }
     let mut lasts = [near_dim, last, last];
@@ -69,7 +70,7 @@ pub(super) fn choose_axis_orders(
     });
     let all: usize =
         nested.nests.iter().map(|nest| nest.axes.iter().map(|axis| axis.extent as usize).product::<usize>()).sum();
-    (orders.iter().any(Option::is_some) && all >= sizes.uses * elements).then_some(orders)
+    (orders.iter().any(Option::is_some) && all >= thresholds.uses * elements).then_some(orders)
 }
 
 /// Returns the axis that `position` consists of, if it is a feature with more than one element.

@@ -12,7 +12,8 @@ use super::thread_state::{OverhangingTile, ProgramRunner};
 use pallas_ir::structural::Windows;
 use pallas_ir::{Literal, Value};
 
-/// Maximum elements of a row of positions of which several rows are processed as one line.
+/// Maximum positions in a row of which several adjacent rows are processed as one line; longer rows are processed one
+/// by one.
 const MAX_MERGED_ROW_POSITIONS: usize = 32;
 
 /// A loop over the windows of a gather or scatter: strides and extents, computed once per step.
@@ -91,7 +92,7 @@ impl WindowLoop {
     }
 
     /// Number of positions, each of which has one window.
-    pub(super) fn count(&self) -> usize {
+    pub(super) fn window_count(&self) -> usize {
         self.positions.iter().product()
     }
 
@@ -125,20 +126,25 @@ impl WindowLoop {
         }
     }
 
-    /// Calls `f` with the offsets, in elements, of each window in the operand and in the array of windows, and `ahead`
-    /// with the operand's offset of a window that follows soon, to be prefetched. A window that leaves the operand is
-    /// skipped if `skips`, else moved inside.
+    /// Calls `f` with the offsets, in elements, of each window in the operand and in the array of windows, and
+    /// `prefetch` with the operand's offset of a window that follows soon. A window that leaves the operand is skipped
+    /// if `skip_outside`, else moved inside.
     ///
     /// # Safety
     /// The indices are i32, and their tile holds the positions and vectors.
-    pub(super) unsafe fn for_each_window(&self, skips: bool, ahead: impl Fn(isize), mut f: impl FnMut(isize, isize)) {
+    pub(super) unsafe fn for_each_window(
+        &self,
+        skip_outside: bool,
+        prefetch: impl Fn(isize),
+        mut f: impl FnMut(isize, isize),
+    ) {
         let place = |at: isize, first: isize| {
             let mut operand = first;
             for &(k, last, stride) in &self.starts {
                 // SAFETY: the caller's.
                 let found = unsafe { *self.index.start.cast::<i32>().offset(at + k) } as isize;
                 let start = found.clamp(0, last.max(0));
-                if skips && (start != found || last < 0) {
+                if skip_outside && (start != found || last < 0) {
                     return None;
                 }
                 operand += start * stride;
@@ -153,7 +159,7 @@ impl WindowLoop {
                 if i + PREFETCH_DISTANCE_ROWS < n {
                     place(at + (i + PREFETCH_DISTANCE_ROWS) * index, first + (i + PREFETCH_DISTANCE_ROWS) * operand)
                         .into_iter()
-                        .for_each(&ahead);
+                        .for_each(&prefetch);
                 }
                 if let Some(found) = place(at + i * index, first + i * operand) {
                     f(found, into + i * moved);
@@ -191,7 +197,7 @@ impl WindowLoop {
 
     /// Calls `f` with the offset, in elements, in the array of windows of each window that leaves the operand, if
     /// windows have one start.
-    pub(super) fn for_each_outside(&self, mut f: impl FnMut(isize)) {
+    pub(super) fn for_each_outside_window(&self, mut f: impl FnMut(isize)) {
         let &[(_, last, _)] = &self.starts[..] else { return };
         let last = last.min(i32::MAX as isize) as i32;
         let nest = TileLoops::new(&self.positions, [&self.index, &self.moved]);
@@ -201,21 +207,21 @@ impl WindowLoop {
             let positions = WindowStarts { n: nest.inner_extent(), index: index.wrapping_offset(at), stride, last };
             // SAFETY: the indices are i32, and their tile holds the positions.
             unsafe {
-                if positions.has_outside() {
-                    positions.each_outside(|i| f(into + i * moved));
+                if positions.has_start_outside() {
+                    positions.for_each_start_outside(|i| f(into + i * moved));
                 }
             }
         });
     }
 
-    /// Number of bytes of a window of `bytes`-byte elements that are worth prefetching.
-    fn prefetched_bytes(&self, bytes: usize) -> usize {
-        self.row.map_or(bytes, |n| n * bytes).min(MAX_PREFETCHED_ROW_BYTES)
+    /// Number of bytes worth prefetching of a window whose elements have `element_bytes` bytes.
+    fn prefetched_bytes(&self, element_bytes: usize) -> usize {
+        self.row.map_or(element_bytes, |n| n * element_bytes).min(MAX_PREFETCHED_ROW_BYTES)
     }
 }
 
 /// Returns the tile with another address.
-fn placed(mut tile: StridedTile, start: *mut u8) -> StridedTile {
+fn tile_at_address(mut tile: StridedTile, start: *mut u8) -> StridedTile {
     tile.start = start;
     tile
 }
@@ -229,7 +235,7 @@ impl ProgramRunner<'_> {
     }
 
     /// Returns the extents of the part of a gather's result that is written, and of the part that is taken from the
-    /// operand: arrays may end before their tiles do.
+    /// operand, which is smaller where the operand's array ends before its tile does.
     fn gather_extents(&self, step: &GatherScatter) -> [[usize; MAX_RANK]; 2] {
         let written = self.existing_extents(step.to);
         let mut taken = written;
@@ -272,7 +278,7 @@ impl ProgramRunner<'_> {
                 match walk.row {
                     Some(n) => std::ptr::copy_nonoverlapping(from, to, n * bytes),
                     None => {
-                        let (from, to) = (placed(walk.in_operand, from), placed(walk.in_moved, to));
+                        let (from, to) = (tile_at_address(walk.in_operand, from), tile_at_address(walk.in_moved, to));
                         tile::copy(&from, &to, &walk.window, bytes);
                     }
                 }
@@ -304,7 +310,7 @@ impl ProgramRunner<'_> {
             let bits: *const u8 = (&raw const bits).cast();
             let all = (taken != written).then(|| self.window_loop(step, x, (out, written)));
             let all = all.as_ref().unwrap_or(&walk);
-            all.for_each_outside(|at| {
+            all.for_each_outside_window(|at| {
                 let to = out.element_address(at, bytes);
                 // SAFETY: the result holds its windows; the bits begin with an element.
                 unsafe {
@@ -335,7 +341,7 @@ impl ProgramRunner<'_> {
                     (Some(n), None) => std::ptr::copy_nonoverlapping(from, to, n * bytes),
                     (Some(n), Some(fold)) => (fold.into)(from, n, to),
                     (None, None) => {
-                        let (from, to) = (placed(walk.in_moved, from), placed(walk.in_operand, to));
+                        let (from, to) = (tile_at_address(walk.in_moved, from), tile_at_address(walk.in_operand, to));
                         tile::copy(&from, &to, &walk.window, bytes);
                     }
                     (None, Some(fold)) => {

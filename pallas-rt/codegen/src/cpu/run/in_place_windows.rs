@@ -12,7 +12,7 @@ use pallas_ir::{DType, Literal, Value};
 
 impl Buffers {
     /// Forgets all kept windows: those of the last launch.
-    pub(super) fn forget_pages(&mut self) {
+    pub(super) fn forget_all_windows(&mut self) {
         self.pages.iter_mut().for_each(|kept| kept.of = None);
     }
     /// Forgets the kept windows of a gather's result.
@@ -32,7 +32,12 @@ impl Buffers {
 impl ProgramRunner<'_> {
     /// Keeps the addresses of a gather's windows for `readers`, instead of copying the windows. Returns false if the
     /// windows do not allow it.
-    pub(super) fn keep_windows(&mut self, step: &GatherScatter, readers: WindowReaders, walk: &WindowLoop) -> bool {
+    pub(super) fn keep_windows(
+        &mut self,
+        step: &GatherScatter,
+        readers: WindowReaders,
+        window_loop: &WindowLoop,
+    ) -> bool {
         let (x, bytes, from) =
             (self.tile(step.from), self.element_bytes(step.to), self.plan.roots[step.from.index()].index());
         let row = self.shape(step.to).last().copied().unwrap_or(1).max(1);
@@ -41,8 +46,9 @@ impl ProgramRunner<'_> {
             WindowReaders::Chains => n > 0 && n.is_multiple_of(row),
         };
         // A tile in its own memory instead of the array's may be overwritten before the windows are read.
-        let Some(window) =
-            walk.row.filter(|&n| is_kept(n) && self.state.tiles[from].start != self.state.owned_tiles[from].start)
+        let Some(window) = window_loop
+            .row
+            .filter(|&n| is_kept(n) && self.state.tiles[from].start != self.state.owned_tiles[from].start)
         else {
             return false;
         };
@@ -61,7 +67,7 @@ impl ProgramRunner<'_> {
             let start = x.start.wrapping_offset(from * bytes as isize).cast_const();
             kept.starts.extend((0..window / elements).map(|i| start.wrapping_add(i * elements * bytes)));
         };
-        let is_lined = walk.for_each_line(|line, from, to| {
+        let is_lined = window_loop.for_each_line(|line, from, to| {
             for i in 0..line.n as isize {
                 // SAFETY: the line has so many positions.
                 let position = unsafe { line.position(i) }.clamp(0, line.last.max(0));
@@ -70,13 +76,13 @@ impl ProgramRunner<'_> {
         });
         if !is_lined {
             // SAFETY: the shape rule admits i32 only.
-            unsafe { walk.for_each_window(false, |_| {}, add) };
+            unsafe { window_loop.for_each_window(false, |_| {}, add) };
         }
         if let Some(Literal { bits, .. }) = step.fill.filter(|_| in_order) {
             kept.filled.resize((elements * bytes).div_ceil(8), 0);
             // SAFETY: the window holds so many elements; the bits begin with one.
             unsafe { copy_row((&raw const bits).cast(), 0, kept.filled.as_mut_ptr().cast(), 1, elements, bytes) };
-            walk.for_each_outside(|to| {
+            window_loop.for_each_outside_window(|to| {
                 let first = to as usize / elements;
                 kept.starts[first..first + window / elements].fill(kept.filled.as_ptr().cast());
             });
@@ -89,19 +95,19 @@ impl ProgramRunner<'_> {
 
     /// Returns the kernel and layout for a product whose right side is kept windows. If there is none, copies the
     /// windows.
-    pub(super) fn paged_kernel_or_copy(&mut self, dot: &Dot) -> Option<(NarrowKernel, PagedMatrix<'static>)> {
+    pub(super) fn window_kernel_or_copy(&mut self, dot: &Dot) -> Option<(NarrowKernel, PagedMatrix<'static>)> {
         let root = self.plan.roots[dot.b.index()];
         let elements = self.buffers.kept_windows_mut(root)?.elements;
-        let found = self.paged_kernel(dot, self.tile(root), elements);
+        let found = self.find_window_kernel(dot, self.tile(root), elements);
         if found.is_none() {
             self.copy_kept_windows(root);
         }
         found
     }
 
-    /// Returns the kernel for a product with windows of `elements` elements, and their layout; `whole` is the tile of
-    /// all windows.
-    fn paged_kernel(
+    /// Returns the kernel for a product with windows of `elements` elements, and their layout; `None` if there is no
+    /// kernel for them. `whole` is the tile of all windows.
+    fn find_window_kernel(
         &self,
         dot: &Dot,
         whole: StridedTile,
@@ -140,7 +146,7 @@ impl ProgramRunner<'_> {
     }
 
     /// Computes a product whose right side is windows that were not copied.
-    pub(super) fn dot_paged(
+    pub(super) fn dot_with_kept_windows(
         &mut self,
         dot: &Dot,
         (kernel, pages): (NarrowKernel, PagedMatrix<'_>),

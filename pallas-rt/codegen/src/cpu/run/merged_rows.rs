@@ -9,20 +9,24 @@
 //! ```
 use super::super::jit::{CodeCall, CodeSpecialization, MachineCode, OperandAddress};
 use super::super::plan::step::{ChainFold, ElementwiseChain, FoldDirection};
-use super::super::row_copies::{copy_rows, repeat_each, repeat_prefix};
+use super::super::row_copies::{copy_rows, repeat_each_element, repeat_prefix};
 use super::super::strips::STRIP_ELEMENTS;
-use super::spacing::{RowStrides, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, columns};
+use super::spacing::{RowStrides, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, column_count};
 use pallas_ir::{DType, ScalarOp};
 use std::ops::Range;
 
-/// Maximum elements of a row that is woven, if rows are whole vectors.
+/// Maximum elements of a row that fills whole vectors with which several rows are processed as one; longer ones are
+/// processed row by row.
 const MAX_WHOLE_VECTOR_ROW_ELEMENTS: usize = 32;
-/// Maximum elements of a row that is woven, if rows are not whole vectors.
+/// Rows that do not fill whole vectors are processed several at a time if they have fewer elements than this, else row
+/// by row.
 const MAX_RAGGED_ROW_ELEMENTS: usize = 128;
-/// Maximum elements of a row that is woven, if an operand has one element for each row.
+/// Maximum elements of a row with which several rows are processed as one although an operand has one element for each
+/// row, which must be repeated; longer ones are processed row by row.
 const MAX_REPEATED_ROW_ELEMENTS: usize = 24;
-/// Minimum elements of all rows together.
-const MIN_MERGED_ELEMENTS: usize = 512;
+/// Minimum elements of a group of equally spaced rows for which several rows are processed as one; smaller groups are
+/// processed row by row.
+const MIN_MERGED_GROUP_ELEMENTS: usize = 512;
 
 /// The way in which a chain's short rows are processed as one row.
 #[derive(Clone, Copy, Default, Debug)]
@@ -31,7 +35,7 @@ pub(super) struct RowMerging {
     rows: usize,
     /// Bit mask of the inputs that have one element for all rows and columns.
     same: u64,
-    /// Start and end of this chain's operands in the sweep's list of operands with strip buffers.
+    /// Start and end of this chain's operands in the list of operands with strip buffers, which all fused chains share.
     bound: [usize; 2],
     /// Index of the first strip buffer of this chain: one for each of those operands, then one for each fold.
     buffer: usize,
@@ -58,15 +62,15 @@ enum BufferContents {
 }
 
 impl RowMerging {
-    /// Returns how to weave a chain's `all` rows, of which `group` at a time are equally spaced. Returns `None` if
-    /// rows are long or few, or if the chain's folds need them apart.
+    /// Returns the way to process several of a chain's `row_count` rows as one, if `group_rows` rows at a time are
+    /// equally spaced; `None` if rows are long or few, or if the chain's folds need them apart.
     pub(super) fn from_chain(
         chain: &ElementwiseChain,
-        group: usize,
-        all: usize,
-        bound: &[BufferedOperand],
+        group_rows: usize,
+        row_count: usize,
+        buffered: &[BufferedOperand],
     ) -> Option<RowMerging> {
-        let n = columns(chain);
+        let n = column_count(chain);
         // A fold into 16 bits rounds at every step, so the order of its rows may not change.
         let folds = chain.sinks.iter().all(|sink| {
             let is_extreme = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
@@ -74,9 +78,9 @@ impl RowMerging {
         });
         let is_short =
             n > 0 && (n <= MAX_WHOLE_VECTOR_ROW_ELEMENTS || n < MAX_RAGGED_ROW_ELEMENTS && !n.is_multiple_of(8));
-        let is_one = chain.sinks.is_empty() || group == all;
-        let is_worth = group > 1 && n * group >= MIN_MERGED_ELEMENTS;
-        let (most, from) = (STRIP_ELEMENTS / n.max(1), bound.len());
+        let is_one = chain.sinks.is_empty() || group_rows == row_count;
+        let is_worth = group_rows > 1 && n * group_rows >= MIN_MERGED_GROUP_ELEMENTS;
+        let (most, from) = (STRIP_ELEMENTS / n.max(1), buffered.len());
         // Rows that fill whole vectors, wide ones if there are enough.
         let rows = if most >= WIDE_VECTOR_ELEMENTS { most - most % WIDE_VECTOR_ELEMENTS } else { most & !7 };
         (folds && is_short && is_one && is_worth).then_some(RowMerging {
@@ -86,43 +90,43 @@ impl RowMerging {
         })
     }
 
-    /// Adds an input: `lines` are its strides, `bytes` the size of an element, `place` its index among the chain's
-    /// places. Returns `None` if it cannot be woven.
+    /// Adds an input: `row_strides` are its strides, `bytes` the size of an element, `place` its index among the
+    /// chain's addresses. Returns `None` if its rows cannot be processed several at a time.
     pub(super) fn with_input(
         mut self,
         (input, place): (usize, usize),
-        lines: RowStrides,
+        row_strides: RowStrides,
         columns: usize,
         bytes: usize,
-        bound: &mut Vec<BufferedOperand>,
+        buffered: &mut Vec<BufferedOperand>,
     ) -> Option<RowMerging> {
-        match (lines.row, lines.step) {
+        match (row_strides.row, row_strides.step) {
             (row, 1) if row == columns as isize => {}
             (0, 0) => self.same |= 1u64.checked_shl(input as u32)?,
-            (0, 1) => bound.push(BufferedOperand { place, bytes, what: BufferContents::RepeatedRow }),
+            (0, 1) => buffered.push(BufferedOperand { place, bytes, what: BufferContents::RepeatedRow }),
             (_, 0) if columns <= MAX_REPEATED_ROW_ELEMENTS => {
-                bound.push(BufferedOperand { place, bytes, what: BufferContents::RepeatedElements })
+                buffered.push(BufferedOperand { place, bytes, what: BufferContents::RepeatedElements })
             }
             (_, 1) if columns < VECTOR_ELEMENTS => {
-                bound.push(BufferedOperand { place, bytes, what: BufferContents::NonadjacentRows })
+                buffered.push(BufferedOperand { place, bytes, what: BufferContents::NonadjacentRows })
             }
             _ => return None,
         }
-        self.bound[1] = bound.len();
+        self.bound[1] = buffered.len();
         Some(self)
     }
 
-    /// Assigns strip buffers from `*buffer` on, and advances it. Returns `None` if none is needed: then all rows are
-    /// one long row anyway.
-    pub(super) fn with_buffers(mut self, chain: &ElementwiseChain, buffer: &mut usize) -> Option<RowMerging> {
-        self.buffer = *buffer;
-        *buffer += self.bound[1] - self.bound[0] + chain.sinks.len();
-        (*buffer > self.buffer).then_some(self)
+    /// Assigns strip buffers from `*next_buffer` on, and advances it. Returns `None` if none is needed: then all rows
+    /// are one long row anyway.
+    pub(super) fn with_buffers(mut self, chain: &ElementwiseChain, next_buffer: &mut usize) -> Option<RowMerging> {
+        self.buffer = *next_buffer;
+        *next_buffer += self.bound[1] - self.bound[0] + chain.sinks.len();
+        (*next_buffer > self.buffer).then_some(self)
     }
 
     /// Returns the machine code for full strips, and that for the rest.
     pub(super) fn codes(self, chain: &ElementwiseChain) -> Option<[&MachineCode; 2]> {
-        let is_whole = (self.rows * columns(chain)).is_multiple_of(WIDE_VECTOR_ELEMENTS);
+        let is_whole = (self.rows * column_count(chain)).is_multiple_of(WIDE_VECTOR_ELEMENTS);
         let form = |whole| CodeSpecialization {
             single: self.same,
             wide: true,
@@ -134,7 +138,7 @@ impl RowMerging {
     }
 }
 
-/// The memory of a sweep's woven rows: strip buffers, and the operands that have one.
+/// The memory of short rows that several fused chains process as one: strip buffers, and the operands that have one.
 #[derive(Clone, Copy)]
 pub(super) struct MergedRowMemory<'r> {
     pub(super) start: *mut u8,
@@ -144,105 +148,124 @@ pub(super) struct MergedRowMemory<'r> {
 }
 
 impl MergedRowMemory<'_> {
-    fn buffered_operands(&self, weave: RowMerging) -> &[BufferedOperand] {
-        &self.bound[weave.bound[0]..weave.bound[1]]
+    /// Returns the operands of a chain that have strip buffers.
+    fn buffered_operands(&self, merging: RowMerging) -> &[BufferedOperand] {
+        &self.bound[merging.bound[0]..merging.bound[1]]
     }
-    fn buffer(&self, weave: RowMerging, i: usize) -> *mut u8 {
-        self.start.wrapping_add((weave.buffer + i) * self.pitch)
+    /// Returns the address of strip buffer `i` of a chain.
+    fn buffer_address(&self, merging: RowMerging, i: usize) -> *mut u8 {
+        self.start.wrapping_add((merging.buffer + i) * self.pitch)
     }
+    /// Returns the folds of a chain, each with its strip buffer.
     fn fold_buffers<'c>(
         &self,
         chain: &'c ElementwiseChain,
-        weave: RowMerging,
+        merging: RowMerging,
     ) -> impl Iterator<Item = (&'c ChainFold, *mut u8)> {
-        let first = self.buffer(weave, self.buffered_operands(weave).len());
+        let first = self.buffer_address(merging, self.buffered_operands(merging).len());
         let pitch = self.pitch;
         chain.sinks.iter().enumerate().map(move |(k, sink)| (sink, first.wrapping_add(k * pitch)))
     }
 
     /// Fills the buffers of folds with their neutral elements.
-    pub(super) fn fill_fold_buffers(&self, chain: &ElementwiseChain, weave: RowMerging) {
-        for (sink, to) in self.fold_buffers(chain, weave) {
+    pub(super) fn fill_fold_buffers(&self, chain: &ElementwiseChain, merging: RowMerging) {
+        for (sink, to) in self.fold_buffers(chain, merging) {
             let bytes = sink.dtype.bytes();
             // SAFETY: a buffer has room for a strip of the widest elements, and the literal has so many bytes.
             unsafe {
                 std::ptr::copy_nonoverlapping((&raw const sink.start.bits).cast(), to, bytes);
-                repeat_prefix(to, bytes, weave.rows * columns(chain) * bytes);
+                repeat_prefix(to, bytes, merging.rows * column_count(chain) * bytes);
             }
         }
     }
 
-    /// Folds the buffer of each fold, which has one row for each woven row, to its result.
-    pub(super) fn reduce_fold_buffers(&self, chain: &ElementwiseChain, weave: RowMerging, sinks: &[*mut u8]) {
-        for ((sink, from), &to) in self.fold_buffers(chain, weave).zip(sinks) {
+    /// Folds the buffer of each fold, which has a row for each of the rows processed as one, into its result in
+    /// `fold_results`.
+    pub(super) fn reduce_fold_buffers(&self, chain: &ElementwiseChain, merging: RowMerging, fold_results: &[*mut u8]) {
+        for ((sink, from), &to) in self.fold_buffers(chain, merging).zip(fold_results) {
             // SAFETY: the buffer holds so many rows, and the fold has an element a column.
-            unsafe { sink.fold.fold_columns(from, [weave.rows, columns(chain)], sink.dtype.bytes(), to) };
+            unsafe { sink.fold.fold_columns(from, [merging.rows, column_count(chain)], sink.dtype.bytes(), to) };
         }
     }
 
-    /// Runs a chain over equally spaced rows; `places` are the addresses of its operands, `own` is a list to build
-    /// changed addresses in.
-    pub(super) fn run(
+    /// Runs a chain over equally spaced rows; `addresses` are those of its operands, `changed_addresses` is a list to
+    /// build changed ones in.
+    pub(super) fn run_chain(
         &self,
-        (chain, weave, codes): (&ElementwiseChain, RowMerging, [&MachineCode; 2]),
-        places: &[OperandAddress],
+        (chain, merging, codes): (&ElementwiseChain, RowMerging, [&MachineCode; 2]),
+        addresses: &[OperandAddress],
         rows: Range<usize>,
-        own: &mut Vec<OperandAddress>,
+        changed_addresses: &mut Vec<OperandAddress>,
     ) {
-        let n = columns(chain);
+        let n = column_count(chain);
         let sinks = chain.address_count() - chain.sinks.len();
-        own.clear();
-        own.extend(&places[..sinks]);
-        own.extend(self.fold_buffers(chain, weave).map(|(_, to)| OperandAddress::new(to, 0)));
-        for at in &mut own[1..sinks] {
+        changed_addresses.clear();
+        changed_addresses.extend(&addresses[..sinks]);
+        changed_addresses.extend(self.fold_buffers(chain, merging).map(|(_, to)| OperandAddress::new(to, 0)));
+        for at in &mut changed_addresses[1..sinks] {
             at.start = at.start.wrapping_offset(rows.start as isize * at.row);
-            at.row *= weave.rows as isize;
+            at.row *= merging.rows as isize;
         }
         for (k, bound) in self
-            .buffered_operands(weave)
+            .buffered_operands(merging)
             .iter()
             .enumerate()
             .filter(|(_, bound)| bound.what == BufferContents::RepeatedRow)
         {
-            let (from, to, row) = (own[bound.place].start, self.buffer(weave, k), n * bound.bytes);
+            let (from, to, row) =
+                (changed_addresses[bound.place].start, self.buffer_address(merging, k), n * bound.bytes);
             // SAFETY: the operand has a row, and a buffer has room for the rows of a strip.
             unsafe {
                 std::ptr::copy_nonoverlapping(from, to, row);
-                repeat_prefix(to, row, weave.rows.min(rows.len()) * row);
+                repeat_prefix(to, row, merging.rows.min(rows.len()) * row);
             }
-            own[bound.place] = OperandAddress::new(to, 0);
+            changed_addresses[bound.place] = OperandAddress::new(to, 0);
         }
-        let are_brought = self.buffered_operands(weave).iter().any(|bound| bound.what != BufferContents::RepeatedRow);
-        let (times, left) = (rows.len() / weave.rows, rows.len() % weave.rows);
+        let are_brought = self.buffered_operands(merging).iter().any(|bound| bound.what != BufferContents::RepeatedRow);
+        let (times, left) = (rows.len() / merging.rows, rows.len() % merging.rows);
         // All strips are run at once if no operand has to be copied for each.
         let together = if are_brought { 1 } else { times.max(1) };
         for turn in (0..times).step_by(together) {
-            self.run_strips((chain, weave, codes[0]), &places[1..], &rows, turn..turn + together, own, weave.rows);
+            self.run_strips(
+                (chain, merging, codes[0]),
+                &addresses[1..],
+                &rows,
+                turn..turn + together,
+                changed_addresses,
+                merging.rows,
+            );
         }
         if left > 0 {
-            self.run_strips((chain, weave, codes[1]), &places[1..], &rows, times..times + 1, own, left);
+            self.run_strips(
+                (chain, merging, codes[1]),
+                &addresses[1..],
+                &rows,
+                times..times + 1,
+                changed_addresses,
+                left,
+            );
         }
     }
 
-    /// Runs the code over the strips `turns`, each of `height` rows, after copying their operands to strip buffers.
+    /// Runs the code over `strips`, each of `height` rows, after copying their operands to strip buffers.
     fn run_strips(
         &self,
-        (chain, weave, code): (&ElementwiseChain, RowMerging, &MachineCode),
-        places: &[OperandAddress],
+        (chain, merging, code): (&ElementwiseChain, RowMerging, &MachineCode),
+        addresses: &[OperandAddress],
         rows: &Range<usize>,
-        turns: Range<usize>,
-        own: &mut [OperandAddress],
+        strips: Range<usize>,
+        changed_addresses: &mut [OperandAddress],
         height: usize,
     ) {
-        let n = columns(chain);
+        let n = column_count(chain);
         for (k, bound) in self
-            .buffered_operands(weave)
+            .buffered_operands(merging)
             .iter()
             .enumerate()
             .filter(|(_, bound)| bound.what != BufferContents::RepeatedRow)
         {
-            let (from, to) = (places[bound.place - 1], self.buffer(weave, k));
-            let first = (rows.start + turns.start * weave.rows) as isize;
+            let (from, to) = (addresses[bound.place - 1], self.buffer_address(merging, k));
+            let first = (rows.start + strips.start * merging.rows) as isize;
             let (stride, start) = (from.row / bound.bytes as isize, from.start.wrapping_offset(first * from.row));
             // SAFETY: the operand has the rows, or an element for each, and a buffer has room for a strip.
             unsafe {
@@ -250,13 +273,13 @@ impl MergedRowMemory<'_> {
                     BufferContents::NonadjacentRows => {
                         copy_rows([start, to], [1, 1], [stride, n as isize], [height, n], bound.bytes)
                     }
-                    _ => repeat_each(start, stride, to, height, n, bound.bytes),
+                    _ => repeat_each_element(start, stride, to, height, n, bound.bytes),
                 }
             }
-            own[bound.place] = OperandAddress::new(to, 0);
+            changed_addresses[bound.place] = OperandAddress::new(to, 0);
         }
-        own[0] = OperandAddress::from_column_count(height * n);
+        changed_addresses[0] = OperandAddress::encode_column_count(height * n);
         // SAFETY: the places are those of the chain in this form, each with so many elements side by side.
-        unsafe { code.run(CodeCall { places: own, from: turns.start, to: turns.end }) };
+        unsafe { code.run(CodeCall { places: changed_addresses, from: strips.start, to: strips.end }) };
     }
 }

@@ -1,10 +1,10 @@
 //! Runs programs of a plan on a thread.
 //!
-//! [`memory`] has loads and stores; [`chain`] elementwise operations in strips, [`native`] in machine code; [`rolled`]
+//! [`memory`] has loads and stores; [`chain`] elementwise operations in strips, [`native`] in machine code; [`jit_loop`]
 //! loops in machine code; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data,
 //! [`pages`] those that are read without a copy; [`product`] contractions, [`ends`] those whose operands end early;
 //! [`nest`] convolutions and windowed reductions, in the order in memory that [`layout`] chooses; [`sort`] sorts.
-//! [`state`] is the state of a thread, [`spacing`] how rows lie in memory. This file has the control flow.
+//! [`pending`] is the state of a thread, [`spacing`] how rows lie in memory. This file has the control flow.
 mod chain;
 mod clamped_access;
 mod compiled_loops;
@@ -26,10 +26,10 @@ mod spacing;
 mod sweep;
 mod thread_state;
 
-pub(super) use clamped_access::element;
+pub(super) use clamped_access::read_clamped_element;
 pub(super) use thread_state::IdleThreadStates;
 
-use super::launch::{Launch, LaunchError, Outcome};
+use super::launch::{Launch, LaunchError, LaunchOutcome};
 use super::plan::Plan;
 use super::plan::step::{Step, StepBlock};
 use super::strips::{StripFn, slice, slice_mut};
@@ -37,7 +37,7 @@ use super::tile::{self, MAX_RANK, StridedTile};
 use crate::interp::{Datum, walk};
 use pallas_ir::Value;
 use std::cell::Cell;
-use thread_state::{Buffers, ProgramRunner, grow_buffer};
+use thread_state::{Buffers, ProgramRunner, grow_buffer_to};
 
 thread_local! {
     /// Buffers of this thread; taken while it runs programs.
@@ -48,20 +48,20 @@ thread_local! {
 /// by a multiple of this.
 const ALIASING_DISTANCE_BYTES: usize = 4096;
 
-/// Returns the first address from `start` on that is half such a page away from where large arrays begin, modulo
-/// pages.
+/// Returns an address from `start` on that is half of [`ALIASING_DISTANCE_BYTES`] past a multiple of that distance,
+/// where large arrays begin: so loads do not wait for stores to those.
 fn nonaliasing_address(start: *mut u8) -> *mut u8 {
     start.wrapping_add((start as usize).wrapping_neg() % ALIASING_DISTANCE_BYTES + ALIASING_DISTANCE_BYTES / 2)
 }
 
 /// Runs these programs of the launch's grid, which are numbered row-major. A program may fail: by an assertion, or by
 /// a loop whose step is not positive. Prints and failures go to `outcome`.
-pub(super) fn programs(
+pub(super) fn run_programs(
     plan: &Plan,
     states: &IdleThreadStates,
     launch: &Launch<'_>,
     programs: impl Iterator<Item = i64>,
-    outcome: &Outcome,
+    outcome: &LaunchOutcome,
 ) {
     let mut programs = programs.peekable();
     let Some(&first) = programs.peek() else { return };
@@ -69,9 +69,9 @@ pub(super) fn programs(
     let _settled = tile::NonTemporalFence;
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
     let mut buffers = BUFFERS.take().unwrap_or_default();
-    buffers.forget_pages();
+    buffers.forget_all_windows();
     buffers.ends.clear();
-    let arena = match grow_buffer(&mut buffers.arena, plan.arena_bytes + 2 * ALIASING_DISTANCE_BYTES) {
+    let arena = match grow_buffer_to(&mut buffers.arena, plan.arena_bytes + 2 * ALIASING_DISTANCE_BYTES) {
         Ok(start) => nonaliasing_address(start),
         Err(stop) => return outcome.record_failure(first, stop),
     };
@@ -86,7 +86,7 @@ pub(super) fn programs(
             continue;
         }
         run.set_program_ids(p);
-        let result = run.block(&plan.body);
+        let result = run.run_block(&plan.body);
         if !run.log.is_empty() {
             outcome.record_printed_lines(p, std::mem::take(&mut run.log));
         }
@@ -105,9 +105,9 @@ pub(super) fn programs(
 }
 
 impl<'a> ProgramRunner<'a> {
-    /// Sets the grid indices of program `p`.
-    fn set_program_ids(&mut self, p: i64) {
-        let mut rest = p;
+    /// Sets the grid indices of the program with this row-major number.
+    fn set_program_ids(&mut self, program: i64) {
+        let mut rest = program;
         for (id, n) in self.state.ids.iter_mut().zip(self.launch.grid).rev() {
             (*id, rest) = (rest % n, rest / n);
         }
@@ -115,15 +115,15 @@ impl<'a> ProgramRunner<'a> {
 
     // ---- steps
 
-    fn block(&mut self, block: &'a StepBlock) -> Result<(), LaunchError> {
-        block.steps.iter().try_for_each(|s| self.step(s))
+    fn run_block(&mut self, block: &'a StepBlock) -> Result<(), LaunchError> {
+        block.steps.iter().try_for_each(|s| self.run_step(s))
     }
 
     /// Runs one step.
-    fn step(&mut self, step: &'a Step) -> Result<(), LaunchError> {
+    fn run_step(&mut self, step: &'a Step) -> Result<(), LaunchError> {
         match step {
-            Step::ProgramId { axis, to } => self.set_int(*to, self.state.ids[*axis]),
-            Step::Scalar { strip, args, to } => self.scalar(*strip, args, *to),
+            Step::ProgramId { axis, to } => self.set_scalar_int(*to, self.state.ids[*axis]),
+            Step::Scalar { strip, args, to } => self.run_scalar(*strip, args, *to),
             Step::Chain(chain) => self.run_chains(std::slice::from_ref(chain), &chain.codes)?,
             Step::FusedChains(sweep) => self.run_chains(&sweep.chains, &sweep.codes)?,
             Step::Restride { from, axes, to } => {
@@ -142,10 +142,10 @@ impl<'a> ProgramRunner<'a> {
             Step::CopyBoxes { parts, to } => self.copy_boxes(parts, *to),
             Step::Fold { fold, start, from, axes, to } => self.fold(*fold, *start, *from, axes, *to)?,
             Step::Scan { fold, from, axis, reverse, to } => self.scan(*fold, *from, *axis, *reverse, *to),
-            Step::ArgMinMax { max, from, axis, to } => self.find_arg_min_max(*max, *from, *axis, *to),
+            Step::ArgMinMax { max, from, axis, to } => self.run_arg_min_max(*max, *from, *axis, *to),
             Step::Gather(step) => self.gather(step),
             Step::Scatter { windows, updates, fold } => self.scatter(windows, *updates, *fold),
-            Step::SumRows(step) => self.sum_rows(step)?,
+            Step::SumRows(step) => self.scatter_add_rows(step)?,
             Step::Sort { from, axis, order, positions, to } => self.sort(*from, *axis, *order, *positions, *to)?,
             Step::Dot(dot) => self.dot(dot)?,
             Step::LoopNests(nested) => self.run_loop_nests(nested)?,
@@ -157,9 +157,9 @@ impl<'a> ProgramRunner<'a> {
             Step::BeginAccumulation { sums, lend } => self.begin_accumulation(*sums, lend.as_ref()),
             Step::Valid { of, axis, to } => self.write_valid_mask(of, *axis, *to),
             Step::Prefetch { of, index, to } => self.read_prefetched(*of, index, *to),
-            Step::If { .. } | Step::For { .. } | Step::While { .. } => self.control(step)?,
+            Step::If { .. } | Step::For { .. } | Step::While { .. } => self.run_control_flow(step)?,
             Step::Print { label, of, loc } => {
-                let shown = walk::show(&self.datum(*of));
+                let shown = walk::format_datum(&self.datum(*of));
                 self.log.push(format!("{loc}: program {:?}: {label} = {shown}", self.state.ids));
             }
             Step::Assert { message, of, loc } => {
@@ -174,7 +174,7 @@ impl<'a> ProgramRunner<'a> {
     }
 
     /// Runs an operation on scalars.
-    fn scalar(&mut self, strip: StripFn, args: &[Value], to: Value) {
+    fn run_scalar(&mut self, strip: StripFn, args: &[Value], to: Value) {
         let out = self.result_tile(to);
         // SAFETY: scalars' tiles hold one element each; the result's cell is its own.
         unsafe {
@@ -191,23 +191,23 @@ impl<'a> ProgramRunner<'a> {
     // ---- control flow
 
     /// Runs a branch or a loop.
-    fn control(&mut self, step: &'a Step) -> Result<(), LaunchError> {
+    fn run_control_flow(&mut self, step: &'a Step) -> Result<(), LaunchError> {
         match step {
             Step::If { condition, sides, to } => {
-                let side = &sides[usize::from(self.int(*condition) == 0)];
-                self.block(side)?;
-                self.assign(to, &side.yields);
+                let side = &sides[usize::from(self.scalar_int(*condition) == 0)];
+                self.run_block(side)?;
+                self.assign_values(to, &side.yields);
             }
             Step::For { bounds, reverse, index, carried, init, body, to, rolled, loc } => {
-                let [lo, hi, by] = bounds.map(|v| self.int(v));
+                let [lo, hi, by] = bounds.map(|v| self.scalar_int(v));
                 let trips = walk::trip_count(lo, hi, by).map_err(|m| self.fault("step", *loc, m))?;
-                self.assign(carried, init);
+                self.assign_values(carried, init);
                 let at = |k: i64| lo + (if *reverse { trips - 1 - k } else { k }) * by;
                 let mut k = 0;
                 while k < trips {
-                    self.set_int(*index, at(k));
-                    self.block(body)?;
-                    self.assign(carried, &body.yields);
+                    self.set_scalar_int(*index, at(k));
+                    self.run_block(body)?;
+                    self.assign_values(carried, &body.yields);
                     k += 1;
                     let rolled = rolled.as_ref().filter(|_| k == 1);
                     if rolled.is_some_and(|rolled| self.run_jit_loop(rolled, body, *index, trips, &at).is_some()) {
@@ -217,15 +217,15 @@ impl<'a> ProgramRunner<'a> {
                 to.iter().zip(carried).for_each(|(t, c)| self.state.tiles[t.index()] = self.state.tiles[c.index()]);
             }
             Step::While { init, tested, test, carried, body, to } => {
-                self.assign(tested, init);
+                self.assign_values(tested, init);
                 loop {
-                    self.block(test)?;
-                    self.assign(carried, &test.yields[1..]);
-                    if self.int(test.yields[0]) == 0 {
+                    self.run_block(test)?;
+                    self.assign_values(carried, &test.yields[1..]);
+                    if self.scalar_int(test.yields[0]) == 0 {
                         break;
                     }
-                    self.block(body)?;
-                    self.assign(tested, &body.yields);
+                    self.run_block(body)?;
+                    self.assign_values(tested, &body.yields);
                 }
                 to.iter().zip(carried).for_each(|(t, c)| self.state.tiles[t.index()] = self.state.tiles[c.index()]);
             }
@@ -235,11 +235,11 @@ impl<'a> ProgramRunner<'a> {
     }
 
     /// Copies values to other values, as if all copies happened at the same time.
-    fn assign(&mut self, to: &[Value], from: &[Value]) {
+    fn assign_values(&mut self, to: &[Value], from: &[Value]) {
         // Sources in a target's memory (variables that changed places) are copied aside first.
         let crossed = from.iter().enumerate().any(|(i, &f)| {
             let root = self.plan.roots[f.index()];
-            f != to[i] && to.iter().enumerate().any(|(k, &t)| t == root && (k != i || !self.same_place(f, t)))
+            f != to[i] && to.iter().enumerate().any(|(k, &t)| t == root && (k != i || !self.has_same_tile(f, t)))
         });
         if crossed {
             let aside: Vec<Datum> = from.iter().map(|&v| self.datum(v)).collect();
@@ -259,7 +259,8 @@ impl<'a> ProgramRunner<'a> {
             unsafe { tile::copy(&source, &own, self.shape(t), self.element_bytes(t)) };
         }
     }
-    fn same_place(&self, a: Value, b: Value) -> bool {
+    /// Returns true if both values have the same memory with the same strides.
+    fn has_same_tile(&self, a: Value, b: Value) -> bool {
         let (x, y) = (self.tile(a), self.tile(b));
         x.start == y.start && x.strides == y.strides
     }

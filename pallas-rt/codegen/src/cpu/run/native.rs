@@ -4,7 +4,7 @@ use super::super::jit::{CodeCache, CodeCall, CodeSpecialization, MachineCode, Op
 use super::super::plan::step::ElementwiseChain;
 use super::super::tile::StridedTile;
 use super::merged_rows::{MergedRowMemory, RowMerging};
-use super::spacing::{KeptWindows, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, columns, row_offset};
+use super::spacing::{KeptWindows, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, column_count, row_offset};
 use std::ops::Range;
 
 /// The layout of a chain's operands in memory, as machine code needs it.
@@ -15,7 +15,7 @@ pub(super) struct ChainOperandLayout {
     pub(super) form: CodeSpecialization,
     /// True if rows are adjacent in all operands, so that all rows form one long row.
     pub(super) flat: bool,
-    /// Index of the chain's first place among those of the sweep.
+    /// Index of the chain's first address among those of all chains that run together.
     pub(super) first: usize,
     /// Number of rows, at a time, that are equally spaced in every operand: all rows, or those along some of the last
     /// axes.
@@ -26,7 +26,8 @@ pub(super) struct ChainOperandLayout {
     pub(super) weave: Option<RowMerging>,
 }
 
-/// Maximum elements of a row for which code of exactly that length is made: two wide vectors.
+/// Maximum elements of a row for which code of exactly that length is made, two wide vectors; code for longer rows
+/// takes any length.
 const MAX_UNROLLED_COLUMNS: usize = 2 * WIDE_VECTOR_ELEMENTS;
 
 /// An operand whose groups of rows are not equally spaced: its address is computed for each group.
@@ -43,7 +44,7 @@ impl UnevenOperand {
     /// Sets the operand's address for the group of rows that begins at `first_row`, as if all rows before it were
     /// there too.
     #[inline]
-    fn move_to(
+    fn set_group_address(
         self,
         places: &mut [OperandAddress],
         windows: &[KeptWindows],
@@ -60,7 +61,7 @@ impl UnevenOperand {
         if kept.is_far
             && let Some(next) = kept.starts.get(first_row + PREFETCH_DISTANCE_ROWS as usize)
         {
-            prefetch_cache_lines(*next, MAX_PREFETCHED_ROW_BYTES.min(columns(chain) * self.bytes));
+            prefetch_cache_lines(*next, MAX_PREFETCHED_ROW_BYTES.min(column_count(chain) * self.bytes));
         }
         // Its rows are nowhere else.
         (place.start, place.row) = (kept.starts[first_row].cast_mut(), 0);
@@ -68,8 +69,8 @@ impl UnevenOperand {
 }
 
 impl ChainOperandLayout {
-    /// Returns the form of the code for rows of `columns` elements.
-    fn form(self, columns: usize) -> CodeSpecialization {
+    /// Returns the form of the code for rows of `columns` elements, with code of exactly that length for short ones.
+    fn code_specialization(self, columns: usize) -> CodeSpecialization {
         let streamed = if columns.is_multiple_of(VECTOR_ELEMENTS) { self.form.streamed } else { 0 };
         let wide = columns >= WIDE_VECTOR_ELEMENTS;
         let whole = columns.is_multiple_of(if wide { WIDE_VECTOR_ELEMENTS } else { VECTOR_ELEMENTS });
@@ -83,108 +84,111 @@ impl ChainOperandLayout {
 pub(super) fn run_row_by_row(
     chains: &[ElementwiseChain],
     codes: &CodeCache,
-    lies: &[Option<ChainOperandLayout>],
-    forms: &mut Vec<CodeSpecialization>,
-    places: &[OperandAddress],
+    layouts: &[Option<ChainOperandLayout>],
+    specializations: &mut Vec<CodeSpecialization>,
+    addresses: &[OperandAddress],
     rows: usize,
 ) -> bool {
-    if lies.iter().flatten().any(|lie| lie.group != rows) {
+    if layouts.iter().flatten().any(|lie| lie.group != rows) {
         return false;
     }
     // The first chain waits for memory; while the others compute, what it reads next comes.
-    forms.clear();
-    for (at, (chain, lie)) in chains.iter().zip(lies).enumerate() {
+    specializations.clear();
+    for (at, (chain, lie)) in chains.iter().zip(layouts).enumerate() {
         let Some(lie) = lie else { return false };
         let ahead = if at == 0 { 0 } else { lie.form.ahead };
-        forms.push(CodeSpecialization { ahead, ..lie.form(columns(chain)) });
+        specializations.push(CodeSpecialization { ahead, ..lie.code_specialization(column_count(chain)) });
     }
-    let Some(code) = codes.get_chain_code(chains, forms) else { return false };
+    let Some(code) = codes.get_chain_code(chains, specializations) else { return false };
     // SAFETY: the places are those of the chains in these forms.
-    unsafe { code.run(CodeCall { places, from: 0, to: rows }) };
+    unsafe { code.run(CodeCall { places: addresses, from: 0, to: rows }) };
     true
 }
 
-/// Returns the code of a chain with this layout, for `height` of its `rows` rows at a time.
-pub(super) fn code(
+/// Returns the machine code of a chain with this layout, for `height` of its `rows` rows at a time, which is compiled
+/// at first use; `None` if there is none for the chain.
+pub(super) fn get_or_compile_code(
     chain: &ElementwiseChain,
-    lie: ChainOperandLayout,
+    layout: ChainOperandLayout,
     rows: usize,
     height: usize,
 ) -> Option<&MachineCode> {
     // Several rows of a short tile are one where they lie side by side: those of a column fill vectors then.
-    let together = height.min(lie.group);
-    let even = lie.group.is_multiple_of(together) && (lie.group == rows || height.is_multiple_of(lie.group));
-    let form = match lie.flat {
-        true if even => lie.form(together * columns(chain)),
+    let together = height.min(layout.group);
+    let even = layout.group.is_multiple_of(together) && (layout.group == rows || height.is_multiple_of(layout.group));
+    let form = match layout.flat {
+        true if even => layout.code_specialization(together * column_count(chain)),
         // Any number of rows is one.
-        true => CodeSpecialization { unrolled_columns: None, ..lie.form(columns(chain)) },
-        false => lie.form(columns(chain)),
+        true => CodeSpecialization { unrolled_columns: None, ..layout.code_specialization(column_count(chain)) },
+        false => layout.code_specialization(column_count(chain)),
     };
     // A fold waits for what lies in memory.
-    let waits = chain.links.is_empty() && lie.form.ahead != 0 && form.unrolled_columns.is_none();
+    let waits = chain.links.is_empty() && layout.form.ahead != 0 && form.unrolled_columns.is_none();
     let form = CodeSpecialization { halves: form.wide && waits, ..form };
     chain.codes.get_chain_code(std::slice::from_ref(chain), &[form])
 }
 
-/// Runs the code of a chain with this layout over some of its `all` rows.
-pub(super) fn run(
+/// Runs the code of a chain with this layout over some of its `row_count` rows.
+pub(super) fn run_code(
     code: &MachineCode,
     chain: &ElementwiseChain,
-    lie: ChainOperandLayout,
-    (places, spread, windows): (&mut [OperandAddress], &[UnevenOperand], &[KeptWindows]),
+    layout: ChainOperandLayout,
+    (addresses, uneven, windows): (&mut [OperandAddress], &[UnevenOperand], &[KeptWindows]),
     rows: Range<usize>,
-    all: usize,
+    row_count: usize,
 ) {
-    let spread = &spread[lie.spread[0]..lie.spread[1]];
-    if lie.group == all && spread.is_empty() {
-        return run_even(code, chain, lie, places, rows);
+    let spread = &uneven[layout.spread[0]..layout.spread[1]];
+    if layout.group == row_count && spread.is_empty() {
+        return run_evenly_spaced_rows(code, chain, layout, addresses, rows);
     }
     let mut from = rows.start;
     while from < rows.end {
-        let first = from - from % lie.group;
-        let to = rows.end.min(first + lie.group);
-        spread.iter().for_each(|s| s.move_to(places, windows, chain, first));
-        run_even(code, chain, lie, places, from..to);
+        let first = from - from % layout.group;
+        let to = rows.end.min(first + layout.group);
+        spread.iter().for_each(|s| s.set_group_address(addresses, windows, chain, first));
+        run_evenly_spaced_rows(code, chain, layout, addresses, from..to);
         from = to;
     }
 }
 
-/// Runs a chain whose short rows are processed as one row, over some of its `all` rows.
+/// Runs a chain whose short rows are processed several at a time, over some of its `row_count` rows.
 pub(super) fn run_merged_rows(
-    woven: &MergedRowMemory<'_>,
-    (chain, lie, weave): (&ElementwiseChain, ChainOperandLayout, RowMerging),
-    (places, spread): (&mut [OperandAddress], &[UnevenOperand]),
+    memory: &MergedRowMemory<'_>,
+    (chain, layout, merging): (&ElementwiseChain, ChainOperandLayout, RowMerging),
+    (addresses, uneven): (&mut [OperandAddress], &[UnevenOperand]),
     rows: Range<usize>,
-    all: usize,
-    own: &mut Vec<OperandAddress>,
+    row_count: usize,
+    changed_addresses: &mut Vec<OperandAddress>,
 ) {
-    let codes = weave.codes(chain).expect("it is there for what is woven");
+    let codes = merging.codes(chain).expect("it is there for what is woven");
     let mut from = rows.start;
     while from < rows.end {
-        let first = from - from % lie.group;
-        let to = rows.end.min(first + lie.group);
-        if lie.group != all {
-            spread[lie.spread[0]..lie.spread[1]].iter().for_each(|s| s.move_to(places, &[], chain, first));
+        let first = from - from % layout.group;
+        let to = rows.end.min(first + layout.group);
+        if layout.group != row_count {
+            uneven[layout.spread[0]..layout.spread[1]]
+                .iter()
+                .for_each(|s| s.set_group_address(addresses, &[], chain, first));
         }
-        woven.run((chain, weave, codes), &places[lie.first..], from..to, own);
+        memory.run_chain((chain, merging, codes), &addresses[layout.first..], from..to, changed_addresses);
         from = to;
     }
 }
 
 /// Runs the code of a chain over rows that are equally spaced in all operands.
-fn run_even(
+fn run_evenly_spaced_rows(
     code: &MachineCode,
     chain: &ElementwiseChain,
-    lie: ChainOperandLayout,
-    places: &mut [OperandAddress],
+    layout: ChainOperandLayout,
+    addresses: &mut [OperandAddress],
     rows: Range<usize>,
 ) {
-    let (from, to) = if lie.flat {
-        places[lie.first] = OperandAddress::from_column_count(rows.len() * columns(chain));
+    let (from, to) = if layout.flat {
+        addresses[layout.first] = OperandAddress::encode_column_count(rows.len() * column_count(chain));
         (rows.start, rows.start + 1)
     } else {
         (rows.start, rows.end)
     };
     // SAFETY: the places are those of the chain in this form; rows that lie side by side are one.
-    unsafe { code.run(CodeCall { places: &places[lie.first..], from, to }) };
+    unsafe { code.run(CodeCall { places: &addresses[layout.first..], from, to }) };
 }

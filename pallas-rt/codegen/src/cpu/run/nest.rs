@@ -17,22 +17,24 @@ use super::super::convert;
 use super::super::gemm::{self, Extents, Matrix, Number, OutputMatrix, PackingBuffers};
 use super::super::interior_boxes::{self, AffineLoopNest, AxisRanges, RESULT_INDEX};
 use super::super::launch::LaunchError;
-use super::super::nonfinite_search::is_finite;
+use super::super::nonfinite_search::is_tile_finite;
 use super::super::plan::step::LoopNests;
 use super::super::tile::{self, StridedTile};
 use super::convolution_gemm::{MatrixProduct, ProductBuffers};
 use super::convolution_layout;
-use super::thread_state::{ProgramRunner, grow_buffer};
+use super::thread_state::{ProgramRunner, grow_buffer_to};
 use pallas_ir::DType;
 use std::ops::Range;
 
-/// Minimum share of positions with elements for which the others are filled with zeros; below it, each box of
-/// positions with elements is a product of its own.
-const MIN_INSIDE_SHARE: f64 = 0.25;
-/// Maximum rows for which a product with a column-major matrix takes less time than packing that matrix.
-const MAX_UNPACKED_ROWS: usize = 4;
+/// Minimum fraction of a nest's positions at which elements exist with which the others are filled with zeros; below
+/// it, each box of positions with elements is a product of its own.
+const MIN_PADDED_INSIDE_FRACTION: f64 = 0.25;
+/// Maximum rows of the left matrix for which a product reads a column-major right matrix where it lies; with more rows
+/// it packs that matrix, which then takes less time.
+const MAX_UNPACKED_LEFT_ROWS: usize = 4;
 
-/// Maximum number of boxes of an image that is read in place: the boxes near its edges have few positions each.
+/// Maximum number of boxes, inside of which all elements exist, into which an image is divided to be read in place; if
+/// there are more, it is copied with zeros around it.
 const MAX_IN_PLACE_BOXES: usize = 100;
 
 /// Returns the boxes of positions that are computed as one product each, with zeros for elements that do not exist:
@@ -60,15 +62,15 @@ fn disjoint_boxes(nest: &AffineLoopNest) -> Option<Vec<Vec<Range<usize>>>> {
         parallel().all(|axis| a[axis].start < b[axis].end && b[axis].start < a[axis].end)
     };
     let is_apart = |(i, part): (usize, &Vec<_>)| !boxes[..i].iter().any(|other| overlap(part, other));
-    let most = boxes.iter().map(|part| result_elements(nest, part)).max()?;
+    let most = boxes.iter().map(|part| count_result_elements(nest, part)).max()?;
     let holds = count <= MAX_IN_PLACE_BOXES
-        && 2 * most >= result_elements(nest, &nest.full_ranges())
+        && 2 * most >= count_result_elements(nest, &nest.full_ranges())
         && boxes.iter().enumerate().all(is_apart);
     holds.then_some(boxes)
 }
 
 /// Number of elements of the result that a box of positions computes.
-fn result_elements(nest: &AffineLoopNest, part: &AxisRanges) -> usize {
+fn count_result_elements(nest: &AffineLoopNest, part: &AxisRanges) -> usize {
     nest.non_unit_axes().filter(|&axis| nest.is_parallel[axis]).map(|axis| part[axis].len()).product()
 }
 
@@ -85,8 +87,8 @@ impl ProgramRunner<'_> {
                 let mut packing = std::mem::take(&mut self.buffers.packing);
                 let mut buffers = std::mem::take(&mut self.buffers.parts);
                 let narrow = gemm::few_rows::fastest_narrow_kernel(DType::F32, gemm::few_rows::ALL_BITS_MASK);
-                let done = self.products(nested, DType::F32, &mut buffers, &mut |extents, a, b, c| {
-                    let has_few_rows = extents.m <= MAX_UNPACKED_ROWS && b.row == 1 && b.col != 1;
+                let done = self.run_products(nested, DType::F32, &mut buffers, &mut |extents, a, b, c| {
+                    let has_few_rows = extents.m <= MAX_UNPACKED_LEFT_ROWS && b.row == 1 && b.col != 1;
                     let has_few_columns = extents.n <= gemm::few_rows::MAX_FEW_COLUMNS
                         && extents.m > gemm::few_rows::MAX_NARROW_ROWS
                         && a.col == 1;
@@ -107,23 +109,23 @@ impl ProgramRunner<'_> {
                 self.buffers.parts = buffers;
                 done
             }
-            DType::F64 => self.products_in_type::<f64>(nested, dtype),
-            DType::I8 => self.products_in_type::<i8>(nested, dtype),
-            DType::U8 => self.products_in_type::<u8>(nested, dtype),
-            DType::I16 => self.products_in_type::<i16>(nested, dtype),
-            DType::U16 => self.products_in_type::<u16>(nested, dtype),
-            DType::I32 => self.products_in_type::<i32>(nested, dtype),
-            DType::U32 => self.products_in_type::<u32>(nested, dtype),
-            DType::I64 => self.products_in_type::<i64>(nested, dtype),
-            DType::U64 => self.products_in_type::<u64>(nested, dtype),
-            DType::Bool => self.products_in_type::<bool>(nested, dtype),
+            DType::F64 => self.run_products_in_type::<f64>(nested, dtype),
+            DType::I8 => self.run_products_in_type::<i8>(nested, dtype),
+            DType::U8 => self.run_products_in_type::<u8>(nested, dtype),
+            DType::I16 => self.run_products_in_type::<i16>(nested, dtype),
+            DType::U16 => self.run_products_in_type::<u16>(nested, dtype),
+            DType::I32 => self.run_products_in_type::<i32>(nested, dtype),
+            DType::U32 => self.run_products_in_type::<u32>(nested, dtype),
+            DType::I64 => self.run_products_in_type::<i64>(nested, dtype),
+            DType::U64 => self.run_products_in_type::<u64>(nested, dtype),
+            DType::Bool => self.run_products_in_type::<bool>(nested, dtype),
         }
     }
 
     /// Computes sums of products in the type `T`, which is `compute`.
-    fn products_in_type<T: Number>(&mut self, nested: &LoopNests, compute: DType) -> Result<(), LaunchError> {
+    fn run_products_in_type<T: Number>(&mut self, nested: &LoopNests, compute: DType) -> Result<(), LaunchError> {
         let mut packing = PackingBuffers::default();
-        self.products::<T>(nested, compute, &mut ProductBuffers::default(), &mut |extents, a, b, c| {
+        self.run_products::<T>(nested, compute, &mut ProductBuffers::default(), &mut |extents, a, b, c| {
             // SAFETY: the caller's.
             unsafe { gemm::dot(gemm::vectorized_kernel(), extents, a, b, c, &mut packing) }
         })
@@ -131,7 +133,7 @@ impl ProgramRunner<'_> {
 
     /// Computes sums of products in the type `T`, which is `compute`; `multiply` multiplies matrices of the given
     /// extents, whose result overlaps neither.
-    fn products<T: Number>(
+    fn run_products<T: Number>(
         &mut self,
         nested: &LoopNests,
         compute: DType,
@@ -149,7 +151,9 @@ impl ProgramRunner<'_> {
         let total: usize = self.shape(to).iter().product();
         let is_rounded = self.ty(to).dtype != compute;
         let mut tile = match is_rounded {
-            true => StridedTile::contiguous(grow_buffer(&mut self.buffers.operands[2], total * bytes)?, self.shape(to)),
+            true => {
+                StridedTile::contiguous(grow_buffer_to(&mut self.buffers.operands[2], total * bytes)?, self.shape(to))
+            }
             false => out,
         };
         let (zero, shape) = (0u64, self.shape(to));
@@ -169,12 +173,12 @@ impl ProgramRunner<'_> {
         {
             for (i, order) in orders[..2].iter().enumerate() {
                 if let Some(order) = order {
-                    tiles[i] = self.copy_in_order(i, &tiles[i], shapes[i], order, bytes)?.restore_axes(order);
+                    tiles[i] = self.copy_with_axis_order(i, &tiles[i], shapes[i], order, bytes)?.restore_axes(order);
                 }
             }
             if let Some(order) = &orders[2] {
                 let sizes: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
-                tile = StridedTile::contiguous(grow_buffer(&mut self.buffers.operands[2], total * bytes)?, &sizes)
+                tile = StridedTile::contiguous(grow_buffer_to(&mut self.buffers.operands[2], total * bytes)?, &sizes)
                     .restore_axes(order);
                 is_copied = true;
             }
@@ -183,10 +187,11 @@ impl ProgramRunner<'_> {
         // Zeros may stand for missing elements of one operand only if the other has no infinity or NaN.
         let pads = |array: usize| nests.iter().any(|nest| nest.has_bounds_checks(array));
         // SAFETY: the operands' tiles have their shapes.
-        let is_finite = |array: usize| unsafe { is_finite(compute, &tiles[array], shapes[array]) };
+        let is_finite = |array: usize| unsafe { is_tile_finite(compute, &tiles[array], shapes[array]) };
         let can_pad = [0, 1].iter().all(|&array| !pads(array) || is_finite(1 - array));
-        let is_padded =
-            |nest: &AffineLoopNest| nest.checks.is_empty() || can_pad && nest.fraction_inside() >= MIN_INSIDE_SHARE;
+        let is_padded = |nest: &AffineLoopNest| {
+            nest.checks.is_empty() || can_pad && nest.fraction_inside() >= MIN_PADDED_INSIDE_FRACTION
+        };
         let padded: Vec<_> =
             nests.iter().map(|nest| if is_padded(nest) { padded_boxes(nest, sizes) } else { None }).collect();
         // Products that compute every element set the result; otherwise (elements between those of a dilated operand)
@@ -194,7 +199,7 @@ impl ProgramRunner<'_> {
         let add = match (&nests[..], &padded[..]) {
             ([nest], [Some(parts)]) => {
                 let are_products = parts.iter().all(|part| MatrixProduct::from_nest(nest, part, sizes).is_some());
-                !are_products || parts.iter().map(|part| result_elements(nest, part)).sum::<usize>() != total
+                !are_products || parts.iter().map(|part| count_result_elements(nest, part)).sum::<usize>() != total
             }
             _ => true,
         };

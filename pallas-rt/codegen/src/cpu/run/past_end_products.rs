@@ -1,7 +1,7 @@
 //! Tiles that refer to an array's memory and extend past the array's end: the position of the end, and products with
 //! such operands.
 use super::super::gemm::{Extents, Matrix};
-use super::super::nonfinite_search::is_finite;
+use super::super::nonfinite_search::is_tile_finite;
 use super::super::plan::step::{AffineIndex, Dot};
 use super::super::row_copies::copy_row;
 use super::super::tile::{MAX_RANK, StridedTile};
@@ -92,7 +92,7 @@ pub(super) unsafe fn complete_product(
     inside: &ProductExtents,
     operands: [(Matrix<u8>, DType); 2],
     (start, row, compute): (*mut u8, isize, DType),
-    add: bool,
+    accumulate: bool,
 ) {
     let ProductExtents { whole, extents: Extents { m, n, k }, terms } = *inside;
     let bytes = compute.bytes();
@@ -104,7 +104,7 @@ pub(super) unsafe fn complete_product(
             unsafe { copy_row((&raw const x.bits).cast(), 0, to, 1, columns.len(), bytes) };
         }
     };
-    if !add {
+    if !accumulate {
         let zero = Literal::new(compute, 0.0);
         set(0..m, n..whole[1], zero);
         set(m..whole[0], 0..whole[1], zero);
@@ -120,7 +120,7 @@ pub(super) unsafe fn complete_product(
                 StridedTile { start: matrix.start.cast_mut(), strides: [0; MAX_RANK] }.offset(at, dtype.bytes());
             (tile.strides[0], tile.strides[1]) = (matrix.row, matrix.col);
             // SAFETY: the caller's.
-            unsafe { is_finite(dtype, &tile, &[lines.len(), terms[side] - from]) }
+            unsafe { is_tile_finite(dtype, &tile, &[lines.len(), terms[side] - from]) }
         };
         for (from, behind) in [(0, others..whole[1 - side]), (k, 0..others)] {
             if behind.is_empty() || from == terms[side] || is_finite(0..own, from) {

@@ -5,7 +5,7 @@ use super::super::launch::LaunchError;
 use super::super::plan::step::{AffineIndex, CopiedBox};
 use super::super::tile::{self, MAX_RANK, StridedTile, TileLoops};
 use super::spacing::VECTOR_ELEMENTS;
-use super::thread_state::{ProgramRunner, grow_buffer};
+use super::thread_state::{ProgramRunner, grow_buffer_to};
 use pallas_ir::{Literal, Value};
 
 impl ProgramRunner<'_> {
@@ -27,7 +27,7 @@ impl ProgramRunner<'_> {
 
     /// Runs a reshape: a view of the same memory if the strides allow it, else a copy.
     pub(super) fn reshape(&mut self, from: Value, to: Value) {
-        if let Some(tile) = tile::reshaped(&self.tile(from), self.shape(from), self.shape(to)) {
+        if let Some(tile) = tile::try_reshape(&self.tile(from), self.shape(from), self.shape(to)) {
             self.state.tiles[to.index()] = tile;
             return;
         }
@@ -53,7 +53,7 @@ impl ProgramRunner<'_> {
     }
 
     /// Copies a tile to a buffer, contiguously, with its axes in the given order.
-    pub(super) fn copy_in_order(
+    pub(super) fn copy_with_axis_order(
         &mut self,
         buffer: usize,
         from: &StridedTile,
@@ -63,7 +63,7 @@ impl ProgramRunner<'_> {
     ) -> Result<StridedTile, LaunchError> {
         let sizes: Vec<usize> = order.iter().map(|&a| shape[a]).collect();
         let total: usize = sizes.iter().product();
-        let to = StridedTile::contiguous(grow_buffer(&mut self.buffers.operands[buffer], total * bytes)?, &sizes);
+        let to = StridedTile::contiguous(grow_buffer_to(&mut self.buffers.operands[buffer], total * bytes)?, &sizes);
         // SAFETY: the buffer has room for every element.
         unsafe { tile::copy(&from.select_axes(order), &to, &sizes, bytes) };
         Ok(to)
@@ -108,7 +108,7 @@ impl ProgramRunner<'_> {
         if by_rows {
             if !tile.select_axes(&folded).is_contiguous(&sizes(&folded)) {
                 let order = [&kept[..], &folded[..]].concat();
-                let copy = self.copy_in_order(0, &tile, shape, &order, bytes)?;
+                let copy = self.copy_with_axis_order(0, &tile, shape, &order, bytes)?;
                 tile.start = copy.start;
                 order.iter().enumerate().for_each(|(i, &a)| tile.strides[a] = copy.strides[i]);
             }
@@ -128,7 +128,7 @@ impl ProgramRunner<'_> {
         }
         if kept.last().is_some_and(|&a| tile.strides[a] != 1) {
             let order: Vec<usize> = (0..shape.len()).collect();
-            tile = self.copy_in_order(0, &tile, shape, &order, bytes)?;
+            tile = self.copy_with_axis_order(0, &tile, shape, &order, bytes)?;
         }
         let (rows, row_sizes) = (tile.select_axes(&kept), sizes(&kept));
         let results = StridedTile::contiguous(out.start, &row_sizes);
@@ -186,8 +186,9 @@ impl ProgramRunner<'_> {
                         std::ptr::copy_nonoverlapping(at(&out, b, 1, i - 1), to, nest.inner_extent() * bytes);
                         (fold.into)(from, nest.inner_extent(), to);
                     }
-                    if let Some(flush) =
-                        fold.flush.filter(|_| i % fold::ELEMENTS_PER_FLUSH == fold::ELEMENTS_PER_FLUSH - 1)
+                    if let Some(flush) = fold
+                        .flush
+                        .filter(|_| i % fold::ELEMENTS_PER_SUBNORMAL_FLUSH == fold::ELEMENTS_PER_SUBNORMAL_FLUSH - 1)
                     {
                         flush(to, nest.inner_extent());
                     }
@@ -196,8 +197,8 @@ impl ProgramRunner<'_> {
         });
     }
 
-    /// Finds the position of the greatest or smallest element of each line along an axis.
-    pub(super) fn find_arg_min_max(&mut self, max: bool, from: Value, axis: usize, to: Value) {
+    /// Computes the position of the greatest (`max`) or smallest element of each line along an axis.
+    pub(super) fn run_arg_min_max(&mut self, max: bool, from: Value, axis: usize, to: Value) {
         let (out, x, shape) = (self.result_tile(to), self.tile(from), self.shape(from));
         let (n, dtype) = (shape[axis], self.ty(from).dtype);
         if n == 0 {

@@ -7,14 +7,14 @@ use super::super::row_copies::copy_row;
 use super::super::strips::compiled;
 use super::super::tile::{MAX_RANK, StridedTile, TileLoops};
 use super::gather_scatter::WindowLoop;
-use super::sort::buffer_elements;
+use super::sort::grow_buffer_to_elements;
 use super::thread_state::ProgramRunner;
 use half::{bf16, f16};
 use pallas_ir::DType;
 use pallas_ir::dtype::Half;
 
-/// Bytes of an element.
-const ELEMENT_BYTES: usize = 2;
+/// Bytes of a 16-bit float, the element type of the added rows.
+const HALF_ELEMENT_BYTES: usize = 2;
 
 /// A row that is added to a row of the result.
 #[derive(Clone, Copy)]
@@ -27,15 +27,15 @@ struct RowUpdate {
 
 impl ProgramRunner<'_> {
     /// Runs a scatter-add of rows of 16-bit floats.
-    pub(super) fn sum_rows(&mut self, step: &GatherScatter) -> Result<(), LaunchError> {
+    pub(super) fn scatter_add_rows(&mut self, step: &GatherScatter) -> Result<(), LaunchError> {
         match self.ty(step.to).dtype {
-            DType::F16 => self.sum_rows_of::<f16>(step),
-            _ => self.sum_rows_of::<bf16>(step),
+            DType::F16 => self.scatter_add_rows_in_type::<f16>(step),
+            _ => self.scatter_add_rows_in_type::<bf16>(step),
         }
     }
 
     /// Runs a scatter-add of rows of the type `T`.
-    fn sum_rows_of<T: Half>(&mut self, step: &GatherScatter) -> Result<(), LaunchError> {
+    fn scatter_add_rows_in_type<T: Half>(&mut self, step: &GatherScatter) -> Result<(), LaunchError> {
         let (out, own) = (self.result_tile(step.to), self.tile(step.from));
         let shape = self.shape(step.to);
         let (&n, outer) = shape.split_last().expect("an operand of rows has axes");
@@ -51,9 +51,9 @@ impl ProgramRunner<'_> {
         let buffers = &mut *self.buffers;
         let [heads, updates, lines] = &mut buffers.operands;
         let (heads, updates): (&mut [u32], &mut [RowUpdate]) =
-            (buffer_elements(heads, count)?, buffer_elements(updates, walk.count())?);
-        let sum: &mut [f32] = buffer_elements(&mut buffers.wide[0], n)?;
-        let (line, made) = buffer_elements::<T>(lines, 2 * n)?.split_at_mut(n);
+            (grow_buffer_to_elements(heads, count)?, grow_buffer_to_elements(updates, walk.window_count())?);
+        let sum: &mut [f32] = grow_buffer_to_elements(&mut buffers.wide[0], n)?;
+        let (line, made) = grow_buffer_to_elements::<T>(lines, 2 * n)?.split_at_mut(n);
         // A linked list of updates for each row, in their order; 0 ends it.
         let mut found = 0;
         let add = |row: isize, place: isize| {
@@ -66,14 +66,15 @@ impl ProgramRunner<'_> {
         for (i, update) in updates[..found].iter_mut().enumerate().rev() {
             update.link = std::mem::replace(&mut heads[update.link], i as u32 + 1) as usize;
         }
-        let row_of = |update: RowUpdate| own.start.wrapping_offset(update.place * ELEMENT_BYTES as isize).cast_const();
+        let row_of =
+            |update: RowUpdate| own.start.wrapping_offset(update.place * HALF_ELEMENT_BYTES as isize).cast_const();
         let mut read = |update: RowUpdate| {
             let from = row_of(update);
             if is_straight[0] {
                 return from.cast::<T>();
             }
             // SAFETY: the row has `n` elements at its stride, and the line room for them.
-            unsafe { copy_row(from, stride, line.as_mut_ptr().cast(), 1, n, ELEMENT_BYTES) };
+            unsafe { copy_row(from, stride, line.as_mut_ptr().cast(), 1, n, HALF_ELEMENT_BYTES) };
             line.as_ptr()
         };
         let (copy, first, more, round) =
@@ -82,10 +83,10 @@ impl ProgramRunner<'_> {
             if let Some(&next) = heads.get(row + PREFETCH_DISTANCE_ROWS as usize).filter(|next| **next != 0) {
                 prefetch_cache_lines(
                     row_of(updates[next as usize - 1]),
-                    (n * ELEMENT_BYTES).min(MAX_PREFETCHED_ROW_BYTES),
+                    (n * HALF_ELEMENT_BYTES).min(MAX_PREFETCHED_ROW_BYTES),
                 );
             }
-            let start = out.start.wrapping_offset(to * ELEMENT_BYTES as isize);
+            let start = out.start.wrapping_offset(to * HALF_ELEMENT_BYTES as isize);
             let to = if is_straight[1] { start.cast::<T>() } else { made.as_mut_ptr() };
             // SAFETY: a row of the result has `n` elements, and the updates have rows of as many, which it overlaps nowhere.
             unsafe {
@@ -106,7 +107,7 @@ impl ProgramRunner<'_> {
                     }
                 }
                 if !is_straight[1] {
-                    copy_row(to.cast(), 1, start, out.strides[outer.len()], n, ELEMENT_BYTES);
+                    copy_row(to.cast(), 1, start, out.strides[outer.len()], n, HALF_ELEMENT_BYTES);
                 }
             }
         };
@@ -121,9 +122,9 @@ impl ProgramRunner<'_> {
                 row += 1;
                 continue;
             }
-            let empty = leading_zeros(&heads[row..]);
+            let empty = count_leading_zeros(&heads[row..]);
             // SAFETY: these rows of the result lie one behind the other.
-            unsafe { out.start.add(row * n * ELEMENT_BYTES).write_bytes(0, empty * n * ELEMENT_BYTES) };
+            unsafe { out.start.add(row * n * HALF_ELEMENT_BYTES).write_bytes(0, empty * n * HALF_ELEMENT_BYTES) };
             row += empty;
         }
         Ok(())
@@ -131,7 +132,7 @@ impl ProgramRunner<'_> {
 }
 
 /// Number of zeros before the first other number.
-fn leading_zeros(numbers: &[u32]) -> usize {
+fn count_leading_zeros(numbers: &[u32]) -> usize {
     let is_empty = |chunk: &&[u32; 16]| chunk.iter().fold(0, |all, n| all | n) == 0;
     let whole = 16 * numbers.as_chunks::<16>().0.iter().take_while(is_empty).count();
     whole + numbers[whole..].iter().take_while(|n| **n == 0).count()

@@ -3,7 +3,7 @@ use super::super::launch::LaunchError;
 use super::super::row_copies;
 use super::super::sort::{self, KeyBits, KeyRule};
 use super::super::tile::{StridedTile, TileLoops};
-use super::thread_state::{Buffers, CacheLine, ProgramRunner, grow_buffer};
+use super::thread_state::{Buffers, CacheLine, ProgramRunner, grow_buffer_to};
 use crate::raw;
 use pallas_ir::Value;
 use pallas_ir::structural::SortOrder;
@@ -39,8 +39,8 @@ struct SortLines<'a> {
 }
 
 /// Returns the first `n` elements of a buffer, which grows if necessary.
-pub(super) fn buffer_elements<T>(buffer: &mut Vec<CacheLine>, n: usize) -> Result<&mut [T], LaunchError> {
-    let start = grow_buffer(buffer, n * size_of::<T>())?;
+pub(super) fn grow_buffer_to_elements<T>(buffer: &mut Vec<CacheLine>, n: usize) -> Result<&mut [T], LaunchError> {
+    let start = grow_buffer_to(buffer, n * size_of::<T>())?;
     // SAFETY: the buffer is initialised and has room for the elements, which are made of numbers; it is borrowed as
     // long as they are.
     Ok(unsafe { raw::slice_mut(start.cast::<T>(), n) })
@@ -55,7 +55,7 @@ impl sort::KeyRuleVisitor for SortLines<'_> {
         let [first, second, lines] = &mut buffers.operands;
         // Lines whose elements are not adjacent are copied.
         let is_straight = n <= 1 || x.strides[axis] == 1;
-        let line: &mut [U] = buffer_elements(lines, if is_straight { 0 } else { n })?;
+        let line: &mut [U] = grow_buffer_to_elements(lines, if is_straight { 0 } else { n })?;
         let mut each = |sorted: &mut dyn FnMut(&[U], *mut u8)| {
             let (mut starts, bytes) = (shape.to_vec(), size_of::<U>() as isize);
             starts[axis] = starts[axis].min(1);
@@ -83,8 +83,8 @@ impl sort::KeyRuleVisitor for SortLines<'_> {
         if positions {
             let [a, b] = sort::buffer_lengths(n, k, halvings);
             let (a, b): (&mut [U::Packed], &mut [U::Packed]) =
-                (buffer_elements(first, a)?, buffer_elements(second, b)?);
-            let found: &mut [u32] = buffer_elements(&mut buffers.wide[0], if is_adjacent { 0 } else { k })?;
+                (grow_buffer_to_elements(first, a)?, grow_buffer_to_elements(second, b)?);
+            let found: &mut [u32] = grow_buffer_to_elements(&mut buffers.wide[0], if is_adjacent { 0 } else { k })?;
             each(&mut |x, to| {
                 if is_adjacent {
                     // SAFETY: the result's line has `k` adjacent elements that overlap no operand.
@@ -97,8 +97,8 @@ impl sort::KeyRuleVisitor for SortLines<'_> {
             return Ok(());
         }
         let is_direct = is_adjacent && k == n;
-        let buffer: &mut [U] = buffer_elements(first, n)?;
-        let found: &mut [U] = buffer_elements(second, if is_direct { 0 } else { n })?;
+        let buffer: &mut [U] = grow_buffer_to_elements(first, n)?;
+        let found: &mut [U] = grow_buffer_to_elements(second, if is_direct { 0 } else { n })?;
         each(&mut |x, to| {
             if is_direct {
                 // SAFETY: as above.

@@ -15,7 +15,7 @@ pub(super) struct RowStrides {
     pub(super) step: isize,
 }
 
-/// The addresses of a gather's windows, kept instead of copies.
+/// Addresses of the windows of a gather whose readers need no copy of them, kept instead of copies.
 #[derive(Default)]
 pub(super) struct KeptWindows {
     /// The gather's result, to which they would be copied; `None` if this entry is free.
@@ -31,13 +31,13 @@ pub(super) struct KeptWindows {
 
 /// Number of elements of a chain's rows.
 #[inline]
-pub(super) fn columns(chain: &ElementwiseChain) -> usize {
+pub(super) fn column_count(chain: &ElementwiseChain) -> usize {
     chain.shape.last().copied().unwrap_or(1)
 }
 
 /// Returns the first axis such that the rows along it and the following axes are equally spaced in a tile of this
 /// shape.
-pub(super) fn first_even_axis(tile: &StridedTile, shape: &[usize]) -> usize {
+pub(super) fn first_evenly_spaced_axis(tile: &StridedTile, shape: &[usize]) -> usize {
     let outer = shape.len().saturating_sub(1);
     (0..outer).find(|&axis| tile.merged_stride(shape, axis..outer).is_some()).unwrap_or(outer)
 }

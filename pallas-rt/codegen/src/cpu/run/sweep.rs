@@ -9,12 +9,15 @@ use super::super::tile::StridedTile;
 use super::chain::{ChainAccess, MIN_LONG_ROW_ELEMENTS, StripAccess, StripBuffers, StripRunner};
 use super::merged_rows::{BufferedOperand, MergedRowMemory, RowMerging};
 use super::native::{self, ChainOperandLayout, UnevenOperand};
-use super::spacing::{RowStrides, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, columns, first_even_axis, row_strides};
-use super::thread_state::{BoundOperand, FusedChainLayouts, ProgramRunner, grow_buffer};
+use super::spacing::{
+    RowStrides, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, column_count, first_evenly_spaced_axis, row_strides,
+};
+use super::thread_state::{BoundOperand, FusedChainLayouts, ProgramRunner, grow_buffer_to};
 use pallas_ir::{DType, Literal};
 
-/// Minimum elements of a group of equally spaced rows for which a call of machine code is worthwhile.
-const MIN_CODE_GROUP_ELEMENTS: usize = 64;
+/// Minimum elements of a group of equally spaced rows for which machine code is called; smaller groups run in strips
+/// without it.
+const MIN_JIT_GROUP_ELEMENTS: usize = 64;
 
 impl<'a> ProgramRunner<'a> {
     /// Runs chains over the same rows, in machine code or in strips: each row, or each few rows, through all chains.
@@ -29,7 +32,7 @@ impl<'a> ProgramRunner<'a> {
         let shared = chains.iter().map(|c| c.buffers + c.inputs.len()).max().unwrap_or(0);
         let held: usize = chains.iter().map(|c| c.inputs.len()).sum();
         let bound: usize = chains.iter().map(|c| c.inputs.len() + c.sinks.len()).sum();
-        let start = grow_buffer(&mut self.buffers.strips, pitch * (shared + held + bound))?;
+        let start = grow_buffer_to(&mut self.buffers.strips, pitch * (shared + held + bound))?;
         let mut buffers = StripBuffers { start, pitch, held: shared };
         let mut layouts = std::mem::take(&mut self.buffers.layouts);
         let FusedChainLayouts { reaches, places, forms, lies, spread, bound, woven } = &mut layouts;
@@ -61,7 +64,8 @@ impl<'a> ProgramRunner<'a> {
             };
             for ((chain, reaches), lie) in chains.iter().zip(reaches.iter_mut()).zip(lies.iter_mut()) {
                 *lie = lie.filter(|lie| {
-                    !singly && (lie.weave.is_some() || native::code(chain, *lie, rows, together).is_some())
+                    !singly
+                        && (lie.weave.is_some() || native::get_or_compile_code(chain, *lie, rows, together).is_some())
                 });
                 if lie.is_none() {
                     self.copy_kept_inputs(chain);
@@ -87,10 +91,11 @@ impl<'a> ProgramRunner<'a> {
                         native::run_merged_rows(&weaver, (chain, lie, weave), memory, from..to, rows, woven);
                         continue;
                     }
-                    let code = lie.and_then(|lie| Some((native::code(chain, lie, rows, together)?, lie)));
+                    let code =
+                        lie.and_then(|lie| Some((native::get_or_compile_code(chain, lie, rows, together)?, lie)));
                     if let Some((code, lie)) = code {
                         let memory = (&mut places[..], &spread[..], &self.buffers.pages[..]);
-                        native::run(code, chain, lie, memory, from..to, rows);
+                        native::run_code(code, chain, lie, memory, from..to, rows);
                         continue;
                     }
                     for row in (from..to).step_by(height) {
@@ -107,52 +112,52 @@ impl<'a> ProgramRunner<'a> {
         Ok(())
     }
 
-    /// Determines the memory of the results and folds of a chain. `singly`: its rows are computed one by one, so that
-    /// results which only the sweep reads may all use the memory of one row.
-    pub(super) fn prepare_results(&mut self, chain: &ElementwiseChain, reaches: &mut ChainAccess, singly: bool) {
-        reaches.inner = chain.shape.last().copied().unwrap_or(1);
-        reaches.sinks.clear();
+    /// Determines the memory of the results and folds of a chain. `row_by_row`: its rows are computed one by one, so
+    /// that results which only the chains fused with it read may all use the memory of one row.
+    pub(super) fn prepare_results(&mut self, chain: &ElementwiseChain, access: &mut ChainAccess, row_by_row: bool) {
+        access.inner = chain.shape.last().copied().unwrap_or(1);
+        access.sinks.clear();
         for sink in &chain.sinks {
             let to = self.result_tile(sink.to).start;
             if sink.along == FoldDirection::Columns {
                 // SAFETY: the folded value has an element a column; rows are added to it.
-                unsafe { copy_row((&raw const sink.start.bits).cast(), 0, to, 1, reaches.inner, sink.dtype.bytes()) };
+                unsafe { copy_row((&raw const sink.start.bits).cast(), 0, to, 1, access.inner, sink.dtype.bytes()) };
             }
-            reaches.sinks.push(to);
+            access.sinks.push(to);
         }
-        reaches.results.clear();
+        access.results.clear();
         for link in &chain.links {
             let Some(v) = link.output else { continue };
             let mut tile = self.result_tile(v);
-            if link.passing && singly && reaches.inner >= MIN_LONG_ROW_ELEMENTS {
+            if link.passing && row_by_row && access.inner >= MIN_LONG_ROW_ELEMENTS {
                 tile.strides[..chain.shape.len() - 1].fill(0);
                 self.state.tiles[v.index()] = tile;
             }
-            reaches.results.push(tile);
+            access.results.push(tile);
         }
     }
 
-    /// Determines how the chain's strips reach each input and result.
+    /// Determines the way in which the chain's strips access each input and result.
     pub(super) fn prepare_strips(
         &self,
         chain: &ElementwiseChain,
-        reaches: &mut ChainAccess,
+        access: &mut ChainAccess,
         buffers: &mut StripBuffers,
     ) {
-        let long = reaches.inner >= MIN_LONG_ROW_ELEMENTS;
+        let long = access.inner >= MIN_LONG_ROW_ELEMENTS;
         let inputs = chain.inputs.iter().enumerate();
-        reaches.inputs.clear();
-        reaches.inputs.extend(
+        access.inputs.clear();
+        access.inputs.extend(
             inputs.map(|(i, x)| self.input_access(chain, *x, buffers.buffer_address(chain.buffers + i), long, buffers)),
         );
-        let mut results = reaches.results.iter();
+        let mut results = access.results.iter();
         let outputs = chain.links.iter().map(|link| {
             let own = buffers.buffer_address(link.buffer);
             let Some(&tile) = link.output.and_then(|_| results.next()) else {
                 return StripAccess::BroadcastScalar(own);
             };
             match (tile.is_contiguous(&chain.shape), link.aside) {
-                (true, aside) if aside || self.in_large_array(tile.start) => {
+                (true, aside) if aside || self.is_in_large_array(tile.start) => {
                     StripAccess::BufferedResult { start: tile.start, buffer: own, streams: !aside }
                 }
                 (true, _) => StripAccess::Contiguous(tile.start),
@@ -161,12 +166,12 @@ impl<'a> ProgramRunner<'a> {
                 (false, _) => StripAccess::CopiedRows(tile, own),
             }
         });
-        reaches.outputs.clear();
-        reaches.outputs.extend(outputs);
+        access.outputs.clear();
+        access.outputs.extend(outputs);
     }
 
     /// Returns true if an address is inside of an array that is too large for the caches.
-    pub(super) fn in_large_array(&self, start: *mut u8) -> bool {
+    pub(super) fn is_in_large_array(&self, start: *mut u8) -> bool {
         let holds = |o: &BoundOperand| {
             let bytes = o.bytes * o.shape.iter().product::<usize>();
             (o.start as usize..o.start as usize + bytes).contains(&(start as usize))
@@ -180,7 +185,7 @@ impl<'a> ProgramRunner<'a> {
         chain: &ElementwiseChain,
         input: ChainInput,
         own: *mut u8,
-        long: bool,
+        has_long_rows: bool,
         buffers: &mut StripBuffers,
     ) -> (StripAccess, DType) {
         let n = STRIP_ELEMENTS.min(chain.shape.iter().product());
@@ -200,11 +205,11 @@ impl<'a> ProgramRunner<'a> {
             StripAccess::Contiguous(tile.start)
         } else if tile.is_splat(&chain.shape) {
             return everywhere(tile.start, dtype);
-        } else if long && tile.strides[last] == 1 {
+        } else if has_long_rows && tile.strides[last] == 1 {
             StripAccess::RowInPlace(tile)
-        } else if long && tile.strides[last] == 0 {
+        } else if has_long_rows && tile.strides[last] == 0 {
             StripAccess::BroadcastRowElement(tile, own)
-        } else if !long && (0..last).all(|a| chain.shape[a] == 1 || tile.strides[a] == 0) {
+        } else if !has_long_rows && (0..last).all(|a| chain.shape[a] == 1 || tile.strides[a] == 0) {
             let buffer = buffers.take_kept_buffer();
             for r in 0..STRIP_ELEMENTS / chain.shape[last] {
                 // SAFETY: the buffer holds a strip, the tile a row.
@@ -226,30 +231,30 @@ impl<'a> ProgramRunner<'a> {
     pub(super) fn find_operand_layout(
         &self,
         chain: &ElementwiseChain,
-        reaches: &ChainAccess,
+        access: &ChainAccess,
         rows: usize,
         (places, spread, bound): (&mut Vec<OperandAddress>, &mut Vec<UnevenOperand>, &mut Vec<BufferedOperand>),
     ) -> Option<ChainOperandLayout> {
-        let columns = columns(chain);
+        let columns = column_count(chain);
         let inputs = chain.input_values().map(|(i, v)| {
             (i, self.tile(v).broadcast(self.shape(v)), self.element_bytes(v), self.buffers.find_kept_windows(v))
         });
-        let outputs = chain.outputs().zip(&reaches.results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
+        let outputs = chain.outputs().zip(&access.results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
 
         let first = places.len();
         let (form, flat) = (CodeSpecialization::default(), chain.sinks.is_empty());
         let mut lie = ChainOperandLayout { form, flat, first, group: rows, spread: [spread.len(); 2], weave: None };
-        places.push(OperandAddress::from_column_count(columns));
+        places.push(OperandAddress::encode_column_count(columns));
         // Rows along one axis are equally spaced.
         let axis = if chain.shape.len() <= 2 {
             0
         } else {
             let tiles = inputs.clone().map(|(_, tile, ..)| tile).chain(outputs.clone().map(|(_, tile, _)| tile));
-            tiles.map(|tile| first_even_axis(&tile, &chain.shape)).max().unwrap_or(0)
+            tiles.map(|tile| first_evenly_spaced_axis(&tile, &chain.shape)).max().unwrap_or(0)
         };
         if axis > 0 {
             lie.group = chain.shape[axis..chain.shape.len() - 1].iter().product();
-            (lie.group * columns >= MIN_CODE_GROUP_ELEMENTS).then_some(())?;
+            (lie.group * columns >= MIN_JIT_GROUP_ELEMENTS).then_some(())?;
         }
         lie.weave = RowMerging::from_chain(chain, lie.group, rows, bound);
         let mut place = |tile: StridedTile, row: isize, bytes: usize, windows: Option<usize>| {
@@ -267,7 +272,7 @@ impl<'a> ProgramRunner<'a> {
             lie.weave = lie.weave.and_then(|weave| weave.with_input((i, 1 + k), l, columns, bytes, bound));
             match l.step {
                 0 => lie.form.single |= 1u64.checked_shl(i as u32)?,
-                1 if self.in_large_array(tile.start) => lie.form.ahead |= 1u64.checked_shl(i as u32).unwrap_or(0),
+                1 if self.is_in_large_array(tile.start) => lie.form.ahead |= 1u64.checked_shl(i as u32).unwrap_or(0),
                 1 => {}
                 _ => return None,
             }
@@ -288,12 +293,12 @@ impl<'a> ProgramRunner<'a> {
             let outer = chain.shape.iter().zip(tile.strides).rev().skip(1).filter(|(n, _)| **n != 1);
             let even = (tile.start as usize).is_multiple_of(vector) && outer.into_iter().all(|(_, s)| s % 8 == 0);
             let aligned = even && row % vector as isize == 0 && matches!(bytes, 2 | 4);
-            if aligned && !chain.links[i].aside && self.in_large_array(tile.start) {
+            if aligned && !chain.links[i].aside && self.is_in_large_array(tile.start) {
                 lie.form.streamed |= 1u64.checked_shl(at as u32).unwrap_or(0);
             }
             place(tile, row, bytes, None);
         }
-        places.extend(chain.sinks.iter().zip(&reaches.sinks).map(|(s, &start)| {
+        places.extend(chain.sinks.iter().zip(&access.sinks).map(|(s, &start)| {
             let row = if s.along == FoldDirection::Rows { s.dtype.bytes() as isize } else { 0 };
             OperandAddress::new(start, row)
         }));

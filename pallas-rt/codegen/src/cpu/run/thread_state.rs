@@ -9,7 +9,7 @@ use super::super::tile::{self, MAX_RANK, StridedTile};
 use super::chain::ChainAccess;
 use super::convolution_gemm::ProductBuffers;
 #[cfg(guarded)]
-use super::guard_pages::Guarded;
+use super::guard_pages::GuardedMemory;
 use super::merged_rows::BufferedOperand;
 use super::native::{ChainOperandLayout, UnevenOperand};
 use super::spacing::KeptWindows;
@@ -22,12 +22,12 @@ use parking_lot::Mutex;
 #[repr(C, align(64))]
 pub(super) struct CacheLine([u64; 8]);
 
-/// Grows the buffer to at least `bytes` bytes and returns its address. Its contents are lost if it grows.
-pub(super) fn grow_buffer(buffer: &mut Vec<CacheLine>, bytes: usize) -> Result<*mut u8, LaunchError> {
-    let lines = bytes.div_ceil(64).max(1);
+/// Makes the buffer at least `min_bytes` bytes long and returns its address. Its contents are lost if it grows.
+pub(super) fn grow_buffer_to(buffer: &mut Vec<CacheLine>, min_bytes: usize) -> Result<*mut u8, LaunchError> {
+    let lines = min_bytes.div_ceil(64).max(1);
     if buffer.len() < lines {
         buffer.clear();
-        buffer.try_reserve_exact(lines).map_err(|_| LaunchError::OutOfMemory(bytes))?;
+        buffer.try_reserve_exact(lines).map_err(|_| LaunchError::OutOfMemory(min_bytes))?;
         buffer.resize(lines, CacheLine([0; 8]));
     }
     Ok(buffer.as_mut_ptr().cast())
@@ -63,7 +63,7 @@ pub(super) struct Buffers {
     pub(super) ends: Vec<OverhangingTile>,
 }
 
-/// Memory addresses and layouts of the operands and results of the chains of a sweep.
+/// Memory addresses and layouts of the operands and results of chains that run as one step.
 #[derive(Default)]
 pub(super) struct FusedChainLayouts {
     pub(super) reaches: Vec<ChainAccess>,
@@ -93,7 +93,7 @@ pub(in super::super) struct ThreadState {
     pub(super) tiles: Vec<StridedTile>,
     /// The memory that each value owns: its place in the arena, or a scalar's cell.
     pub(super) owned_tiles: Vec<StridedTile>,
-    /// True for each value whose next definition keeps the memory that a `Step::Aim` step has assigned to it.
+    /// True for each value whose next definition keeps the memory that a `Step::RedirectResult` has assigned to it.
     pub(super) is_redirected: Vec<bool>,
     /// Memory of the scalars, eight bytes each.
     pub(super) cells: Vec<u64>,
@@ -101,7 +101,7 @@ pub(in super::super) struct ThreadState {
     /// The start of the arena; null before the first launch.
     pub(super) arena: *mut u8,
     #[cfg(guarded)]
-    pub(super) guards: Vec<Guarded>,
+    pub(super) guards: Vec<GuardedMemory>,
 }
 
 // SAFETY: pointers to arenas and operands are resolved anew before each launch; the others point to the state's own
@@ -196,12 +196,13 @@ impl ThreadState {
         }
     }
 
-    /// Returns the address of `bytes` bytes at this offset of the arena, or of a guarded mapping of their own.
+    /// Returns the address of `bytes` bytes at `offset` in the arena or, when memory is guarded, of a mapping of their
+    /// own.
     #[allow(unused_variables, reason = "the arena has room for the bytes, and a mapping needs no place")]
-    fn arena_address(&mut self, place: usize, bytes: usize) -> *mut u8 {
+    fn arena_address(&mut self, offset: usize, bytes: usize) -> *mut u8 {
         #[cfg(guarded)]
         {
-            let own = Guarded::new(bytes);
+            let own = GuardedMemory::new(bytes);
             let start = own.start;
             self.guards.push(own);
             start
@@ -209,7 +210,7 @@ impl ThreadState {
         // SAFETY: slots and scratch are inside of the arena.
         #[cfg(not(guarded))]
         unsafe {
-            self.arena.add(place)
+            self.arena.add(offset)
         }
     }
 }
@@ -236,8 +237,8 @@ impl<'a> ProgramRunner<'a> {
     pub(super) fn tile(&self, v: Value) -> StridedTile {
         self.state.tiles[v.index()]
     }
-    /// Returns the memory for a value that a step is about to compute: its own, unless a `Step::Aim` step has
-    /// redirected it.
+    /// Returns the memory for a value that a step is about to compute: its own, unless a
+    /// [`Step::RedirectResult`](super::super::plan::step::Step::RedirectResult) has redirected it.
     pub(super) fn result_tile(&mut self, v: Value) -> StridedTile {
         if std::mem::take(&mut self.state.is_redirected[v.index()]) {
             return self.tile(v);
@@ -247,7 +248,7 @@ impl<'a> ProgramRunner<'a> {
         own
     }
     /// Returns the bits of a scalar.
-    pub(super) fn bits(&self, v: Value) -> u64 {
+    pub(super) fn scalar_bits(&self, v: Value) -> u64 {
         let start = self.tile(v).start;
         // SAFETY: a scalar's tile holds one element of its type.
         unsafe {
@@ -259,16 +260,19 @@ impl<'a> ProgramRunner<'a> {
             }
         }
     }
-    pub(super) fn int(&self, v: Value) -> i64 {
-        Literal { dtype: self.ty(v).dtype, bits: self.bits(v) }.as_i64()
+    /// Returns the value of an integer scalar.
+    pub(super) fn scalar_int(&self, v: Value) -> i64 {
+        Literal { dtype: self.ty(v).dtype, bits: self.scalar_bits(v) }.as_i64()
     }
-    pub(super) fn set(&mut self, v: Value, bits: u64) {
+    /// Sets a scalar to these bits.
+    pub(super) fn set_scalar_bits(&mut self, v: Value, bits: u64) {
         let own = self.result_tile(v);
         // SAFETY: scalars own a cell of eight bytes; little-endian machines read any width at its start.
         unsafe { own.start.cast::<u64>().write(bits) };
     }
-    pub(super) fn set_int(&mut self, v: Value, x: i64) {
-        self.set(v, Literal::int(self.ty(v).dtype, x).bits);
+    /// Sets an integer scalar.
+    pub(super) fn set_scalar_int(&mut self, v: Value, x: i64) {
+        self.set_scalar_bits(v, Literal::int(self.ty(v).dtype, x).bits);
     }
     /// Returns a copy of a tile, for printing.
     pub(super) fn datum(&self, v: Value) -> Datum {
@@ -279,6 +283,7 @@ impl<'a> ProgramRunner<'a> {
         unsafe { tile::copy_unaligned(&self.tile(v), &to, &ty.shape, ty.dtype.bytes()) };
         Datum::new(ty.clone(), Data::from_bytes(ty.dtype, &bytes))
     }
+    /// Returns a fault of the kernel in the current program, at this source line.
     pub(super) fn fault(&self, code: &'static str, loc: Loc, message: String) -> LaunchError {
         let kernel = self.plan.kernel.name.clone();
         LaunchError::Fault(Fault { code, kernel, program: self.state.ids.clone(), loc, message, help: String::new() })

@@ -1,9 +1,9 @@
 //! Text for operations on tiles.
 use super::emitter::BodyEmitter;
-use super::position::{TileCoord, TilePosition, offset, operand_coord, unravel_coordinate};
-use crate::wgsl::place::{row_major, views};
-use crate::wgsl::types::{cast, narrow_to_dtype, pack, unpack, wgsl_type};
-use pallas_ir::structural::Piece;
+use super::position::{TileCoord, TilePosition, offset_expression, operand_coord, unravel_coordinate};
+use crate::wgsl::place::{row_major_strides, views};
+use crate::wgsl::types::{array_bits_to_element, cast, element_to_array_bits, narrow_to_dtype, wgsl_type};
+use pallas_ir::structural::MapPiece;
 use pallas_ir::{Access, DType, Inst, ScalarOp, StructuralOp};
 
 impl BodyEmitter<'_> {
@@ -12,39 +12,41 @@ impl BodyEmitter<'_> {
     pub(super) fn emit_elementwise(&mut self, op: ScalarOp, inst: &Inst) {
         let result = inst.results[0];
         if self.k.ty(result).is_scalar() {
-            let x = self.expression(op, inst, &TilePosition { coords: vec![], flat: None });
-            return self.define(result, &x);
+            let x = self.scalar_op_expression(op, inst, &TilePosition { coords: vec![], flat: None });
+            return self.define_scalar(result, &x);
         }
         if let Some(side) = inst.args.iter().position(|v| self.plan.fused[v.index()]) {
             // `x + a·b`: the product starts from `x`.
             let product = self.k.inst(self.plan.defined[inst.args[side].index()].expect("a product has a definition"));
             return self.emit_product(result, product, Some(inst.args[1 - side]));
         }
-        self.materialise(inst);
+        self.emit_computed_elements(inst);
     }
 
     /// Writes a structural operation by its access form.
     pub(super) fn emit_structural(&mut self, op: &StructuralOp, inst: &Inst) {
         let result = inst.results[0];
         let ty = self.k.ty(result).clone();
-        let access = views::access(self.k, op, inst);
+        let access = views::access_form(self.k, op, inst);
         if ty.is_scalar() && !matches!(access, Access::Contract { .. } | Access::Gather { .. }) {
             return self.emit_scalar_result(&access, inst);
         }
         match access {
             Access::Map(pieces) if pieces.len() > 1 => self.emit_pieces(&pieces, inst),
             Access::Map(_) | Access::Iota { .. } | Access::Cast | Access::Bitcast | Access::Powi(_) => {
-                self.materialise(inst);
+                self.emit_computed_elements(inst);
             }
             Access::Flat => {
                 let from = self.k.ty(inst.args[0]).shape.clone();
                 self.emit_elements(result, |e, at| {
-                    let number =
-                        at.flat.as_ref().map_or_else(|| offset(&at.coords, &row_major(&ty.shape)), |f| f.0.clone());
+                    let number = at
+                        .flat
+                        .as_ref()
+                        .map_or_else(|| offset_expression(&at.coords, &row_major_strides(&ty.shape)), |f| f.0.clone());
                     let coords = (0..from.len())
-                        .map(|a| TileCoord::text(unravel_coordinate(&from, a, &format!("({number})"))))
+                        .map(|a| TileCoord::from_text(unravel_coordinate(&from, a, &format!("({number})"))))
                         .collect();
-                    e.element(inst.args[0], &TilePosition { coords, flat: Some((number, from.clone())) })
+                    e.element_expression(inst.args[0], &TilePosition { coords, flat: Some((number, from.clone())) })
                 });
             }
             Access::Gather { windows, .. } => self.emit_gather(&windows, inst),
@@ -63,17 +65,17 @@ impl BodyEmitter<'_> {
         let (from, to) = (self.k.ty(of).dtype, self.k.ty(result).dtype);
         if self.k.ty(of).is_scalar() {
             let x = self.convert_element(access, from, to, &self.scalar_name(of));
-            return self.define(result, &x);
+            return self.define_scalar(result, &x);
         }
-        let coords = vec![TileCoord::text("0u"); self.k.ty(of).shape.len()];
-        self.broadcast_scalar(result, |e| e.element(of, &TilePosition { coords, flat: None }));
+        let coords = vec![TileCoord::from_text("0u"); self.k.ty(of).shape.len()];
+        self.emit_broadcast_scalar(result, |e| e.element_expression(of, &TilePosition { coords, flat: None }));
     }
 
     /// Returns the expression of an element `x` after a cast, bitcast or power.
     pub(super) fn convert_element(&mut self, access: &Access, from: DType, to: DType, x: &str) -> String {
         match access {
             Access::Cast => cast(from, to, x),
-            Access::Bitcast => unpack(to, &pack(from, x)),
+            Access::Bitcast => array_bits_to_element(to, &element_to_array_bits(from, x)),
             Access::Powi(exponent) => {
                 let one = format!("{}(1)", wgsl_type(to));
                 let power = match exponent.unsigned_abs() {
@@ -99,13 +101,13 @@ impl BodyEmitter<'_> {
     }
 
     /// Writes a concatenation or padding: each element comes from the first piece whose bounds hold.
-    fn emit_pieces(&mut self, pieces: &[Piece], inst: &Inst) {
+    fn emit_pieces(&mut self, pieces: &[MapPiece], inst: &Inst) {
         let result = inst.results[0];
         let ty = wgsl_type(self.k.ty(result).dtype);
         let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers");
         self.emit_elements(result, |e, at| {
-            let x = e.fresh("x");
-            e.line(format!("var {x}: {ty};"));
+            let x = e.fresh_name("x");
+            e.emit_line(format!("var {x}: {ty};"));
             for (i, piece) in pieces.iter().enumerate() {
                 let bound = |(a, lo, hi): &(usize, pallas_ir::Dim, pallas_ir::Dim)| {
                     let c = &at.coords[*a].text;
@@ -114,9 +116,9 @@ impl BodyEmitter<'_> {
                 let bounds: Vec<String> = piece.bounds.iter().map(bound).collect();
                 let test = if bounds.is_empty() { "true".to_string() } else { bounds.join(" && ") };
                 let coords = piece.index.iter().map(|i| operand_coord(i, &at.coords)).collect();
-                let element = e.element(inst.args[piece.operand], &TilePosition { coords, flat: None });
+                let element = e.element_expression(inst.args[piece.operand], &TilePosition { coords, flat: None });
                 let or = if i > 0 { "else " } else { "" };
-                e.line(format!("{or}if ({test}) {{ {x} = {element}; }}"));
+                e.emit_line(format!("{or}if ({test}) {{ {x} = {element}; }}"));
             }
             x
         });

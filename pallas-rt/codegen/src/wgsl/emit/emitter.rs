@@ -3,7 +3,7 @@ use super::super::bank_conflicts::EmittedAccess;
 use super::super::barriers::{MemoryStep, ShaderNode};
 use super::super::place::PlacementPlan;
 use super::super::profile::ProfileParameters;
-use super::position::AccessCache;
+use super::position::ArrayAccessCache;
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,14 +23,14 @@ pub struct OperationCounts {
 }
 
 impl OperationCounts {
-    /// Returns the operations that were counted after `before`, divided by `times`.
-    pub(super) fn since(self, before: OperationCounts, times: f64) -> OperationCounts {
+    /// Returns the operations that were counted after `before`, divided by the number of `iterations`.
+    pub(super) fn average_since(self, before: OperationCounts, iterations: f64) -> OperationCounts {
         OperationCounts {
-            fma: (self.fma - before.fma) / times,
-            fragments: (self.fragments - before.fragments) / times,
-            product_words: (self.product_words - before.product_words) / times,
-            global: (self.global - before.global) / times,
-            barriers: (self.barriers - before.barriers) / times,
+            fma: (self.fma - before.fma) / iterations,
+            fragments: (self.fragments - before.fragments) / iterations,
+            product_words: (self.product_words - before.product_words) / iterations,
+            global: (self.global - before.global) / iterations,
+            barriers: (self.barriers - before.barriers) / iterations,
         }
     }
 }
@@ -57,9 +57,14 @@ impl IterationBound {
 /// Loop iterations that are assumed where the number is known only at the launch.
 pub(in crate::wgsl) const ASSUMED_TRIPS: f64 = 8.0;
 
-/// Estimates the cost of a program whose threads do this work each, and whose text has `lines` lines.
-pub(in crate::wgsl) fn cost(work: f64, lines: usize, plan: &PlacementPlan, numbers: &ProfileParameters) -> f64 {
-    work * plan.threads() as f64 / numbers.parallel + lines as f64 * numbers.line
+/// Estimates the cost of a program whose threads do `thread_work` each, and whose text has `lines` lines.
+pub(in crate::wgsl) fn estimate_program_cost(
+    thread_work: f64,
+    lines: usize,
+    plan: &PlacementPlan,
+    numbers: &ProfileParameters,
+) -> f64 {
+    thread_work * plan.threads() as f64 / numbers.parallel + lines as f64 * numbers.line
 }
 
 /// A kernel's body as nodes (steps and control flow), before barriers are inserted.
@@ -97,7 +102,7 @@ pub(in crate::wgsl) struct EmittedBody {
     pub(in crate::wgsl) stopped: bool,
 }
 
-/// Writer of the steps of a kernel.
+/// The emitter of a kernel's body as WGSL text: the nodes written so far, and the state of writing.
 pub(super) struct BodyEmitter<'k> {
     pub(super) k: &'k Kernel,
     pub(super) plan: &'k mut PlacementPlan,
@@ -126,7 +131,7 @@ pub(super) struct BodyEmitter<'k> {
     /// Bit mask of the dimensions that are multiples of four.
     pub(super) multiples: u64,
     /// For each fetched load, coordinates that have been computed in names which are in scope at the present line.
-    pub(super) known: BTreeMap<Value, AccessCache>,
+    pub(super) known: BTreeMap<Value, ArrayAccessCache>,
     /// Indices of vec4 in workgroup memory that have been read, and the names of the vectors.
     pub(super) tiles: Vec<(String, String)>,
     /// True if a text will be written; false while only costs are estimated.

@@ -4,9 +4,9 @@
 //! are: elements outside of an array are in workgroup memory as the operand's fill. A subgroup computes the fragments
 //! that its number selects.
 use super::emitter::BodyEmitter;
-use super::position::{TileCoord, offset};
+use super::position::{TileCoord, offset_expression};
 use super::product::Product;
-use crate::wgsl::barriers::Memory;
+use crate::wgsl::barriers::MemoryId;
 use crate::wgsl::place::TileStorage;
 use crate::wgsl::place::cooperative_matrices::{AccumulatorFragments, CooperativeProduct, StorageCell, is_zero};
 use pallas_ir::{Inst, Value};
@@ -15,7 +15,7 @@ use pallas_ir::{Inst, Value};
 const MAX_UNROLLED_FRAGMENT_PRODUCTS: usize = 64;
 
 /// A factor of a product, in workgroup memory.
-struct Factor {
+struct MatrixFactor {
     buffer: usize,
     /// Strides along the result's axis and along the contracted axis.
     strides: [usize; 2],
@@ -23,16 +23,16 @@ struct Factor {
 
 impl BodyEmitter<'_> {
     /// Returns the fragments of a tile whose storage class is accumulators; `None` for other tiles.
-    pub(super) fn fragments(&self, v: Value) -> Option<AccumulatorFragments> {
+    pub(super) fn accumulator_fragments(&self, v: Value) -> Option<AccumulatorFragments> {
         self.plan.fragments[v.index()].filter(|_| self.plan.tile_storage[v.index()] == TileStorage::Accumulators)
     }
     /// Returns the names of the accumulators that hold a tile.
     pub(super) fn accumulator_names(&self, v: Value) -> Vec<String> {
-        let count = self.fragments(v).map_or(0, AccumulatorFragments::count);
+        let count = self.accumulator_fragments(v).map_or(0, AccumulatorFragments::count_per_subgroup);
         (0..count).map(|i| format!("f{}_{i}", self.k.label(v))).collect()
     }
     pub(super) fn accumulator_type(&self, v: Value) -> String {
-        let size = self.fragments(v).map_or(0, |f| f.size);
+        let size = self.accumulator_fragments(v).map_or(0, |f| f.size);
         format!("coop_mat{size}x{size}<f32, C>")
     }
     /// Returns the initial values of `to`'s accumulators: those of `from`, or zeros if `from` is `None` or a tile of
@@ -44,32 +44,32 @@ impl BodyEmitter<'_> {
         }
     }
 
-    /// Writes the product of an instruction's operands, added to `start`, to the accumulators of `result`.
+    /// Writes the product of an instruction's operands, added to `initial_sum`, to the accumulators of `result`.
     pub(super) fn emit_cooperative_product(
         &mut self,
         result: Value,
         product: &Inst,
         dot: &Product,
-        start: Option<Value>,
+        initial_sum: Option<Value>,
     ) {
         let how = self.plan.products[product.results[0].index()].expect("accumulators come of cooperative products");
-        let fragments = self.fragments(result).expect("the result is accumulators");
-        let factors = [0, 1].map(|side| self.factor(product.args[side], &dot.axes(side)));
+        let fragments = self.accumulator_fragments(result).expect("the result is accumulators");
+        let factors = [0, 1].map(|side| self.factor_in_memory(product.args[side], &dot.factor_axes(side)));
         let [Some(a), Some(b)] = factors else { return };
         self.emit_memory_step(|e| {
             let (ty, sums) = (e.accumulator_type(result), e.accumulator_names(result));
-            for (sum, start) in sums.iter().zip(e.initial_accumulators(result, start)) {
-                e.line(format!("var {sum}: {ty} = {start};"));
+            for (sum, start) in sums.iter().zip(e.initial_accumulators(result, initial_sum)) {
+                e.emit_line(format!("var {sum}: {ty} = {start};"));
             }
             let first = e.emit_subgroup_origin(fragments);
             let steps = dot.steps / how.size;
-            let most = (MAX_UNROLLED_FRAGMENT_PRODUCTS / fragments.count()).max(1);
+            let most = (MAX_UNROLLED_FRAGMENT_PRODUCTS / fragments.count_per_subgroup()).max(1);
             let unroll = (1..=most).rev().find(|u| steps.is_multiple_of(*u)).unwrap_or(1);
-            let k = e.fresh("k");
+            let k = e.fresh_name("k");
             let rolled = steps > unroll;
             if rolled {
                 let step = unroll * how.size;
-                e.line(format!("for (var {k} = 0u; {k} < {}u; {k} += {step}u) {{", dot.steps));
+                e.emit_line(format!("for (var {k} = 0u; {k} < {}u; {k} += {step}u) {{", dot.steps));
                 e.depth += 1;
                 e.spent += (steps / unroll) as u64 + 1;
             }
@@ -82,7 +82,7 @@ impl BodyEmitter<'_> {
             });
             if rolled {
                 e.depth -= 1;
-                e.line("}");
+                e.emit_line("}");
             }
         });
     }
@@ -91,11 +91,11 @@ impl BodyEmitter<'_> {
         &mut self,
         how: CooperativeProduct,
         fragments: AccumulatorFragments,
-        [a, b]: [&Factor; 2],
+        [a, b]: [&MatrixFactor; 2],
         (first, inner): (&[String; 2], &str),
         sums: &[String],
     ) {
-        let load = |e: &mut Self, factor: &Factor, role: &str, own: &str, i: usize| {
+        let load = |e: &mut Self, factor: &MatrixFactor, role: &str, own: &str, i: usize| {
             e.load_fragment(how, factor, role, (&format!("({own} + {}u)", i * how.size), inner))
         };
         let rows: Vec<String> = (0..fragments.own[0]).map(|i| load(self, a, "A", &first[0], i)).collect();
@@ -103,7 +103,7 @@ impl BodyEmitter<'_> {
             let column = load(self, b, "B", &first[1], j);
             for (i, row) in rows.iter().enumerate() {
                 let sum = &sums[i * fragments.own[1] + j];
-                self.line(format!("{sum} = coopMultiplyAdd({row}, {column}, {sum});"));
+                self.emit_line(format!("{sum} = coopMultiplyAdd({row}, {column}, {sum});"));
                 let each = self.per_thread_share(how.size * how.size * how.size);
                 self.add_work(self.parameters.matrix * each);
                 self.counts.fma += each * self.trips;
@@ -111,20 +111,20 @@ impl BodyEmitter<'_> {
             }
         }
     }
-    /// Returns a thread's share of an amount of work or words that a subgroup divides.
-    fn per_thread_share(&self, of: usize) -> f64 {
-        of as f64 / self.plan.lanes as f64
+    /// Returns a thread's share of an amount of work or words that the threads of a subgroup divide among them.
+    fn per_thread_share(&self, amount: usize) -> f64 {
+        amount as f64 / self.plan.lanes as f64
     }
     /// Writes the load of a fragment of a factor, and returns its name; `role` is "A" or "B".
     fn load_fragment(
         &mut self,
         how: CooperativeProduct,
-        factor: &Factor,
+        factor: &MatrixFactor,
         role: &str,
         (own, inner): (&str, &str),
     ) -> String {
-        let Factor { buffer, strides: [along, across] } = *factor;
-        self.record_step_access(Memory::Buffer(buffer), None, false);
+        let MatrixFactor { buffer, strides: [along, across] } = *factor;
+        self.record_step_access(MemoryId::Buffer(buffer), None, false);
         let CooperativeProduct { size, cell } = how;
         let words = self.per_thread_share(size * size) * cell.bytes() as f64 / 4.0;
         self.add_work(self.parameters.workgroup * words);
@@ -133,15 +133,16 @@ impl BodyEmitter<'_> {
         let by_rows = if role == "A" { across == 1 } else { along == 1 };
         let (load, pitch) = (if by_rows { "coopLoadT" } else { "coopLoad" }, along.max(across));
         let ty = if cell == StorageCell::F16 { "f16" } else { "f32" };
-        let at = offset(&[own, inner].map(TileCoord::text), &[along, across]);
+        let at = offset_expression(&[own, inner].map(TileCoord::from_text), &[along, across]);
         let (arena, base) = (cell.arena_name(), &self.plan.buffers[buffer].name);
         let text = format!("{load}<coop_mat{size}x{size}<{ty}, {role}>>(&{arena}[at_{base} + {at}], {pitch}u)");
-        let name = self.fresh(if role == "A" { "a" } else { "b" });
-        self.line(format!("let {name} = {text};"));
+        let name = self.fresh_name(if role == "A" { "a" } else { "b" });
+        self.emit_line(format!("let {name} = {text};"));
         name
     }
-    /// Returns the buffer and strides of a factor; `None` if it has no copy in memory yet.
-    fn factor(&mut self, v: Value, axes: &[usize; 2]) -> Option<Factor> {
+    /// Returns the buffer and strides of a factor; `None` if it is not in memory, in which case a copy is requested
+    /// for the next attempt.
+    fn factor_in_memory(&mut self, v: Value, axes: &[usize; 2]) -> Option<MatrixFactor> {
         let source = |axis: usize| self.plan.source_axis(self.k, v, axis).expect("factors are tiles or views of some");
         let [(tile, along), (_, across)] = axes.map(source);
         let buffer = match self.plan.tile_storage[tile.index()] {
@@ -153,28 +154,28 @@ impl BodyEmitter<'_> {
             return None;
         };
         let strides = &self.plan.buffers[buffer].strides;
-        Some(Factor { buffer, strides: [strides[along], strides[across]] })
+        Some(MatrixFactor { buffer, strides: [strides[along], strides[across]] })
     }
     /// Writes the numbers of the first row and column of this subgroup's accumulators, and returns their names.
     fn emit_subgroup_origin(&mut self, fragments: AccumulatorFragments) -> [String; 2] {
         let AccumulatorFragments { size, grid: [y, x], own: [rows, columns] } = fragments;
-        let [row, column] = [self.fresh("first_row"), self.fresh("first_column")];
-        self.line(format!("let {row} = subgroup / {x}u % {y}u * {}u;", rows * size));
-        self.line(format!("let {column} = subgroup % {x}u * {}u;", columns * size));
+        let [row, column] = [self.fresh_name("first_row"), self.fresh_name("first_column")];
+        self.emit_line(format!("let {row} = subgroup / {x}u % {y}u * {}u;", rows * size));
+        self.emit_line(format!("let {column} = subgroup % {x}u * {}u;", columns * size));
         [row, column]
     }
     /// Writes the store of a tile's accumulators to a buffer.
-    pub(super) fn put_accumulators(&mut self, v: Value, buffer: usize) {
-        let fragments = self.fragments(v).expect("it is accumulators");
+    pub(super) fn store_accumulators(&mut self, v: Value, buffer: usize) {
+        let fragments = self.accumulator_fragments(v).expect("it is accumulators");
         let [row, column] = self.emit_subgroup_origin(fragments);
         let b = &self.plan.buffers[buffer];
         let (name, pitch) = (b.name.clone(), b.strides[0]);
-        self.record_step_access(Memory::Buffer(buffer), None, true);
+        self.record_step_access(MemoryId::Buffer(buffer), None, true);
         let AccumulatorFragments { size, own, .. } = fragments;
         for (n, sum) in self.accumulator_names(v).into_iter().enumerate() {
             let (i, j) = (n / own[1] * size, n % own[1] * size);
             let at = format!("at_{name} + ({row} + {i}u) * {pitch}u + {column} + {j}u");
-            self.line(format!("coopStoreT({sum}, &{}[{at}], {pitch}u);", StorageCell::F32.arena_name()));
+            self.emit_line(format!("coopStoreT({sum}, &{}[{at}], {pitch}u);", StorageCell::F32.arena_name()));
             self.add_work(self.parameters.workgroup * self.per_thread_share(size * size));
         }
     }

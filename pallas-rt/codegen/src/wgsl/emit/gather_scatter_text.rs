@@ -13,12 +13,12 @@ impl BodyEmitter<'_> {
         let start = |k: usize| {
             let mut own = position.iter().cloned();
             let coord = |axis| match Some(axis) == windows.vector {
-                true => TileCoord::text(format!("{k}u")),
+                true => TileCoord::from_text(format!("{k}u")),
                 false => own.next().expect("one per axis"),
             };
             let at = TilePosition { coords: (0..rank).map(coord).collect(), flat: None };
-            let (found, start) = (self.element(index, &at), self.fresh("start"));
-            self.line(format!("let {start} = {found};"));
+            let (found, start) = (self.element_expression(index, &at), self.fresh_name("start"));
+            self.emit_line(format!("let {start} = {found};"));
             start
         };
         (0..windows.start_count()).map(start).collect()
@@ -30,27 +30,29 @@ impl BodyEmitter<'_> {
         let last = windows.highest_starts(&self.k.ty(x).dims());
         let read = |e: &mut Self, at: &TilePosition| {
             let mut element = String::new();
-            e.with_scope(|e| {
+            e.with_name_scope(|e| {
                 let position: Vec<TileCoord> = windows.index.iter().map(|&axis| at.coords[axis].clone()).collect();
                 let starts = e.emit_window_starts(windows, inst.args[1], &position);
                 let coord = |w: &WindowAxis| {
                     let start = w.start.map(|k| format!("u32(clamp({}, 0, {}))", starts[k], last[k]));
                     match (start, w.axis) {
-                        (Some(start), Some(axis)) => TileCoord::text(format!("({start} + {})", at.coords[axis].text)),
-                        (Some(start), None) => TileCoord::text(start),
+                        (Some(start), Some(axis)) => {
+                            TileCoord::from_text(format!("({start} + {})", at.coords[axis].text))
+                        }
+                        (Some(start), None) => TileCoord::from_text(start),
                         (None, Some(axis)) => at.coords[axis].clone(),
-                        (None, None) => TileCoord::text("0u"),
+                        (None, None) => TileCoord::from_text("0u"),
                     }
                 };
                 let coords = windows.axes.iter().map(coord).collect();
-                let found = e.element(x, &TilePosition { coords, flat: None });
-                element = e.fresh("x");
-                e.line(format!("let {element} = {found};"));
+                let found = e.element_expression(x, &TilePosition { coords, flat: None });
+                element = e.fresh_name("x");
+                e.emit_line(format!("let {element} = {found};"));
             });
             element
         };
         if self.k.ty(result).is_scalar() {
-            return self.broadcast_scalar(result, |e| read(e, &TilePosition { coords: vec![], flat: None }));
+            return self.emit_broadcast_scalar(result, |e| read(e, &TilePosition { coords: vec![], flat: None }));
         }
         self.emit_elements(result, read);
     }
@@ -63,18 +65,18 @@ impl BodyEmitter<'_> {
         let positions: Vec<usize> = windows.index.iter().map(|&axis| shape[axis]).collect();
         let count: usize = positions.iter().product();
         self.emit_elements(result, |e, at| {
-            let (element, value, u) = (e.element(x, at), e.fresh("x"), e.fresh("update"));
-            e.line(format!("var {value}: {} = {element};", wgsl_type(dtype)));
+            let (element, value, u) = (e.element_expression(x, at), e.fresh_name("x"), e.fresh_name("update"));
+            e.emit_line(format!("var {value}: {} = {element};", wgsl_type(dtype)));
             if shape.contains(&0) {
                 return value;
             }
-            e.braces(format!("for (var {u} = 0u; {u} < {count}u; {u}++) {{"), |e| {
-                e.with_scope(|e| {
+            e.emit_braced_block(format!("for (var {u} = 0u; {u} < {count}u; {u}++) {{"), |e| {
+                e.with_name_scope(|e| {
                     e.with_trips(count as f64, |e| {
-                        let along = |axis| TileCoord::text(unravel_coordinate(&positions, axis, &u));
+                        let along = |axis| TileCoord::from_text(unravel_coordinate(&positions, axis, &u));
                         let position: Vec<TileCoord> = (0..positions.len()).map(along).collect();
                         let starts = e.emit_window_starts(windows, index, &position);
-                        let mut from = vec![TileCoord::text("0u"); shape.len()];
+                        let mut from = vec![TileCoord::from_text("0u"); shape.len()];
                         let mut tests = vec![];
                         for (window, own) in windows.axes.iter().zip(&at.coords) {
                             let parallel = |axis| windows.index.iter().position(|&i| i == axis);
@@ -92,17 +94,17 @@ impl BodyEmitter<'_> {
                             };
                             tests.push(format!("{offset} >= 0 && {offset} < {size}"));
                             if let Some(axis) = window.axis {
-                                from[axis] = TileCoord::text(format!("u32({offset})"));
+                                from[axis] = TileCoord::from_text(format!("u32({offset})"));
                             }
                         }
                         for (&axis, own) in windows.index.iter().zip(position) {
                             from[axis] = own;
                         }
                         let test = if tests.is_empty() { "true".into() } else { tests.join(" && ") };
-                        e.braces(format!("if ({test}) {{"), |e| {
-                            let update = e.element(updates, &TilePosition { coords: from, flat: None });
-                            let next = op.map_or(update.clone(), |op| e.combine(op, dtype, &value, &update));
-                            e.line(format!("{value} = {next};"));
+                        e.emit_braced_block(format!("if ({test}) {{"), |e| {
+                            let update = e.element_expression(updates, &TilePosition { coords: from, flat: None });
+                            let next = op.map_or(update.clone(), |op| e.fold_expression(op, dtype, &value, &update));
+                            e.emit_line(format!("{value} = {next};"));
                         });
                     })
                 });

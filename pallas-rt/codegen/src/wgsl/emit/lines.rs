@@ -1,10 +1,10 @@
 //! Lines of text, the steps and nodes that they belong to, and their cost.
 use super::emitter::BodyEmitter;
-use crate::wgsl::barriers::{ControlFlow, Memory, MemoryStep, ShaderNode, StepAccess, WordOwnership};
+use crate::wgsl::barriers::{ControlFlow, MemoryId, MemoryStep, ShaderNode, StepAccess, WordOwnership};
 
 impl BodyEmitter<'_> {
     /// Appends a line to the current step, or to the text between steps.
-    pub(super) fn line(&mut self, text: impl AsRef<str>) {
+    pub(super) fn emit_line(&mut self, text: impl AsRef<str>) {
         let text = text.as_ref();
         self.out.lines += text.lines().count();
         if !self.written {
@@ -31,14 +31,14 @@ impl BodyEmitter<'_> {
         }
     }
     /// Writes lines in braces; `head` has the opening brace.
-    pub(super) fn braces(&mut self, head: impl AsRef<str>, body: impl FnOnce(&mut Self)) {
-        self.line(head);
+    pub(super) fn emit_braced_block(&mut self, head: impl AsRef<str>, body: impl FnOnce(&mut Self)) {
+        self.emit_line(head);
         self.depth += 1;
         body(self);
         self.depth -= 1;
-        self.line("}");
+        self.emit_line("}");
     }
-    pub(super) fn nodes(&mut self) -> &mut Vec<ShaderNode> {
+    pub(super) fn open_nodes(&mut self) -> &mut Vec<ShaderNode> {
         self.open.last_mut().expect("a region is open")
     }
     /// Writes lines that access memory, as one step.
@@ -52,11 +52,11 @@ impl BodyEmitter<'_> {
             } else {
                 ShaderNode::MemoryStep(step)
             };
-            self.nodes().push(node);
+            self.open_nodes().push(node);
         }
     }
     /// Writes lines and nodes into a list of their own, which it returns.
-    pub(super) fn collect_nested(&mut self, body: impl FnOnce(&mut Self)) -> Vec<ShaderNode> {
+    pub(super) fn collect_nested_nodes(&mut self, body: impl FnOnce(&mut Self)) -> Vec<ShaderNode> {
         self.open.push(vec![]);
         self.depth += 1;
         body(self);
@@ -67,11 +67,11 @@ impl BodyEmitter<'_> {
     pub(super) fn push_control_flow(&mut self, repeats: bool, parts: Vec<(String, Vec<ShaderNode>)>) {
         let pad = "    ".repeat(self.depth);
         let parts = parts.into_iter().map(|(head, nodes)| (format!("{pad}{head}\n"), nodes)).collect();
-        self.nodes().push(ShaderNode::ControlFlow(ControlFlow { repeats, parts, close: format!("{pad}}}\n") }));
+        self.open_nodes().push(ShaderNode::ControlFlow(ControlFlow { repeats, parts, close: format!("{pad}}}\n") }));
     }
     /// Records that the current step reads or writes memory.
-    pub(super) fn record_step_access(&mut self, of: Memory, owner: Option<WordOwnership>, write: bool) {
-        let touch = StepAccess { memory: of, owner };
+    pub(super) fn record_step_access(&mut self, memory: MemoryId, owner: Option<WordOwnership>, write: bool) {
+        let touch = StepAccess { memory, owner };
         let step = self.step.as_mut().expect("memory is touched inside of a step");
         let list = if write { &mut step.writes } else { &mut step.reads };
         if !list.contains(&touch) {
@@ -97,7 +97,7 @@ impl BodyEmitter<'_> {
         let threads = self.plan.threads();
         self.spent += n.div_ceil(threads) as u64 + 1;
         self.emit_memory_step(|e| {
-            e.braces(format!("for (var e = thread; e < {n}u; e += {threads}u) {{"), |e| {
+            e.emit_braced_block(format!("for (var e = thread; e < {n}u; e += {threads}u) {{"), |e| {
                 e.strided = Some(n);
                 e.with_trips(n.div_ceil(threads) as f64, body);
                 e.strided = None;
@@ -114,8 +114,8 @@ impl BodyEmitter<'_> {
         *self.counted.last_mut().expect("the body is open") += spent;
         let Some(limit) = self.limit else { return };
         if spent > 0 {
-            self.line(format!("spent += {spent}u;"));
+            self.emit_line(format!("spent += {spent}u;"));
         }
-        self.line(format!("if (spent >= {limit}u) {{ atomicMax(&error_flag[0], 1u); }}"));
+        self.emit_line(format!("if (spent >= {limit}u) {{ atomicMax(&error_flag[0], 1u); }}"));
     }
 }

@@ -1,22 +1,23 @@
 //! Text for loads and stores: positions in arrays, and elements outside of them.
+use super::array_positions::{bounds_test, guarded_buffer_position, row_major_number};
 use super::emitter::BodyEmitter;
 use super::names;
-use super::position::{AccessCache, ArrayCoord, TileCoord, TilePosition, VEC4_WIDTH, position_before_broadcast};
+use super::position::{ArrayAccessCache, TileCoord, TilePosition, VEC4_WIDTH, position_before_broadcast};
 use crate::passes::lower;
 use crate::wgsl::bank_conflicts;
-use crate::wgsl::barriers::{Memory, ShaderNode, WordOwnership};
+use crate::wgsl::barriers::{MemoryId, ShaderNode};
 use crate::wgsl::place::TileStorage;
 use crate::wgsl::place::views::{self, InlineKind};
-use crate::wgsl::types::{to_word, zero};
+use crate::wgsl::types::{element_to_word, zero};
 use pallas_ir::{Inst, Op, OperandId, Value, View};
 use std::cell::RefCell;
 
 /// An access to an array: its operand, the view, and the view's starts that are known at run time.
 #[derive(Clone, Copy)]
-struct ArrayAccess<'a> {
-    of: OperandId,
-    view: &'a View,
-    starts: &'a [Value],
+pub(super) struct ArrayAccess<'a> {
+    pub of: OperandId,
+    pub view: &'a View,
+    pub starts: &'a [Value],
 }
 
 impl BodyEmitter<'_> {
@@ -30,9 +31,9 @@ impl BodyEmitter<'_> {
             some.push(format!("{n} > 0"));
         }
         let some = if some.is_empty() { "true".to_string() } else { some.join(" && ") };
-        let x = self.fetch(of, &format!("select(0u, u32({at}), {some})"));
+        let x = self.packed_element_expression(of, &format!("select(0u, u32({at}), {some})"));
         let zero = zero(self.k.operand(of).dtype);
-        self.define(inst.results[0], &format!("select({zero}, {x}, {some})"));
+        self.define_scalar(inst.results[0], &format!("select({zero}, {x}, {some})"));
     }
 
     /// Writes a load; rows of vectors are copied to workgroup memory as vec4.
@@ -40,26 +41,27 @@ impl BodyEmitter<'_> {
         let result = inst.results[0];
         let (starts, rest) = inst.args.split_at(view.dynamic_count());
         let access = ArrayAccess { of: from, view, starts };
-        let known = RefCell::new(AccessCache::default());
+        let known = RefCell::new(ArrayAccessCache::default());
         let read = |e: &mut Self, at: &TilePosition| {
-            let x = e.read(access, at, &mut known.borrow_mut());
+            let x = e.array_element_expression(access, at, &mut known.borrow_mut());
             if !masked {
                 return x;
             }
-            let (mask, other) = (e.element(rest[0], at), e.scalar_name(rest[1]));
+            let (mask, other) = (e.element_expression(rest[0], at), e.scalar_name(rest[1]));
             format!("select({other}, {x}, {mask})")
         };
         if self.k.ty(result).is_scalar() {
             let at = TilePosition { coords: vec![], flat: None };
-            return self.broadcast_scalar(result, |e| read(e, &at));
+            return self.emit_broadcast_scalar(result, |e| read(e, &at));
         }
         if masked || !self.try_load_vec4(access, result) {
             self.emit_elements(result, read);
         }
         // All threads copy their elements of an array that nothing writes.
-        let constant = !masked && !names::is_written(self.k, from) && self.plan.scratches[from.index()].is_none();
+        let constant =
+            !masked && !names::is_operand_written(self.k, from) && self.plan.scratches[from.index()].is_none();
         if let (true, TileStorage::Buffer(_), Some(ShaderNode::MemoryStep(step))) =
-            (constant, self.plan.tile_storage[result.index()], self.nodes().last_mut())
+            (constant, self.plan.tile_storage[result.index()], self.open_nodes().last_mut())
         {
             step.can_move_later = true;
         }
@@ -74,8 +76,8 @@ impl BodyEmitter<'_> {
         if self.is_in_registers(value) {
             return self.emit_memory_step(|e| {
                 let owner = e.owner_test(value);
-                e.guarded([owner, None], |e| {
-                    let mut known = AccessCache::default();
+                e.emit_guarded_block([owner, None], |e| {
+                    let mut known = ArrayAccessCache::default();
                     let places = e.register_positions(value);
                     let mut rest = &places[..];
                     while let Some(at) = rest.first() {
@@ -84,11 +86,11 @@ impl BodyEmitter<'_> {
                             .flatten();
                         let step = match four {
                             Some((base, 0)) => {
-                                e.write_vec4(access, value, &base, &rest[..VEC4_WIDTH], &mut known);
+                                e.store_array_vec4(access, value, &base, &rest[..VEC4_WIDTH], &mut known);
                                 VEC4_WIDTH
                             }
                             _ => {
-                                e.write(access, value, mask, at, &mut known);
+                                e.store_array_element(access, value, mask, at, &mut known);
                                 1
                             }
                         };
@@ -99,51 +101,63 @@ impl BodyEmitter<'_> {
         }
         let shape = self.k.ty(value).shape.clone();
         self.emit_strided_loop(shape.iter().product(), |e| {
-            let at = e.loop_position(&shape);
-            e.write(access, value, mask, &at, &mut AccessCache::default());
+            let at = e.strided_loop_position(&shape);
+            e.store_array_element(access, value, mask, &at, &mut ArrayAccessCache::default());
         });
     }
 
-    /// Returns a test that coordinate `c` along a kept axis of a view is inside of the array.
-    pub(super) fn inside_test(&mut self, of: OperandId, view: &View, axis: usize, inst: &Inst, c: &str) -> String {
+    /// Returns a test that `coordinate` along a kept axis of a view is inside of the array.
+    pub(super) fn axis_bounds_test(
+        &mut self,
+        of: OperandId,
+        view: &View,
+        axis: usize,
+        inst: &Inst,
+        coordinate: &str,
+    ) -> String {
         let kept: Vec<usize> = (0..view.axes.len()).filter(|&a| view.axes[a].kept).collect();
         let access = ArrayAccess { of, view, starts: &inst.args };
-        let (p, safe) = self.array_position(access, kept[axis], c);
+        let (p, safe) = self.array_position(access, kept[axis], coordinate);
         if safe { "true".into() } else { format!("({p} >= 0 && {p} < {})", names::extent_text(self.k, of, kept[axis])) }
     }
 
     /// Returns an expression for the element of an array at a position of a view; elements outside are the operand's
     /// fill.
-    fn read(&mut self, access: ArrayAccess<'_>, at: &TilePosition, known: &mut AccessCache) -> String {
+    fn array_element_expression(
+        &mut self,
+        access: ArrayAccess<'_>,
+        at: &TilePosition,
+        known: &mut ArrayAccessCache,
+    ) -> String {
         let ArrayAccess { of, view, .. } = access;
-        let fill = self.literal(lower::fill_value(self.k, of));
+        let fill = self.literal_expression(lower::fill_value(self.k, of));
         if let Some(buffer) = self.plan.scratches[of.index()] {
             let dtype = self.k.operand(of).dtype;
-            if lower::is_whole(self.k, of, view) {
-                return self.get(dtype, buffer, at);
+            if lower::is_whole_scratch_view(self.k, of, view) {
+                return self.read_buffer_element(dtype, buffer, at);
             }
-            let along = self.access_coordinates(access, at, known);
+            let along = self.emit_access_coordinates(access, at, known);
             let inside = bounds_test(&along);
-            let at = clamped_position(&along, inside.as_deref());
-            let x = self.get(dtype, buffer, &at);
+            let at = guarded_buffer_position(&along, inside.as_deref());
+            let x = self.read_buffer_element(dtype, buffer, &at);
             return inside.map_or(x.clone(), |test| format!("select({fill}, {x}, {test})"));
         }
         debug_assert!(view.axes.len() == self.k.operand(of).dims.len(), "a lowered view has all of the array's axes");
-        if names::is_written(self.k, of) {
+        if names::is_operand_written(self.k, of) {
             let owner = self.array_element_owner(access, at).filter(|(_, replicas)| !replicas);
-            self.record_step_access(Memory::Array(self.k.memory_of(of).0), owner.map(|(owner, _)| owner), false);
+            self.record_step_access(MemoryId::Array(self.k.memory_of(of).0), owner.map(|(owner, _)| owner), false);
         }
         let four = self.array_vec4_position(access, at);
         match &four {
             Some((base, _)) => self.record_array_access(access, base, VEC4_WIDTH, false),
             None => self.record_array_access(access, at, 1, false),
         }
-        let along = self.access_coordinates(access, four.as_ref().map_or(at, |(base, _)| base), known);
+        let along = self.emit_access_coordinates(access, four.as_ref().map_or(at, |(base, _)| base), known);
         let inside = bounds_test(&along);
         let number = row_major_number(&along);
         // A memory location that another program may write is not even read and dropped; one that nobody writes may
         // be.
-        let guard = inside.as_deref().filter(|_| names::is_written(self.k, of));
+        let guard = inside.as_deref().filter(|_| names::is_operand_written(self.k, of));
         let held = inside.as_ref().filter(|_| guard.is_none());
         let number = held.map_or(number.clone(), |test| format!("select(0u, {number}, {test})"));
         let x = match four {
@@ -162,8 +176,8 @@ impl BodyEmitter<'_> {
                 self.add_work(self.parameters.global * self.uncoalesced_factor(of, at, 1));
                 self.counts.global += self.trips;
                 match guard {
-                    Some(test) => return self.fetch_where(of, &number, test, &fill),
-                    None => self.fetch(of, &number),
+                    Some(test) => return self.emit_guarded_element_read(of, &number, test, &fill),
+                    None => self.packed_element_expression(of, &number),
                 }
             }
         };
@@ -177,30 +191,34 @@ impl BodyEmitter<'_> {
         let Some(class) = class.filter(|_| self.parameters.stage) else { return 1.0 };
         let row = class.size * self.k.operand(of).dtype.bytes();
         let together = class.threads.min(bank_conflicts::SUBGROUP_THREADS) * width * self.k.operand(of).dtype.bytes();
-        row.min(bank_conflicts::SEGMENT_BYTES as usize) as f64
-            / together.clamp(1, row.min(bank_conflicts::SEGMENT_BYTES as usize)) as f64
+        row.min(bank_conflicts::MEMORY_SEGMENT_BYTES as usize) as f64
+            / together.clamp(1, row.min(bank_conflicts::MEMORY_SEGMENT_BYTES as usize)) as f64
     }
 
     /// Returns an expression for the element of a fetched value.
-    pub(super) fn fetched_element(&mut self, v: Value, at: &TilePosition) -> String {
+    pub(super) fn fetched_element_expression(&mut self, v: Value, at: &TilePosition) -> String {
         let inst = self.k.inst(self.plan.defined[v.index()].expect("a fetched value has a definition"));
-        let Op::Load { from, view, .. } = &inst.op else { return self.computed_element(inst, at) };
+        let Op::Load { from, view, .. } = &inst.op else { return self.computed_element_expression(inst, at) };
         let access = ArrayAccess { of: *from, view, starts: &inst.args[..view.dynamic_count()] };
         let mut known = self.known.remove(&v).unwrap_or_default();
-        let x = self.read(access, at, &mut known);
+        let x = self.array_element_expression(access, at, &mut known);
         self.known.insert(v, known);
         x
     }
-    /// Writes those coordinates of what is fetched for `v` that are the same at both positions, before the code that
-    /// uses them.
-    pub(super) fn hoist_coordinates(&mut self, v: Value, at: &TilePosition, other: &TilePosition) {
+    /// Writes, before the code that uses them, those coordinates of the array elements of `v` that are the same at
+    /// both positions.
+    pub(super) fn hoist_common_coordinates(&mut self, v: Value, at: &TilePosition, other: &TilePosition) {
         let Some(inline) = self.plan.inline[v.index()] else { return };
         let inst = self.k.inst(self.plan.defined[v.index()].expect("a recomputed value has a definition"));
         match (inline, &inst.op) {
             (InlineKind::Pure(_), _) => {}
             (InlineKind::View, _) => {
-                let (of, index) = views::view_operand(self.k, inst);
-                self.hoist_coordinates(of, &self.operand_position(&index, at), &self.operand_position(&index, other));
+                let (of, index) = views::view_operand_and_index(self.k, inst);
+                self.hoist_common_coordinates(
+                    of,
+                    &self.operand_position(&index, at),
+                    &self.operand_position(&index, other),
+                );
             }
             (InlineKind::Fetch, Op::Load { from, view, .. }) => {
                 let access = ArrayAccess { of: *from, view, starts: &inst.args[..view.dynamic_count()] };
@@ -211,12 +229,12 @@ impl BodyEmitter<'_> {
                 let (at, other) = (base(at), base(other));
                 let (mut coords, mut others) = (at.coords.iter(), other.coords.iter());
                 for a in 0..view.axes.len() {
-                    let zero = TileCoord::text("0u");
+                    let zero = TileCoord::from_text("0u");
                     let kept = view.axes[a].kept;
                     let c = if kept { coords.next().expect("one per kept axis") } else { &zero };
                     let same = !kept || others.next().is_some_and(|o| o.text == c.text);
                     if same {
-                        self.access_coordinate(access, a, &c.text, &mut known);
+                        self.emit_access_coordinate(access, a, &c.text, &mut known);
                     }
                 }
                 self.known.insert(v, known);
@@ -226,7 +244,7 @@ impl BodyEmitter<'_> {
                 for &arg in &inst.args {
                     let own = &self.k.ty(arg).shape;
                     if own.len() == shape.len() {
-                        self.hoist_coordinates(
+                        self.hoist_common_coordinates(
                             arg,
                             &position_before_broadcast(own, at),
                             &position_before_broadcast(own, other),
@@ -237,8 +255,8 @@ impl BodyEmitter<'_> {
         }
     }
     /// Runs `body` in a scope of the text: names that it defines are forgotten afterwards.
-    pub(super) fn with_scope(&mut self, body: impl FnOnce(&mut Self)) {
-        let lengths = |known: &AccessCache| (known.along.len(), known.fours.len());
+    pub(super) fn with_name_scope(&mut self, body: impl FnOnce(&mut Self)) {
+        let lengths = |known: &ArrayAccessCache| (known.along.len(), known.fours.len());
         let before: Vec<_> = self.known.iter().map(|(v, known)| (*v, lengths(known))).collect();
         let tiles = self.tiles.len();
         body(self);
@@ -252,77 +270,80 @@ impl BodyEmitter<'_> {
     }
 
     /// Writes the store of the element of `value` at a position, if the view has it there.
-    fn write(
+    fn store_array_element(
         &mut self,
         access: ArrayAccess<'_>,
         value: Value,
         mask: Option<Value>,
         at: &TilePosition,
-        known: &mut AccessCache,
+        known: &mut ArrayAccessCache,
     ) {
         let of = access.of;
-        let x = self.element(value, at);
-        let mask = mask.map(|m| self.element(m, at));
+        let x = self.element_expression(value, at);
+        let mask = mask.map(|m| self.element_expression(m, at));
         if let Some(buffer) = self.plan.scratches[of.index()] {
-            let (at, inside) = if lower::is_whole(self.k, of, access.view) {
+            let (at, inside) = if lower::is_whole_scratch_view(self.k, of, access.view) {
                 (at.clone(), None)
             } else {
-                let along = self.access_coordinates(access, at, known);
+                let along = self.emit_access_coordinates(access, at, known);
                 let inside = bounds_test(&along);
-                (clamped_position(&along, inside.as_deref()), inside)
+                (guarded_buffer_position(&along, inside.as_deref()), inside)
             };
-            return self.guarded([inside, mask], |e| e.put_word(e.k.operand(of).dtype, buffer, &at, &x));
+            return self.emit_guarded_block([inside, mask], |e| {
+                e.store_buffer_element(e.k.operand(of).dtype, buffer, &at, &x)
+            });
         }
-        let along = self.access_coordinates(access, at, known);
+        let along = self.emit_access_coordinates(access, at, known);
         let (inside, number) = (bounds_test(&along), row_major_number(&along));
         let owner = self.array_element_owner(access, at).map(|(owner, _)| owner);
-        self.record_step_access(Memory::Array(self.k.memory_of(of).0), owner, true);
+        self.record_step_access(MemoryId::Array(self.k.memory_of(of).0), owner, true);
         self.record_array_access(access, at, 1, true);
         self.add_work(self.parameters.global);
         self.counts.global += self.trips;
-        self.guarded([inside, mask], |e| e.write_element(of, &number, &x));
+        self.emit_guarded_block([inside, mask], |e| e.emit_packed_element_store(of, &number, &x));
     }
     /// Writes the store of four adjacent elements as a vec4.
-    fn write_vec4(
+    fn store_array_vec4(
         &mut self,
         access: ArrayAccess<'_>,
         value: Value,
         base: &TilePosition,
         places: &[TilePosition],
-        known: &mut AccessCache,
+        known: &mut ArrayAccessCache,
     ) {
         let of = access.of;
-        let elements: Vec<String> = places.iter().map(|at| self.element(value, at)).collect();
-        let along = self.access_coordinates(access, base, known);
+        let elements: Vec<String> = places.iter().map(|at| self.element_expression(value, at)).collect();
+        let along = self.emit_access_coordinates(access, base, known);
         let (inside, number) = (bounds_test(&along), row_major_number(&along));
         let owner = self.array_element_owner(access, &places[0]).map(|(owner, _)| owner);
-        self.record_step_access(Memory::Array(self.k.memory_of(of).0), owner, true);
+        self.record_step_access(MemoryId::Array(self.k.memory_of(of).0), owner, true);
         self.record_array_access(access, base, VEC4_WIDTH, true);
         self.add_work(self.parameters.vec4);
         self.counts.global += VEC4_WIDTH as f64 * self.trips;
-        self.guarded([inside, None], |e| e.write_elements(of, &number, &elements));
+        self.emit_guarded_block([inside, None], |e| e.emit_packed_vec4_store(of, &number, &elements));
     }
     /// Writes `body` inside of an `if` with these tests, if there are any.
-    fn guarded(&mut self, tests: [Option<String>; 2], body: impl FnOnce(&mut Self)) {
+    fn emit_guarded_block(&mut self, tests: [Option<String>; 2], body: impl FnOnce(&mut Self)) {
         let tests: Vec<String> = tests.into_iter().flatten().collect();
         if tests.is_empty() {
             return body(self);
         }
-        self.braces(format!("if ({}) {{", tests.join(" && ")), body);
+        self.emit_braced_block(format!("if ({}) {{", tests.join(" && ")), body);
     }
 
     /// Copies an array's vec4 to a buffer of vec4. Returns false, having written nothing, if one of the two has none.
     fn try_load_vec4(&mut self, access: ArrayAccess<'_>, result: Value) -> bool {
         let TileStorage::Buffer(buffer) = self.plan.tile_storage[result.index()] else { return false };
         let (dtype, shape) = (self.k.ty(result).dtype, self.k.ty(result).shape.clone());
-        let parts: Vec<TilePosition> = (0..VEC4_WIDTH).map(|part| self.vec4_loop_position(&shape, part)).collect();
+        let parts: Vec<TilePosition> = (0..VEC4_WIDTH).map(|part| self.strided_vec4_position(&shape, part)).collect();
         let to =
             self.buffer_vec4_index(buffer, &parts[0]).filter(|_| self.array_vec4_position(access, &parts[0]).is_some());
         let Some((to, _)) = to else { return false };
         self.emit_strided_loop(shape.iter().product::<usize>() / VEC4_WIDTH, |e| {
-            let known = &mut AccessCache::default();
-            let words: Vec<String> = parts.iter().map(|at| to_word(dtype, &e.read(access, at, known))).collect();
-            e.put_vec4(buffer, &parts[0], &to, &words);
+            let known = &mut ArrayAccessCache::default();
+            let words: Vec<String> =
+                parts.iter().map(|at| element_to_word(dtype, &e.array_element_expression(access, at, known))).collect();
+            e.store_buffer_vec4(buffer, &parts[0], &to, &words);
         });
         true
     }
@@ -333,7 +354,8 @@ impl BodyEmitter<'_> {
             return;
         }
         let (k, of, axes) = (self.k, access.of, &access.view.axes);
-        let extent = |a: usize| names::static_extent(k, of, a).map_or(bank_conflicts::ASSUMED_EXTENT, |n| n as usize);
+        let extent =
+            |a: usize| names::static_extent(k, of, a).map_or(bank_conflicts::ASSUMED_DYNAMIC_EXTENT, |n| n as usize);
         let stride = |a: usize| (a + 1..axes.len()).map(extent).product::<usize>();
         let kept = (0..axes.len()).filter(|&a| axes[a].kept);
         let step = |a: usize| axes[a].stride.unsigned_abs() as usize * stride(a);
@@ -341,157 +363,6 @@ impl BodyEmitter<'_> {
         // The number of elements that are adjacent both in the block and in the array.
         let whole = axes.iter().enumerate().rev().take_while(|(a, v)| v.size == extent(*a)).count();
         let run = axes[axes.len().saturating_sub(whole + 1)..].iter().map(|v| v.size).product();
-        self.record_access(Memory::Array(of.0), at, (width, k.operand(of).dtype.bytes(), run), write);
+        self.record_emitted_access(MemoryId::Array(of.0), at, (width, k.operand(of).dtype.bytes(), run), write);
     }
-    /// Returns the position of the vec4 that has this position, and the component; `None` unless the four elements are
-    /// adjacent in the array, and all inside or all outside.
-    fn array_vec4_position(&self, access: ArrayAccess<'_>, at: &TilePosition) -> Option<(TilePosition, usize)> {
-        let ArrayAccess { of, view, starts } = access;
-        if !self.can_access_vec4(of) || self.plan.scratches[of.index()].is_some() {
-            return None;
-        }
-        let last = view.axes.last().filter(|v| v.kept && v.stride == 1 && v.offset % VEC4_WIDTH as i64 == 0)?;
-        if last.dynamic && !self.is_known_multiple(*starts.last()?, VEC4_WIDTH) {
-            return None;
-        }
-        let (base, part) = at.coords.last()?.part.clone()?;
-        let mut at = TilePosition { coords: at.coords.clone(), flat: None };
-        *at.coords.last_mut()? = TileCoord::text(base);
-        Some((at, part))
-    }
-
-    /// Returns true if a scalar is known to be a multiple of `n`.
-    fn is_known_multiple(&self, v: Value, n: usize) -> bool {
-        names::is_known_multiple(self.k, &self.plan.defined, v, n as i64, self.multiples)
-    }
-    /// Returns the owner of an array's element at one of a thread's own positions, and true if several threads have
-    /// that position. Where blocks are side by side, a step that stores another block than the step before touches no
-    /// elements of other threads.
-    fn array_element_owner(&self, access: ArrayAccess<'_>, at: &TilePosition) -> Option<(WordOwnership, bool)> {
-        let (mut coords, mut starts) = (at.coords.iter(), access.starts.iter());
-        let mut classes = vec![];
-        for axis in &access.view.axes {
-            let own = if axis.kept { coords.next()?.own } else { None };
-            let start = if axis.dynamic { starts.next() } else { None };
-            let beside = || {
-                let whole = axis.stride == 1 && axis.offset % axis.size as i64 == 0;
-                whole && start.is_none_or(|v| self.is_known_multiple(*v, axis.size))
-            };
-            match own {
-                _ if axis.size == 1 => classes.push(None),
-                Some((c, _)) if beside() => classes.push(Some(c)),
-                _ => return None,
-            }
-        }
-        let blocks = access.view.axes.iter().zip(&classes);
-        let blocks = blocks.map(|(axis, c)| (axis.size, c.map(|c| self.plan.layout.classes[c]))).collect();
-        Some((WordOwnership::Blocks(blocks), self.axes_owner_test(&classes).is_some()))
-    }
-
-    /// Returns an expression for the position along an array's axis that coordinate `c` of a view has, and true if it
-    /// is known to be inside.
-    fn array_position(&self, access: ArrayAccess<'_>, axis: usize, c: &str) -> (String, bool) {
-        let v = access.view.axes[axis];
-        let before = access.view.axes[..axis].iter().filter(|x| x.dynamic).count();
-        let mut terms = vec![];
-        if v.dynamic {
-            terms.push(self.scalar_name(access.starts[before]));
-        }
-        if v.offset != 0 {
-            terms.push(v.offset.to_string());
-        }
-        if c != "0u" {
-            terms.push(if v.stride == 1 { format!("i32({c})") } else { format!("i32({c}) * {}", v.stride) });
-        }
-        let start = if v.dynamic { self.plan.constant(self.k, access.starts[before]) } else { Some(0) };
-        let extent = names::static_extent(self.k, access.of, axis);
-        let within = |start: i64, n: i64| {
-            let first = start + v.offset;
-            let last = first + (v.size as i64 - 1) * v.stride;
-            first.min(last) >= 0 && first.max(last) < n
-        };
-        let covered = v.dynamic && v.size == 1 && v.offset == 0 && {
-            // A grid axis has one program for each position along the axis.
-            let id = self.plan.defined[access.starts[before].index()].map(|i| &self.k.inst(i).op);
-            matches!(id, Some(Op::ProgramId(a)) if self.k.grid[*a].extent == self.k.operand(access.of).dims[axis])
-        };
-        let safe = covered || start.zip(extent).is_some_and(|(start, n)| within(start, n));
-        let text = match &terms[..] {
-            [] => "0".into(),
-            [one] => one.clone(),
-            more => format!("({})", more.join(" + ")),
-        };
-        (text, safe)
-    }
-    /// Returns what an access needs along every axis; the lines that compute it are written once for each coordinate.
-    fn access_coordinates(
-        &mut self,
-        access: ArrayAccess<'_>,
-        at: &TilePosition,
-        known: &mut AccessCache,
-    ) -> Vec<ArrayCoord> {
-        let mut coords = at.coords.iter();
-        (0..access.view.axes.len())
-            .map(|a| {
-                let kept = access.view.axes[a].kept;
-                let c = if kept { &coords.next().expect("one per kept axis").text } else { "0u" };
-                self.access_coordinate(access, a, c, known)
-            })
-            .collect()
-    }
-    /// Writes the lines that compute a coordinate along an axis of an array, unless this has been done, and returns
-    /// their names.
-    fn access_coordinate(&mut self, access: ArrayAccess<'_>, a: usize, c: &str, known: &mut AccessCache) -> ArrayCoord {
-        let found = known.along.iter().find(|(axis, coord, _)| *axis == a && coord == c);
-        if let Some((.., found)) = found {
-            return found.clone();
-        }
-        let (text, safe) = self.array_position(access, a, c);
-        let n = self.fresh("");
-        let simple = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if !simple {
-            self.line(format!("let p{n} = {text};"));
-        }
-        let position = if simple { text } else { format!("p{n}") };
-        let inside = (!safe).then(|| {
-            let extent = names::extent_text(self.k, access.of, a);
-            // As unsigned numbers, negative positions are beyond any extent.
-            self.line(format!("let in{n} = u32({position}) < u32({extent});"));
-            format!("in{n}")
-        });
-        let offset = match names::stride_text(self.k, access.of, a).as_deref() {
-            _ if position == "0" => "0".into(),
-            None => position.clone(),
-            Some(stride) => {
-                self.line(format!("let o{n} = {position} * {stride};"));
-                format!("o{n}")
-            }
-        };
-        let along = ArrayCoord { position, offset, inside };
-        known.along.push((a, c.into(), along.clone()));
-        along
-    }
-}
-
-fn bounds_test(along: &[ArrayCoord]) -> Option<String> {
-    let tests: Vec<&str> = along.iter().filter_map(|a| a.inside.as_deref()).collect();
-    match &tests[..] {
-        [] => None,
-        [one] => Some((*one).to_string()),
-        more => Some(format!("({})", more.join(" && "))),
-    }
-}
-/// Returns an expression for the row-major number of an element.
-fn row_major_number(along: &[ArrayCoord]) -> String {
-    let terms: Vec<&str> = along.iter().map(|a| a.offset.as_str()).filter(|o| *o != "0").collect();
-    if terms.is_empty() { "0u".into() } else { format!("u32({})", terms.join(" + ")) }
-}
-/// Returns a position in a buffer whose coordinates are 0 if `inside` is given and false.
-fn clamped_position(along: &[ArrayCoord], inside: Option<&str>) -> TilePosition {
-    let coord = |a: &ArrayCoord| match (a.position.as_str(), inside) {
-        ("0", _) => TileCoord::text("0u"),
-        (p, None) => TileCoord::text(format!("u32({p})")),
-        (p, Some(test)) => TileCoord::text(format!("select(0u, u32({p}), {test})")),
-    };
-    TilePosition { coords: along.iter().map(coord).collect(), flat: None }
 }

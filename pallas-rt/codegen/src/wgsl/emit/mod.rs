@@ -10,6 +10,7 @@
 //! elements, [`names`] names of arrays and sizes; [`emitter`] is the state of all these, [`module`] writes what
 //! surrounds the body.
 mod affine;
+mod array_positions;
 mod compute;
 mod control;
 mod element;
@@ -26,11 +27,11 @@ mod product;
 mod sort;
 mod word_packing;
 
-pub(super) use emitter::{ASSUMED_TRIPS, EmittedBody, cost};
+pub(super) use emitter::{ASSUMED_TRIPS, EmittedBody, estimate_program_cost};
 pub use emitter::{IterationBound, OperationCounts};
 pub(super) use module::emit_module;
-pub use names::HEADER_WORDS;
-pub(super) use names::{bound_arrays, can_bind_vec4, launch_extents};
+pub use names::UNIFORM_HEADER_WORDS;
+pub(super) use names::{bound_arrays, can_bind_vec4, launch_computed_extents};
 
 use super::bank_conflicts;
 use super::place::thread_layout::SpreadDirection;
@@ -38,10 +39,10 @@ use super::place::views::InlineKind;
 use super::place::{PlacementPlan, TileStorage};
 use super::placed_kernel::PlacementInput;
 use super::profile::ProfileParameters;
-use super::types::{from_word, to_word, unpack, wgsl_type};
+use super::types::{array_bits_to_element, element_to_word, wgsl_type, word_to_element};
 use crate::passes::simplify::is_pure;
 use emitter::BodyEmitter;
-use names::uniform_word;
+use names::uniform_word_expression;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, RegionId, Value};
 use position::TilePosition;
 use std::collections::BTreeMap;
@@ -86,12 +87,12 @@ pub(super) fn emit_body(
         trips: 1.0,
         budget,
     };
-    e.emit_class_offsets();
+    e.emit_axis_class_offsets();
     e.emit_region(k.body);
     e.flush_iteration_count();
     e.out.iterations.outside = e.counted[0];
     let stopped = e.is_over_budget();
-    let accesses = if stopped { vec![] } else { bank_conflicts::merged(e.out.accesses) };
+    let accesses = if stopped { vec![] } else { bank_conflicts::merge_alike_accesses(e.out.accesses) };
     let nodes = e.open.pop().expect("the body is open");
     EmittedBody { nodes, accesses, step: e.per_step.unwrap_or(e.counts), stopped, ..e.out }
 }
@@ -102,26 +103,26 @@ impl BodyEmitter<'_> {
     fn is_in_registers(&self, v: Value) -> bool {
         self.plan.tile_storage[v.index()] == TileStorage::Registers
     }
-    fn define(&mut self, v: Value, x: &str) {
+    fn define_scalar(&mut self, v: Value, x: &str) {
         let ty = wgsl_type(self.k.ty(v).dtype);
         let s = self.scalar_name(v);
-        self.line(format!("let {s}: {ty} = {x};"));
+        self.emit_line(format!("let {s}: {ty} = {x};"));
     }
     /// Writes a scalar that thread 0 computes from memory and shares with all threads.
-    fn broadcast_scalar(&mut self, v: Value, x: impl FnOnce(&mut Self) -> String) {
+    fn emit_broadcast_scalar(&mut self, v: Value, x: impl FnOnce(&mut Self) -> String) {
         self.out.broadcasts_scalars = true;
         let dtype = self.k.ty(v).dtype;
         self.emit_memory_step(|e| {
-            e.braces("if (thread == 0u) {", |e| {
+            e.emit_braced_block("if (thread == 0u) {", |e| {
                 let x = x(e);
-                e.line(format!("agreed = {};", to_word(dtype, &x)));
+                e.emit_line(format!("agreed = {};", element_to_word(dtype, &x)));
             });
             if e.out.lockstep {
-                e.line("subgroupBarrier();");
-                e.define(v, &from_word(dtype, "agreed"));
-                e.line("subgroupBarrier();");
+                e.emit_line("subgroupBarrier();");
+                e.define_scalar(v, &word_to_element(dtype, "agreed"));
+                e.emit_line("subgroupBarrier();");
             } else {
-                e.define(v, &from_word(dtype, "workgroupUniformLoad(&agreed)"));
+                e.define_scalar(v, &word_to_element(dtype, "workgroupUniformLoad(&agreed)"));
                 e.add_work(e.parameters.barrier);
             }
             e.step.as_mut().expect("inside of it").synchronizes = true;
@@ -129,7 +130,7 @@ impl BodyEmitter<'_> {
     }
     /// Returns the text of a constant; for floats without a literal in WGSL it reads the bits from the uniform.
     #[warn(clippy::wildcard_enum_match_arm)]
-    fn literal(&mut self, x: Literal) -> String {
+    fn literal_expression(&mut self, x: Literal) -> String {
         match x.dtype {
             DType::Bool => (x.bits != 0).to_string(),
             DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => {
@@ -143,7 +144,7 @@ impl BodyEmitter<'_> {
                     self.out.constants.push(bits);
                     self.out.constants.len() - 1
                 });
-                format!("bitcast<f32>({})", uniform_word(names::constant_word(self.k, i)))
+                format!("bitcast<f32>({})", uniform_word_expression(names::constant_word_index(self.k, i)))
             }
             DType::U8 | DType::U16 | DType::U32 | DType::U64 => format!("{}u", x.as_i64() as u32),
             DType::I8 | DType::I16 | DType::I32 | DType::I64 => match x.as_i64() as i32 {
@@ -155,8 +156,8 @@ impl BodyEmitter<'_> {
 
     // ---- instructions
 
-    /// Writes the first element that each thread has along each class of axes.
-    fn emit_class_offsets(&mut self) {
+    /// Writes, for each class of axes, the coordinate of the first element that a thread has along its axes.
+    fn emit_axis_class_offsets(&mut self) {
         for (c, class) in self.plan.layout.classes.clone().into_iter().enumerate() {
             if class.along == SpreadDirection::NotSpread {
                 continue;
@@ -164,8 +165,8 @@ impl BodyEmitter<'_> {
             let (direction, threads) = self.thread_coordinate(class.along, class.grid);
             let own = if class.threads == threads { direction } else { format!("{direction} % {}u", class.threads) };
             match class.vector {
-                1 => self.line(format!("let c{c} = {own};")),
-                v => self.line(format!("let c{c} = {v}u * ({own});")),
+                1 => self.emit_line(format!("let c{c} = {own};")),
+                v => self.emit_line(format!("let c{c} = {v}u * ({own});")),
             }
         }
     }
@@ -182,7 +183,7 @@ impl BodyEmitter<'_> {
     /// Writes the instructions of a region, and copies of its parameters.
     fn emit_region(&mut self, region: RegionId) {
         for v in self.k.region(region).params.clone() {
-            self.emit_copy(v);
+            self.emit_copy_to_memory(v);
         }
         for &i in &self.k.region(region).insts {
             if !self.is_over_budget() {
@@ -191,11 +192,11 @@ impl BodyEmitter<'_> {
         }
     }
     /// Returns the cost of the program so far: every thread's work, and the text.
-    fn cost(&self) -> f64 {
-        cost(self.out.work, self.out.lines, self.plan, self.parameters)
+    fn cost_so_far(&self) -> f64 {
+        estimate_program_cost(self.out.work, self.out.lines, self.plan, self.parameters)
     }
     fn is_over_budget(&self) -> bool {
-        self.cost() > self.budget
+        self.cost_so_far() > self.budget
     }
     /// Writes an instruction, unless its result is recomputed, fused or not needed.
     fn emit_inst(&mut self, id: InstId) {
@@ -209,58 +210,63 @@ impl BodyEmitter<'_> {
         }
         self.at_line = loc.line;
         if loc.line > 0 && !inst.results.iter().all(|&v| self.k.ty(v).is_scalar()) {
-            self.line(format!("// line {}: {}", loc.line, describe(&inst.op)));
+            self.emit_line(format!("// line {}: {}", loc.line, operation_label(&inst.op)));
         }
         match &inst.op {
             Op::Const(x) => {
-                let x = self.literal(*x);
-                self.define(inst.results[0], &x);
+                let x = self.literal_expression(*x);
+                self.define_scalar(inst.results[0], &x);
             }
             Op::Scalar(op) => self.emit_elementwise(*op, inst),
             Op::Structural(op) => self.emit_structural(op, inst),
-            Op::ProgramId(axis) => self.define(inst.results[0], &format!("id{axis}")),
-            Op::NumPrograms(axis) => {
-                self.define(inst.results[0], &format!("i32({})", uniform_word(names::grid_word(*axis))))
-            }
+            Op::ProgramId(axis) => self.define_scalar(inst.results[0], &format!("id{axis}")),
+            Op::NumPrograms(axis) => self.define_scalar(
+                inst.results[0],
+                &format!("i32({})", uniform_word_expression(names::grid_word_index(*axis))),
+            ),
             Op::NumSteps(axis) => {
-                self.define(inst.results[0], &format!("i32({})", uniform_word(names::steps_word(self.k, *axis))));
+                self.define_scalar(
+                    inst.results[0],
+                    &format!("i32({})", uniform_word_expression(names::steps_word_index(self.k, *axis))),
+                );
             }
-            Op::Extent(dim) => self.define(inst.results[0], &names::dim_text(self.k, dim.index())),
+            Op::Extent(dim) => self.define_scalar(inst.results[0], &names::dim_text(self.k, dim.index())),
             Op::Param(o) => {
-                let bits = uniform_word(names::param_word(self.k, *o));
-                self.define(inst.results[0], &unpack(self.k.operand(*o).dtype, &bits));
+                let bits = uniform_word_expression(names::param_word_index(self.k, *o));
+                self.define_scalar(inst.results[0], &array_bits_to_element(self.k.operand(*o).dtype, &bits));
             }
             Op::Prefetch(o) => self.emit_prefetch_read(*o, inst),
             Op::Load { from, view, masked } => self.emit_load(*from, view, *masked, inst),
             Op::Store { to, view, masked } => self.emit_store(*to, view, *masked, inst),
-            Op::Valid { .. } => self.materialise(inst),
+            Op::Valid { .. } => self.emit_computed_elements(inst),
             Op::If => self.emit_if(inst),
             Op::For { reverse } => self.emit_for(inst, *reverse),
             Op::While => self.emit_while(inst),
             // Only the interpreter and the CPU print and check.
             Op::DebugPrint(_) | Op::DebugAssert(_) => {}
         }
-        inst.results.iter().for_each(|&v| self.emit_copy(v));
+        inst.results.iter().for_each(|&v| self.emit_copy_to_memory(v));
     }
     /// Writes the copy of a tile in registers to memory, if it has one.
-    fn emit_copy(&mut self, v: Value) {
+    fn emit_copy_to_memory(&mut self, v: Value) {
         let Some(buffer) = self.plan.copies[v.index()] else { return };
         // A parameter's registers change at the end of its region.
         let fixed = self.plan.defined[v.index()].is_some();
-        let line = self.plan.origin(self.k, v).map_or(0, |id| self.k.loc(id).line);
+        let line = self.plan.origin_inst(self.k, v).map_or(0, |id| self.k.loc(id).line);
         if line > 0 {
             self.at_line = line;
         }
         self.emit_memory_step(|e| {
             match e.plan.tile_storage[v.index()] {
-                TileStorage::Accumulators => e.put_accumulators(v, buffer),
-                TileStorage::None | TileStorage::Registers | TileStorage::Buffer(_) => e.put_registers(v, v, buffer),
+                TileStorage::Accumulators => e.store_accumulators(v, buffer),
+                TileStorage::None | TileStorage::Registers | TileStorage::Buffer(_) => e.store_registers(v, v, buffer),
             }
             e.step.as_mut().expect("inside of it").can_move_later = fixed;
         });
     }
-    /// Writes the elements of a value to its storage; `x` returns the expression of the element at a position.
-    fn emit_elements(&mut self, v: Value, x: impl Fn(&mut Self, &TilePosition) -> String) {
+    /// Writes the elements of a value to its storage; `element_at` returns the expression of the element at a
+    /// position.
+    fn emit_elements(&mut self, v: Value, element_at: impl Fn(&mut Self, &TilePosition) -> String) {
         match self.plan.tile_storage[v.index()] {
             TileStorage::None => {}
             TileStorage::Accumulators => unreachable!("accumulators are products and sums of them"),
@@ -268,9 +274,9 @@ impl BodyEmitter<'_> {
                 let ty = wgsl_type(self.k.ty(v).dtype);
                 self.emit_memory_step(|e| {
                     for (i, at) in e.register_positions(v).iter().enumerate() {
-                        let x = x(e, at);
+                        let x = element_at(e, at);
                         let r = e.register_name(v, i);
-                        e.line(format!("let {r}: {ty} = {x};"));
+                        e.emit_line(format!("let {r}: {ty} = {x};"));
                         e.add_work(e.parameters.operation);
                     }
                 });
@@ -278,23 +284,23 @@ impl BodyEmitter<'_> {
             TileStorage::Buffer(buffer) => {
                 let shape = self.k.ty(v).shape.clone();
                 self.emit_strided_loop(shape.iter().product(), |e| {
-                    let at = e.loop_position(&shape);
-                    let x = x(e, &at);
-                    e.put(v, buffer, &at, &x);
+                    let at = e.strided_loop_position(&shape);
+                    let x = element_at(e, &at);
+                    e.store_tile_element(v, buffer, &at, &x);
                     e.add_work(e.parameters.operation);
                 });
             }
         }
     }
-    /// Writes a value whose elements its instruction gives by themselves.
-    fn materialise(&mut self, inst: &Inst) {
-        self.emit_elements(inst.results[0], |e, at| e.computed_element(inst, at));
+    /// Writes the result of an instruction that computes each element by itself to its storage.
+    fn emit_computed_elements(&mut self, inst: &Inst) {
+        self.emit_elements(inst.results[0], |e, at| e.computed_element_expression(inst, at));
     }
 }
 
 /// Returns the name of an operation for comments in the shader.
 #[warn(clippy::wildcard_enum_match_arm)]
-fn describe(op: &Op) -> String {
+fn operation_label(op: &Op) -> String {
     match op {
         Op::Scalar(op) => op.to_string(),
         Op::Structural(op) => op.name().to_string(),

@@ -3,10 +3,11 @@ use super::super::barriers::ShaderNode;
 use super::super::buffer_addresses::MemorySizes;
 use super::super::place::PlacementPlan;
 use super::super::place::cooperative_matrices::StorageCell;
-use super::super::types::helpers;
+use super::super::types::called_helper_functions;
 use super::emitter::EmittedBody;
 use super::names::{
-    array_name, bound_arrays, constant_word, dim_text, dim_word, extent_word, grid_word, launch_extents, uniform_word,
+    array_name, bound_arrays, constant_word_index, dim_text, dim_word_index, extent_word_index, grid_word_index,
+    launch_computed_extents, uniform_word_expression,
 };
 use super::word_packing;
 use pallas_ir::Kernel;
@@ -34,7 +35,7 @@ pub(in crate::wgsl) fn emit_module(
         put("diagnostic(off, derivative_uniformity);".into());
     }
     put(format!("// kernel {}: one workgroup of {rows} x {columns} threads a program", k.name));
-    let uniform = constant_word(k, body.constants.len()).div_ceil(4);
+    let uniform = constant_word_index(k, body.constants.len()).div_ceil(4);
     put(format!("struct Launch {{ words: array<vec4<u32>, {uniform}> }}"));
     put("@group(0) @binding(0) var<uniform> launch: Launch;".into());
     let bound = bound_arrays(k);
@@ -88,20 +89,23 @@ pub(in crate::wgsl) fn emit_module(
     put(format!("        let row = thread / {columns}u;"));
     put(format!("        let column = thread % {columns}u;"));
     for i in (0..k.dims.len()).filter(|&i| k.dims[i].size.is_none()) {
-        put(format!("        let {} = i32({});", dim_text(k, i), uniform_word(dim_word(k, i))));
+        put(format!("        let {} = i32({});", dim_text(k, i), uniform_word_expression(dim_word_index(k, i))));
     }
-    for i in 0..launch_extents(k).len() {
-        put(format!("        let extent_{i} = i32({});", uniform_word(extent_word(k, i))));
+    for i in 0..launch_computed_extents(k).len() {
+        put(format!("        let extent_{i} = i32({});", uniform_word_expression(extent_word_index(k, i))));
     }
     let mut rest = "program".to_string();
     for axis in (0..k.grid.len()).rev() {
-        put(format!("        let id{axis} = i32({rest} % max({}, 1u));", uniform_word(grid_word(axis))));
-        rest = format!("({rest} / max({}, 1u))", uniform_word(grid_word(axis)));
+        put(format!(
+            "        let id{axis} = i32({rest} % max({}, 1u));",
+            uniform_word_expression(grid_word_index(axis))
+        ));
+        rest = format!("({rest} / max({}, 1u))", uniform_word_expression(grid_word_index(axis)));
     }
     put(text.trim_end().to_string());
     put("    }".into());
     put("}".into());
-    m += &helpers(&m);
+    m += &called_helper_functions(&m);
     m
 }
 

@@ -5,41 +5,43 @@ use pallas_ir::{Dim, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value
 
 // ---- words of the uniform: header, grid, steps, dimensions, extents of arrays, parameters, constants
 
-/// Number of words at the start of the uniform, which have the first program and the number of programs.
-pub const HEADER_WORDS: usize = 4;
+/// Number of words at the start of the uniform buffer; they have the first program and the number of programs.
+pub const UNIFORM_HEADER_WORDS: usize = 4;
 
-pub(super) fn uniform_word(i: usize) -> String {
-    format!("word({i}u)")
+pub(super) fn uniform_word_expression(word_index: usize) -> String {
+    format!("word({word_index}u)")
 }
-pub(super) fn grid_word(axis: usize) -> usize {
-    HEADER_WORDS + axis
+pub(super) fn grid_word_index(axis: usize) -> usize {
+    UNIFORM_HEADER_WORDS + axis
 }
-pub(super) fn steps_word(k: &Kernel, axis: usize) -> usize {
-    grid_word(k.grid.len()) + axis
+pub(super) fn steps_word_index(k: &Kernel, axis: usize) -> usize {
+    grid_word_index(k.grid.len()) + axis
 }
-pub(super) fn dim_word(k: &Kernel, dim: usize) -> usize {
-    steps_word(k, k.steps.len()) + dim
+pub(super) fn dim_word_index(k: &Kernel, dim: usize) -> usize {
+    steps_word_index(k, k.steps.len()) + dim
 }
-pub(super) fn extent_word(k: &Kernel, i: usize) -> usize {
-    dim_word(k, k.dims.len()) + i
+pub(super) fn extent_word_index(k: &Kernel, extent: usize) -> usize {
+    dim_word_index(k, k.dims.len()) + extent
 }
-pub(super) fn param_word(k: &Kernel, operand: OperandId) -> usize {
-    extent_word(k, launch_extents(k).len()) + operand.index()
+pub(super) fn param_word_index(k: &Kernel, operand: OperandId) -> usize {
+    extent_word_index(k, launch_computed_extents(k).len()) + operand.index()
 }
-pub(super) fn constant_word(k: &Kernel, i: usize) -> usize {
-    extent_word(k, launch_extents(k).len()) + k.operands.len() + i
+pub(super) fn constant_word_index(k: &Kernel, constant: usize) -> usize {
+    extent_word_index(k, launch_computed_extents(k).len()) + k.operands.len() + constant
 }
 
 // ---- dimensions
 
 /// Returns the text of a dimension: its number, or the name that the text gives it.
-pub(super) fn dim_text(k: &Kernel, i: usize) -> String {
-    k.dims[i].size.map_or_else(|| format!("dim_{}", ident(&k.dims[i].name, i)), |n| format!("i32({n})"))
+pub(super) fn dim_text(k: &Kernel, dim: usize) -> String {
+    k.dims[dim]
+        .size
+        .map_or_else(|| format!("dim_{}", identifier_or_number(&k.dims[dim].name, dim)), |n| format!("i32({n})"))
 }
 /// Returns the user's name if it is a WGSL identifier, else the number.
-fn ident(name: &str, i: usize) -> String {
+fn identifier_or_number(name: &str, number: usize) -> String {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if plain { name.to_string() } else { i.to_string() }
+    if plain { name.to_string() } else { number.to_string() }
 }
 /// Returns an array's size along an axis, with the dimensions inserted that are known while tracing.
 fn symbolic_extent(k: &Kernel, of: OperandId, axis: usize) -> Dim {
@@ -59,12 +61,12 @@ pub(super) fn extent_text(k: &Kernel, of: OperandId, axis: usize) -> String {
     if let Some(name) = size.as_name() {
         return dim_text(k, k.dims.iter().position(|d| d.name == name).expect("dimensions are declared"));
     }
-    let known = launch_extents(k).iter().position(|&(id, a)| symbolic_extent(k, id, a) == size);
+    let known = launch_computed_extents(k).iter().position(|&(id, a)| symbolic_extent(k, id, a) == size);
     format!("extent_{}", known.expect("the list has every such size"))
 }
-/// Returns the sizes of arrays that are neither numbers nor dimensions, each as the first array and axis that has it.
-/// The launch computes these sizes, since their terms may exceed an i32.
-pub(in crate::wgsl) fn launch_extents(k: &Kernel) -> Vec<(OperandId, usize)> {
+/// Returns the sizes of arrays that are neither numbers nor single dimensions, each as the first array and axis that
+/// has it. The launch computes these sizes, since their terms may exceed an i32.
+pub(in crate::wgsl) fn launch_computed_extents(k: &Kernel) -> Vec<(OperandId, usize)> {
     let mut found: Vec<(Dim, (OperandId, usize))> = vec![];
     for (id, operand) in k.arrays() {
         for axis in 0..operand.dims.len() {
@@ -120,19 +122,25 @@ impl pallas_ir::dim::DimAlgebra for MultipleOfFour<'_> {
         a && b
     }
 }
-/// Returns true if a scalar is known to be a multiple of `n`. Of dimensions that are known only at the launch, the bit
-/// mask `multiples` has those that are multiples of four.
-pub(super) fn is_known_multiple(k: &Kernel, defined: &[Option<InstId>], v: Value, n: i64, multiples: u64) -> bool {
+/// Returns true if a scalar is known to be a multiple of `n`. Of the dimensions that are known only at the launch, the
+/// bit mask `multiple_of_four_dims` has those that are multiples of four.
+pub(super) fn is_known_multiple(
+    k: &Kernel,
+    defined: &[Option<InstId>],
+    v: Value,
+    n: i64,
+    multiple_of_four_dims: u64,
+) -> bool {
     let Some(id) = defined[v.index()] else { return false };
     let inst = k.inst(id);
-    let of = |v: &Value| is_known_multiple(k, defined, *v, n, multiples);
+    let of = |v: &Value| is_known_multiple(k, defined, *v, n, multiple_of_four_dims);
     match &inst.op {
         Op::Const(x) => x.as_i64() % n == 0,
         Op::Scalar(ScalarOp::Mul) => inst.args.iter().any(of),
         Op::Scalar(ScalarOp::Add | ScalarOp::Sub) => inst.args.iter().all(of),
         Op::Extent(dim) => {
             let i = dim.index();
-            let four = || VEC4_WIDTH as i64 % n == 0 && i < 64 && multiples >> i & 1 == 1;
+            let four = || VEC4_WIDTH as i64 % n == 0 && i < 64 && multiple_of_four_dims >> i & 1 == 1;
             k.dims[i].size.map_or_else(four, |size| size % n == 0)
         }
         _ => false,
@@ -140,11 +148,11 @@ pub(super) fn is_known_multiple(k: &Kernel, defined: &[Option<InstId>], v: Value
 }
 /// Returns true if an array may be bound as an array of vec4: its rows consist of whole vectors, and so do those of
 /// other arrays in the same memory.
-pub(in crate::wgsl) fn can_bind_vec4(k: &Kernel, of: OperandId, multiples: u64) -> bool {
+pub(in crate::wgsl) fn can_bind_vec4(k: &Kernel, of: OperandId, multiple_of_four_dims: u64) -> bool {
     let memory = k.memory_of(of);
     k.arrays().filter(|(id, _)| k.memory_of(*id) == memory).all(|(id, o)| {
         let rows = o.dims.len().checked_sub(1).map(|last| symbolic_extent(k, id, last));
-        o.dtype.bytes() <= VEC4_WIDTH && rows.is_some_and(|n| n.fold(&mut MultipleOfFour(k, multiples)))
+        o.dtype.bytes() <= VEC4_WIDTH && rows.is_some_and(|n| n.fold(&mut MultipleOfFour(k, multiple_of_four_dims)))
     })
 }
 
@@ -153,10 +161,10 @@ pub(in crate::wgsl) fn can_bind_vec4(k: &Kernel, of: OperandId, multiples: u64) 
 /// Returns the name of an array's binding.
 pub(super) fn array_name(k: &Kernel, id: OperandId) -> String {
     let id = k.memory_of(id);
-    format!("array_{}", ident(&k.operand(id).name, id.index()))
+    format!("array_{}", identifier_or_number(&k.operand(id).name, id.index()))
 }
 /// Returns true if the kernel writes to an operand's memory.
-pub(super) fn is_written(k: &Kernel, id: OperandId) -> bool {
+pub(super) fn is_operand_written(k: &Kernel, id: OperandId) -> bool {
     matches!(k.operand(k.memory_of(id)).kind, OperandKind::Output { .. })
 }
 /// Returns the arrays in the order of their bindings, with true for those that are written. An aliased input has its
@@ -168,8 +176,8 @@ pub(in crate::wgsl) fn bound_arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
             touched[k.memory_of(*id).index()] = true;
         }
     });
-    let bound = |id: &OperandId| k.memory_of(*id) == *id && (touched[id.index()] || is_written(k, *id));
-    k.arrays().filter(|(id, _)| bound(id)).map(|(id, _)| (id, is_written(k, id))).collect()
+    let bound = |id: &OperandId| k.memory_of(*id) == *id && (touched[id.index()] || is_operand_written(k, *id));
+    k.arrays().filter(|(id, _)| bound(id)).map(|(id, _)| (id, is_operand_written(k, id))).collect()
 }
 
 // ---- values
@@ -185,7 +193,7 @@ impl BodyEmitter<'_> {
         format!("v{}_{i}", self.k.label(v))
     }
     /// Returns a new name that begins with `stem`.
-    pub(super) fn fresh(&mut self, stem: &str) -> String {
+    pub(super) fn fresh_name(&mut self, stem: &str) -> String {
         debug_assert!(!["i", "u", "f"].contains(&stem), "`{stem}32` would hide a type");
         self.fresh += 1;
         format!("{stem}{}", self.fresh)

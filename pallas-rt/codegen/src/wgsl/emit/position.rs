@@ -1,6 +1,6 @@
 //! Positions of elements as text: coordinates in tiles and in arrays.
 use pallas_ir::Dim;
-use pallas_ir::structural::Index;
+use pallas_ir::structural::AffineIndex;
 
 /// Number of adjacent elements that are read and written at once, as a vec4.
 pub(super) const VEC4_WIDTH: usize = 4;
@@ -18,7 +18,7 @@ pub(super) struct TileCoord {
 }
 
 impl TileCoord {
-    pub(super) fn text(text: impl Into<String>) -> TileCoord {
+    pub(super) fn from_text(text: impl Into<String>) -> TileCoord {
         TileCoord { text: text.into(), own: None, part: None }
     }
 }
@@ -31,9 +31,10 @@ pub(super) struct TilePosition {
     pub(super) flat: Option<(String, Vec<usize>)>,
 }
 
-/// Values that the text has already computed for accesses to an array.
+/// Coordinates and vec4 of an array that earlier lines of the text have computed or loaded, so that accesses reuse
+/// them.
 #[derive(Default)]
-pub(super) struct AccessCache {
+pub(super) struct ArrayAccessCache {
     /// Computed coordinates: axis, coordinate in the view, and result.
     pub(super) along: Vec<(usize, String, ArrayCoord)>,
     /// Loaded vec4: the number of the first element, and the variable's name.
@@ -52,24 +53,24 @@ pub(super) struct ArrayCoord {
 }
 
 /// Translates a position of a broadcast tile to a position of the tile, which has axes of extent 1.
-pub(super) fn position_before_broadcast(own: &[usize], at: &TilePosition) -> TilePosition {
-    let coord = |(n, c): (&usize, &TileCoord)| if *n == 1 { TileCoord::text("0u") } else { c.clone() };
-    TilePosition { coords: own.iter().zip(&at.coords).map(coord).collect(), flat: None }
+pub(super) fn position_before_broadcast(shape: &[usize], at: &TilePosition) -> TilePosition {
+    let coord = |(n, c): (&usize, &TileCoord)| if *n == 1 { TileCoord::from_text("0u") } else { c.clone() };
+    TilePosition { coords: shape.iter().zip(&at.coords).map(coord).collect(), flat: None }
 }
-fn number(d: &Dim) -> i64 {
+fn known_number(d: &Dim) -> i64 {
     d.as_number().expect("sizes are numbers")
 }
 /// Returns one coordinate of the operand of a view, given the view's coordinates.
-pub(super) fn operand_coord(i: &Index, coords: &[TileCoord]) -> TileCoord {
-    let (stride, offset) = (number(&i.stride), number(&i.offset));
-    match i.axis {
-        None => TileCoord::text(format!("{offset}u")),
+pub(super) fn operand_coord(index: &AffineIndex, coords: &[TileCoord]) -> TileCoord {
+    let (stride, offset) = (known_number(&index.stride), known_number(&index.offset));
+    match index.axis {
+        None => TileCoord::from_text(format!("{offset}u")),
         Some(a) if stride == 1 && offset == 0 => coords[a].clone(),
-        Some(a) => TileCoord::text(format!("u32({offset} + {stride} * i32({}))", coords[a].text)),
+        Some(a) => TileCoord::from_text(format!("u32({offset} + {stride} * i32({}))", coords[a].text)),
     }
 }
 /// Returns the expression `Σ coordinate · stride`.
-pub(super) fn offset(coords: &[TileCoord], strides: &[usize]) -> String {
+pub(super) fn offset_expression(coords: &[TileCoord], strides: &[usize]) -> String {
     let terms: Vec<String> = coords
         .iter()
         .zip(strides)
@@ -78,13 +79,13 @@ pub(super) fn offset(coords: &[TileCoord], strides: &[usize]) -> String {
         .collect();
     if terms.is_empty() { "0u".into() } else { terms.join(" + ") }
 }
-/// Returns the coordinate along an axis of the element with row-major number `e`.
-pub(super) fn unravel_coordinate(shape: &[usize], axis: usize, e: &str) -> String {
+/// Returns the expression of the coordinate along an axis of the element with this row-major number, an expression.
+pub(super) fn unravel_coordinate(shape: &[usize], axis: usize, element_number: &str) -> String {
     let step: usize = shape[axis + 1..].iter().product();
     let outer: usize = shape[..axis].iter().product();
     if shape[axis] == 1 {
         return "0u".into();
     }
-    let scaled = if step == 1 { e.to_string() } else { format!("({e} / {}u)", step.max(1)) };
+    let scaled = if step == 1 { element_number.to_string() } else { format!("({element_number} / {}u)", step.max(1)) };
     if outer == 1 { scaled } else { format!("({scaled} % {}u)", shape[axis].max(1)) }
 }

@@ -4,23 +4,23 @@
 use super::emitter::BodyEmitter;
 use super::position::{TileCoord, TilePosition, VEC4_WIDTH, unravel_coordinate};
 use crate::wgsl::place::{TileStorage, views};
-use crate::wgsl::types::{convert, narrow_to_dtype, wgsl_type, zero};
+use crate::wgsl::types::{cast_if_needed, narrow_to_dtype, wgsl_type, zero};
 use pallas_ir::{Access, DType, Inst, Op, Value};
 
-/// Maximum steps of a product's inner loop that are written out in one iteration.
-const MAX_UNROLLED_STEPS: usize = 8;
+/// Maximum steps of a product's inner loop that are written out in one iteration; others are left to the loop.
+const MAX_UNROLLED_PRODUCT_STEPS: usize = 8;
 
 impl BodyEmitter<'_> {
-    /// Writes the product of an instruction's operands, added to `start`, to `result`.
-    pub(super) fn emit_product(&mut self, result: Value, product: &Inst, start: Option<Value>) {
+    /// Writes the product of an instruction's operands, added to `initial_sum`, to `result`.
+    pub(super) fn emit_product(&mut self, result: Value, product: &Inst, initial_sum: Option<Value>) {
         let Op::Structural(op) = &product.op else { unreachable!("products are structural") };
-        let Access::Contract { batch, contract } = views::access(self.k, op, product) else {
+        let Access::Contract { batch, contract } = views::access_form(self.k, op, product) else {
             unreachable!("the access of a product")
         };
         let dot = Product::new(self, product, &batch, &contract);
         let (ty, shape) = (self.k.ty(result).dtype, self.k.ty(result).shape.clone());
-        let start_at = |e: &mut Self, at: &TilePosition| match start {
-            Some(v) => e.broadcast_element(v, &shape, at),
+        let start_at = |e: &mut Self, at: &TilePosition| match initial_sum {
+            Some(v) => e.broadcast_element_expression(v, &shape, at),
             None => zero(ty),
         };
         match self.plan.tile_storage[result.index()] {
@@ -30,69 +30,69 @@ impl BodyEmitter<'_> {
                 let places = e.register_positions(result);
                 for (i, at) in places.iter().enumerate() {
                     let (x, r) = (start_at(e, at), e.register_name(result, i));
-                    e.line(format!("var {r}: {} = {x};", wgsl_type(ty)));
+                    e.emit_line(format!("var {r}: {} = {x};", wgsl_type(ty)));
                 }
                 e.emit_accumulation(&dot, &places, &|e, i| e.register_name(result, i));
             }),
             TileStorage::Buffer(buffer) => {
                 self.emit_strided_loop(shape.iter().product(), |e| {
-                    let at = e.loop_position(&shape);
+                    let at = e.strided_loop_position(&shape);
                     let x = start_at(e, &at);
-                    e.line(format!("var sum: {} = {x};", wgsl_type(ty)));
+                    e.emit_line(format!("var sum: {} = {x};", wgsl_type(ty)));
                     e.emit_accumulation(&dot, std::slice::from_ref(&at), &|_, _| "sum".into());
-                    e.put(result, buffer, &at, "sum");
+                    e.store_tile_element(result, buffer, &at, "sum");
                 });
                 self.count_inner_iterations(dot.steps, shape.iter().product());
             }
-            TileStorage::Accumulators => self.emit_cooperative_product(result, product, &dot, start),
+            TileStorage::Accumulators => self.emit_cooperative_product(result, product, &dot, initial_sum),
         }
     }
     /// Writes a product without free axes, which one thread computes for all.
     fn emit_scalar_product(&mut self, result: Value, dot: &Product) {
         self.spent += dot.steps as u64 + 1;
-        self.broadcast_scalar(result, |e| {
-            e.line(format!("var sum: {} = {};", wgsl_type(dot.dtype), zero(dot.dtype)));
-            e.line(format!("for (var k = 0u; k < {}u; k++) {{", dot.steps));
+        self.emit_broadcast_scalar(result, |e| {
+            e.emit_line(format!("var sum: {} = {};", wgsl_type(dot.dtype), zero(dot.dtype)));
+            e.emit_line(format!("for (var k = 0u; k < {}u; k++) {{", dot.steps));
             e.with_trips(dot.steps as f64, |e| {
-                let (at, k) = (TilePosition { coords: vec![], flat: None }, TileCoord::text("k"));
+                let (at, k) = (TilePosition { coords: vec![], flat: None }, TileCoord::from_text("k"));
                 let [a, b] = [0, 1].map(|side| {
                     let (v, at) =
                         (dot.args[side], TilePosition { coords: dot.operand_coords(side, &at, &k), flat: None });
-                    let (from, x) = (e.k.ty(v).dtype, e.element(v, &at));
-                    convert(from, dot.dtype, &x)
+                    let (from, x) = (e.k.ty(v).dtype, e.element_expression(v, &at));
+                    cast_if_needed(from, dot.dtype, &x)
                 });
-                e.line(format!("    sum = {};", plus_product(dot.dtype, "sum", &a, &b)));
+                e.emit_line(format!("    sum = {};", multiply_add_expression(dot.dtype, "sum", &a, &b)));
             });
-            e.line("}");
+            e.emit_line("}");
             "sum".into()
         });
     }
-    /// Writes the additions of the products at `places` to the variables that `sum` names.
-    fn emit_accumulation(&mut self, dot: &Product, places: &[TilePosition], sum: &dyn Fn(&Self, usize) -> String) {
-        self.with_scope(|e| {
+    /// Writes the additions of the products at `places` to the variables that `sum_name` names.
+    fn emit_accumulation(&mut self, dot: &Product, places: &[TilePosition], sum_name: &dyn Fn(&Self, usize) -> String) {
+        self.with_name_scope(|e| {
             for (at, side) in places.iter().flat_map(|at| [(at, 0), (at, 1)]) {
                 let [at, other] = ["0u", "4u"].map(|k| {
-                    let k = TileCoord { part: Some((k.into(), 0)), ..TileCoord::text(k) };
+                    let k = TileCoord { part: Some((k.into(), 0)), ..TileCoord::from_text(k) };
                     TilePosition { coords: dot.operand_coords(side, at, &k), flat: None }
                 });
-                e.hoist_coordinates(dot.args[side], &at, &other);
+                e.hoist_common_coordinates(dot.args[side], &at, &other);
             }
-            e.emit_product_loop(dot, places, sum);
+            e.emit_product_loop(dot, places, sum_name);
         });
     }
     /// Writes the loop over the steps of a product.
-    fn emit_product_loop(&mut self, dot: &Product, places: &[TilePosition], sum: &dyn Fn(&Self, usize) -> String) {
-        let most = (self.parameters.max_unrolled_fmas / places.len().max(1)).clamp(1, MAX_UNROLLED_STEPS);
+    fn emit_product_loop(&mut self, dot: &Product, places: &[TilePosition], sum_name: &dyn Fn(&Self, usize) -> String) {
+        let most = (self.parameters.max_unrolled_fmas / places.len().max(1)).clamp(1, MAX_UNROLLED_PRODUCT_STEPS);
         let unroll = (1..=most).rev().find(|u| dot.steps.is_multiple_of(*u)).unwrap_or(1);
         if dot.steps == 0 {
             return;
         }
-        let k = self.fresh("k");
+        let k = self.fresh_name("k");
         let rolled = dot.steps > unroll;
         if rolled {
-            self.line(format!("for (var {k} = 0u; {k} < {}u; {k} += {unroll}u) {{", dot.steps));
+            self.emit_line(format!("for (var {k} = 0u; {k} < {}u; {k} += {unroll}u) {{", dot.steps));
             self.depth += 1;
-            if self.registers_only(places) {
+            if self.has_only_register_positions(places) {
                 self.spent += (dot.steps / unroll) as u64 + 1;
             }
         }
@@ -103,43 +103,47 @@ impl BodyEmitter<'_> {
         };
         let times = (dot.steps / unroll) as f64;
         self.with_trips(times, |e| {
-            e.with_scope(|e| {
+            e.with_name_scope(|e| {
                 // With the four components of vectors at hand, a sum takes all of them before the next sum's turn.
                 let at_once = if e.plan.uses_vec4 { VEC4_WIDTH } else { 1 };
                 let mut factors = vec![];
                 for u in 0..unroll {
                     let part = unroll.is_multiple_of(VEC4_WIDTH).then(|| (text(u - u % VEC4_WIDTH), u % VEC4_WIDTH));
-                    factors.push(e.emit_factor_reads(dot, places, &TileCoord { part, ..TileCoord::text(text(u)) }));
+                    factors.push(e.emit_factor_reads(
+                        dot,
+                        places,
+                        &TileCoord { part, ..TileCoord::from_text(text(u)) },
+                    ));
                     if factors.len() == at_once || u + 1 == unroll {
-                        e.emit_multiply_adds(dot, &std::mem::take(&mut factors), sum);
+                        e.emit_multiply_adds(dot, &std::mem::take(&mut factors), sum_name);
                     }
                 }
             });
         });
         if rolled {
             self.depth -= 1;
-            self.line("}");
+            self.emit_line("}");
         }
     }
-    fn registers_only(&self, places: &[TilePosition]) -> bool {
+    fn has_only_register_positions(&self, places: &[TilePosition]) -> bool {
         places.iter().all(|at| at.flat.is_none())
     }
     /// Writes the reads of the two factors of one step for each place, and returns their names.
-    fn emit_factor_reads(&mut self, dot: &Product, places: &[TilePosition], k: &TileCoord) -> Vec<[String; 2]> {
+    fn emit_factor_reads(&mut self, dot: &Product, places: &[TilePosition], step: &TileCoord) -> Vec<[String; 2]> {
         let mut read = [vec![], vec![]];
         let mut factors = vec![];
         for at in places {
             let names = [0, 1].map(|side| {
-                let at = TilePosition { coords: dot.operand_coords(side, at, k), flat: None };
+                let at = TilePosition { coords: dot.operand_coords(side, at, step), flat: None };
                 let known =
                     read[side].iter().find(|(coords, _)| *coords == at.coords).map(|(_, n): &(_, String)| n.clone());
                 known.unwrap_or_else(|| {
                     let v = dot.args[side];
                     self.product = true;
-                    let (from, x) = (self.k.ty(v).dtype, self.element(v, &at));
+                    let (from, x) = (self.k.ty(v).dtype, self.element_expression(v, &at));
                     self.product = false;
-                    let n = self.fresh(["a", "b"][side]);
-                    self.line(format!("let {n} = {};", convert(from, dot.dtype, &x)));
+                    let n = self.fresh_name(["a", "b"][side]);
+                    self.emit_line(format!("let {n} = {};", cast_if_needed(from, dot.dtype, &x)));
                     read[side].push((at.coords, n.clone()));
                     n
                 })
@@ -148,12 +152,17 @@ impl BodyEmitter<'_> {
         }
         factors
     }
-    /// Writes the additions of the products of some steps' factors to the variables that `sum` names.
-    fn emit_multiply_adds(&mut self, dot: &Product, steps: &[Vec<[String; 2]>], sum: &dyn Fn(&Self, usize) -> String) {
+    /// Writes the additions of the products of some steps' factors to the variables that `sum_name` names.
+    fn emit_multiply_adds(
+        &mut self,
+        dot: &Product,
+        steps: &[Vec<[String; 2]>],
+        sum_name: &dyn Fn(&Self, usize) -> String,
+    ) {
         for i in 0..steps[0].len() {
-            let s = sum(self, i);
+            let s = sum_name(self, i);
             for [a, b] in steps.iter().map(|factors| &factors[i]) {
-                self.line(format!("{s} = {};", plus_product(dot.dtype, &s, a, b)));
+                self.emit_line(format!("{s} = {};", multiply_add_expression(dot.dtype, &s, a, b)));
                 self.add_work(self.parameters.operation);
                 self.counts.fma += self.trips;
             }
@@ -162,7 +171,7 @@ impl BodyEmitter<'_> {
 }
 
 /// Returns the expression `sum + a * b`.
-fn plus_product(dtype: DType, sum: &str, a: &str, b: &str) -> String {
+fn multiply_add_expression(dtype: DType, sum: &str, a: &str, b: &str) -> String {
     match dtype {
         DType::F32 => format!("fma({a}, {b}, {sum})"),
         DType::Bool => format!("{sum} || ({a} && {b})"),
@@ -208,16 +217,16 @@ impl Product {
         Product { args: [inst.args[0], inst.args[1]], dtype: e.k.ty(inst.results[0]).dtype, axes, inner, steps }
     }
     /// Returns the axes of a factor that is a matrix: the one that the result has, and the contracted one.
-    pub(super) fn axes(&self, side: usize) -> [usize; 2] {
+    pub(super) fn factor_axes(&self, side: usize) -> [usize; 2] {
         let inner = self.axes[side].iter().position(Result::is_err).expect("one axis is contracted");
         [1 - inner, inner]
     }
-    /// Returns the coordinates at which an operand is read for the result's element `at` in step `k`.
-    fn operand_coords(&self, side: usize, at: &TilePosition, k: &TileCoord) -> Vec<TileCoord> {
+    /// Returns the coordinates at which an operand is read for the result's element `at` in step `step`.
+    fn operand_coords(&self, side: usize, at: &TilePosition, step: &TileCoord) -> Vec<TileCoord> {
         let coord = |axis: &Result<usize, usize>| match axis {
             Ok(r) => at.coords[*r].clone(),
-            Err(_) if self.inner.len() == 1 => k.clone(),
-            Err(i) => TileCoord::text(unravel_coordinate(&self.inner, *i, &k.text)),
+            Err(_) if self.inner.len() == 1 => step.clone(),
+            Err(i) => TileCoord::from_text(unravel_coordinate(&self.inner, *i, &step.text)),
         };
         self.axes[side].iter().map(coord).collect()
     }

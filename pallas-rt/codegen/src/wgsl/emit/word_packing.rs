@@ -7,7 +7,7 @@
 use super::emitter::BodyEmitter;
 use super::names;
 use super::position::{VEC4_COMPONENTS, VEC4_WIDTH};
-use crate::wgsl::types::{pack, unpack};
+use crate::wgsl::types::{array_bits_to_element, element_to_array_bits};
 use pallas_ir::{Kernel, OperandId};
 use std::fmt::Write;
 
@@ -26,43 +26,59 @@ impl BodyEmitter<'_> {
         self.plan.uses_vec4 && names::can_bind_vec4(self.k, of, self.multiples)
     }
 
-    /// Returns an expression for element `number` of an array, which is in bounds.
-    pub(super) fn fetch(&self, of: OperandId, number: &str) -> String {
+    /// Returns an expression for the element with this row-major number in an array, which is in bounds.
+    pub(super) fn packed_element_expression(&self, of: OperandId, element_number: &str) -> String {
         let (array, dtype) = (names::array_name(self.k, of), self.k.operand(of).dtype);
         let read = |i: String| match self.can_access_vec4(of) {
             true => format!("read_{array}({i})"),
             // Words of several elements that are written are atomic.
-            false if dtype.bytes() < 4 && names::is_written(self.k, of) => format!("atomicLoad(&{array}[{i}])"),
+            false if dtype.bytes() < 4 && names::is_operand_written(self.k, of) => format!("atomicLoad(&{array}[{i}])"),
             false => format!("{array}[{i}]"),
         };
         match dtype.bytes() {
-            4 => unpack(dtype, &read(number.to_string())),
-            2 => unpack(dtype, &format!("(({} >> (16u * ({number} % 2u))) & 0xffffu)", read(format!("{number} / 2u")))),
-            _ => unpack(dtype, &format!("(({} >> (8u * ({number} % 4u))) & 0xffu)", read(format!("{number} / 4u")))),
+            4 => array_bits_to_element(dtype, &read(element_number.to_string())),
+            2 => array_bits_to_element(
+                dtype,
+                &format!("(({} >> (16u * ({element_number} % 2u))) & 0xffffu)", read(format!("{element_number} / 2u"))),
+            ),
+            _ => array_bits_to_element(
+                dtype,
+                &format!("(({} >> (8u * ({element_number} % 4u))) & 0xffu)", read(format!("{element_number} / 4u"))),
+            ),
         }
     }
-    /// Writes the read of element `number` of an array where `test` is true, with `other` as the value elsewhere;
-    /// returns its name.
-    pub(super) fn fetch_where(&mut self, of: OperandId, number: &str, test: &str, other: &str) -> String {
-        let (x, name) = (self.fetch(of, number), self.fresh("x"));
-        self.line(format!("var {name} = {other};"));
-        self.line(format!("if ({test}) {{ {name} = {x}; }}"));
+    /// Writes the read of the element with this row-major number where `test` is true, with `other` as the value
+    /// elsewhere; returns the name of the value.
+    pub(super) fn emit_guarded_element_read(
+        &mut self,
+        of: OperandId,
+        element_number: &str,
+        test: &str,
+        other: &str,
+    ) -> String {
+        let (x, name) = (self.packed_element_expression(of, element_number), self.fresh_name("x"));
+        self.emit_line(format!("var {name} = {other};"));
+        self.emit_line(format!("if ({test}) {{ {name} = {x}; }}"));
         name
     }
-    /// Writes the read of four elements from `number` on, a multiple of four, and returns their name; zeros where the
-    /// guard is false.
-    pub(super) fn emit_vec4_read(&mut self, of: OperandId, number: &str, guard: Option<&str>) -> String {
+    /// Writes the read of the four elements from `first_element` on, a multiple of four, and returns their name; zeros
+    /// where the guard is false.
+    pub(super) fn emit_vec4_read(&mut self, of: OperandId, first_element: &str, guard: Option<&str>) -> String {
         self.out.fours.insert(self.k.memory_of(of));
-        let (name, array) = (self.fresh("w"), names::array_name(self.k, of));
-        let at = format!("{number} / {VEC4_WIDTH}u");
-        let four = if names::is_written(self.k, of) { format!("four_{array}({at})") } else { format!("{array}[{at}]") };
+        let (name, array) = (self.fresh_name("w"), names::array_name(self.k, of));
+        let at = format!("{first_element} / {VEC4_WIDTH}u");
+        let four = if names::is_operand_written(self.k, of) {
+            format!("four_{array}({at})")
+        } else {
+            format!("{array}[{at}]")
+        };
         match guard {
             Some(test) => {
                 let vector = vec4_type(self.k.operand(of).dtype.bytes());
-                self.line(format!("var {name}: {vector};"));
-                self.line(format!("if ({test}) {{ {name} = {four}; }}"));
+                self.emit_line(format!("var {name}: {vector};"));
+                self.emit_line(format!("if ({test}) {{ {name} = {four}; }}"));
             }
-            None => self.line(format!("let {name} = {four};")),
+            None => self.emit_line(format!("let {name} = {four};")),
         }
         name
     }
@@ -76,23 +92,23 @@ impl BodyEmitter<'_> {
             (_, 3) => format!("({name} >> 24u)"),
             _ => format!("(({name} >> {}u) & 0xffu)", 8 * part),
         };
-        unpack(dtype, &bits)
+        array_bits_to_element(dtype, &bits)
     }
 
-    /// Writes the store of element `number` of an array.
-    pub(super) fn write_element(&mut self, of: OperandId, number: &str, x: &str) {
+    /// Writes the store of the element with this row-major number in an array.
+    pub(super) fn emit_packed_element_store(&mut self, of: OperandId, element_number: &str, x: &str) {
         let (array, dtype) = (names::array_name(self.k, of), self.k.operand(of).dtype);
-        let bits = pack(dtype, x);
-        self.line(match dtype.bytes() == 4 && !self.can_access_vec4(of) {
-            true => format!("{array}[{number}] = {bits};"),
-            false => format!("write_{array}({number}, {bits});"),
+        let bits = element_to_array_bits(dtype, x);
+        self.emit_line(match dtype.bytes() == 4 && !self.can_access_vec4(of) {
+            true => format!("{array}[{element_number}] = {bits};"),
+            false => format!("write_{array}({element_number}, {bits});"),
         });
     }
-    /// Writes the store of four elements of an array from `number` on, a multiple of four.
-    pub(super) fn write_elements(&mut self, of: OperandId, number: &str, elements: &[String]) {
+    /// Writes the store of four elements of an array from `first_element` on, a multiple of four.
+    pub(super) fn emit_packed_vec4_store(&mut self, of: OperandId, first_element: &str, elements: &[String]) {
         self.out.fours.insert(self.k.memory_of(of));
         let (array, dtype) = (names::array_name(self.k, of), self.k.operand(of).dtype);
-        let bits: Vec<String> = elements.iter().map(|x| pack(dtype, x)).collect();
+        let bits: Vec<String> = elements.iter().map(|x| element_to_array_bits(dtype, x)).collect();
         let width = 8 * dtype.bytes();
         let word = |bits: &[String]| {
             let shifted =
@@ -100,19 +116,24 @@ impl BodyEmitter<'_> {
             bits.iter().enumerate().map(shifted).collect::<Vec<_>>().join(" | ")
         };
         let words: Vec<String> = bits.chunks(VEC4_WIDTH / dtype.bytes()).map(word).collect();
-        let (at, all) = (format!("{number} / {VEC4_WIDTH}u"), words.join(", "));
-        self.line(format!("write_four_{array}({at}, {}({all}));", vec4_type(dtype.bytes())));
+        let (at, all) = (format!("{first_element} / {VEC4_WIDTH}u"), words.join(", "));
+        self.emit_line(format!("write_four_{array}({at}, {}({all}));", vec4_type(dtype.bytes())));
     }
 }
 
-/// Returns the element type of an array's binding, and the functions by which `text` reads and writes the array;
-/// `fours` if it is also accessed by vectors directly.
-pub(super) fn binding_and_accessors(k: &Kernel, id: OperandId, fours: bool, text: &str) -> (String, String) {
+/// Returns the element type of an array's binding, and the functions by which `body_text` reads and writes the array.
+/// `has_vec4_accesses` is true if the body accesses whole vectors of it.
+pub(super) fn binding_and_accessors(
+    k: &Kernel,
+    id: OperandId,
+    has_vec4_accesses: bool,
+    body_text: &str,
+) -> (String, String) {
     let (name, bytes) = (names::array_name(k, id), k.operand(id).dtype.bytes());
-    let called = |function: &str| text.contains(&format!("{function}_{name}("));
-    let fours = fours || called("four") || called("write_four");
+    let called = |function: &str| body_text.contains(&format!("{function}_{name}("));
+    let fours = has_vec4_accesses || called("four") || called("write_four");
     // Neighbours in a vector, or in a word, may be another thread's.
-    let single = names::is_written(k, id) && (!fours || called("write"));
+    let single = names::is_operand_written(k, id) && (!fours || called("write"));
     let atomic = bytes < 4 && single;
     let vectors = fours && !single && bytes > 1;
     let (vector, words) = (vec4_type(bytes), bytes.max(1));

@@ -10,7 +10,7 @@
 //! no matrices, is multiplied as f32 where the device has such matrices, else without cooperative matrices. Sums are
 //! f32.
 use super::UnionFind;
-use super::views::{self, InlineKind, access};
+use super::views::{self, InlineKind, access_form};
 use crate::passes::variables::{CarriedVariable, carried_variables};
 use crate::target::CooperativeMatrices;
 use pallas_ir::{Access, DType, Inst, InstId, Kernel, Op, ScalarOp, StructuralOp, Value};
@@ -58,7 +58,7 @@ impl StorageCell {
         if self == StorageCell::Vec4 { 4 } else { 1 }
     }
     /// Returns true for cells with the bits of any type, from which no matrix is loaded.
-    pub(in crate::wgsl) fn is_bits(self) -> bool {
+    pub(in crate::wgsl) fn has_raw_bits(self) -> bool {
         matches!(self, StorageCell::Word | StorageCell::Vec4)
     }
     pub(in crate::wgsl) fn bytes(self) -> usize {
@@ -102,18 +102,18 @@ impl AccumulatorFragments {
         let grid = grid.unwrap_or([1, 1]);
         AccumulatorFragments { size, grid, own: [all[0] / grid[0], all[1] / grid[1]] }
     }
-    pub(in crate::wgsl) fn count(self) -> usize {
+    pub(in crate::wgsl) fn count_per_subgroup(self) -> usize {
         self.own[0] * self.own[1]
     }
-    /// Number of registers of a thread that the accumulators take; `lanes` is the size of a subgroup.
-    pub(in crate::wgsl) fn registers(self, lanes: usize) -> usize {
-        self.count() * (self.size * self.size).div_ceil(lanes)
+    /// Returns the number of registers of a thread that the accumulators take.
+    pub(in crate::wgsl) fn registers_per_thread(self, subgroup_threads: usize) -> usize {
+        self.count_per_subgroup() * (self.size * self.size).div_ceil(subgroup_threads)
     }
 }
 
 /// The products of a kernel that are cooperative, and what follows for the storage of tiles.
 #[derive(Clone, Debug)]
-pub(super) struct MatrixAnalysis {
+pub(super) struct CooperativeMatrixAnalysis {
     /// Number of threads of a subgroup.
     pub(super) lanes: usize,
     /// For each value that is a product, the cooperative matrices that compute it.
@@ -127,11 +127,11 @@ pub(super) struct MatrixAnalysis {
 /// Maximum registers of a thread for the accumulators of one tile.
 const MAX_ACCUMULATOR_REGISTERS: usize = 128;
 
-impl MatrixAnalysis {
+impl CooperativeMatrixAnalysis {
     /// Returns the result for a device without cooperative matrices: no product is cooperative.
-    pub(super) fn without_matrices(k: &Kernel) -> MatrixAnalysis {
+    pub(super) fn without_matrices(k: &Kernel) -> CooperativeMatrixAnalysis {
         let n = k.values.len();
-        MatrixAnalysis {
+        CooperativeMatrixAnalysis {
             lanes: 1,
             products: vec![None; n],
             accumulators: vec![None; n],
@@ -145,8 +145,11 @@ impl MatrixAnalysis {
         defined: &[Option<InstId>],
         fused: &[bool],
         matrices: CooperativeMatrices,
-    ) -> MatrixAnalysis {
-        let mut found = MatrixAnalysis { lanes: matrices.lanes as usize, ..MatrixAnalysis::without_matrices(k) };
+    ) -> CooperativeMatrixAnalysis {
+        let mut found = CooperativeMatrixAnalysis {
+            lanes: matrices.lanes as usize,
+            ..CooperativeMatrixAnalysis::without_matrices(k)
+        };
         k.walk(k.body, &mut |_, inst| {
             if let Op::Structural(op) = &inst.op
                 && let Some((product, factors)) = match_cooperative_product(k, (inline, defined), op, inst, matrices)
@@ -158,7 +161,7 @@ impl MatrixAnalysis {
         });
         let mut sums = AccumulatorSearch { k, defined, fused, found: &found, classes: UnionFind::new(k.values.len()) };
         sums.join_sum_values();
-        found.accumulators = sums.accumulator_sizes();
+        found.accumulators = sums.accumulator_fragment_sizes();
         for (cell, _) in found.cells.iter_mut().zip(&found.accumulators).filter(|(_, size)| size.is_some()) {
             *cell = StorageCell::F32;
         }
@@ -166,11 +169,11 @@ impl MatrixAnalysis {
     }
     /// Returns how a tile in accumulators is distributed over a workgroup of `threads` threads; `None` if it cannot be
     /// in accumulators.
-    pub(super) fn fragments(&self, k: &Kernel, v: Value, threads: usize) -> Option<AccumulatorFragments> {
+    pub(super) fn accumulator_fragments(&self, k: &Kernel, v: Value, threads: usize) -> Option<AccumulatorFragments> {
         let size = self.accumulators[v.index()].filter(|_| threads.is_multiple_of(self.lanes))?;
         let [rows, columns] = k.ty(v).shape[..] else { return None };
         let fragments = AccumulatorFragments::new([rows, columns], size, threads / self.lanes);
-        (fragments.registers(self.lanes) <= MAX_ACCUMULATOR_REGISTERS).then_some(fragments)
+        (fragments.registers_per_thread(self.lanes) <= MAX_ACCUMULATOR_REGISTERS).then_some(fragments)
     }
 }
 
@@ -182,7 +185,7 @@ fn match_cooperative_product(
     inst: &Inst,
     matrices: CooperativeMatrices,
 ) -> Option<(CooperativeProduct, [Value; 2])> {
-    let Access::Contract { batch, contract } = access(k, op, inst) else { return None };
+    let Access::Contract { batch, contract } = access_form(k, op, inst) else { return None };
     let (result, [a, b]) = (k.ty(inst.results[0]), [inst.args[0], inst.args[1]]);
     let &[(inner, _)] = &contract[..] else { return None };
     let plain = batch.is_empty() && result.dtype == DType::F32 && result.shape.len() == 2;
@@ -215,13 +218,13 @@ struct AccumulatorSearch<'k> {
     defined: &'k [Option<InstId>],
     /// For each value, true if it is a product whose only use adds it to a tile of its type.
     fused: &'k [bool],
-    found: &'k MatrixAnalysis,
+    found: &'k CooperativeMatrixAnalysis,
     classes: UnionFind,
 }
 
 impl AccumulatorSearch<'_> {
     /// Joins the classes of two values, unless one is a tile of zeros.
-    fn union(&mut self, a: Value, b: Value) {
+    fn join_unless_zero(&mut self, a: Value, b: Value) {
         let zero = |v: Value| is_zero(self.k, self.defined, v);
         if !zero(a) && !zero(b) {
             self.classes.join(a.index(), b.index());
@@ -241,18 +244,18 @@ impl AccumulatorSearch<'_> {
         k.walk(k.body, &mut |_, inst| match &inst.op {
             Op::If | Op::For { .. } => {
                 for CarriedVariable { start, values } in carried_variables(k, inst) {
-                    start.iter().chain(&values[1..]).for_each(|&v| self.union(v, values[0]));
+                    start.iter().chain(&values[1..]).for_each(|&v| self.join_unless_zero(v, values[0]));
                 }
             }
             _ => {
                 if let Some((_, other)) = self.match_accumulation(inst) {
-                    self.union(inst.results[0], other);
+                    self.join_unless_zero(inst.results[0], other);
                 }
             }
         });
     }
     /// Returns for each value the rows and columns of a fragment, if its whole class may be in accumulators.
-    fn accumulator_sizes(&self) -> Vec<Option<usize>> {
+    fn accumulator_fragment_sizes(&self) -> Vec<Option<usize>> {
         let k = self.k;
         // For the root of each class: the fragment sizes of its sums, and true if each of its values may be in
         // accumulators.

@@ -11,14 +11,14 @@ pub(super) mod thread_layout;
 pub(super) mod views;
 
 use super::profile::ProfileParameters;
+use crate::passes::count_uses;
 use crate::passes::simplify::needed_values;
-use crate::passes::uses;
 use crate::target::CooperativeMatrices;
 use cooperative_matrices::{AccumulatorFragments, CooperativeProduct, StorageCell};
 use pallas_ir::{Access, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::BTreeMap;
 use thread_layout::ThreadLayout;
-use views::{InlineKind, access, is_product, read_by_products};
+use views::{InlineKind, access_form, is_product, read_only_by_products};
 
 /// The storage class of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ pub(super) enum TileStorage {
 
 /// A tile's range of workgroup memory or of global scratch.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Buffer {
+pub(super) struct TileBuffer {
     /// Name in the shader's text and in tables.
     pub(super) name: String,
     /// Shape of the tile.
@@ -57,9 +57,10 @@ pub(super) struct Buffer {
     pub(super) at: usize,
 }
 
-impl Buffer {
-    /// Returns the rows of a group and the words after each group, if there are any.
-    pub(super) fn row_groups(&self) -> Option<(usize, usize)> {
+impl TileBuffer {
+    /// Returns the number of rows of a group and the padding words after each group; `None` if there are no such
+    /// words.
+    pub(super) fn row_group_padding(&self) -> Option<(usize, usize)> {
         self.pad.filter(|pad| pad.group > 0).map(|pad| (pad.rows, pad.group))
     }
     /// Returns the permutation of columns, if there is one.
@@ -96,7 +97,7 @@ pub(super) struct Swizzle {
 
 impl Swizzle {
     /// Returns the column at which column `column` of row `row` is stored.
-    pub(super) fn column(self, row: i64, column: i64) -> i64 {
+    pub(super) fn stored_column(self, row: i64, column: i64) -> i64 {
         column ^ (row / self.rows as i64 % self.period as i64 * self.unit as i64)
     }
 }
@@ -108,12 +109,12 @@ impl RowArrangement {
     }
 }
 
-/// Returns the strides of matrices with such a pad.
-pub(super) fn padded_strides(shape: &[usize], pad: RowArrangement) -> Vec<usize> {
+/// Returns the strides of a tile of at least two axes whose rows have this arrangement.
+pub(super) fn padded_strides(shape: &[usize], arrangement: RowArrangement) -> Vec<usize> {
     let [front @ .., rows, columns] = shape else { unreachable!("matrices have rows and columns") };
-    let pitch = columns + pad.row;
-    let matrix = rows * pitch + pad.group_padding_words(*rows);
-    let mut strides: Vec<usize> = row_major(front).into_iter().map(|n| n * matrix).collect();
+    let pitch = columns + arrangement.row;
+    let matrix = rows * pitch + arrangement.group_padding_words(*rows);
+    let mut strides: Vec<usize> = row_major_strides(front).into_iter().map(|n| n * matrix).collect();
     strides.extend([pitch, 1]);
     strides
 }
@@ -142,7 +143,7 @@ pub(super) struct PlacementPlan {
     pub(super) products: Vec<Option<CooperativeProduct>>,
     /// For each value, the storage type of its elements.
     cells: Vec<StorageCell>,
-    pub(super) buffers: Vec<Buffer>,
+    pub(super) buffers: Vec<TileBuffer>,
     /// Arrangement of the rows of buffers, by their names, where it is not the usual one.
     pads: BTreeMap<String, RowArrangement>,
     /// Rows and columns of the grid of threads.
@@ -157,18 +158,19 @@ impl PlacementPlan {
     pub(super) fn threads(&self) -> usize {
         (self.grid.0 * self.grid.1) as usize
     }
-    /// Returns the instruction that a value comes from; a loop's parameter comes from where its initial value does.
-    pub(super) fn origin(&self, k: &Kernel, v: Value) -> Option<InstId> {
+    /// Returns the instruction that a value comes from: of a loop's parameter, the one of its initial value. Returns
+    /// `None` for any other parameter of a region.
+    pub(super) fn origin_inst(&self, k: &Kernel, v: Value) -> Option<InstId> {
         self.defined[v.index()].or_else(|| {
             k.insts.iter().filter(|inst| matches!(inst.op, Op::For { .. })).find_map(|inst| {
                 let i = k.region(inst.regions[0]).params[1..].iter().position(|p| *p == v)?;
-                self.origin(k, inst.args[3 + i])
+                self.origin_inst(k, inst.args[3 + i])
             })
         })
     }
     /// Gives a tile in registers a copy in a buffer.
     pub(super) fn add_copy_buffer(&mut self, k: &Kernel, v: Value) {
-        let name = match self.origin(k, v).map(|i| &k.inst(i).op) {
+        let name = match self.origin_inst(k, v).map(|i| &k.inst(i).op) {
             Some(Op::Load { from, .. }) => format!("copy_{}_{}", k.operand(*from).name, v.0),
             _ => format!("copy_{}", k.label(v)),
         };
@@ -195,17 +197,17 @@ impl PlacementPlan {
                 self.pads.get(name).copied().unwrap_or(RowArrangement { row: usual, ..RowArrangement::default() });
             (pad, behind) = (Some(own), own.group_padding_words(rows));
         }
-        let strides = pad.map_or_else(|| row_major(&shape), |pad| padded_strides(&shape, pad));
+        let strides = pad.map_or_else(|| row_major_strides(&shape), |pad| padded_strides(&shape, pad));
         let words = shape.iter().zip(&strides).map(|(n, s)| n * s).max().unwrap_or(1).max(1) + behind;
         let pad = pad.filter(|_| cell == StorageCell::Word);
-        let cell = if cell.is_bits() { self.raw_bits_cell() } else { cell };
-        self.push(Buffer { name: name.into(), shape, strides, pad, cell, words, ..Buffer::default() })
+        let cell = if cell.has_raw_bits() { self.raw_bits_cell() } else { cell };
+        self.push(TileBuffer { name: name.into(), shape, strides, pad, cell, words, ..TileBuffer::default() })
     }
     /// Returns the storage type for raw bits, as long as no thread has to write a single word of a vector.
     fn raw_bits_cell(&self) -> StorageCell {
         if self.uses_vec4 { StorageCell::Vec4 } else { StorageCell::Word }
     }
-    fn push(&mut self, buffer: Buffer) -> usize {
+    fn push(&mut self, buffer: TileBuffer) -> usize {
         self.buffers.push(buffer);
         self.buffers.len() - 1
     }
@@ -216,7 +218,7 @@ impl PlacementPlan {
         let mut across = false;
         k.walk(k.body, &mut |_, inst| {
             if let Op::Structural(op) = &inst.op
-                && let Access::Contract { contract, .. } = access(k, op, inst)
+                && let Access::Contract { contract, .. } = access_form(k, op, inst)
             {
                 for (side, &arg) in inst.args.iter().enumerate() {
                     let axes = contract.iter().map(|p| if side == 0 { p.0 } else { p.1 });
@@ -265,7 +267,7 @@ impl UnionFind {
 }
 
 /// Returns the strides of a row-major array.
-pub(super) fn row_major(shape: &[usize]) -> Vec<usize> {
+pub(super) fn row_major_strides(shape: &[usize]) -> Vec<usize> {
     (0..shape.len()).map(|a| shape[a + 1..].iter().product()).collect()
 }
 
@@ -277,32 +279,34 @@ pub(super) struct PlacementAnalysis {
     used: Vec<bool>,
     staged: Vec<bool>,
     fused: Vec<bool>,
-    matrices: cooperative_matrices::MatrixAnalysis,
+    matrices: cooperative_matrices::CooperativeMatrixAnalysis,
 }
 
 impl PlacementAnalysis {
-    /// Analyses a kernel. `whole` returns true for arrays whose rows consist of whole vectors; `matrices` are the
-    /// device's.
+    /// Analyses a kernel. `has_whole_vectors` returns true for arrays whose rows consist of whole vectors; `matrices`
+    /// are the device's, `None` if it has none.
     pub(super) fn new(
         k: &Kernel,
         numbers: &ProfileParameters,
-        whole: impl Fn(OperandId) -> bool,
+        has_whole_vectors: impl Fn(OperandId) -> bool,
         matrices: Option<CooperativeMatrices>,
     ) -> PlacementAnalysis {
         let (mut inline, defined) = views::find_inlined_values(k, !numbers.stage && numbers.registers > 0);
         if numbers.registers == 0 {
             inline.fill(None);
         }
-        let mut layout = thread_layout::find_layout(k, &inline, &defined, &whole, numbers.stage);
+        let mut layout = thread_layout::find_layout(k, &inline, &defined, &has_whole_vectors, numbers.stage);
         // If rows of arrays lie along both directions of a thread grid, elements have to change threads somewhere
         // between them.
         if numbers.stage && layout.has_crossed_rows() && views::store_transposed_views(k, &mut inline, &defined) {
-            layout = thread_layout::find_layout(k, &inline, &defined, &whole, numbers.stage);
+            layout = thread_layout::find_layout(k, &inline, &defined, &has_whole_vectors, numbers.stage);
         }
         let fused = if numbers.registers == 0 { vec![false; k.values.len()] } else { find_fused_products(k, &inline) };
         let matrices = match matrices {
-            Some(matrices) => cooperative_matrices::MatrixAnalysis::new(k, &inline, &defined, &fused, matrices),
-            None => cooperative_matrices::MatrixAnalysis::without_matrices(k),
+            Some(matrices) => {
+                cooperative_matrices::CooperativeMatrixAnalysis::new(k, &inline, &defined, &fused, matrices)
+            }
+            None => cooperative_matrices::CooperativeMatrixAnalysis::without_matrices(k),
         };
         PlacementAnalysis {
             used: needed_values(k),
@@ -315,14 +319,14 @@ impl PlacementAnalysis {
         }
     }
 
-    /// Determines the storage of every tile on a grid of threads. `pads` has arrangements of rows by the buffer's
+    /// Determines the storage of every tile on a grid of threads. `arrangements` has those of rows, by the buffer's
     /// name.
-    pub(super) fn plan(
+    pub(super) fn plan_on_grid(
         &self,
         k: &Kernel,
         numbers: &ProfileParameters,
         grid: (u32, u32),
-        pads: &BTreeMap<String, RowArrangement>,
+        arrangements: &BTreeMap<String, RowArrangement>,
     ) -> PlacementPlan {
         // Workgroup memory consists of vectors if threads process vectors.
         let vectors = numbers.vector > 1 && (numbers.vectorize_always || self.layout.classes.iter().any(|c| c.row));
@@ -341,7 +345,7 @@ impl PlacementAnalysis {
             products: self.matrices.products.clone(),
             cells: self.matrices.cells.clone(),
             buffers: vec![],
-            pads: pads.clone(),
+            pads: arrangements.clone(),
             grid,
             uses_vec4: vectors,
             sorts_outside: false,
@@ -350,7 +354,7 @@ impl PlacementAnalysis {
             if k.ty(v).is_scalar() || !self.used[v.index()] || self.inline[v.index()].is_some() {
                 continue;
             }
-            let fragments = self.matrices.fragments(k, v, plan.threads());
+            let fragments = self.matrices.accumulator_fragments(k, v, plan.threads());
             if fragments.is_some() {
                 (plan.tile_storage[v.index()], plan.fragments[v.index()]) = (TileStorage::Accumulators, fragments);
                 continue;
@@ -358,7 +362,7 @@ impl PlacementAnalysis {
             plan.products[v.index()] = None;
             let spread =
                 self.defined[v.index()].is_none_or(|i| can_compute_per_thread(k, i)) && !self.staged[v.index()];
-            plan.tile_storage[v.index()] = if spread && plan.layout.registers(v) <= numbers.registers {
+            plan.tile_storage[v.index()] = if spread && plan.layout.registers_per_thread(v) <= numbers.registers {
                 TileStorage::Registers
             } else {
                 plan.fused[v.index()] = false;
@@ -384,9 +388,9 @@ impl PlacementAnalysis {
         for (i, operand) in k.operands.iter().enumerate() {
             if operand.kind == OperandKind::Scratch && touched[i] {
                 let shape = operand.block_shape();
-                let (strides, words) = (row_major(&shape), shape.iter().product::<usize>().max(1));
+                let (strides, words) = (row_major_strides(&shape), shape.iter().product::<usize>().max(1));
                 let (name, cell) = (format!("scratch_{}", operand.name), plan.raw_bits_cell());
-                let buffer = Buffer { name, shape, strides, cell, words, scratch: true, ..Buffer::default() };
+                let buffer = TileBuffer { name, shape, strides, cell, words, scratch: true, ..TileBuffer::default() };
                 plan.scratches[i] = Some(plan.push(buffer));
             }
         }
@@ -405,7 +409,7 @@ fn buffer_name(k: &Kernel, defined: Option<InstId>, v: Value) -> String {
 fn can_compute_per_thread(k: &Kernel, id: InstId) -> bool {
     let inst = k.inst(id);
     match &inst.op {
-        Op::Structural(op) => match access(k, op, inst) {
+        Op::Structural(op) => match access_form(k, op, inst) {
             Access::Map(pieces) => pieces.len() == 1,
             Access::Flat | Access::Gather { .. } | Access::Scatter { .. } | Access::Nest(_) => false,
             Access::Scan { .. } | Access::Sort { .. } | Access::Arg { .. } => false,
@@ -419,7 +423,7 @@ fn can_compute_per_thread(k: &Kernel, id: InstId) -> bool {
 /// memory.
 fn find_staged_loads(k: &Kernel, inline: &[Option<InlineKind>]) -> Vec<bool> {
     let is_view = |v: Value| inline[v.index()] == Some(InlineKind::View);
-    let only_products = read_by_products(k, vec![true; k.values.len()], is_view);
+    let only_products = read_only_by_products(k, vec![true; k.values.len()], is_view);
     let mut staged = vec![false; k.values.len()];
     k.walk(k.body, &mut |_, inst| {
         if let (Op::Load { .. }, [v]) = (&inst.op, &inst.results[..]) {
@@ -432,7 +436,7 @@ fn find_staged_loads(k: &Kernel, inline: &[Option<InlineKind>]) -> Vec<bool> {
 /// Returns for each value true if it is a product whose only use, in the same region, adds it to another tile of its
 /// type.
 fn find_fused_products(k: &Kernel, inline: &[Option<InlineKind>]) -> Vec<bool> {
-    let uses = uses(k);
+    let uses = count_uses(k);
     let mut fused = vec![false; k.values.len()];
     for r in &k.regions {
         let mut products = vec![];

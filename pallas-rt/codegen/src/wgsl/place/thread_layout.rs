@@ -10,7 +10,7 @@
 //! Their threads form a grid of their own: as many along a row as it has elements, so that neighbouring threads read
 //! neighbouring elements.
 use super::UnionFind;
-use super::views::{InlineKind, access, fully_shown_axis, view_operand};
+use super::views::{InlineKind, access_form, fully_shown_axis, view_operand_and_index};
 use crate::passes::variables::{CarriedVariable, carried_variables};
 use pallas_ir::{Access, Inst, InstId, Kernel, Op, OperandId, RegionId, Value};
 use std::collections::BTreeMap;
@@ -71,23 +71,24 @@ pub(in crate::wgsl) struct ThreadLayout {
 }
 
 impl ThreadLayout {
-    /// Returns the layout on a grid of threads. Threads have `vector` adjacent elements along x where that divides the
-    /// extent, in classes that rows of arrays lie along, or in all classes if `all`. If `own`, groups of classes in
-    /// which nothing is computed get grids of their own.
+    /// Returns the layout on a grid of threads. Threads have `vector_width` adjacent elements along X where that
+    /// divides the extent: in classes that rows of arrays lie along or, if `vectorize_all`, in all. If `own_grids`,
+    /// groups of classes in which nothing is computed get grids of their own.
     pub(in crate::wgsl) fn spread_over_grid(
         &self,
         grid: (u32, u32),
-        vector: usize,
-        [all, own]: [bool; 2],
+        vector_width: usize,
+        [vectorize_all, own_grids]: [bool; 2],
     ) -> ThreadLayout {
-        let wide = |c: &AxisClass| if c.along == SpreadDirection::X && (c.row || all) { vector } else { 1 };
+        let wide =
+            |c: &AxisClass| if c.along == SpreadDirection::X && (c.row || vectorize_all) { vector_width } else { 1 };
         let grid_of = |group: usize| {
             let rows = self.classes.iter().filter(|c| c.group == group && c.along == SpreadDirection::X);
             let longest = rows.map(|c| c.size.div_ceil(if c.size.is_multiple_of(wide(c)) { wide(c) } else { 1 })).max();
             let threads = grid.0 * grid.1;
             match longest {
-                Some(longest) if own && !self.computed[group] => {
-                    let columns = divisor(threads as usize, longest) as u32;
+                Some(longest) if own_grids && !self.computed[group] => {
+                    let columns = largest_divisor(threads as usize, longest) as u32;
                     (threads / columns, columns)
                 }
                 _ => grid,
@@ -98,8 +99,8 @@ impl ThreadLayout {
             let grid = grids[c.group];
             let threads = match c.along {
                 SpreadDirection::NotSpread => 1,
-                SpreadDirection::Y => divisor(c.size, grid.0 as usize),
-                SpreadDirection::X => divisor(c.size, grid.1 as usize),
+                SpreadDirection::Y => largest_divisor(c.size, grid.0 as usize),
+                SpreadDirection::X => largest_divisor(c.size, grid.1 as usize),
             };
             let vector = if c.size.is_multiple_of(threads * wide(c)) { wide(c) } else { 1 };
             AxisClass { threads, vector, grid, ..*c }
@@ -121,24 +122,24 @@ impl ThreadLayout {
         self.axes[v.index()][axis].map(|c| self.classes[c])
     }
     /// Returns the number of registers that a thread needs for a tile.
-    pub(in crate::wgsl) fn registers(&self, v: Value) -> usize {
+    pub(in crate::wgsl) fn registers_per_thread(&self, v: Value) -> usize {
         (0..self.axes[v.index()].len()).map(|a| self.class(v, a).map_or(1, AxisClass::elements_per_thread)).product()
     }
 }
 
-/// Returns the largest divisor of `n` up to `most`.
-fn divisor(n: usize, most: usize) -> usize {
-    (1..=most.min(n)).rev().find(|d| n.is_multiple_of(*d)).unwrap_or(1)
+/// Returns the largest divisor of `n` that is at most `max`.
+fn largest_divisor(n: usize, max: usize) -> usize {
+    (1..=max.min(n)).rev().find(|d| n.is_multiple_of(*d)).unwrap_or(1)
 }
 
-/// Finds the classes and their directions. `whole` returns true for arrays whose rows consist of whole vectors; if
-/// `products`, the axes of products take precedence over those of vectors without other axes.
+/// Finds the classes of axes and their directions. `has_whole_vectors` returns true for arrays whose rows consist of
+/// whole vectors; if `prefer_products`, the axes of products take precedence over those of vectors without other axes.
 pub(in crate::wgsl) fn find_layout(
     k: &Kernel,
     inline: &[Option<InlineKind>],
     defined: &[Option<InstId>],
-    whole: impl Fn(OperandId) -> bool,
-    products: bool,
+    has_whole_vectors: impl Fn(OperandId) -> bool,
+    prefer_products: bool,
 ) -> ThreadLayout {
     let mut first = vec![0; k.values.len()];
     let mut axes = 0;
@@ -155,15 +156,15 @@ pub(in crate::wgsl) fn find_layout(
         pairs: vec![],
         each: vec![false; axes],
     };
-    search.find_crossing_pairs();
+    search.find_perpendicular_axis_pairs();
     let mut unions = vec![];
-    search.unions(k.body, 0, &mut unions);
+    search.collect_region_unions(k.body, 0, &mut unions);
     // Unions of the largest tiles in the innermost loops are made first.
     unions.sort_by_key(|u| std::cmp::Reverse(u.weight));
     for union in unions {
-        search.join(&union.pairs);
+        search.try_join_classes(&union.pairs);
     }
-    search.finish(whole, products)
+    search.build_layout(has_whole_vectors, prefer_products)
 }
 
 /// Axes that should be in one class, with the number of elements that would otherwise change threads.
@@ -200,7 +201,7 @@ impl LayoutSearch<'_> {
         self.inline[v.index()].is_none()
     }
     /// Finds the pairs of axes that have to lie along different directions, and the axes that are not spread.
-    fn find_crossing_pairs(&mut self) {
+    fn find_perpendicular_axis_pairs(&mut self) {
         for v in (0..self.k.values.len() as u32).map(Value) {
             if !self.is_stored(v) {
                 continue;
@@ -216,21 +217,22 @@ impl LayoutSearch<'_> {
         }
     }
 
-    /// Appends pairs of axes that correspond if elements of `v` are read: an axis of a stored tile, and an axis of the
-    /// reader. `at` has the reader's axis number for each axis of `v`; views are followed to the tiles that they show.
-    fn append_axis_pairs(&self, v: Value, at: &[Option<usize>], pairs: &mut Vec<(usize, usize)>) {
+    /// Appends the pairs of an axis of a stored tile and an axis of the reader that correspond where elements of `v`
+    /// are read. `reader_axes` has the number of the reader's axis for each axis of `v`; views are followed to the
+    /// tiles that they show.
+    fn append_corresponding_axes(&self, v: Value, reader_axes: &[Option<usize>], pairs: &mut Vec<(usize, usize)>) {
         match self.inline[v.index()] {
             Some(InlineKind::Pure(_) | InlineKind::Fetch) => {}
             Some(InlineKind::View) => {
                 let inst = self.k.inst(self.defined[v.index()].expect("a view has a definition"));
-                let (of, index) = view_operand(self.k, inst);
-                let whole = |(axis, i)| fully_shown_axis(self.k, [v, of], axis, i).and_then(|a| at[a]);
+                let (of, index) = view_operand_and_index(self.k, inst);
+                let whole = |(axis, i)| fully_shown_axis(self.k, [v, of], axis, i).and_then(|a| reader_axes[a]);
                 let moved: Vec<Option<usize>> = index.iter().enumerate().map(whole).collect();
-                self.append_axis_pairs(of, &moved, pairs);
+                self.append_corresponding_axes(of, &moved, pairs);
             }
             None => {
                 for a in self.long_axes(v) {
-                    if let Some(reader) = at[a] {
+                    if let Some(reader) = reader_axes[a] {
                         pairs.push((self.axis_number(v, a), reader));
                     }
                 }
@@ -238,34 +240,36 @@ impl LayoutSearch<'_> {
         }
     }
     /// Returns the pairs of axes, of the stored tiles that `v` shows and of `reader`, that correspond if `reader`
-    /// reads `v` elementwise; `axes` maps axes of `v` to axes of `reader`.
+    /// reads `v` elementwise; `to_reader_axis` maps axes of `v` to axes of `reader`.
     fn corresponding_axes(
         &self,
         reader: Value,
-        axes: impl Fn(usize) -> Option<usize>,
+        to_reader_axis: impl Fn(usize) -> Option<usize>,
         v: Value,
     ) -> Vec<(usize, usize)> {
         let (from, to) = (&self.k.ty(v).shape, &self.k.ty(reader).shape);
         let at: Vec<Option<usize>> = (0..from.len())
-            .map(|a| axes(a).filter(|&r| r < to.len() && to[r] == from[a]).map(|r| self.axis_number(reader, r)))
+            .map(|a| {
+                to_reader_axis(a).filter(|&r| r < to.len() && to[r] == from[a]).map(|r| self.axis_number(reader, r))
+            })
             .collect();
         let mut pairs = vec![];
-        self.append_axis_pairs(v, &at, &mut pairs);
+        self.append_corresponding_axes(v, &at, &mut pairs);
         pairs
     }
 
-    /// Appends the unions that the instructions of a region suggest; `depth` counts the loops around it.
-    fn unions(&self, region: RegionId, depth: u32, out: &mut Vec<AxisUnion>) {
+    /// Appends the unions that the instructions of a region suggest; `loop_depth` counts the loops around it.
+    fn collect_region_unions(&self, region: RegionId, loop_depth: u32, out: &mut Vec<AxisUnion>) {
         for &id in &self.k.region(region).insts {
             let inst = self.k.inst(id);
             let deeper = matches!(inst.op, Op::For { .. } | Op::While);
-            inst.regions.iter().for_each(|&r| self.unions(r, depth + u32::from(deeper), out));
-            self.collect_inst_unions(inst, depth, out);
+            inst.regions.iter().for_each(|&r| self.collect_region_unions(r, loop_depth + u32::from(deeper), out));
+            self.collect_inst_unions(inst, loop_depth, out);
         }
     }
     /// Appends the unions that an instruction suggests.
-    fn collect_inst_unions(&self, inst: &Inst, depth: u32, out: &mut Vec<AxisUnion>) {
-        let trips = 16usize.pow(depth.min(4));
+    fn collect_inst_unions(&self, inst: &Inst, loop_depth: u32, out: &mut Vec<AxisUnion>) {
+        let trips = 16usize.pow(loop_depth.min(4));
         let mut push = |v: Value, pairs: Vec<(usize, usize)>| {
             if !pairs.is_empty() {
                 out.push(AxisUnion { weight: self.k.ty(v).elements() * trips, pairs });
@@ -274,7 +278,7 @@ impl LayoutSearch<'_> {
         let mut same = |a: Value, b: Value| push(a, self.corresponding_axes(a, Some, b));
         match &inst.op {
             Op::Scalar(_) => inst.args.iter().for_each(|&v| same(inst.results[0], v)),
-            Op::Structural(op) if self.is_stored(inst.results[0]) => match access(self.k, op, inst) {
+            Op::Structural(op) if self.is_stored(inst.results[0]) => match access_form(self.k, op, inst) {
                 Access::Cast | Access::Bitcast | Access::Powi(_) => same(inst.results[0], inst.args[0]),
                 Access::Fold { axes, .. } => {
                     let kept = |a: usize| (!axes.contains(&a)).then_some(a);
@@ -291,8 +295,8 @@ impl LayoutSearch<'_> {
         }
     }
 
-    /// Joins the classes of pairs of axes, unless that breaks the colouring.
-    fn join(&mut self, pairs: &[(usize, usize)]) {
+    /// Joins the classes of pairs of axes, unless the two directions could no longer be given to all classes.
+    fn try_join_classes(&mut self, pairs: &[(usize, usize)]) {
         let before = self.joined.clone();
         for &(a, b) in pairs {
             let (a, b) = (self.joined.root(a), self.joined.root(b));
@@ -302,9 +306,9 @@ impl LayoutSearch<'_> {
             self.joined = before;
         }
     }
-    /// Colours the classes with two colours: returns, for the root of each class, true if it lies along X. `seeds` are
-    /// axes that should lie along X, most important first. Returns `None` if there is no colouring.
-    fn colour_classes(&self, seeds: &[usize]) -> Option<BTreeMap<usize, bool>> {
+    /// Colours the classes with two colours: returns, for the root of each class, true if it lies along X. `x_axes`
+    /// are axes that should lie along X, most important first. Returns `None` if there is no colouring.
+    fn colour_classes(&self, x_axes: &[usize]) -> Option<BTreeMap<usize, bool>> {
         let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.joined.root(a)).collect();
         let mut edges: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for &(a, b) in &self.pairs {
@@ -320,7 +324,7 @@ impl LayoutSearch<'_> {
         }
         let mut colours: BTreeMap<usize, bool> = BTreeMap::new();
         let rest: Vec<usize> = edges.keys().copied().collect();
-        for start in seeds.iter().map(|&a| self.joined.root(a)).chain(rest) {
+        for start in x_axes.iter().map(|&a| self.joined.root(a)).chain(rest) {
             if colours.contains_key(&start) {
                 continue;
             }
@@ -340,13 +344,15 @@ impl LayoutSearch<'_> {
         Some(colours)
     }
     /// Returns the last axes of tiles, in the order of precedence for X: of stored matrices, of loaded ones, of
-    /// products if `products`, of stored and loaded vectors, and of any other tile.
-    fn preferred_x_axes(&self, products: bool) -> Vec<usize> {
+    /// products if `prefer_products`, of stored and loaded vectors, and of any other tile.
+    fn preferred_x_axes(&self, prefer_products: bool) -> Vec<usize> {
         let (mut stored, mut loaded, mut multiplied) = (vec![], vec![], vec![]);
         self.k.walk(self.k.body, &mut |_, inst| match &inst.op {
             Op::Store { .. } => stored.push(inst.args[0]),
             Op::Load { .. } => loaded.push(inst.results[0]),
-            Op::Structural(op) if products && matches!(access(self.k, op, inst), Access::Contract { .. }) => {
+            Op::Structural(op)
+                if prefer_products && matches!(access_form(self.k, op, inst), Access::Contract { .. }) =>
+            {
                 multiplied.push(inst.results[0]);
             }
             _ => {}
@@ -358,8 +364,8 @@ impl LayoutSearch<'_> {
         all.into_iter().chain(any).filter(|&v| self.is_stored(v)).filter_map(last).collect()
     }
     /// Numbers the classes, gives them their directions and groups, and finds where rows of arrays lie.
-    fn finish(self, whole: impl Fn(OperandId) -> bool, products: bool) -> ThreadLayout {
-        let colours = self.colour_classes(&self.preferred_x_axes(products)).expect("unions kept the colouring");
+    fn build_layout(self, has_whole_vectors: impl Fn(OperandId) -> bool, prefer_products: bool) -> ThreadLayout {
+        let colours = self.colour_classes(&self.preferred_x_axes(prefer_products)).expect("unions kept the colouring");
         let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.joined.root(a)).collect();
         let (mut numbers, mut classes) = (BTreeMap::new(), vec![]);
         let mut axes = vec![];
@@ -407,7 +413,7 @@ impl LayoutSearch<'_> {
                 && (self.long_axes(v).len() > 1 || alone(c, &classes))
             {
                 classes[c].row = true;
-                ragged[c] |= !whole(of);
+                ragged[c] |= !has_whole_vectors(of);
             }
         });
         let rows: Vec<bool> = classes.iter().map(|c| c.row).collect();
@@ -415,7 +421,7 @@ impl LayoutSearch<'_> {
         let mut computed = vec![false; groups];
         self.k.walk(self.k.body, &mut |_, inst| {
             let Op::Structural(op) = &inst.op else { return };
-            let touched = match access(self.k, op, inst) {
+            let touched = match access_form(self.k, op, inst) {
                 Access::Contract { .. } => vec![inst.results[0]],
                 Access::Fold { .. } => vec![inst.results[0], inst.args[0]],
                 _ => return,
@@ -432,7 +438,7 @@ impl LayoutSearch<'_> {
         match self.inline[v.index()] {
             Some(InlineKind::View) => {
                 let inst = self.k.inst(self.defined[v.index()].expect("a view has a definition"));
-                self.underlying_tile(view_operand(self.k, inst).0)
+                self.underlying_tile(view_operand_and_index(self.k, inst).0)
             }
             _ => v,
         }

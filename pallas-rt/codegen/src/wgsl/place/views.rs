@@ -4,9 +4,9 @@
 //! tile at a moved position (broadcast, transpose, slice, reshape over axes of extent 1). Where a profile does not
 //! copy operands of products to workgroup memory, a *fetched* value is read from its array by every product that needs
 //! it; an array that only gathers read is fetched on every profile.
-pub(in crate::wgsl) use crate::passes::access;
+pub(in crate::wgsl) use crate::passes::access_form;
 use pallas_ir::scalar::Gpu;
-use pallas_ir::structural::Index;
+use pallas_ir::structural::AffineIndex;
 use pallas_ir::{Access, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
 
 /// The way in which a value is recomputed.
@@ -20,14 +20,18 @@ pub(in crate::wgsl) enum InlineKind {
     Fetch,
 }
 
-/// Maximum operations of a pure value that is recomputed; longer computations are stored.
-const MAX_PURE_OPERATIONS: usize = 6;
+/// Maximum operations of a value that is recomputed at every use instead of stored; a value of more operations is
+/// stored.
+const MAX_RECOMPUTED_OPERATIONS: usize = 6;
 
-/// Returns how each value is recomputed, if it is, and the instruction that defines it. If `fetch`, products read
-/// arrays directly.
-pub(in crate::wgsl) fn find_inlined_values(k: &Kernel, fetch: bool) -> (Vec<Option<InlineKind>>, Vec<Option<InstId>>) {
+/// Returns for each value the way in which it is recomputed, `None` if it is stored, and the instruction that defines
+/// it, `None` for parameters. If `fetch_for_products`, products read arrays directly.
+pub(in crate::wgsl) fn find_inlined_values(
+    k: &Kernel,
+    fetch_for_products: bool,
+) -> (Vec<Option<InlineKind>>, Vec<Option<InstId>>) {
     let mut found = InlineSearch { k, inline: vec![None; k.values.len()], defined: vec![None; k.values.len()] };
-    found.region(k.body);
+    found.classify_region(k.body);
     // Values that a region yields are copied into variables: a view of a tile that is overwritten at that moment needs
     // storage.
     for inst in &k.insts {
@@ -39,7 +43,7 @@ pub(in crate::wgsl) fn find_inlined_values(k: &Kernel, fetch: bool) -> (Vec<Opti
             }
         }
     }
-    if fetch {
+    if fetch_for_products {
         found.mark_fetched_loads();
     }
     found.mark_gathered_tables();
@@ -55,7 +59,7 @@ struct InlineSearch<'k> {
 
 impl InlineSearch<'_> {
     /// Classifies the results of a region's instructions.
-    fn region(&mut self, region: RegionId) {
+    fn classify_region(&mut self, region: RegionId) {
         for &id in &self.k.region(region).insts {
             let inst = self.k.inst(id);
             inst.results.iter().for_each(|v| self.defined[v.index()] = Some(id));
@@ -64,7 +68,7 @@ impl InlineSearch<'_> {
             {
                 self.inline[result.index()] = self.classify_inst(inst);
             }
-            inst.regions.iter().for_each(|&r| self.region(r));
+            inst.regions.iter().for_each(|&r| self.classify_region(r));
         }
     }
     /// Returns the number of operations of a pure operand (0 for scalars); `None` if it is not pure.
@@ -80,10 +84,10 @@ impl InlineSearch<'_> {
         let mut fetch = vec![false; self.k.values.len()];
         self.k.walk(self.k.body, &mut |_, inst| {
             let ready = |v: &Value| fetch[v.index()] || self.pure_cost(*v).is_some();
-            let one = |op: &StructuralOp| matches!(access(self.k, op, inst), Access::Cast);
+            let one = |op: &StructuralOp| matches!(access_form(self.k, op, inst), Access::Cast);
             let fetched = match &inst.op {
                 Op::Load { from, masked: false, .. } => self.k.is_constant(*from),
-                Op::Scalar(op) => cheap(*op) && inst.args.iter().all(ready),
+                Op::Scalar(op) => is_cheap_to_recompute(*op) && inst.args.iter().all(ready),
                 Op::Structural(op) if one(op) => ready(&inst.args[0]),
                 _ => false,
             };
@@ -93,7 +97,7 @@ impl InlineSearch<'_> {
                 fetch[result.index()] = own || view && inst.args.iter().all(ready);
             }
         });
-        let fetch = read_by_products(self.k, fetch, |_| true);
+        let fetch = read_only_by_products(self.k, fetch, |_| true);
         for (inline, _) in self.inline.iter_mut().zip(fetch).filter(|(inline, fetch)| *fetch && inline.is_none()) {
             *inline = Some(InlineKind::Fetch);
         }
@@ -107,7 +111,7 @@ impl InlineSearch<'_> {
         }
         self.k.walk(self.k.body, &mut |_, inst| {
             let is_gather =
-                matches!(&inst.op, Op::Structural(op) if matches!(access(self.k, op, inst), Access::Gather { .. }));
+                matches!(&inst.op, Op::Structural(op) if matches!(access_form(self.k, op, inst), Access::Gather { .. }));
             for (i, v) in inst.args.iter().enumerate() {
                 if is_gather && i == 0 { read[v.index()] = true } else { other[v.index()] = true }
             }
@@ -123,14 +127,14 @@ impl InlineSearch<'_> {
             }
         });
     }
-    /// Returns how an instruction's result can be recomputed, if it can.
+    /// Returns the way in which an instruction's result can be recomputed; `None` if it has to be stored.
     fn classify_inst(&self, inst: &Inst) -> Option<InlineKind> {
         let all = || inst.args.iter().map(|&v| self.pure_cost(v)).sum::<Option<usize>>();
-        let few = |n: usize| (n < MAX_PURE_OPERATIONS).then_some(InlineKind::Pure(n + 1));
+        let few = |n: usize| (n < MAX_RECOMPUTED_OPERATIONS).then_some(InlineKind::Pure(n + 1));
         match &inst.op {
             Op::Valid { .. } => Some(InlineKind::Pure(2)),
-            Op::Scalar(op) if cheap(*op) => few(all()?),
-            Op::Structural(op) => match access(self.k, op, inst) {
+            Op::Scalar(op) if is_cheap_to_recompute(*op) => few(all()?),
+            Op::Structural(op) => match access_form(self.k, op, inst) {
                 Access::Iota { .. } => Some(InlineKind::Pure(1)),
                 Access::Cast => few(all()?),
                 Access::Map(pieces) if pieces.len() == 1 && pieces[0].bounds.is_empty() => {
@@ -138,7 +142,7 @@ impl InlineSearch<'_> {
                 }
                 Access::Flat => {
                     let (from, to) = (&self.k.ty(inst.args[0]).shape, &self.k.ty(inst.results[0]).shape);
-                    unit_axes_reshape(from, to)?;
+                    unit_axes_reshape_index(from, to)?;
                     Some(self.pure_cost(inst.args[0]).map_or(InlineKind::View, InlineKind::Pure))
                 }
                 _ => None,
@@ -150,7 +154,7 @@ impl InlineSearch<'_> {
 
 /// Returns true if recomputing an operation costs no more than storing its result: it is one instruction, with an
 /// exact result.
-fn cheap(op: ScalarOp) -> bool {
+fn is_cheap_to_recompute(op: ScalarOp) -> bool {
     let row = op.row();
     row.cost.arithmetic == 1 && row.cost.transcendental == 0 && matches!(row.gpu, Gpu::Exact | Gpu::Finite(0))
 }
@@ -169,7 +173,7 @@ pub(in crate::wgsl) fn store_transposed_views(
     });
     let turned = |(v, kept): (usize, &Option<InlineKind>)| {
         let inst = k.inst(defined[v].filter(|_| *kept == Some(InlineKind::View) && read[v])?);
-        let (of, index) = view_operand(k, inst);
+        let (of, index) = view_operand_and_index(k, inst);
         let long = index.iter().zip(&k.ty(of).shape).filter(|(_, n)| **n > 1).filter_map(|(i, _)| i.axis);
         (!long.is_sorted()).then_some(v)
     };
@@ -178,16 +182,20 @@ pub(in crate::wgsl) fn store_transposed_views(
     !found.is_empty()
 }
 
-/// Of the marked values, returns those that only products read, directly or by way of marked values that `passes`
-/// accepts.
-pub(super) fn read_by_products(k: &Kernel, mut marked: Vec<bool>, passes: impl Fn(Value) -> bool) -> Vec<bool> {
+/// Returns for each value true if it is marked and only products read it, directly or by way of marked values for
+/// which `passes_through` returns true.
+pub(super) fn read_only_by_products(
+    k: &Kernel,
+    mut marked: Vec<bool>,
+    passes_through: impl Fn(Value) -> bool,
+) -> Vec<bool> {
     for r in &k.regions {
         r.yields.iter().for_each(|v| marked[v.index()] = false);
     }
     let mut order = vec![];
     k.walk(k.body, &mut |id, _| order.push(id));
     for inst in order.into_iter().rev().map(|id| k.inst(id)) {
-        let is_kept = inst.results.first().is_some_and(|&v| marked[v.index()] && passes(v));
+        let is_kept = inst.results.first().is_some_and(|&v| marked[v.index()] && passes_through(v));
         if !is_kept && !is_product(k, inst) {
             inst.args.iter().for_each(|v| marked[v.index()] = false);
         }
@@ -197,12 +205,12 @@ pub(super) fn read_by_products(k: &Kernel, mut marked: Vec<bool>, passes: impl F
 
 /// Returns true if an instruction is a product.
 pub(in crate::wgsl) fn is_product(k: &Kernel, inst: &Inst) -> bool {
-    matches!(&inst.op, Op::Structural(op) if matches!(access(k, op, inst), Access::Contract { .. }))
+    matches!(&inst.op, Op::Structural(op) if matches!(access_form(k, op, inst), Access::Contract { .. }))
 }
 
-/// Returns the index of a reshape's operand in terms of the result's axes, if the reshape only adds or removes axes of
-/// extent 1.
-pub(in crate::wgsl) fn unit_axes_reshape(from: &[usize], to: &[usize]) -> Option<Vec<Index>> {
+/// Returns the index of a reshape's operand in terms of the result's axes; `None` unless the reshape only adds or
+/// removes axes of extent 1.
+pub(in crate::wgsl) fn unit_axes_reshape_index(from: &[usize], to: &[usize]) -> Option<Vec<AffineIndex>> {
     let long = |shape: &[usize]| -> Vec<usize> { (0..shape.len()).filter(|&a| shape[a] != 1).collect() };
     let (a, b) = (long(from), long(to));
     if a.len() != b.len() || a.iter().zip(&b).any(|(&x, &y)| from[x] != to[y]) {
@@ -211,12 +219,17 @@ pub(in crate::wgsl) fn unit_axes_reshape(from: &[usize], to: &[usize]) -> Option
     let mut to = b.into_iter();
     Some(
         (0..from.len())
-            .map(|x| if from[x] == 1 { Index::zero() } else { Index::from_axis(to.next().expect("as many")) })
+            .map(
+                |x| {
+                    if from[x] == 1 { AffineIndex::zero() } else { AffineIndex::from_axis(to.next().expect("as many")) }
+                },
+            )
             .collect(),
     )
 }
 
-/// Returns the stored tile and the axis of it that an axis of a value shows, if there is one.
+/// Returns the stored tile and the axis of it that an axis of a value shows; `None` if the value is recomputed or
+/// fetched, or shows a part of the axis only.
 pub(in crate::wgsl) fn source_axis(
     k: &Kernel,
     inline: &[Option<InlineKind>],
@@ -228,31 +241,37 @@ pub(in crate::wgsl) fn source_axis(
         None => Some((v, axis)),
         Some(InlineKind::Pure(_) | InlineKind::Fetch) => None,
         Some(InlineKind::View) => {
-            let (of, index) = view_operand(k, k.inst(defined[v.index()].expect("a view has a definition")));
+            let (of, index) = view_operand_and_index(k, k.inst(defined[v.index()].expect("a view has a definition")));
             let shows = |at: &usize| fully_shown_axis(k, [v, of], *at, &index[*at]) == Some(axis);
             source_axis(k, inline, defined, of, (0..index.len()).find(shows)?)
         }
     }
 }
 
-/// Returns the axis of the view `v` that shows the whole axis `at` of its operand `of`, element by element. An axis
-/// that shows a part only, even the first part, has another extent and is spread over threads in another way.
-pub(in crate::wgsl) fn fully_shown_axis(k: &Kernel, [v, of]: [Value; 2], at: usize, index: &Index) -> Option<usize> {
+/// Returns the axis of the view `view` that shows the whole axis `operand_axis` of its operand, element by element;
+/// `None` if none does. An axis that shows a part only, even the first part, has another extent and is spread over
+/// threads in another way.
+pub(in crate::wgsl) fn fully_shown_axis(
+    k: &Kernel,
+    [view, operand]: [Value; 2],
+    operand_axis: usize,
+    index: &AffineIndex,
+) -> Option<usize> {
     let still = index.stride.as_number() == Some(1) && index.offset.as_number() == Some(0);
-    index.axis.filter(|&axis| still && k.ty(v).shape[axis] == k.ty(of).shape[at])
+    index.axis.filter(|&axis| still && k.ty(view).shape[axis] == k.ty(operand).shape[operand_axis])
 }
 
 /// Returns the operand that a view shows, and the operand's index in terms of the view's axes.
-pub(in crate::wgsl) fn view_operand(k: &Kernel, inst: &Inst) -> (Value, Vec<Index>) {
+pub(in crate::wgsl) fn view_operand_and_index(k: &Kernel, inst: &Inst) -> (Value, Vec<AffineIndex>) {
     let Op::Structural(op) = &inst.op else { unreachable!("only structural operations are views") };
-    match access(k, op, inst) {
+    match access_form(k, op, inst) {
         Access::Map(mut pieces) => {
             let piece = pieces.pop().expect("a view has one piece");
             (inst.args[piece.operand], piece.index)
         }
         _ => {
             let (from, to) = (&k.ty(inst.args[0]).shape, &k.ty(inst.results[0]).shape);
-            (inst.args[0], unit_axes_reshape(from, to).expect("only unit axes change"))
+            (inst.args[0], unit_axes_reshape_index(from, to).expect("only unit axes change"))
         }
     }
 }

@@ -9,11 +9,11 @@ mod point_to_point;
 
 use super::process_engine::{ExchangeReply, ExchangeRequest, ProcessOutcome, Transport};
 use crate::error::{Error, Result};
-use point_to_point::Courier;
+use point_to_point::MpiThread;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// A request of the program to the courier, with the channel of the reply.
+/// A request of the program to the thread that makes all calls of MPI, with the channel of the reply.
 enum MpiRequest {
     Exchange(ExchangeRequest, Sender<ExchangeReply>),
     CreateCommunicators(Vec<Vec<Vec<usize>>>, Sender<Vec<usize>>),
@@ -29,18 +29,18 @@ pub struct MpiTransport {
 }
 
 impl MpiTransport {
-    /// Joins the job that started this process, and starts the courier.
+    /// Joins the job that started this process, and starts the thread that makes all calls of MPI.
     ///
     /// # Errors
     /// MPI is initialised already, or its thread cannot start.
     pub fn join(deadline: Duration) -> Result<MpiTransport> {
         let refused = |message: String| Error::Driver { action: "join the job".into(), device: "MPI".into(), message };
         let ((requests, taken), (ready, joined)) = (channel(), channel());
-        let courier = move || match Courier::initialize_mpi(deadline) {
+        let courier = move || match MpiThread::initialize_mpi(deadline) {
             Some(courier) => {
                 // The other end waits for it.
                 let _ = ready.send(Some((courier.rank(), courier.process_count())));
-                courier.serve(&taken);
+                courier.serve_requests(&taken);
             }
             None => {
                 let _ = ready.send(None);
@@ -54,8 +54,8 @@ impl MpiTransport {
         }
     }
 
-    /// Sends a request to the courier; returns the channel of its reply.
-    fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> MpiRequest) -> Receiver<T> {
+    /// Sends a request to the thread that makes all calls of MPI; returns the channel of its reply.
+    fn send_request<T>(&self, request: impl FnOnce(Sender<T>) -> MpiRequest) -> Receiver<T> {
         let (reply, replies) = channel();
         self.requests.send(request(reply)).expect("the courier serves until the end");
         replies
@@ -71,12 +71,14 @@ impl Transport for MpiTransport {
         self.ranks
     }
 
-    fn exchange(&self, envelope: ExchangeRequest) -> Receiver<ExchangeReply> {
-        self.ask(|reply| MpiRequest::Exchange(envelope, reply))
+    fn exchange(&self, request: ExchangeRequest) -> Receiver<ExchangeReply> {
+        self.send_request(|reply| MpiRequest::Exchange(request, reply))
     }
 
-    fn create_communicators(&self, classes: Vec<Vec<Vec<usize>>>) -> Vec<usize> {
-        self.ask(|reply| MpiRequest::CreateCommunicators(classes, reply)).recv().expect("the courier answers")
+    fn create_communicators(&self, rank_partitions: Vec<Vec<Vec<usize>>>) -> Vec<usize> {
+        self.send_request(|reply| MpiRequest::CreateCommunicators(rank_partitions, reply))
+            .recv()
+            .expect("the courier answers")
     }
 
     fn abort(&self) -> ! {
@@ -87,7 +89,7 @@ impl Transport for MpiTransport {
         }
     }
 
-    fn announce_end(&self, farewell: ProcessOutcome) -> Result<(), (usize, String)> {
-        self.ask(|reply| MpiRequest::AnnounceEnd(farewell, reply)).recv().unwrap_or(Ok(()))
+    fn announce_end(&self, outcome: ProcessOutcome) -> Result<(), (usize, String)> {
+        self.send_request(|reply| MpiRequest::AnnounceEnd(outcome, reply)).recv().unwrap_or(Ok(()))
     }
 }

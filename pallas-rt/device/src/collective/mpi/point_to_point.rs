@@ -14,16 +14,17 @@ use std::time::{Duration, Instant};
 
 /// MPI tag of messages with a ticket and bytes.
 const DATA_TAG: i32 = 1;
-/// MPI tag of notices.
+/// MPI tag of messages by which a process says that it stops taking part in collectives.
 const NOTICE_TAG: i32 = 2;
 /// Time that a process which has failed leaves others to report their errors before it ends the job.
 const ABORT_GRACE_PERIOD: Duration = Duration::from_millis(500);
-/// Time that it leaves the process that it blames, which may be lost.
+/// Time that a process which has failed waits for the process that it blames, which may be lost, before it ends the
+/// job.
 const BLAMED_GRACE_PERIOD: Duration = Duration::from_millis(150);
 
 /// A notice of a process to all others that it stops taking part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-enum Notice {
+enum DepartureNotice {
     /// It takes part in no more collectives; `sent` is the number of messages that it sent to each rank.
     Finished { sent: Vec<u64> },
     /// Its program panicked.
@@ -34,8 +35,8 @@ enum Notice {
     Left,
 }
 
-/// State of the courier of this process.
-pub(super) struct Courier {
+/// State of the thread that makes all calls of MPI of this process.
+pub(super) struct MpiThread {
     universe: Universe,
     /// The communicators, each with the ranks of its members in the job. The first one has all ranks.
     communicators: Vec<(SimpleCommunicator, Vec<usize>)>,
@@ -44,7 +45,7 @@ pub(super) struct Courier {
     /// For each rank, the numbers of messages sent and received, and its last notice.
     sent: Vec<u64>,
     received: Vec<u64>,
-    notices: Vec<Option<Notice>>,
+    notices: Vec<Option<DepartureNotice>>,
     /// For each rank, whether its program has received its error.
     left: Vec<bool>,
 }
@@ -60,9 +61,9 @@ struct AwaitedMessages<'a> {
     missing: Vec<usize>,
 }
 
-impl Courier {
+impl MpiThread {
     /// Initialises MPI; `None` if it is initialised already.
-    pub(super) fn initialize_mpi(deadline: Duration) -> Option<Courier> {
+    pub(super) fn initialize_mpi(deadline: Duration) -> Option<MpiThread> {
         // This thread alone calls MPI, which has to know that there are others.
         let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
         let world = universe.world();
@@ -70,7 +71,7 @@ impl Courier {
         let communicators = vec![(world, (0..ranks).collect())];
         let (sent, received) = (vec![0; ranks], vec![0; ranks]);
         let (notices, left) = (vec![None; ranks], vec![false; ranks]);
-        Some(Courier { universe, communicators, rank, deadline, sent, received, notices, left })
+        Some(MpiThread { universe, communicators, rank, deadline, sent, received, notices, left })
     }
 
     pub(super) fn rank(&self) -> usize {
@@ -88,7 +89,7 @@ impl Courier {
     }
 
     /// Carries out the program's requests until it ends.
-    pub(super) fn serve(mut self, requests: &Receiver<MpiRequest>) {
+    pub(super) fn serve_requests(mut self, requests: &Receiver<MpiRequest>) {
         while let Ok(request) = requests.recv() {
             match request {
                 MpiRequest::Exchange(envelope, reply) => {
@@ -123,8 +124,8 @@ impl Courier {
     }
 
     /// Creates a communicator for each class of ranks, and returns the number of this process' one.
-    fn create_communicator(&mut self, classes: &[Vec<usize>]) -> usize {
-        let own = classes.iter().find(|class| class.contains(&self.rank)).expect("classes have all ranks");
+    fn create_communicator(&mut self, rank_classes: &[Vec<usize>]) -> usize {
+        let own = rank_classes.iter().find(|class| class.contains(&self.rank)).expect("classes have all ranks");
         let color = Color::with_value(own[0] as i32);
         let new = self.communicators[0].0.split_by_color(color).expect("every process has a color");
         self.communicators.push((new, own.clone()));
@@ -183,12 +184,12 @@ impl Courier {
                         None => (peers[0], format!("has not taken a message within {:?}", self.deadline)),
                     });
                 }
-                pause(&mut rounds);
+                back_off(&mut rounds);
             }
             let blame = failure.expect("the loop ends with one");
             let _ = reply.send(Err(blame.clone()));
             let (at, sent) = (ticket.clone(), self.sent.clone());
-            self.notify(&Notice::Failed { at, blames: blame.0, found: blame.1.clone(), sent });
+            self.broadcast_notice(&DepartureNotice::Failed { at, blames: blame.0, found: blame.1.clone(), sent });
             // Messages may never be taken, and their memory must stay until the end of the process.
             self.refuse_requests(&blame, requests)
         })
@@ -207,7 +208,7 @@ impl Courier {
         Some((ticket, message))
     }
 
-    /// Description of what a peer does that has not come to a collective, as far as its messages say.
+    /// Describes the activity of a peer that has not come to a collective, as far as its messages say.
     fn describe_peer(&mut self, peer: usize, ticket: &Ticket) -> String {
         let within = format!("has not come within {:?}", self.deadline);
         let has_peer = |(_, ranks): &&(SimpleCommunicator, Vec<usize>)| ranks.contains(&peer);
@@ -228,7 +229,7 @@ impl Courier {
             let (bytes, status) = found.matched_receive_vec::<u8>();
             let from = status.source_rank() as usize;
             match serde_json::from_slice(&bytes) {
-                Ok(Notice::Left) => self.left[from] = true,
+                Ok(DepartureNotice::Left) => self.left[from] = true,
                 Ok(notice) => self.notices[from] = Some(notice),
                 Err(_) => {}
             }
@@ -237,8 +238,8 @@ impl Courier {
         let all = self.notices.iter().enumerate();
         let mut blames = all.filter_map(|(from, notice)| match notice.as_ref()? {
             // Its last messages have not arrived yet; they tell at which collective it is.
-            Notice::Failed { sent, .. } if is_missing(from) && self.received[from] < sent[self.rank] => None,
-            Notice::Failed { at, blames, found, .. } => {
+            DepartureNotice::Failed { sent, .. } if is_missing(from) && self.received[from] < sent[self.rank] => None,
+            DepartureNotice::Failed { at, blames, found, .. } => {
                 // A peer at another collective is to blame, whomever it blames.
                 let elsewhere = waiting
                     .filter(|waiting| waiting.peers.contains(&from))
@@ -251,19 +252,19 @@ impl Courier {
                     None => Some((*blames, found.clone())),
                 }
             }
-            Notice::Panicked => Some((from, "panicked".to_string())),
-            Notice::Finished { sent } => {
+            DepartureNotice::Panicked => Some((from, "panicked".to_string())),
+            DepartureNotice::Finished { sent } => {
                 // Its last messages may not have arrived yet.
                 let is_over = is_missing(from) && self.received[from] >= sent[self.rank];
                 is_over.then(|| (from, "has finished, and takes part in no more collectives".to_string()))
             }
-            Notice::Left => None,
+            DepartureNotice::Left => None,
         });
         blames.next()
     }
 
     /// Sends a notice to all other processes.
-    fn notify(&self, notice: &Notice) {
+    fn broadcast_notice(&self, notice: &DepartureNotice) {
         let text = serde_json::to_vec(notice).expect("plain data");
         for rank in self.other_ranks() {
             self.communicators[0].0.process_at_rank(rank as i32).send_with_tag(&text[..], NOTICE_TAG);
@@ -271,12 +272,12 @@ impl Courier {
     }
 
     /// Announces the end of this process' collectives, and waits until all others announce theirs.
-    fn announce_end(&mut self, farewell: &ProcessOutcome) -> Result<(), BlamedPeer> {
-        self.notify(&match farewell {
-            ProcessOutcome::Finished => Notice::Finished { sent: self.sent.clone() },
-            ProcessOutcome::Panicked => Notice::Panicked,
+    fn announce_end(&mut self, outcome: &ProcessOutcome) -> Result<(), BlamedPeer> {
+        self.broadcast_notice(&match outcome {
+            ProcessOutcome::Finished => DepartureNotice::Finished { sent: self.sent.clone() },
+            ProcessOutcome::Panicked => DepartureNotice::Panicked,
         });
-        if *farewell == ProcessOutcome::Panicked {
+        if *outcome == ProcessOutcome::Panicked {
             return Err((self.rank, "panicked".into()));
         }
         let (begun, mut rounds) = (Instant::now(), 0);
@@ -288,7 +289,7 @@ impl Courier {
             if begun.elapsed() > self.deadline {
                 return Err((missing, format!("has not ended within {:?}", self.deadline)));
             }
-            pause(&mut rounds);
+            back_off(&mut rounds);
         }
     }
 
@@ -313,12 +314,12 @@ impl Courier {
 
     /// Ends the job, after giving the other programs time to report their errors.
     fn abort(&mut self, blamed: Option<usize>) -> ! {
-        self.notify(&Notice::Left);
+        self.broadcast_notice(&DepartureNotice::Left);
         let (begun, mut rounds) = (Instant::now(), 0);
         let grace = |rank| if blamed == Some(rank) { BLAMED_GRACE_PERIOD } else { ABORT_GRACE_PERIOD };
         while self.other_ranks().any(|rank| !self.left[rank] && begun.elapsed() < grace(rank)) {
             self.read_notices(None);
-            pause(&mut rounds);
+            back_off(&mut rounds);
         }
         self.communicators[0].0.abort(1)
     }
@@ -329,8 +330,8 @@ fn communicator_rank(ranks: &[usize], rank: usize) -> i32 {
     ranks.binary_search(&rank).expect("a member of the communicator") as i32
 }
 
-/// Lets other threads run; sleeps if the caller has waited for many rounds.
-fn pause(rounds: &mut u32) {
-    *rounds += 1;
-    if *rounds < 500 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
+/// Lets other threads run; sleeps if the caller has waited for many rounds, which `idle_rounds` counts.
+fn back_off(idle_rounds: &mut u32) {
+    *idle_rounds += 1;
+    if *idle_rounds < 500 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
 }

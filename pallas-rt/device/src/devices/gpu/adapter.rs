@@ -5,7 +5,7 @@ use pallas_codegen::target::{CooperativeMatrices, Profile, Target};
 use std::sync::LazyLock;
 
 /// Number of loop iterations after which lavapipe before Mesa 23 stops an invocation without an error.
-const OLD_LAVAPIPE_ITERATIONS: u32 = 65_535;
+const OLD_LAVAPIPE_MAX_ITERATIONS: u32 = 65_535;
 
 /// An adapter and its description as a device.
 pub(super) struct FoundAdapter {
@@ -14,13 +14,13 @@ pub(super) struct FoundAdapter {
 }
 
 /// All adapters but OpenGL's, hardware ones first. Found once, since a search starts every driver.
-pub(super) static ADAPTERS: LazyLock<Vec<FoundAdapter>> = LazyLock::new(|| find(wgpu::Backends::PRIMARY));
+pub(super) static ADAPTERS: LazyLock<Vec<FoundAdapter>> = LazyLock::new(|| find_adapters(wgpu::Backends::PRIMARY));
 /// OpenGL adapters, which are only used if named explicitly: they are the same hardware with fewer features, usable by
 /// one thread at a time, or software that is slower than the CPU backend.
-static GL_ADAPTERS: LazyLock<Vec<FoundAdapter>> = LazyLock::new(|| find(wgpu::Backends::GL));
+static GL_ADAPTERS: LazyLock<Vec<FoundAdapter>> = LazyLock::new(|| find_adapters(wgpu::Backends::GL));
 
 /// Finds the adapters of these backends that support compute shaders.
-fn find(backends: wgpu::Backends) -> Vec<FoundAdapter> {
+fn find_adapters(backends: wgpu::Backends) -> Vec<FoundAdapter> {
     use wgpu::DeviceType::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = backends;
@@ -30,8 +30,8 @@ fn find(backends: wgpu::Backends) -> Vec<FoundAdapter> {
     let order = [DiscreteGpu, IntegratedGpu, VirtualGpu, Other, Cpu];
     found.sort_by_key(|adapter| order.iter().position(|kind| *kind == adapter.get_info().device_type));
     let describe = |(index, adapter): (usize, wgpu::Adapter)| {
-        let mut device = describe(&adapter.get_info(), &adapter.limits(), adapter.features(), index);
-        device.target.matrices = matrices(&adapter);
+        let mut device = describe_adapter(&adapter.get_info(), &adapter.limits(), adapter.features(), index);
+        device.target.matrices = cooperative_matrices(&adapter);
         FoundAdapter { adapter, device }
     };
     found.into_iter().enumerate().map(describe).collect()
@@ -46,12 +46,12 @@ pub(crate) fn devices() -> Vec<Device> {
 pub(super) fn adapter(gl: bool, index: usize) -> Result<&'static FoundAdapter> {
     profile_from_env()?;
     let (all, name) = if gl { (&GL_ADAPTERS, "gl") } else { (&ADAPTERS, "gpu") };
-    all.get(index).ok_or_else(|| Error::NoDevice { asked: format!("{name}:{index}"), found: inventory(all, gl) })
+    all.get(index).ok_or_else(|| Error::NoDevice { asked: format!("{name}:{index}"), found: format_adapters(all, gl) })
 }
 
 /// Text that lists the available adapters, for messages.
-fn inventory(all: &[FoundAdapter], gl: bool) -> String {
-    let names: Vec<String> = all.iter().map(|found| found.device.to_string()).collect();
+fn format_adapters(adapters: &[FoundAdapter], gl: bool) -> String {
+    let names: Vec<String> = adapters.iter().map(|found| found.device.to_string()).collect();
     match names.is_empty() {
         true if gl => "no OpenGL adapter with compute shaders found; help: use `gpu` or `cpu`".into(),
         true => "no adapter found; help: install a Vulkan, Metal or DX12 driver (Debian: mesa-vulkan-drivers has a software one), ask for an OpenGL adapter by name: `gl`, or use `cpu`".into(),
@@ -60,25 +60,25 @@ fn inventory(all: &[FoundAdapter], gl: bool) -> String {
 }
 
 /// The experimental wgpu feature by which a subgroup's threads compute a matrix product together.
-pub(super) const MATRICES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+pub(super) const COOPERATIVE_MATRIX_FEATURE: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
 
 /// The cooperative matrices that kernels use on an adapter: none on software adapters unless `PALLAS_PROFILE` asks for
 /// them, and none where it asks for another profile.
-fn matrices(adapter: &wgpu::Adapter) -> Option<CooperativeMatrices> {
+fn cooperative_matrices(adapter: &wgpu::Adapter) -> Option<CooperativeMatrices> {
     let (info, features) = (adapter.get_info(), adapter.features());
     let real = info.device_type != wgpu::DeviceType::Cpu;
     let used = profile_from_env().is_ok_and(|asked| asked.map_or(real, |(_, matrices)| matrices));
-    let there = features.contains(MATRICES | wgpu::Features::SUBGROUP);
+    let there = features.contains(COOPERATIVE_MATRIX_FEATURE | wgpu::Features::SUBGROUP);
     let half = features.contains(wgpu::Features::SHADER_F16);
-    let found = || matrices_among(&adapter.cooperative_matrix_properties(), half, info.subgroup_max_size);
+    let found = || choose_cooperative_matrices(&adapter.cooperative_matrix_properties(), half, info.subgroup_max_size);
     (used && there).then(found).flatten()
 }
 
 /// Chooses, among products of square matrices with f32 sums, the largest for each type of factors.
-fn matrices_among(
+fn choose_cooperative_matrices(
     products: &[wgpu::CooperativeMatrixProperties],
-    half: bool,
-    lanes: u32,
+    has_f16: bool,
+    subgroup_lanes: u32,
 ) -> Option<CooperativeMatrices> {
     use wgpu::CooperativeScalarType::{F16, F32};
     let largest = |factors| {
@@ -88,12 +88,13 @@ fn matrices_among(
         };
         products.iter().filter(fits).map(|p| p.m_size).max()
     };
-    let found = CooperativeMatrices { half: largest(F16).filter(|_| half), float: largest(F32), lanes };
+    let found =
+        CooperativeMatrices { half: largest(F16).filter(|_| has_f16), float: largest(F32), lanes: subgroup_lanes };
     (found.half.is_some() || found.float.is_some()).then_some(found)
 }
 
 /// The features of an adapter that kernels use.
-pub(super) fn select_features(features: wgpu::Features) -> wgpu::Features {
+pub(super) fn select_used_features(features: wgpu::Features) -> wgpu::Features {
     let used = wgpu::Features::SUBGROUP
         | wgpu::Features::SUBGROUP_BARRIER
         | wgpu::Features::SHADER_F16
@@ -102,7 +103,7 @@ pub(super) fn select_features(features: wgpu::Features) -> wgpu::Features {
 }
 
 /// Describes an adapter or wgpu device as a [`Device`].
-pub(super) fn describe(
+pub(super) fn describe_adapter(
     info: &wgpu::AdapterInfo,
     limits: &wgpu::Limits,
     features: wgpu::Features,
@@ -117,15 +118,15 @@ pub(super) fn describe(
         kind: DeviceKind::Gpu,
         index,
         name: info.name.clone(),
-        api: api(info.backend),
+        api: backend_name(info.backend),
         driver,
         software,
         target: Target {
-            profile: profile(software),
+            profile: adapter_profile(software),
             workgroup_bytes: u64::from(limits.max_compute_workgroup_storage_size),
             max_threads: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
             max_workgroups_per_axis: limits.max_compute_workgroups_per_dimension,
-            max_loop_iterations: loop_limit(&info.name, &info.driver_info),
+            max_loop_iterations: max_loop_iterations(&info.name, &info.driver_info),
             storage_bindings: limits.max_storage_buffers_per_shader_stage.min(limits.max_bindings_per_bind_group),
             max_binding_bytes: limits.max_storage_buffer_binding_size,
             max_buffer_bytes: limits.max_buffer_size,
@@ -142,7 +143,7 @@ pub(super) fn describe(
 }
 
 /// Name of a wgpu backend.
-fn api(backend: wgpu::Backend) -> &'static str {
+fn backend_name(backend: wgpu::Backend) -> &'static str {
     match backend {
         wgpu::Backend::Vulkan => "Vulkan",
         wgpu::Backend::Metal => "Metal",
@@ -154,8 +155,8 @@ fn api(backend: wgpu::Backend) -> &'static str {
 }
 
 /// The profile of an adapter. `PALLAS_PROFILE` overrides it, so that a software adapter can run shaders made for GPUs.
-fn profile(software: bool) -> Profile {
-    let own = if software { Profile::SimtCpu } else { Profile::Gpu };
+fn adapter_profile(is_software: bool) -> Profile {
+    let own = if is_software { Profile::SimtCpu } else { Profile::Gpu };
     profile_from_env().ok().flatten().map_or(own, |(profile, _)| profile)
 }
 
@@ -175,13 +176,13 @@ fn profile_from_env() -> Result<Option<(Profile, bool)>> {
 }
 
 /// Limit of loop iterations of llvmpipe (lavapipe is its Vulkan driver) before Mesa 23; assumed for an unknown version.
-fn loop_limit(name: &str, driver_info: &str) -> Option<u32> {
-    if !name.starts_with("llvmpipe") {
+fn max_loop_iterations(adapter_name: &str, driver_info: &str) -> Option<u32> {
+    if !adapter_name.starts_with("llvmpipe") {
         return None;
     }
     let version = driver_info.split("Mesa ").nth(1);
     let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-    major.is_none_or(|major| major < 23).then_some(OLD_LAVAPIPE_ITERATIONS)
+    major.is_none_or(|major| major < 23).then_some(OLD_LAVAPIPE_MAX_ITERATIONS)
 }
 
 #[cfg(test)]
@@ -201,7 +202,7 @@ mod tests {
         };
         let check = |products: &[_], half, expected: Option<(Option<u32>, Option<u32>)>| {
             let expected = expected.map(|(half, float)| CooperativeMatrices { half, float, lanes: 32 });
-            assert_eq!(matrices_among(products, half, 32), expected);
+            assert_eq!(choose_cooperative_matrices(products, half, 32), expected);
         };
         let apple = [product([8; 3], F32, F32), product([8; 3], F16, F16), product([8; 3], F16, F32)];
         check(&apple, true, Some((Some(8), Some(8))));
@@ -213,7 +214,7 @@ mod tests {
     }
     #[test]
     fn old_lavapipe_is_known() {
-        let check = |name, info, expected| assert_eq!(loop_limit(name, info), expected, "{name}, {info}");
+        let check = |name, info, expected| assert_eq!(max_loop_iterations(name, info), expected, "{name}, {info}");
         check("llvmpipe (LLVM 15.0.6, 256 bits)", "Mesa 22.3.6 (LLVM 15.0.6)", Some(65_535));
         check("llvmpipe (LLVM 15.0.6, 256 bits)", "4.5 (Core Profile) Mesa 22.3.6", Some(65_535));
         check("llvmpipe (LLVM 19.1.7, 256 bits)", "Mesa 25.0.7-2 (LLVM 19.1.7)", None);

@@ -1,10 +1,10 @@
 //! Clients of this process' adapters, and clients of devices that the user created.
-use super::adapter::{ADAPTERS, MATRICES, adapter, describe, select_features};
+use super::adapter::{ADAPTERS, COOPERATIVE_MATRIX_FEATURE, adapter, describe_adapter, select_used_features};
 use super::counters::GpuCounters;
 use super::device::Gpu;
-use super::gpu_buffers::Memory;
+use super::gpu_buffers::GpuMemory;
 use super::opengl_lock::WgpuLock;
-use super::pipeline::experimental;
+use super::pipeline::experimental_features;
 use crate::error::{Error, Result};
 use crate::{Buffer, Client};
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 static CLIENTS: Mutex<BTreeMap<(bool, usize), Client>> = Mutex::new(BTreeMap::new());
 
 /// The shared client of the adapter of this index, of OpenGL if `gl`; a new one if its device is lost.
-pub(crate) fn client(gl: bool, index: usize, why: &str) -> Result<Client> {
+pub(crate) fn shared_client(gl: bool, index: usize, why: &str) -> Result<Client> {
     let mut clients = CLIENTS.lock();
     if let Some(client) = clients.get(&(gl, index)).filter(|client| !client.runtime().is_lost()) {
         return Ok(client.clone().with_reason(why));
@@ -33,9 +33,9 @@ pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> 
     let matrices = found.device.target.matrices.is_some();
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("pallas"),
-        required_features: select_features(found.adapter.features())
-            | if matrices { MATRICES } else { wgpu::Features::empty() },
-        experimental_features: if matrices { experimental() } else { wgpu::ExperimentalFeatures::disabled() },
+        required_features: select_used_features(found.adapter.features())
+            | if matrices { COOPERATIVE_MATRIX_FEATURE } else { wgpu::Features::empty() },
+        experimental_features: if matrices { experimental_features() } else { wgpu::ExperimentalFeatures::disabled() },
         // Default limits are 16 KiB of workgroup memory and 256 threads; request those of the adapter.
         required_limits: found.adapter.limits(),
         ..Default::default()
@@ -48,21 +48,21 @@ pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> 
 }
 
 /// The client of the best hardware GPU, or the reason why there is none.
-pub(crate) fn best() -> std::result::Result<Client, String> {
+pub(crate) fn best_gpu_client() -> std::result::Result<Client, String> {
     match ADAPTERS.first() {
         None => Err("no GPU found".into()),
         Some(found) if found.device.software => Err(format!(
             "the only adapter is software ({}), slower than the CPU backend; PALLAS_DEVICE=gpu uses it",
             found.device.name
         )),
-        Some(_) => client(false, 0, "the best GPU of this machine").map_err(|error| error.to_string()),
+        Some(_) => shared_client(false, 0, "the best GPU of this machine").map_err(|error| error.to_string()),
     }
 }
 
 impl Client {
     /// A client of a wgpu device that the program has created; its callbacks are not changed.
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Client {
-        let description = describe(&device.adapter_info(), &device.limits(), device.features(), 0);
+        let description = describe_adapter(&device.adapter_info(), &device.limits(), device.features(), 0);
         Client::new(Gpu::from_user_device(description, device, queue), "around the program's own wgpu device")
     }
 
@@ -74,7 +74,7 @@ impl Client {
 
     /// Counts of this client's pipelines and dispatches so far; zeros if it is not a GPU's.
     pub fn gpu_counters(&self) -> GpuCounters {
-        self.gpu_runtime().map(|gpu| gpu.counts.read()).unwrap_or_default()
+        self.gpu_runtime().map(|gpu| gpu.counts.snapshot()).unwrap_or_default()
     }
 
     /// The wgpu runtime; `None` if the client is not a GPU's.
@@ -103,6 +103,6 @@ impl Buffer {
     /// [`Buffer::len`].
     pub fn wgpu(&self) -> Option<&wgpu::Buffer> {
         let memory: &dyn Any = self.device_memory()?;
-        memory.downcast_ref::<Memory>().map(Memory::wgpu)
+        memory.downcast_ref::<GpuMemory>().map(GpuMemory::wgpu)
     }
 }

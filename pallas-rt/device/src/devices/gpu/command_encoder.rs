@@ -7,7 +7,7 @@
 //! An upload takes effect before all commands of its submission, also before those recorded earlier. So every upload is
 //! preceded by a submission, and the launches' uniform bytes are in memory that was allocated before the first of them.
 use super::device::Gpu;
-use super::gpu_buffers::Memory;
+use super::gpu_buffers::GpuMemory;
 use crate::devices::storage::DeviceMemory;
 use crate::error::Result;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, ThreadId};
 
-/// Number of commands after which a part of a program is submitted, so that the device has work early.
+/// Maximum number of commands that a thread records before they are submitted, so that the device has work early.
 const MAX_RECORDED_COMMANDS: usize = 256;
 
 /// Size in bytes of the uniforms of one submission.
@@ -28,10 +28,10 @@ const SUBMISSION_FLAGS_BYTES: usize = MAX_RECORDED_COMMANDS * ERROR_FLAG_STRIDE_
 const ERROR_FLAG_STRIDE_BYTES: usize = 256;
 
 /// Number of words of an error flag. All zero: no error; otherwise the shader defines their meaning.
-pub(super) const ERROR_WORDS: usize = 4;
+pub(super) const ERROR_FLAG_WORDS: usize = 4;
 
 /// Function that turns the error flag of a launch into its error.
-pub type ErrorCheck = Box<dyn FnOnce([u32; ERROR_WORDS]) -> Result<()> + Send>;
+pub type ErrorCheck = Box<dyn FnOnce([u32; ERROR_FLAG_WORDS]) -> Result<()> + Send>;
 
 /// Passes the bytes of an error flag to its check.
 pub(super) fn check_error_flag(check: ErrorCheck, flag: &[u8]) -> Result<()> {
@@ -39,11 +39,11 @@ pub(super) fn check_error_flag(check: ErrorCheck, flag: &[u8]) -> Result<()> {
     check(std::array::from_fn(word))
 }
 
-/// The programs that threads run now.
+/// Commands of GPU programs that are recorded and not submitted, by the thread that records them.
 #[derive(Default)]
 pub(super) struct CommandsByThread(Mutex<HashMap<ThreadId, ThreadCommands>>);
 
-/// The program of one thread: what it has recorded and not submitted.
+/// Commands that one thread has recorded and not submitted.
 #[derive(Default)]
 struct ThreadCommands {
     /// Number of nested programs that the thread has begun.
@@ -51,7 +51,7 @@ struct ThreadCommands {
     depth: usize,
     recorded: Option<RecordedCommands>,
     /// Error flags of submitted launches that have not been checked.
-    flags: Vec<(Memory, Vec<ErrorCheck>)>,
+    flags: Vec<(GpuMemory, Vec<ErrorCheck>)>,
 }
 
 /// Recorded commands for one submission.
@@ -59,13 +59,13 @@ struct RecordedCommands {
     encoder: wgpu::CommandEncoder,
     commands: usize,
     /// Memory of uniforms, and the bytes written to it so far.
-    uniforms: (Memory, Vec<u8>),
+    uniforms: (GpuMemory, Vec<u8>),
     /// Memory of error flags and their checks, if a launch has one.
-    flags: Option<(Memory, Vec<ErrorCheck>)>,
+    flags: Option<(GpuMemory, Vec<ErrorCheck>)>,
 }
 
 impl CommandsByThread {
-    /// Calls `f` with this thread's program; returns `None` if the thread runs none.
+    /// Calls `f` with this thread's commands; returns `None` if the thread is not recording.
     fn with_current_thread<T>(&self, f: impl FnOnce(&mut ThreadCommands) -> T) -> Option<T> {
         let mut all = self.0.lock();
         all.get_mut(&thread::current().id()).map(f)
@@ -98,7 +98,7 @@ impl Gpu {
         submitted
     }
 
-    /// Records commands in this thread's program; submits them at once if it runs none.
+    /// Records commands for a later submission of this thread; submits them at once if the thread is not recording.
     pub(super) fn encode(self: &Arc<Self>, action: &str, record: impl FnOnce(&mut wgpu::CommandEncoder)) -> Result<()> {
         let Some(recorded) = self.take_recorded(action)? else {
             return self
@@ -118,13 +118,13 @@ impl Gpu {
         if is_full { self.flush() } else { Ok(()) }
     }
 
-    /// Takes the commands that this thread's program has recorded, for appending; `None` if the thread runs no program.
+    /// Takes the commands that this thread has recorded, for appending; `None` if the thread is not recording.
     fn take_recorded(self: &Arc<Self>, action: &str) -> Result<Option<RecordedCommands>> {
         Ok(match self.programs.with_current_thread(|program| program.recorded.take()) {
             None => None,
             Some(Some(recorded)) => Some(recorded),
             Some(None) => {
-                let uniforms = (self.buffer(SUBMISSION_UNIFORM_BYTES as u64, false)?, vec![]);
+                let uniforms = (self.allocate_buffer(SUBMISSION_UNIFORM_BYTES as u64, false)?, vec![]);
                 let encoder = self.try_action(action, || self.wgpu.create_command_encoder(&Default::default()))?;
                 Some(RecordedCommands { encoder, commands: 0, uniforms, flags: None })
             }
@@ -158,7 +158,7 @@ impl Gpu {
     ) -> Result<std::result::Result<(wgpu::Buffer, u64), ErrorCheck>> {
         let Some(mut recorded) = self.take_recorded("take memory for error flags")? else { return Ok(Err(check)) };
         if recorded.flags.is_none() {
-            let memory = self.buffer(SUBMISSION_FLAGS_BYTES as u64, false)?;
+            let memory = self.allocate_buffer(SUBMISSION_FLAGS_BYTES as u64, false)?;
             // Cleared before the first launch that has a flag.
             recorded.encoder.clear_buffer(memory.wgpu(), 0, None);
             recorded.flags = Some((memory, vec![]));
@@ -205,7 +205,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Counts a submission.
+    /// Adds 1 to the number of this client's submissions to the device's queue.
     fn count_submission(&self) {
         self.counts.submissions.fetch_add(1, Relaxed);
     }

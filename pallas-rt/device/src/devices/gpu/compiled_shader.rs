@@ -21,14 +21,14 @@ pub(super) struct StoredShader {
 
 impl StoredShader {
     /// Returns true if the data fits `kernel`: the bindings are existing arrays, and there is an entry for each of its
-    /// `sequential` sequential axes. The text itself is not checked.
-    pub(super) fn is_valid_for(&self, kernel: &Kernel, sequential: usize) -> bool {
+    /// `sequential_axes` sequential axes. The text itself is not checked.
+    pub(super) fn is_valid_for(&self, kernel: &Kernel, sequential_axes: usize) -> bool {
         let arrays: Vec<u32> = kernel.arrays().map(|(id, _)| id.0).collect();
         let sized = |&(id, axis): &(u32, u32)| {
             arrays.contains(&id) && (axis as usize) < kernel.operands[id as usize].dims.len()
         };
         let bound = self.extents.iter().all(sized) && self.bindings.iter().all(|(id, _)| arrays.contains(id));
-        bound && self.iterations.axes.len() == sequential && self.threads > 0 && self.scratch_words < 1 << 31
+        bound && self.iterations.axes.len() == sequential_axes && self.threads > 0 && self.scratch_words < 1 << 31
     }
 }
 

@@ -17,16 +17,16 @@ pub struct GpuCounters {
 
 /// Counters of one device, updated by several threads.
 #[derive(Default)]
-pub(super) struct Counts {
+pub(super) struct AtomicCounters {
     pub(super) compiled: AtomicU64,
     pub(super) reused: AtomicU64,
     pub(super) dispatches: AtomicU64,
     pub(super) submissions: AtomicU64,
 }
 
-impl Counts {
+impl AtomicCounters {
     /// The counts so far.
-    pub(super) fn read(&self) -> GpuCounters {
+    pub(super) fn snapshot(&self) -> GpuCounters {
         GpuCounters {
             pipelines_compiled: self.compiled.load(Relaxed),
             binaries_reused: self.reused.load(Relaxed),

@@ -1,9 +1,9 @@
 //! One wgpu device with its queue, and the conversion of its errors.
 use super::command_encoder::CommandsByThread;
-use super::counters::Counts;
+use super::counters::AtomicCounters;
 use super::gpu_buffers::GpuBlock;
 use super::opengl_lock::WgpuLock;
-use crate::devices::ledger::Ledger;
+use crate::devices::ledger::MemoryLedger;
 use crate::devices::lru::Lru;
 use crate::devices::memory::physical_bytes;
 use crate::devices::memory_pool::MemoryPool;
@@ -18,11 +18,11 @@ pub struct Gpu {
     pub(super) device: Device,
     pub(super) wgpu: wgpu::Device,
     pub(super) queue: wgpu::Queue,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) ledger: Arc<MemoryLedger>,
     pub(super) stock: MemoryPool<GpuBlock>,
     /// Compiled pipelines, by the fingerprint of their job.
     pub(super) pipelines: Lru<u128, PipelineSlot>,
-    pub(super) counts: Counts,
+    pub(super) counts: AtomicCounters,
     pub(super) programs: CommandsByThread,
     pub(super) trouble: Arc<DriverErrors>,
     /// Lock on wgpu that is held while the fields above are dropped.
@@ -60,11 +60,11 @@ impl Gpu {
     pub(super) fn from_user_device(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
         // A software adapter uses the host's memory; no interface tells how much memory a graphics card has.
         let limit = if device.software { physical_bytes() } else { u64::MAX };
-        let ledger = Ledger::new(device.to_string(), limit);
+        let ledger = MemoryLedger::new(device.to_string(), limit);
         let stock = MemoryPool::new(ledger.clone());
         // The cache of kernels counts the bytes of pipelines, so they count 0 here.
         let pipelines = Lru::new(|_| 0);
-        let (counts, programs, trouble) = (Counts::default(), CommandsByThread::default(), Arc::default());
+        let (counts, programs, trouble) = (AtomicCounters::default(), CommandsByThread::default(), Arc::default());
         Gpu { device, wgpu, queue, ledger, stock, pipelines, counts, programs, trouble, last: None }
     }
 
@@ -96,13 +96,13 @@ impl Gpu {
     }
 
     /// Records that the device is lost, and returns the error.
-    pub(super) fn record_loss(&self, message: String) -> Error {
+    pub(super) fn record_device_loss(&self, message: String) -> Error {
         let message = self.trouble.lost.get_or_init(|| message).clone();
         Error::DeviceLost { device: self.device.to_string(), message }
     }
 
     /// Runs wgpu calls and returns the first error that they report on this thread.
-    pub(super) fn capture<T>(&self, calls: impl FnOnce() -> T) -> std::result::Result<T, CaughtError> {
+    pub(super) fn capture_error<T>(&self, calls: impl FnOnce() -> T) -> std::result::Result<T, CaughtError> {
         let _turn = self.lock_wgpu();
         let memory = self.wgpu.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let internal = self.wgpu.push_error_scope(wgpu::ErrorFilter::Internal);
@@ -123,16 +123,16 @@ impl Gpu {
     /// Runs wgpu calls and returns their first error, which says that `action` failed.
     pub(super) fn try_action<T>(&self, action: &str, calls: impl FnOnce() -> T) -> Result<T> {
         self.check_alive()?;
-        self.capture(calls).map_err(|caught| match caught {
+        self.capture_error(calls).map_err(|caught| match caught {
             CaughtError::Memory(cause) => {
                 self.ledger.refused_allocation_error(0, format!("no memory to {action}: {cause}"))
             }
-            CaughtError::Refused(message) => self.failure(action, message),
+            CaughtError::Refused(message) => self.action_error(action, message),
         })
     }
 
     /// Error with the driver's message about something that it refused; if the device is lost, that error.
-    pub(super) fn failure(&self, action: &str, message: String) -> Error {
+    pub(super) fn action_error(&self, action: &str, message: String) -> Error {
         match self.check_alive() {
             Err(lost) => lost,
             Ok(()) => Error::Driver { action: action.into(), device: self.device.to_string(), message },
@@ -146,8 +146,8 @@ impl Gpu {
         // wgpu panics if it polls a lost device; this crate's locks are not held at that point.
         match catch_unwind(AssertUnwindSafe(|| self.wgpu.poll(kind))) {
             Ok(Ok(_)) => self.check_alive(),
-            Ok(Err(error)) => Err(self.failure("wait for its work", error.to_string())),
-            Err(_) => Err(self.record_loss("it failed while its work was waited for".into())),
+            Ok(Err(error)) => Err(self.action_error("wait for its work", error.to_string())),
+            Err(_) => Err(self.record_device_loss("it failed while its work was waited for".into())),
         }
     }
 }

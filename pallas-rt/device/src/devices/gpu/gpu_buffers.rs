@@ -3,8 +3,8 @@
 //! Elements lie in a buffer as on the host: 32-bit types a word each, smaller ones packed, little-endian. A buffer is a
 //! multiple of 16 bytes, so that shaders may view it as `vec4`s.
 use super::device::{CaughtError, Gpu};
-use crate::devices::ledger::Reservation;
-use crate::devices::memory_pool::{Reusable, size_class};
+use crate::devices::ledger::MemoryReservation;
+use crate::devices::memory_pool::{PooledBlock, size_class};
 use crate::devices::runtime::Runtime;
 use crate::devices::storage::DeviceMemory;
 use crate::error::{Error, Result};
@@ -12,10 +12,10 @@ use std::any::Any;
 use std::sync::{Arc, mpsc};
 
 /// Size in bytes from which an upload is submitted at once, so that wgpu's staging memory does not pile up.
-const LARGE_UPLOAD: usize = 16 << 20;
+const MIN_LARGE_UPLOAD_BYTES: usize = 16 << 20;
 
 /// Usages of every buffer, all the same, so that a freed buffer serves any purpose.
-const USAGES: wgpu::BufferUsages = wgpu::BufferUsages::STORAGE
+const BUFFER_USAGES: wgpu::BufferUsages = wgpu::BufferUsages::STORAGE
     .union(wgpu::BufferUsages::UNIFORM)
     .union(wgpu::BufferUsages::COPY_SRC)
     .union(wgpu::BufferUsages::COPY_DST);
@@ -23,22 +23,22 @@ const USAGES: wgpu::BufferUsages = wgpu::BufferUsages::STORAGE
 /// A buffer that this crate allocated.
 pub(super) struct GpuBlock(wgpu::Buffer);
 
-impl Reusable for GpuBlock {
+impl PooledBlock for GpuBlock {
     fn size(&self) -> u64 {
         self.0.size()
     }
 }
 
-/// A buffer in use. When it is dropped it goes back to the stock; kernels that still use it run before the next
-/// owner's, since a device has one queue.
-pub struct Memory {
+/// A buffer in use. When it is dropped it is kept for the next allocation of its size; kernels that still use it run
+/// before the next owner's, since a device has one queue.
+pub struct GpuMemory {
     gpu: Arc<Gpu>,
     buffer: wgpu::Buffer,
     /// The buffer's reservation in the ledger; `None` for a buffer of the user's, which is not kept for reuse.
-    reservation: Option<Reservation>,
+    reservation: Option<MemoryReservation>,
 }
 
-impl Drop for Memory {
+impl Drop for GpuMemory {
     fn drop(&mut self) {
         // The reservation is released first, since the reuse limit is what is not reserved.
         if self.reservation.take().is_some() && !self.gpu.is_lost() {
@@ -50,16 +50,16 @@ impl Drop for Memory {
 
 impl Gpu {
     /// Allocates a buffer of at least `len` bytes: zeros if `zeroed`, else with unspecified contents.
-    pub(super) fn buffer(self: &Arc<Self>, len: u64, zeroed: bool) -> Result<Memory> {
+    pub(super) fn allocate_buffer(self: &Arc<Self>, len: u64, zeroed: bool) -> Result<GpuMemory> {
         self.check_alive()?;
         let _turn = self.lock_wgpu();
-        let size = self.buffer_size(len)?;
+        let size = self.size_for_allocation(len)?;
         let reservation = Some(self.ledger().reserve(size)?);
-        let (buffer, fresh) = match self.stock.take(size, false) {
+        let (buffer, fresh) = match self.stock.take_block(size, false) {
             Some(GpuBlock(buffer)) => (buffer, false),
             None => (self.create_buffer(size)?, true),
         };
-        let memory = Memory { gpu: self.clone(), buffer, reservation };
+        let memory = GpuMemory { gpu: self.clone(), buffer, reservation };
         if zeroed && !fresh {
             // wgpu clears fresh buffers itself.
             self.encode("clear a buffer", |encoder| encoder.clear_buffer(&memory.buffer, 0, None))?;
@@ -68,7 +68,7 @@ impl Gpu {
     }
 
     /// The size class for `len` bytes, or the exact size if only that is within the device's limits.
-    fn buffer_size(&self, len: u64) -> Result<u64> {
+    fn size_for_allocation(&self, len: u64) -> Result<u64> {
         let limits = &self.device().target;
         let most = limits.max_buffer_bytes.min(limits.max_binding_bytes);
         let exact = len.max(16).next_multiple_of(16);
@@ -87,12 +87,12 @@ impl Gpu {
     /// Creates a buffer; if memory is short, frees buffers kept for reuse and tries again.
     fn create_buffer(&self, size: u64) -> Result<wgpu::Buffer> {
         self.stock.shrink_for(size);
-        let descriptor = wgpu::BufferDescriptor { label: None, size, usage: USAGES, mapped_at_creation: false };
-        let create = || self.capture(|| self.wgpu.create_buffer(&descriptor));
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage: BUFFER_USAGES, mapped_at_creation: false };
+        let create = || self.capture_error(|| self.wgpu.create_buffer(&descriptor));
         let created = match create() {
             // Release the memory kept for reuse and try again; it is free once the work that used it is done.
             Err(CaughtError::Memory(_)) => {
-                self.stock.clear();
+                self.stock.drop_all();
                 self.wait()?;
                 create()
             }
@@ -100,12 +100,12 @@ impl Gpu {
         };
         created.map_err(|caught| match caught {
             CaughtError::Memory(cause) => self.ledger().refused_allocation_error(size, cause),
-            CaughtError::Refused(message) => self.failure("allocate a buffer", message),
+            CaughtError::Refused(message) => self.action_error("allocate a buffer", message),
         })
     }
 
     /// Wraps a buffer of the user's as the memory of an array of this length in bytes and shape.
-    pub fn wrap_wgpu_buffer(self: &Arc<Self>, buffer: wgpu::Buffer, len: usize, shape: &[usize]) -> Result<Memory> {
+    pub fn wrap_wgpu_buffer(self: &Arc<Self>, buffer: wgpu::Buffer, len: usize, shape: &[usize]) -> Result<GpuMemory> {
         use wgpu::BufferUsages as Usage;
         let needed = Usage::STORAGE | Usage::COPY_SRC | Usage::COPY_DST;
         if !buffer.usage().contains(needed) {
@@ -126,11 +126,11 @@ impl Gpu {
                 unit: "bytes (rounded up to 16)",
             });
         }
-        Ok(Memory { gpu: self.clone(), buffer, reservation: None })
+        Ok(GpuMemory { gpu: self.clone(), buffer, reservation: None })
     }
 }
 
-impl Memory {
+impl GpuMemory {
     /// Overwrites the bytes from the start, before the commands that this thread has recorded and not submitted.
     pub(super) fn upload(&self, bytes: &[u8]) -> Result<()> {
         let (words, tail) = bytes.split_at(bytes.len() & !3);
@@ -144,7 +144,7 @@ impl Memory {
             if !tail.is_empty() {
                 queue.write_buffer(&self.buffer, words.len() as u64, &last);
             }
-            if bytes.len() >= LARGE_UPLOAD {
+            if bytes.len() >= MIN_LARGE_UPLOAD_BYTES {
                 queue.submit([]);
             }
         })
@@ -162,7 +162,7 @@ pub(super) fn bind_prefix(buffer: &wgpu::Buffer, len: u64) -> wgpu::BindingResou
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size })
 }
 
-impl DeviceMemory for Memory {
+impl DeviceMemory for GpuMemory {
     /// Overwrites the bytes from the start, after all work submitted so far.
     fn write(&self, bytes: &[u8]) -> Result<()> {
         self.gpu.flush()?;
@@ -171,7 +171,7 @@ impl DeviceMemory for Memory {
 
     /// Overwrites the first `len` bytes with another buffer's from `start`, after all work submitted so far.
     fn copy_from(&self, other: &dyn DeviceMemory, start: usize, len: usize) -> Result<()> {
-        let other = (other as &dyn Any).downcast_ref::<Memory>().expect("memory of one device is of one kind");
+        let other = (other as &dyn Any).downcast_ref::<GpuMemory>().expect("memory of one device is of one kind");
         if len == 0 {
             return self.gpu.check_alive();
         }
@@ -208,10 +208,10 @@ impl DeviceMemory for Memory {
         // Another thread's poll may be the one that runs the callback, so wait for it rather than look.
         match receiver.recv() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(gpu.failure("map an array for reading", error.to_string())),
-            Err(_) => return Err(gpu.record_loss("it dropped a read-back".into())),
+            Ok(Err(error)) => return Err(gpu.action_error("map an array for reading", error.to_string())),
+            Err(_) => return Err(gpu.record_device_loss("it dropped a read-back".into())),
         }
-        let view = staging.get_mapped_range(..).map_err(|error| gpu.failure("map an array", error.to_string()))?;
+        let view = staging.get_mapped_range(..).map_err(|error| gpu.action_error("map an array", error.to_string()))?;
         Ok(view[..len].to_vec())
     }
 }

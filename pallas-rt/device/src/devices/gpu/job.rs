@@ -1,7 +1,7 @@
 //! Jobs: launches of a shader with its bindings and dispatches.
-use super::command_encoder::{ERROR_WORDS, ErrorCheck, check_error_flag};
+use super::command_encoder::{ERROR_FLAG_WORDS, ErrorCheck, check_error_flag};
 use super::device::Gpu;
-use super::gpu_buffers::{Memory, bind_prefix};
+use super::gpu_buffers::{GpuMemory, bind_prefix};
 use crate::Buffer;
 use crate::devices::runtime::Runtime;
 use crate::devices::storage::DeviceMemory;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// | 0 | `var<uniform>`: the dispatch's `uniform` bytes |
 /// | 1.. | `var<storage, read>` or `read_write`: `bindings` in order |
 /// | next, if `scratch_bytes > 0` | `var<storage, read_write>`: scratch, contents unspecified |
-/// | next, if `error_flag` | `var<storage, read_write>`: [`ERROR_WORDS`] words, zero at first |
+/// | next, if `error_flag` | `var<storage, read_write>`: [`ERROR_FLAG_WORDS`] words, zero at first |
 ///
 /// The entry point is `main`. A buffer that is written must be bound once only.
 pub struct ShaderJob<'a> {
@@ -55,7 +55,7 @@ impl ShaderJob<'_> {
     }
 
     /// Size of the error flag in bytes.
-    pub(super) const ERROR_BYTES: u64 = ERROR_WORDS as u64 * 4;
+    pub(super) const ERROR_FLAG_BYTES: u64 = ERROR_FLAG_WORDS as u64 * 4;
 }
 
 impl Gpu {
@@ -71,27 +71,27 @@ impl Gpu {
     pub unsafe fn run(self: &Arc<Self>, job: &ShaderJob, check: ErrorCheck) -> Result<()> {
         self.check_alive()?;
         let _turn = self.lock_wgpu();
-        self.check(job)?;
-        let resources = Resources {
-            pipeline: self.pipeline(job)?,
-            scratch: (job.scratch_bytes > 0).then(|| self.buffer(job.scratch_bytes, false)).transpose()?,
+        self.check_limits(job)?;
+        let resources = LaunchResources {
+            pipeline: self.find_or_compile_pipeline(job)?,
+            scratch: (job.scratch_bytes > 0).then(|| self.allocate_buffer(job.scratch_bytes, false)).transpose()?,
             uniforms: Uniforms::new(self, job)?,
-            flag: job.error_flag.then(|| Flag::new(self, check)).transpose()?,
+            flag: job.error_flag.then(|| ErrorFlag::new(self, check)).transpose()?,
         };
         let action = format!("run kernel `{}`", job.label);
         let group = self.try_action(&action, || self.create_bind_group(job, &resources))?;
-        self.encode(&action, |encoder| record(encoder, job, &group, &resources))?;
+        self.encode(&action, |encoder| record_dispatches(encoder, job, &group, &resources))?;
         self.counts.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
         // Frees the resources of finished work; never waits.
         self.poll(wgpu::PollType::Poll)?;
-        if let Some(Flag { own: Some((memory, check)), .. }) = resources.flag {
-            check_error_flag(check, &memory.read(ERROR_WORDS * 4)?)?;
+        if let Some(ErrorFlag { own: Some((memory, check)), .. }) = resources.flag {
+            check_error_flag(check, &memory.read(ERROR_FLAG_WORDS * 4)?)?;
         }
         Ok(())
     }
 
     /// Refuses jobs beyond the device's limits, with better messages than the driver's.
-    fn check(&self, job: &ShaderJob) -> Result<()> {
+    fn check_limits(&self, job: &ShaderJob) -> Result<()> {
         let limits = &self.device().target;
         let within = |what: &str, asked: u64, limit: u64, help| {
             let what = format!("{what} in kernel `{}`", job.label);
@@ -132,14 +132,14 @@ impl Gpu {
     }
 
     /// Creates the bind group of a job.
-    fn create_bind_group(&self, job: &ShaderJob, resources: &Resources) -> wgpu::BindGroup {
-        let Resources { pipeline, scratch, uniforms, flag } = resources;
+    fn create_bind_group(&self, job: &ShaderJob, resources: &LaunchResources) -> wgpu::BindGroup {
+        let LaunchResources { pipeline, scratch, uniforms, flag } = resources;
         let bound = std::iter::once(bind_range(&uniforms.buffer, uniforms.offset, uniforms.size))
             .chain(job.bindings.iter().map(|(array, _)| {
                 bind_prefix(array.wgpu().expect("checked: the array lives on this device"), array.len() as u64)
             }))
             .chain(scratch.iter().map(|memory| bind_prefix(memory.wgpu(), job.scratch_bytes)))
-            .chain(flag.iter().map(|flag| bind_range(&flag.buffer, flag.offset, ShaderJob::ERROR_BYTES)));
+            .chain(flag.iter().map(|flag| bind_range(&flag.buffer, flag.offset, ShaderJob::ERROR_FLAG_BYTES)));
         let entry = |(i, resource)| wgpu::BindGroupEntry { binding: i as u32, resource };
         let entries: Vec<_> = bound.enumerate().map(entry).collect();
         self.wgpu.create_bind_group(&wgpu::BindGroupDescriptor {
@@ -151,9 +151,14 @@ impl Gpu {
 }
 
 /// Records the dispatches of a job as commands.
-fn record(encoder: &mut wgpu::CommandEncoder, job: &ShaderJob, group: &wgpu::BindGroup, resources: &Resources) {
-    let Resources { pipeline, uniforms, flag, .. } = resources;
-    if let Some(Flag { own: Some((memory, _)), .. }) = flag {
+fn record_dispatches(
+    encoder: &mut wgpu::CommandEncoder,
+    job: &ShaderJob,
+    group: &wgpu::BindGroup,
+    resources: &LaunchResources,
+) {
+    let LaunchResources { pipeline, uniforms, flag, .. } = resources;
+    if let Some(ErrorFlag { own: Some((memory, _)), .. }) = flag {
         // The memory may be reused, with the flag of an earlier launch.
         encoder.clear_buffer(memory.wgpu(), 0, None);
     }
@@ -175,29 +180,29 @@ fn bind_range(buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> wgpu::BindingRe
 }
 
 /// The pipeline of a launch, and its memory apart from arrays.
-struct Resources {
+struct LaunchResources {
     pipeline: wgpu::ComputePipeline,
-    scratch: Option<Memory>,
+    scratch: Option<GpuMemory>,
     uniforms: Uniforms,
-    flag: Option<Flag>,
+    flag: Option<ErrorFlag>,
 }
 
 /// The error flag of a launch: its place in a buffer.
-struct Flag {
+struct ErrorFlag {
     buffer: wgpu::Buffer,
     offset: u64,
     /// Its memory and the function that checks it, unless the program of several launches has them.
-    own: Option<(Memory, ErrorCheck)>,
+    own: Option<(GpuMemory, ErrorCheck)>,
 }
 
-impl Flag {
+impl ErrorFlag {
     /// Takes the flag's place from this thread's program, or allocates its memory.
-    fn new(gpu: &Arc<Gpu>, check: ErrorCheck) -> Result<Flag> {
+    fn new(gpu: &Arc<Gpu>, check: ErrorCheck) -> Result<ErrorFlag> {
         Ok(match gpu.allocate_error_flag(check)? {
-            Ok((buffer, offset)) => Flag { buffer, offset, own: None },
+            Ok((buffer, offset)) => ErrorFlag { buffer, offset, own: None },
             Err(check) => {
-                let memory = gpu.buffer(ShaderJob::ERROR_BYTES, false)?;
-                Flag { buffer: memory.wgpu().clone(), offset: 0, own: Some((memory, check)) }
+                let memory = gpu.allocate_buffer(ShaderJob::ERROR_FLAG_BYTES, false)?;
+                ErrorFlag { buffer: memory.wgpu().clone(), offset: 0, own: Some((memory, check)) }
             }
         })
     }
@@ -213,7 +218,7 @@ struct Uniforms {
     /// Distance in bytes between the uniforms of consecutive dispatches.
     stride: u64,
     /// The memory of the buffer, unless a program of several launches owns it.
-    _own: Option<Memory>,
+    _own: Option<GpuMemory>,
 }
 
 impl Uniforms {
@@ -229,7 +234,7 @@ impl Uniforms {
         if let Some((buffer, offset)) = gpu.allocate_uniforms(&bytes)? {
             return Ok(Uniforms { buffer, offset, size, stride, _own: None });
         }
-        let memory = gpu.buffer(bytes.len() as u64, false)?;
+        let memory = gpu.allocate_buffer(bytes.len() as u64, false)?;
         // No recorded command uses the memory, so the upload may come before them.
         memory.upload(&bytes)?;
         Ok(Uniforms { buffer: memory.wgpu().clone(), offset: 0, size, stride, _own: Some(memory) })

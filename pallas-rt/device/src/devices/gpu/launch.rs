@@ -1,5 +1,5 @@
 //! Launches of kernels on a wgpu device: shaders of the lowered form, and their dispatches.
-use super::command_encoder::ERROR_WORDS;
+use super::command_encoder::ERROR_FLAG_WORDS;
 use super::compiled_shader::StoredShader;
 use super::job::{Dispatch, ShaderJob};
 use super::split_long_loops::split_sequential_axes;
@@ -12,7 +12,7 @@ use crate::{disk, timeline};
 use pallas_codegen::interp::walk::invalid_step_message;
 use pallas_codegen::passes::split_long_loops::add_step_ranges;
 use pallas_codegen::target::Target;
-use pallas_codegen::wgsl::{self, HEADER_WORDS};
+use pallas_codegen::wgsl::{self, UNIFORM_HEADER_WORDS};
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use std::sync::atomic::Ordering;
 /// Maximum bytes of scratch of one dispatch; a launch that needs more is split into several.
 const MAX_SCRATCH_BYTES: u64 = 64 << 20;
 
-/// Conditions for which a shader is generated.
+/// Target, sizes that are multiples of four, and form of the dispatches for which a shader is generated; launches that
+/// differ in them need different shaders of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ShaderConditions {
     target: Target,
@@ -31,22 +32,22 @@ struct ShaderConditions {
     resumed: bool,
 }
 
-/// Shaders of a kernel, one for each form needed so far. Clients with equal targets share them; pipelines are cached
-/// per device.
-pub(super) struct Shaders {
+/// Shaders of a kernel, one for each [`ShaderConditions`] needed so far. Clients with equal targets share them;
+/// pipelines are cached per device.
+pub(super) struct KernelShaders {
     source: Arc<KernelSource>,
     forms: Mutex<Vec<(ShaderConditions, Arc<StoredShader>)>>,
 }
 
-impl Executable for Shaders {
+impl Executable for KernelShaders {
     fn memory_needed(&self, client: &Client, geometry: &LaunchGeometry) -> Result<u64> {
         let results = self.source.traced.operands.iter().zip(&geometry.shapes);
         let results = results.filter(|(o, _)| matches!(o.kind, OperandKind::Output { alias: None, .. }));
         let bytes = results.map(|(o, shape)| shape.iter().product::<usize>() as u64 * o.dtype.bytes() as u64);
-        Ok(bytes.sum::<u64>() + self.plan(client, geometry, &[])?.scratch_bytes)
+        Ok(bytes.sum::<u64>() + self.plan_launch(client, geometry, &[])?.scratch_bytes)
     }
 
-    fn bytes(&self) -> u64 {
+    fn estimated_bytes(&self) -> u64 {
         // A driver's pipeline takes about ten times the bytes of its text.
         let forms = self.forms.lock();
         forms.iter().map(|(_, program)| program.text.len() as u64 * 11).sum()
@@ -56,7 +57,8 @@ impl Executable for Shaders {
     /// checked.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let kernel = launch.kernel;
-        let PlannedLaunch { shader, dispatches, scratch_bytes } = self.plan(client, launch.geometry, launch.params)?;
+        let PlannedLaunch { shader, dispatches, scratch_bytes } =
+            self.plan_launch(client, launch.geometry, launch.params)?;
         let array = |&(id, written): &(u32, bool)| (launch.buffers[id as usize].expect("arrays have memory"), written);
         let bindings: Vec<_> = shader.bindings.iter().map(array).collect();
         let gpu = client.gpu_runtime().expect("the client is a GPU's");
@@ -74,7 +76,7 @@ impl Executable for Shaders {
         let limit = client.target().max_loop_iterations.unwrap_or_default();
         let (source, is_sequential, at) = (self.source.clone(), !launch.geometry.sequential.is_empty(), launch.at);
         let device = client.device().to_string();
-        let check = Box::new(move |[stopped, line, step, _]: [u32; ERROR_WORDS]| {
+        let check = Box::new(move |[stopped, line, step, _]: [u32; ERROR_FLAG_WORDS]| {
             let kernel = &source.traced;
             if line != 0 {
                 let loc = kernel.locs.iter().find(|loc| loc.line == line).copied().unwrap_or(at);
@@ -103,54 +105,66 @@ struct PlannedLaunch {
     scratch_bytes: u64,
 }
 
-impl Shaders {
-    pub(super) fn new(source: Arc<KernelSource>) -> Shaders {
-        Shaders { source, forms: Mutex::default() }
+impl KernelShaders {
+    pub(super) fn new(source: Arc<KernelSource>) -> KernelShaders {
+        KernelShaders { source, forms: Mutex::default() }
     }
 
     /// Chooses the shader of a launch and its dispatches.
-    fn plan(&self, client: &Client, geometry: &LaunchGeometry, params: &[Option<Literal>]) -> Result<PlannedLaunch> {
+    fn plan_launch(
+        &self,
+        client: &Client,
+        geometry: &LaunchGeometry,
+        params: &[Option<Literal>],
+    ) -> Result<PlannedLaunch> {
         // Both forms have the same operands and dimensions; a shader from disk needs no lowered form, so use the traced
         // one.
         let (target, multiples) = (*client.target(), find_multiples_of_four(&self.source.traced, geometry));
         let steps = &geometry.sequential;
-        let mut shader = self.shader(steps.len(), ShaderConditions { target, multiples, resumed: false })?;
+        let mut shader =
+            self.find_or_generate_shader(steps.len(), ShaderConditions { target, multiples, resumed: false })?;
         let mut ranges = vec![vec![]];
         if let Some(limit) = target.max_loop_iterations
             && !steps.is_empty()
             && shader.iterations.total(steps) >= u64::from(limit)
         {
-            shader = self.shader(steps.len(), ShaderConditions { target, multiples, resumed: true })?;
+            shader =
+                self.find_or_generate_shader(steps.len(), ShaderConditions { target, multiples, resumed: true })?;
             ranges = split_sequential_axes(&shader.iterations, steps, u64::from(limit) - 1);
         }
         let axis = u64::from(target.max_workgroups_per_axis);
         let total: u64 = geometry.parallel.iter().map(|&n| n as u64).product();
         let per_program = shader.scratch_words as u64 * 4;
         let chunk = (MAX_SCRATCH_BYTES / per_program.max(1)).clamp(1, axis * axis).min(total);
-        let dispatches = dispatches(&shader, geometry, params, &ranges, [total, chunk, axis]);
+        let dispatches = list_dispatches(&shader, geometry, params, &ranges, [total, chunk, axis]);
         Ok(PlannedLaunch { shader, dispatches, scratch_bytes: per_program * chunk })
     }
 
     /// Returns the shader for these conditions: from memory, from disk, or generated.
-    fn shader(&self, sequential: usize, form: ShaderConditions) -> Result<Arc<StoredShader>> {
+    fn find_or_generate_shader(
+        &self,
+        sequential_axes: usize,
+        conditions: ShaderConditions,
+    ) -> Result<Arc<StoredShader>> {
         let mut forms = self.forms.lock();
-        if let Some((_, found)) = forms.iter().find(|(f, _)| *f == form) {
+        if let Some((_, found)) = forms.iter().find(|(f, _)| *f == conditions) {
             return Ok(found.clone());
         }
-        let key = key(self.source.disk_key(), sequential, form);
-        let serves = |program: StoredShader| program.is_valid_for(&self.source.traced, sequential).then_some(program);
+        let key = shader_disk_key(self.source.disk_key(), sequential_axes, conditions);
+        let serves =
+            |program: StoredShader| program.is_valid_for(&self.source.traced, sequential_axes).then_some(program);
         let program = match disk::load(&key, serves) {
             Some(found) => found,
             None => {
                 SHADERS.fetch_add(1, Ordering::Relaxed);
                 let kernel = self.source.lowered();
-                let shader = match form.resumed {
-                    false => wgsl::emit(kernel, sequential, &form.target, form.multiples),
+                let shader = match conditions.resumed {
+                    false => wgsl::emit(kernel, sequential_axes, &conditions.target, conditions.multiples),
                     true => wgsl::emit_resumed(
-                        &add_step_ranges(kernel, sequential),
-                        sequential,
-                        &form.target,
-                        form.multiples,
+                        &add_step_ranges(kernel, sequential_axes),
+                        sequential_axes,
+                        &conditions.target,
+                        conditions.multiples,
                     ),
                 };
                 let refused = |diag| Error::kernel(&kernel.name, Loc::NONE, "", diag);
@@ -160,7 +174,7 @@ impl Shaders {
             }
         };
         let program = Arc::new(program);
-        forms.push((form, program.clone()));
+        forms.push((conditions, program.clone()));
         Ok(program)
     }
 }
@@ -183,13 +197,13 @@ fn parse_shader_line(message: &str) -> Option<usize> {
 }
 
 /// Key of a shader on disk, made of everything that determines it.
-fn key(identity: &disk::Key, sequential: usize, form: ShaderConditions) -> disk::Key {
-    identity.derive_key("shader", &[&format!("{sequential} {form:?}")])
+fn shader_disk_key(identity: &disk::EntryKey, sequential_axes: usize, conditions: ShaderConditions) -> disk::EntryKey {
+    identity.derive_entry_key("shader", &[&format!("{sequential_axes} {conditions:?}")])
 }
 
 /// Lists the dispatches of a launch: for each part of the grid (`chunk` of `total` programs) all ranges of the
 /// sequential axes.
-fn dispatches(
+fn list_dispatches(
     shader: &StoredShader,
     geometry: &LaunchGeometry,
     params: &[Option<Literal>],
@@ -209,7 +223,7 @@ fn dispatches(
     parts
         .flat_map(|part| ranges.iter().map(move |range| (part, range)))
         .map(|((first, count), range)| {
-            let mut words = vec![0u32; HEADER_WORDS];
+            let mut words = vec![0u32; UNIFORM_HEADER_WORDS];
             (words[0], words[1], words[2]) = (first as u32, total as u32, count as u32);
             words.extend(known.iter().chain(range).chain(&shader.constants));
             words.resize(words.len().next_multiple_of(4), 0);
@@ -250,18 +264,18 @@ mod tests {
     fn a_shader_for_anything_else_is_another_on_disk() {
         let target = Target::webgpu();
         let form = |target| ShaderConditions { target, multiples: 0, resumed: false };
-        let (one, other) = (disk::Key::new("traced", &["one"]), disk::Key::new("traced", &["other"]));
+        let (one, other) = (disk::EntryKey::new("traced", &["one"]), disk::EntryKey::new("traced", &["other"]));
         let all = [
-            key(&one, 1, form(target)),
-            key(&other, 1, form(target)),
-            key(&one, 2, form(target)),
-            key(&one, 1, ShaderConditions { resumed: true, ..form(target) }),
-            key(&one, 1, form(Target { profile: Profile::SimtCpu, ..target })),
-            key(&one, 1, form(Target { workgroup_bytes: 32 << 10, ..target })),
-            key(&one, 1, ShaderConditions { multiples: 1, ..form(target) }),
-            key(&one, 1, form(Target { max_loop_iterations: Some(65_535), ..target })),
+            shader_disk_key(&one, 1, form(target)),
+            shader_disk_key(&other, 1, form(target)),
+            shader_disk_key(&one, 2, form(target)),
+            shader_disk_key(&one, 1, ShaderConditions { resumed: true, ..form(target) }),
+            shader_disk_key(&one, 1, form(Target { profile: Profile::SimtCpu, ..target })),
+            shader_disk_key(&one, 1, form(Target { workgroup_bytes: 32 << 10, ..target })),
+            shader_disk_key(&one, 1, ShaderConditions { multiples: 1, ..form(target) }),
+            shader_disk_key(&one, 1, form(Target { max_loop_iterations: Some(65_535), ..target })),
         ];
-        let names: std::collections::BTreeSet<String> = all.iter().map(disk::Key::hash_text).collect();
+        let names: std::collections::BTreeSet<String> = all.iter().map(disk::EntryKey::hash_text).collect();
         assert_eq!(names.len(), all.len());
     }
 }

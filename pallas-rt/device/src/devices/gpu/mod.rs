@@ -28,7 +28,7 @@ mod runtime;
 mod split_long_loops;
 
 pub(super) use adapter::devices;
-pub(super) use clients::{best, client, fresh_client};
+pub(super) use clients::{best_gpu_client, fresh_client, shared_client};
 pub use command_encoder::ErrorCheck;
 pub use counters::GpuCounters;
 pub use device::Gpu;

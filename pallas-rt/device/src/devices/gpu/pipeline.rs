@@ -2,7 +2,7 @@
 use super::device::{CaughtError, Gpu, PipelineSlot};
 use super::job::ShaderJob;
 use crate::devices::runtime::Runtime;
-use crate::disk::{self, Key};
+use crate::disk::{self, EntryKey};
 use crate::error::{Error, Result};
 use crate::timeline;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,7 +23,7 @@ fn fingerprint(job: &ShaderJob) -> u128 {
 
 impl Gpu {
     /// The pipeline of a job: compiled at its first use, then cached. A shader that is refused is not cached.
-    pub(super) fn pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
+    pub(super) fn find_or_compile_pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
         let key = fingerprint(job);
         let slot = self.pipelines.get(&key).unwrap_or_else(|| self.pipelines.insert(key, PipelineSlot::default()));
         let mut slot = slot.lock();
@@ -31,7 +31,7 @@ impl Gpu {
             return Ok(pipeline.clone());
         }
         let start = Instant::now();
-        let pipeline = self.compile(job)?;
+        let pipeline = self.compile_pipeline(job)?;
         self.counts.compiled.fetch_add(1, Relaxed);
         timeline::log_compiled(|| {
             let (device, ms) = (self.device().id(), start.elapsed().as_secs_f64() * 1e3);
@@ -42,7 +42,7 @@ impl Gpu {
     }
 
     /// Compiles the pipeline of a job, with the driver's binary from disk if there is one; stores the resulting binary.
-    fn compile(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
+    fn compile_pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
         self.check_alive()?;
         let kept = disk::disk_store().zip(self.binary_key(job));
         let stored = kept.as_ref().and_then(|(store, key)| store.read(key));
@@ -62,7 +62,7 @@ impl Gpu {
 
     /// Key of a pipeline's binary on disk, made of everything that determines it; `None` if the driver does not provide
     /// binaries.
-    fn binary_key(&self, job: &ShaderJob) -> Option<Key> {
+    fn binary_key(&self, job: &ShaderJob) -> Option<EntryKey> {
         if !self.wgpu.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
         }
@@ -70,7 +70,7 @@ impl Gpu {
         let adapter = wgpu::util::pipeline_cache_key(&info)?;
         let bound: Vec<bool> = job.storage_writes().collect();
         let form = format!("{} {bound:?}", job.trusted);
-        Some(Key::new("binary", &[&adapter, &info.name, &info.driver, &info.driver_info, &form, job.wgsl]))
+        Some(EntryKey::new("binary", &[&adapter, &info.name, &info.driver, &info.driver_info, &form, job.wgsl]))
     }
 
     /// A wgpu cache for the binary of one pipeline, with `stored` as its contents.
@@ -79,14 +79,14 @@ impl Gpu {
         let descriptor = wgpu::PipelineCacheDescriptor { label, data: stored, fallback: true };
         // SAFETY: the bytes were given by `get_data` in a process that had this adapter and driver, which are part of
         // their key, and their checksum was right. wgpu and the driver look at their own headers besides.
-        self.capture(|| unsafe { self.wgpu.create_pipeline_cache(&descriptor) }).ok()
+        self.capture_error(|| unsafe { self.wgpu.create_pipeline_cache(&descriptor) }).ok()
     }
 
     /// Creates the pipeline of a job.
     fn create_pipeline(&self, job: &ShaderJob, binary: Option<&wgpu::PipelineCache>) -> Result<wgpu::ComputePipeline> {
-        self.capture(|| {
-            let module = self.module(job);
-            let layout = self.layout(job);
+        self.capture_error(|| {
+            let module = self.create_shader_module(job);
+            let layout = self.create_pipeline_layout(job);
             self.wgpu.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(job.label),
                 layout: Some(&layout),
@@ -109,7 +109,7 @@ impl Gpu {
     }
 
     /// Creates the shader module of a job, without run-time checks if it is trusted.
-    fn module(&self, job: &ShaderJob) -> wgpu::ShaderModule {
+    fn create_shader_module(&self, job: &ShaderJob) -> wgpu::ShaderModule {
         let source = wgpu::ShaderSource::Wgsl(job.wgsl.into());
         let descriptor = wgpu::ShaderModuleDescriptor { label: Some(job.label), source };
         if !job.trusted {
@@ -122,7 +122,7 @@ impl Gpu {
 
     /// Creates the layout of a job's bindings: from the job and not from the text, so that unused bindings keep their
     /// numbers.
-    fn layout(&self, job: &ShaderJob) -> wgpu::PipelineLayout {
+    fn create_pipeline_layout(&self, job: &ShaderJob) -> wgpu::PipelineLayout {
         let buffer = |binding, ty, has_dynamic_offset| wgpu::BindGroupLayoutEntry {
             binding,
             visibility: wgpu::ShaderStages::COMPUTE,
@@ -146,7 +146,7 @@ impl Gpu {
 }
 
 /// Permission to use wgpu's experimental features, for devices whose cooperative matrices kernels use.
-pub(super) fn experimental() -> wgpu::ExperimentalFeatures {
+pub(super) fn experimental_features() -> wgpu::ExperimentalFeatures {
     // SAFETY: we know that these features may have bugs. Of them shaders use cooperative matrices alone, in control flow
     // that all threads of a workgroup share, within arrays whose ends we know.
     unsafe { wgpu::ExperimentalFeatures::enabled() }

@@ -1,7 +1,7 @@
 //! A wgpu device as a runtime: the trait that all devices implement.
 use super::device::Gpu;
-use super::launch::Shaders;
-use crate::devices::ledger::Ledger;
+use super::launch::KernelShaders;
+use crate::devices::ledger::MemoryLedger;
 use crate::devices::lowered_cache::KernelSource;
 use crate::devices::name::Device;
 use crate::devices::runtime::{Executable, Runtime};
@@ -14,17 +14,17 @@ impl Runtime for Gpu {
         &self.device
     }
 
-    fn ledger(&self) -> &Arc<Ledger> {
+    fn ledger(&self) -> &Arc<MemoryLedger> {
         &self.ledger
     }
 
     fn allocate(self: Arc<Self>, bytes: usize, first: InitialContents) -> Result<Storage> {
-        Ok(Storage::Device(Box::new(self.buffer(bytes as u64, first == InitialContents::Zeros)?)))
+        Ok(Storage::Device(Box::new(self.allocate_buffer(bytes as u64, first == InitialContents::Zeros)?)))
     }
 
     fn release_kept_memory(&self) {
         let _turn = self.lock_wgpu();
-        self.stock.clear();
+        self.stock.drop_all();
     }
 
     fn wait(&self) -> Result<()> {
@@ -32,7 +32,7 @@ impl Runtime for Gpu {
         self.poll(wgpu::PollType::wait_indefinitely())?;
         match self.trouble.stray.lock().take() {
             None => Ok(()),
-            Some(message) => Err(self.failure("run earlier work", message)),
+            Some(message) => Err(self.action_error("run earlier work", message)),
         }
     }
 
@@ -51,6 +51,6 @@ impl Runtime for Gpu {
     }
 
     fn compile(&self, source: Arc<KernelSource>) -> Box<dyn Executable> {
-        Box::new(Shaders::new(source))
+        Box::new(KernelShaders::new(source))
     }
 }

@@ -16,9 +16,9 @@ use super::buffer::Buffer;
 use super::client::Client;
 use super::counters::LAUNCHES;
 use super::cpu::CpuKernel;
-use super::host::Host;
-use super::ledger::Ledger;
-use super::memory::{ALIGNMENT, HostBlock};
+use super::host::HostRuntime;
+use super::ledger::MemoryLedger;
+use super::memory::{BLOCK_ALIGNMENT_BYTES, HostBlock};
 use super::queue::{LaunchUses, StartPtr};
 use super::runtime::{ByOperand, Executable, LaunchGeometry};
 use crate::collective::{Collectives, LockstepParticipant, ResolvedCollective, run_on_threads};
@@ -37,7 +37,7 @@ use std::sync::{Arc, OnceLock};
 pub struct MemorySlot(usize);
 
 /// Function that shows the contents of memory to the user.
-type ShowFunction = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
+type DisplayFunction = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
 
 /// Function of the host that computes the contents of slots from those of others.
 type HostCall = Box<dyn Fn(&[&[u8]]) -> Result<Vec<Vec<u8>>> + Send + Sync>;
@@ -93,16 +93,21 @@ pub enum Action {
     /// Waits for the collective of this number and places its results in `to`.
     Finish { to: MemorySlot, bytes: usize, number: usize },
     /// Calls a function that shows the contents of a slot.
-    Show { from: MemorySlot, bytes: usize, show: ShowFunction },
+    Show { from: MemorySlot, bytes: usize, show: DisplayFunction },
     /// Overwrites slots with the results of a function of the host of other slots' contents.
     Call { from: Vec<(MemorySlot, usize)>, to: Vec<(MemorySlot, usize)>, call: HostCall },
 }
 
 impl Action {
-    /// Creates a loop that runs the body as long as the condition leaves true in `holds`.
-    pub fn new_while(condition: Vec<Action>, holds: MemorySlot, turning: LoopSlotMoves, body: Vec<Action>) -> Action {
+    /// Creates a loop that runs the body as long as the condition leaves true in `condition_result`.
+    pub fn new_while(
+        condition: Vec<Action>,
+        condition_result: MemorySlot,
+        moves: LoopSlotMoves,
+        body: Vec<Action>,
+    ) -> Action {
         let collectives = condition.iter().chain(&body).any(Action::has_collectives);
-        Action::While { condition, holds, turning, body, collectives }
+        Action::While { condition, holds: condition_result, turning: moves, body, collectives }
     }
 
     /// Creates a branch by the index in `index`.
@@ -147,7 +152,7 @@ pub struct LoopSlotMoves {
 
 /// Builder of a sequence, which allots slots and numbers of collectives.
 #[derive(Default)]
-pub struct Builder {
+pub struct SequenceBuilder {
     slots: usize,
     collectives: usize,
     /// Slots whose memory is in the arena, each with its offset in bytes.
@@ -173,7 +178,7 @@ pub struct Sequence {
 
 /// Kind of access of a run to the contents of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
+pub enum MemoryAccess {
     /// The run reads the contents.
     Read,
     /// The run reads and overwrites the contents.
@@ -190,7 +195,7 @@ struct RunMemory {
     _arena: Option<Buffer>,
 }
 
-impl Builder {
+impl SequenceBuilder {
     /// Adds a slot without memory of its own.
     pub fn add_slot(&mut self) -> MemorySlot {
         self.slots += 1;
@@ -226,15 +231,15 @@ impl Builder {
         Action::Launch(Box::new(KernelLaunch { kernel, executable, geometry: geometry.clone(), params, operands }))
     }
 
-    /// Returns the sequence of these actions with an arena of `arena` bytes for each device. The first slots are, in
-    /// order, the memory that each run is given for a device.
-    pub fn finish(self, actions: Vec<Action>, arena: usize, devices: SequenceDevices) -> Sequence {
-        let Builder { slots, collectives, arena_slots: homes } = self;
+    /// Returns the sequence of these actions with an arena of `arena_bytes` bytes for each device. The first slots are,
+    /// in order, the memory that each run is given for a device.
+    pub fn finish(self, actions: Vec<Action>, arena_bytes: usize, devices: SequenceDevices) -> Sequence {
+        let SequenceBuilder { slots, collectives, arena_slots: homes } = self;
         let count = devices.count();
         let mut sums = SequenceTotals { devices: count, ..SequenceTotals::default() };
         sums.add(&actions, count, true);
         let (queued, idle) = (OnceLock::new(), Mutex::default());
-        Sequence { actions, devices, collectives, slots, arena_slots: homes, arena, sums, queued, idle }
+        Sequence { actions, devices, collectives, slots, arena_slots: homes, arena: arena_bytes, sums, queued, idle }
     }
 }
 
@@ -264,15 +269,15 @@ impl SequenceTotals {
             match action {
                 Action::Launch(launch) => {
                     let (executable, grid) = (&launch.executable, &launch.geometry.parallel);
-                    self.work = self.work.saturating_add(executable.work(grid).saturating_mul(times));
+                    self.work = self.work.saturating_add(executable.operation_count(grid).saturating_mul(times));
                     let counted = if is_certain { times as u64 } else { 0 };
                     self.launches += counted;
-                    let (programs, own) = (grid.iter().product::<i64>() as usize, executable.work(grid));
+                    let (programs, own) = (grid.iter().product::<i64>() as usize, executable.operation_count(grid));
                     let is_shared = programs.saturating_mul(self.devices) > 1
                         && own.saturating_mul(self.devices) >= thread_team::MIN_SHARED_OPERATIONS;
                     self.shared += u64::from(is_shared) * if counted == 0 { 2 } else { counted };
-                    let threads = executable.threads(grid).max(rayon_threads().min(self.devices));
-                    let tiles = (threads as u64).saturating_mul(executable.bytes_a_program() as u64);
+                    let threads = executable.thread_count(grid).max(rayon_threads().min(self.devices));
+                    let tiles = (threads as u64).saturating_mul(executable.bytes_per_program() as u64);
                     self.tiles = self.tiles.max(tiles);
                 }
                 Action::Copy { bytes, .. } => self.work = self.work.saturating_add((bytes / 16).saturating_mul(times)),
@@ -313,16 +318,17 @@ impl Sequence {
     ///
     /// # Safety
     /// The buffers belong to this client and have the lengths for which the sequence was made. The caller has exclusive
-    /// access to those that are not only [`Access::Read`].
-    pub unsafe fn run(self: &Arc<Self>, client: &Client, memory: &[(&Buffer, Access)]) -> Result<()> {
+    /// access to those that are not only [`MemoryAccess::Read`].
+    pub unsafe fn run(self: &Arc<Self>, client: &Client, memory: &[(&Buffer, MemoryAccess)]) -> Result<()> {
         if self.sums.tiles > 0 {
             client.check_memory_fits("a jitted function", self.sums.tiles)?;
         }
-        let first: SmallVec<[StartPtr; 16]> = memory.iter().map(|(buffer, _)| StartPtr(buffer.start())).collect();
-        let reads =
-            || memory.iter().filter(|(_, access)| *access != Access::Write).map(|(buffer, _)| buffer_uses(buffer));
+        let first: SmallVec<[StartPtr; 16]> = memory.iter().map(|(buffer, _)| StartPtr(buffer.start_ptr())).collect();
+        let reads = || {
+            memory.iter().filter(|(_, access)| *access != MemoryAccess::Write).map(|(buffer, _)| buffer_uses(buffer))
+        };
         let writes =
-            || memory.iter().filter(|(_, access)| *access != Access::Read).map(|(buffer, _)| buffer_uses(buffer));
+            || memory.iter().filter(|(_, access)| *access != MemoryAccess::Read).map(|(buffer, _)| buffer_uses(buffer));
         let is_little = self.sums.work < pallas_codegen::cpu::MIN_THREADED_OPERATIONS
             && !memory.iter().any(|(b, _)| buffer_uses(b).is_busy());
         let ledger = client.runtime().ledger();
@@ -360,7 +366,7 @@ impl Sequence {
         let (reads, writes): (SmallVec<[&LaunchUses; 16]>, SmallVec<[&LaunchUses; 16]>) =
             (reads().collect(), writes().collect());
         let runtime: &dyn Any = &**client.runtime();
-        let Host { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
+        let HostRuntime { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
         // SAFETY: `work` uses only the arena and the memory of the blocks that are passed here.
         unsafe { queue.add("a jitted function", &reads, &writes, work) };
         Ok(())
@@ -368,12 +374,12 @@ impl Sequence {
 
     /// Allocates the arena and the tables of a run.
     fn allocate_run_memory(&self, client: &Client) -> Result<RunMemory> {
-        let own = self.arena.next_multiple_of(ALIGNMENT);
+        let own = self.arena.next_multiple_of(BLOCK_ALIGNMENT_BYTES);
         let devices = self.devices.count();
         let all = own * devices;
         let mut arena = (all > 0).then(|| Buffer::allocate(client, all, false)).transpose()?;
         // Waits for launches of the memory's previous owner. Values in an empty arena have an address as well, an aligned one.
-        let none = std::ptr::without_provenance_mut(ALIGNMENT);
+        let none = std::ptr::without_provenance_mut(BLOCK_ALIGNMENT_BYTES);
         let start = arena.as_mut().map_or(none, Buffer::as_mut_ptr);
         let mut table = vec![StartPtr(std::ptr::null_mut()); self.slots * devices];
         for (device, table) in table.chunks_mut(self.slots.max(1)).enumerate() {
@@ -392,7 +398,7 @@ impl Sequence {
         &self,
         frame: &mut RunMemory,
         first: &[StartPtr],
-        ledger: &Ledger,
+        ledger: &MemoryLedger,
         on: &dyn LaunchThreads,
     ) -> Result<()> {
         let count = self.devices.count();

@@ -2,7 +2,7 @@
 use super::{Action, HostCall, KernelLaunch, LoopSlotMoves, MemorySlot, Sequence, SequenceDevices, rayon_threads};
 use crate::collective::{Collectives, ResolvedCollective, Started};
 use crate::devices::cpu;
-use crate::devices::ledger::Ledger;
+use crate::devices::ledger::MemoryLedger;
 use crate::devices::queue::StartPtr;
 use crate::devices::runtime::describe_launch;
 use crate::error::{Error, Result};
@@ -14,11 +14,11 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Indices of devices in this process.
+/// Indices, among the devices of this process, of those that take the current step.
 type ActiveDevices = SmallVec<[usize; 8]>;
 
 /// The devices' decisions about one step of a loop or branch with collectives.
-struct Decision {
+struct StepDecision {
     /// Name of the value that decides, for messages.
     what: &'static str,
     /// By position in the mesh: the value that decides, and whether the device takes the step.
@@ -35,13 +35,13 @@ pub(super) struct SequenceRun<'a> {
     active: ActiveDevices,
     /// Decision about the innermost loop or branch with collectives. All participants take the steps that some device
     /// takes.
-    decision: Option<Decision>,
+    decision: Option<StepDecision>,
     participant: &'a dyn Collectives,
     /// The collective that gathers decisions from all participants; `None` without other participants.
     agreement: Option<&'a Arc<ResolvedCollective>>,
     /// Collectives in progress, by number.
     started: Vec<Option<Started>>,
-    ledger: &'a Ledger,
+    ledger: &'a MemoryLedger,
     on: &'a dyn LaunchThreads,
     /// True if launches are counted now: in loops and branches, whose launches the sequence does not know.
     counts: bool,
@@ -54,7 +54,7 @@ impl<'a> SequenceRun<'a> {
         sequence: &'a Sequence,
         table: &'a mut [StartPtr],
         participant: &'a dyn Collectives,
-        ledger: &'a Ledger,
+        ledger: &'a MemoryLedger,
         on: &'a dyn LaunchThreads,
     ) -> SequenceRun<'a> {
         let agreement = match &sequence.devices {
@@ -82,7 +82,7 @@ impl<'a> SequenceRun<'a> {
         }
     }
 
-    /// Number of launches that the sequence did not count before the run.
+    /// Number of launches made in loops and branches, which could not be counted before the run.
     pub(super) fn uncounted_launches(&self) -> u64 {
         self.launches
     }
@@ -106,14 +106,14 @@ impl<'a> SequenceRun<'a> {
             return Ok(());
         }
         let threads = rayon_threads().min(active.len());
-        let work = executable.work(&geometry.parallel).saturating_mul(active.len());
+        let work = executable.operation_count(&geometry.parallel).saturating_mul(active.len());
         // True if the threads get equal numbers of devices, or nearly so.
         let is_even = active.len().is_multiple_of(threads) || active.len() >= 4 * threads;
-        if threads < 2 || !is_even || work < self.on.least_work() {
+        if threads < 2 || !is_even || work < self.on.min_shared_operations() {
             return active.iter().try_for_each(|&device| one(device, self.on));
         }
         let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
-        self.on.share(threads, &|_| {
+        self.on.share_work(threads, &|_| {
             let taken = std::iter::from_fn(|| active.get(next.fetch_add(1, Relaxed)).copied());
             for device in taken {
                 if let Err(error) = one(device, &CallingThread) {
@@ -153,22 +153,23 @@ impl<'a> SequenceRun<'a> {
                     for &device in &self.active {
                         thread_team::copy_on_threads(
                             self.on,
-                            self.start(device, *from),
-                            self.start(device, *to),
+                            self.start_ptr(device, *from),
+                            self.start_ptr(device, *to),
                             *bytes,
                         );
                     }
                 }
                 Action::Fill { to, bytes } => {
                     for &device in &self.active {
-                        self.start(device, *to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                        self.start_ptr(device, *to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
                     }
                 }
                 Action::Start { from, to, bytes, collective, .. } if !collective.communicates() => {
                     for &device in &self.active {
-                        let own = from
-                            .map_or(&[][..], |(slot, bytes)| raw::slice(self.start(device, slot).cast_const(), bytes));
-                        let result = raw::slice_mut(self.start(device, *to), *bytes);
+                        let own = from.map_or(&[][..], |(slot, bytes)| {
+                            raw::slice(self.start_ptr(device, slot).cast_const(), bytes)
+                        });
+                        let result = raw::slice_mut(self.start_ptr(device, *to), *bytes);
                         collective.compute_result(
                             collective.number_in_group(self.participant.positions()[device]),
                             |_| own,
@@ -201,7 +202,7 @@ impl<'a> SequenceRun<'a> {
                     self.move_before_loop(turning);
                     for step in 0..*length {
                         for &device in &self.active {
-                            self.start(device, *counter).cast::<i32>().write(step as i32);
+                            self.start_ptr(device, *counter).cast::<i32>().write(step as i32);
                         }
                         self.run_actions(body)?;
                         self.move_after_step(turning);
@@ -215,7 +216,7 @@ impl<'a> SequenceRun<'a> {
                     loop {
                         self.run_actions(condition)?;
                         let mut active = std::mem::take(&mut self.active);
-                        active.retain(|device| self.start(*device, *holds).read() != 0);
+                        active.retain(|device| self.start_ptr(*device, *holds).read() != 0);
                         self.active = active;
                         if self.active.is_empty() {
                             break;
@@ -234,7 +235,7 @@ impl<'a> SequenceRun<'a> {
                     loop {
                         self.run_actions(condition)?;
                         let numbers =
-                            self.gather_numbers(|running, device| i32::from(running.start(device, *holds).read()))?;
+                            self.gather_numbers(|running, device| i32::from(running.start_ptr(device, *holds).read()))?;
                         takes.iter_mut().zip(&numbers).for_each(|(takes, number)| *takes &= *number != 0);
                         if !takes.contains(&true) {
                             break;
@@ -250,7 +251,7 @@ impl<'a> SequenceRun<'a> {
                     let last = branches.len() as i32 - 1;
                     let all = self.active.clone();
                     // Before any branch runs, which may overwrite the number.
-                    let number = |&device: &usize| self.start(device, *index).cast::<i32>().read().clamp(0, last);
+                    let number = |&device: &usize| self.start_ptr(device, *index).cast::<i32>().read().clamp(0, last);
                     let numbers: SmallVec<[i32; 8]> = all.iter().map(number).collect();
                     let counts = std::mem::replace(&mut self.counts, true);
                     for (number, branch) in (0..).zip(branches) {
@@ -265,7 +266,7 @@ impl<'a> SequenceRun<'a> {
                 Action::Case { index, branches, collectives: true } => {
                     let last = branches.len() as i32 - 1;
                     let numbers = self.gather_numbers(|running, device| {
-                        running.start(device, *index).cast::<i32>().read().clamp(0, last)
+                        running.start_ptr(device, *index).cast::<i32>().read().clamp(0, last)
                     })?;
                     let counts = std::mem::replace(&mut self.counts, true);
                     let (all, outer) = (self.active.clone(), self.decision.take());
@@ -280,10 +281,10 @@ impl<'a> SequenceRun<'a> {
                     }
                     (self.active, self.decision, self.counts) = (all, outer, counts);
                 }
-                Action::Call { from, to, call } => self.call(from, to, call)?,
+                Action::Call { from, to, call } => self.call_host(from, to, call)?,
                 Action::Show { from, bytes, show } => {
                     if self.participant.positions()[0] == 0 && self.active.first() == Some(&0) {
-                        show(raw::slice(self.start(0, *from), *bytes))?;
+                        show(raw::slice(self.start_ptr(0, *from), *bytes))?;
                     }
                 }
             }
@@ -295,13 +296,18 @@ impl<'a> SequenceRun<'a> {
     ///
     /// # Safety
     /// The slots have memory of these bytes, which nobody else uses meanwhile.
-    unsafe fn call(&self, from: &[(MemorySlot, usize)], to: &[(MemorySlot, usize)], call: &HostCall) -> Result<()> {
+    unsafe fn call_host(
+        &self,
+        from: &[(MemorySlot, usize)],
+        to: &[(MemorySlot, usize)],
+        call: &HostCall,
+    ) -> Result<()> {
         let mut operands: Vec<Vec<&[u8]>> = vec![];
         let mut results = vec![];
         for &device in &self.active {
             // SAFETY: the caller's; results do not overlap with operands.
             let operand = |&(slot, bytes): &(MemorySlot, usize)| unsafe {
-                raw::slice(self.start(device, slot).cast_const(), bytes)
+                raw::slice(self.start_ptr(device, slot).cast_const(), bytes)
             };
             let own: Vec<&[u8]> = from.iter().map(operand).collect();
             let number = match operands.iter().position(|known| *known == own) {
@@ -315,7 +321,7 @@ impl<'a> SequenceRun<'a> {
             for (&(slot, bytes), made) in to.iter().zip(&results[number]) {
                 assert_eq!(made.len(), bytes, "a result of a callback has the bytes of its type");
                 // SAFETY: the caller's.
-                unsafe { self.start(device, slot).copy_from_nonoverlapping(made.as_ptr(), bytes) };
+                unsafe { self.start_ptr(device, slot).copy_from_nonoverlapping(made.as_ptr(), bytes) };
             }
         }
         Ok(())
@@ -327,7 +333,7 @@ impl<'a> SequenceRun<'a> {
     /// The slots have this memory, which nobody writes meanwhile.
     unsafe fn contents<'m>(&self, slot: MemorySlot, bytes: usize) -> Vec<&'m [u8]> {
         // SAFETY: the caller's.
-        let one = |device| unsafe { raw::slice(self.start(device, slot).cast_const(), bytes) };
+        let one = |device| unsafe { raw::slice(self.start_ptr(device, slot).cast_const(), bytes) };
         (0..self.devices).map(one).collect()
     }
 
@@ -344,18 +350,18 @@ impl<'a> SequenceRun<'a> {
         let mut unused = unused.iter_mut();
         let mut one = |device: usize| match self.active.contains(&device) {
             // SAFETY: the caller's.
-            true => unsafe { raw::slice_mut(self.start(device, slot), bytes) },
+            true => unsafe { raw::slice_mut(self.start_ptr(device, slot), bytes) },
             false => unused.next().expect("one for each").as_mut_slice(),
         };
         (0..self.devices).map(&mut one).collect()
     }
 
-    /// Evaluates `of` on each device, and gathers the values of all participants' devices, by position in the mesh.
+    /// Calls `evaluate` for each device, and gathers the values of all participants' devices, by position in the mesh.
     ///
     /// # Errors
     /// Another participant takes part in no more collectives.
-    fn gather_numbers(&self, of: impl Fn(&Self, usize) -> i32) -> Result<Vec<i32>> {
-        let own: Vec<i32> = (0..self.devices).map(|device| of(self, device)).collect();
+    fn gather_numbers(&self, evaluate: impl Fn(&Self, usize) -> i32) -> Result<Vec<i32>> {
+        let own: Vec<i32> = (0..self.devices).map(|device| evaluate(self, device)).collect();
         let Some(agreement) = self.agreement else { return Ok(own) };
         let own: Vec<[u8; 4]> = own.into_iter().map(i32::to_ne_bytes).collect();
         let own: Vec<&[u8]> = own.iter().map(|number| &number[..]).collect();
@@ -366,7 +372,7 @@ impl<'a> SequenceRun<'a> {
     }
 
     /// True if the device at each position takes the current step, given the decision of the enclosing loop or branch.
-    fn devices_taking_step(&self, outer: Option<&Decision>) -> Vec<bool> {
+    fn devices_taking_step(&self, outer: Option<&StepDecision>) -> Vec<bool> {
         match (outer, self.agreement) {
             (Some(outer), _) => outer.by_position.iter().map(|(_, takes)| *takes).collect(),
             (None, None) => vec![true; self.devices],
@@ -374,12 +380,18 @@ impl<'a> SequenceRun<'a> {
         }
     }
 
-    /// Makes active those devices of `all` that take the next step, and records the decision for checks.
-    fn activate_devices(&mut self, what: &'static str, all: &ActiveDevices, numbers: &[i32], takes: &[bool]) {
+    /// Makes active those devices of `candidates` that take the next step, and records the decision for checks.
+    fn activate_devices(
+        &mut self,
+        value_name: &'static str,
+        candidates: &ActiveDevices,
+        numbers: &[i32],
+        takes_step: &[bool],
+    ) {
         let positions = self.participant.positions();
-        self.active = all.iter().copied().filter(|&device| takes[positions[device]]).collect();
-        let of = numbers.iter().copied().zip(takes.iter().copied()).collect();
-        self.decision = Some(Decision { what, by_position: of });
+        self.active = candidates.iter().copied().filter(|&device| takes_step[positions[device]]).collect();
+        let of = numbers.iter().copied().zip(takes_step.iter().copied()).collect();
+        self.decision = Some(StepDecision { what: value_name, by_position: of });
     }
 
     /// Checks that in each group of a collective all devices take the step or none. All participants know all
@@ -388,7 +400,7 @@ impl<'a> SequenceRun<'a> {
     /// # Errors
     /// Devices of a group disagree.
     fn check_whole_groups(&self, collective: &ResolvedCollective) -> Result<()> {
-        let Some(Decision { what, by_position: of }) = &self.decision else { return Ok(()) };
+        let Some(StepDecision { what, by_position: of }) = &self.decision else { return Ok(()) };
         for first in (0..of.len()).filter(|&position| collective.number_in_group(position) == 0) {
             let differs = |&&device: &&usize| of[device].1 != of[first].1;
             if let Some(&device) = collective.group(first).iter().find(differs) {
@@ -399,7 +411,7 @@ impl<'a> SequenceRun<'a> {
     }
 
     /// Start of a slot's memory on a device.
-    fn start(&self, device: usize, slot: MemorySlot) -> *mut u8 {
+    fn start_ptr(&self, device: usize, slot: MemorySlot) -> *mut u8 {
         self.table[device * self.slots + slot.0].0
     }
 
@@ -411,20 +423,19 @@ impl<'a> SequenceRun<'a> {
     }
 
     /// Moves memory into the slots of a loop before its first step.
-    fn move_before_loop(&mut self, turning: &LoopSlotMoves) {
+    fn move_before_loop(&mut self, moves: &LoopSlotMoves) {
         for table in self.tables() {
-            for &(from, to) in &turning.before_first_step {
+            for &(from, to) in &moves.before_first_step {
                 table[to.0] = table[from.0];
             }
         }
     }
 
     /// Moves memory between the slots of a loop after a step.
-    fn move_after_step(&mut self, turning: &LoopSlotMoves) {
+    fn move_after_step(&mut self, moves: &LoopSlotMoves) {
         for table in self.tables() {
-            let moved: SmallVec<[StartPtr; 16]> =
-                turning.after_each_step.iter().map(|(from, _)| table[from.0]).collect();
-            turning.after_each_step.iter().zip(moved).for_each(|(&(_, to), start)| table[to.0] = start);
+            let moved: SmallVec<[StartPtr; 16]> = moves.after_each_step.iter().map(|(from, _)| table[from.0]).collect();
+            moves.after_each_step.iter().zip(moved).for_each(|(&(_, to), start)| table[to.0] = start);
         }
     }
 
@@ -432,8 +443,8 @@ impl<'a> SequenceRun<'a> {
     ///
     /// # Safety
     /// The slots have memory of these bytes, in which nothing lies but what belongs into one of them.
-    unsafe fn move_after_loop(&mut self, turning: &LoopSlotMoves) {
-        let all = &turning.after_last_step;
+    unsafe fn move_after_loop(&mut self, moves: &LoopSlotMoves) {
+        let all = &moves.after_last_step;
         for table in self.tables() {
             for (i, &(outer, inner, bytes)) in all.iter().enumerate() {
                 let (to, from) = (table[outer.0].0, table[inner.0].0);

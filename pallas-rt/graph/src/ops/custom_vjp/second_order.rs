@@ -10,7 +10,7 @@
 //! second       y', r' = jvp(forward)(x; u)      of c: y'      of x: jvp(backward)(r, c; r')
 //! ```
 use super::CustomVjp;
-use crate::dead_code::without_dead;
+use crate::dead_code::without_dead_equations;
 use crate::graph::{Graph, Var};
 use crate::refusal::TransformError;
 use crate::transform::{is_float, jvp};
@@ -23,10 +23,10 @@ pub(super) fn with_residuals(custom: &CustomVjp) -> CustomVjp {
     let mut forward = custom.forward.clone();
     forward.results.extend_from_within(results..);
     let mut backward = Graph::default();
-    let own = params(&mut backward, &custom.backward.param_types()[..captured + of_residuals.len()]);
-    let of_results = params(&mut backward, &custom.primal.result_types());
+    let own = add_params(&mut backward, &custom.backward.param_types()[..captured + of_residuals.len()]);
+    let of_results = add_params(&mut backward, &custom.primal.result_types());
     // Cotangents of residuals are unused: `differentiable_gradient` attributes their contribution to the arguments.
-    params(&mut backward, &of_residuals);
+    add_params(&mut backward, &of_residuals);
     backward.results = backward.inline(&custom.backward, &[own, of_results].concat());
     CustomVjp { primal: custom.forward.clone(), forward, backward, ..custom.clone() }
 }
@@ -46,19 +46,19 @@ pub(super) fn differentiable_gradient(custom: &CustomVjp) -> Result<CustomVjp, T
 
     // The results of `primal` are the cotangents of the arguments.
     let mut primal = Graph::default();
-    let own = params(&mut primal, &[&outer[..], &residuals].concat());
-    let of_arguments = params(&mut primal, &arguments);
-    let of_results = params(&mut primal, &results);
+    let own = add_params(&mut primal, &[&outer[..], &residuals].concat());
+    let of_arguments = add_params(&mut primal, &arguments);
+    let of_results = add_params(&mut primal, &results);
     primal.results = primal.inline(backward, &[&own[..], &of_results].concat());
     let mut kept = primal.clone();
     kept.results.extend(of_arguments.iter().chain(&of_results));
 
     let mut second = Graph::default();
-    let own = params(&mut second, &outer);
-    let known = params(&mut second, &residuals);
-    let given = params(&mut second, &arguments);
-    let cotangents = params(&mut second, &results);
-    let along = params(&mut second, &arguments);
+    let own = add_params(&mut second, &outer);
+    let known = add_params(&mut second, &residuals);
+    let given = add_params(&mut second, &arguments);
+    let cotangents = add_params(&mut second, &results);
+    let along = add_params(&mut second, &arguments);
     let floats = |types: &[Type]| -> Vec<bool> { types.iter().map(is_float).collect() };
     let of_floats = |vars: &[Var], types: &[Type]| -> Vec<Var> {
         vars.iter().zip(types).filter(|(_, ty)| is_float(ty)).map(|(&v, _)| v).collect()
@@ -89,11 +89,11 @@ pub(super) fn differentiable_gradient(custom: &CustomVjp) -> Result<CustomVjp, T
         has_tangents: true,
         primal,
         forward: kept,
-        backward: without_dead(second),
+        backward: without_dead_equations(second),
     })
 }
 
 /// Adds a parameter of each type.
-fn params(graph: &mut Graph, types: &[Type]) -> Vec<Var> {
+fn add_params(graph: &mut Graph, types: &[Type]) -> Vec<Var> {
     types.iter().map(|ty| graph.param(ty.clone())).collect()
 }

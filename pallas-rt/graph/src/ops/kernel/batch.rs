@@ -7,13 +7,15 @@ use pallas_ir::{
 };
 use std::sync::Arc;
 
-/// Returns the call for a batch of `size` elements: operands for which `has` is true, and all results, have an
-/// additional first axis. Each program computes one element of the batch; operands without the axis are shared by all.
-pub(super) fn batch_kernel_call(call: &KernelCall, has: &[bool], size: usize) -> KernelCall {
+/// Returns the call for a batch of `size` elements: operands for which `has_batch_axis` is true, and all results, have
+/// an additional first axis. Each program computes one element of the batch; operands without the axis are shared by
+/// all.
+pub(super) fn batch_kernel_call(call: &KernelCall, has_batch_axis: &[bool], size: usize) -> KernelCall {
     let wider = |ty: &Type| Type::new(ty.dtype, [&[size], &ty.shape[..]].concat());
-    let takes = call.takes.iter().zip(has).map(|(ty, has)| if *has { wider(ty) } else { ty.clone() }).collect();
+    let takes =
+        call.takes.iter().zip(has_batch_axis).map(|(ty, has)| if *has { wider(ty) } else { ty.clone() }).collect();
     let is_read = |kind: &OperandKind| matches!(kind, OperandKind::Input | OperandKind::Prefetch);
-    let mut flags = has.iter();
+    let mut flags = has_batch_axis.iter();
     let wide = |operand: &Operand| match operand.kind {
         OperandKind::Output { .. } => true,
         OperandKind::Scratch | OperandKind::Param => false,
@@ -28,9 +30,9 @@ pub(super) fn batch_kernel_call(call: &KernelCall, has: &[bool], size: usize) ->
     }
 }
 
-/// Returns the kernel with the batch as its first grid axis, and with an additional first axis in the operands that are
-/// `wide`.
-fn add_batch_grid_axis(kernel: &Kernel, wide: &[bool], size: usize) -> Kernel {
+/// Returns the kernel with the batch as its first grid axis, and with an additional first axis in the operands for
+/// which `has_batch_axis` is true.
+fn add_batch_grid_axis(kernel: &Kernel, has_batch_axis: &[bool], size: usize) -> Kernel {
     let maps: Vec<RegionId> = kernel.operands.iter().filter_map(|operand| operand.map).collect();
     let mut own = kernel.clone();
     for inst in &mut own.insts {
@@ -50,14 +52,14 @@ fn add_batch_grid_axis(kernel: &Kernel, wide: &[bool], size: usize) -> Kernel {
         elements.push((map, element));
     }
     for &(region, element) in &elements {
-        prepend_prefetch_index(b.kernel_mut(), region, wide, element);
+        prepend_prefetch_index(b.kernel_mut(), region, has_batch_axis, element);
     }
     let inst = Inst { op: TileOp::ProgramId(0), args: vec![], results: vec![of_body], regions: vec![] };
     let first = b.kernel_mut().insts.len();
     b.kernel_mut().insts.push(inst);
     b.kernel_mut().locs.push(Loc::NONE);
     b.kernel_mut().regions[kernel.body.index()].insts.insert(0, pallas_ir::InstId(first as u32));
-    for (i, operand) in kernel.operands.iter().enumerate().filter(|(i, _)| wide[*i]) {
+    for (i, operand) in kernel.operands.iter().enumerate().filter(|(i, _)| has_batch_axis[*i]) {
         let map = match operand.map {
             Some(map) => {
                 let element = elements.iter().find(|(region, _)| *region == map).expect("every map has one").1;
@@ -80,16 +82,16 @@ fn add_batch_grid_axis(kernel: &Kernel, wide: &[bool], size: usize) -> Kernel {
     b.finish()
 }
 
-/// Makes a region's reads of prefetched operands that are `wide` take `element`, the index in the batch, as their first
+/// Makes a region's reads of prefetched operands for which `has_batch_axis` is true take `batch_index` as their first
 /// index.
-fn prepend_prefetch_index(kernel: &mut Kernel, region: RegionId, wide: &[bool], element: Value) {
+fn prepend_prefetch_index(kernel: &mut Kernel, region: RegionId, has_batch_axis: &[bool], batch_index: Value) {
     let mut found = vec![];
     kernel.walk(region, &mut |id, inst| {
         if let TileOp::Prefetch(OperandId(of)) = inst.op
-            && wide[of as usize]
+            && has_batch_axis[of as usize]
         {
             found.push(id);
         }
     });
-    found.into_iter().for_each(|id| kernel.insts[id.index()].args.insert(0, element));
+    found.into_iter().for_each(|id| kernel.insts[id.index()].args.insert(0, batch_index));
 }

@@ -10,11 +10,11 @@
 //! ```
 use crate::build::dims;
 use crate::call::KernelCall;
-use pallas_ir::emit::{Id, Term};
-use pallas_ir::structural::{Arg, Broadcast};
+use pallas_ir::emit::{Term, ValueId};
+use pallas_ir::structural::{Broadcast, RuleOperand};
 use pallas_ir::{
-    At, Builder, Diag, E, Emit, Inst, InstId, Kernel, Literal, Loc, Op as TileOp, OperandId, OperandKind, RegionId,
-    ScalarOp, StructuralOp, Type, Value,
+    At, Builder, Diag, E, Inst, InstId, Kernel, Literal, Loc, Op as TileOp, OperandId, OperandKind, RegionId,
+    RuleBackend, ScalarOp, StructuralOp, Type, Value,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ pub(super) struct KernelCallJvp {
     pub(super) gives: Vec<bool>,
 }
 
-/// Returns the call with tangents of the operands for which `on` is true; `None` if no result depends on them.
+/// Returns the call with tangents of the operands for which `is_active` is true; `None` if no result depends on them.
 ///
 /// # Errors
 /// An operation that has no tangent, with its line.
-pub(super) fn jvp_kernel_call(call: &KernelCall, on: &[bool]) -> Result<Option<KernelCallJvp>, Diag> {
+pub(super) fn jvp_kernel_call(call: &KernelCall, is_active: &[bool]) -> Result<Option<KernelCallJvp>, Diag> {
     let kernel = &*call.kernel;
     let is_read = |o: &OperandKind| matches!(o, OperandKind::Input | OperandKind::Prefetch);
-    let mut flags = on.iter();
+    let mut flags = is_active.iter();
     let mut active = ActivityAnalysis {
         kernel,
         values: vec![false; kernel.values.len()],
@@ -45,8 +45,8 @@ pub(super) fn jvp_kernel_call(call: &KernelCall, on: &[bool]) -> Result<Option<K
         is_changed: true,
     };
     while std::mem::take(&mut active.is_changed) {
-        active.mark_aliases();
-        active.mark_region(kernel.body);
+        active.mark_active_aliases();
+        active.mark_active_in_region(kernel.body);
     }
     let ActivityAnalysis { values, operands, .. } = active;
     let of = |is: &dyn Fn(&OperandKind) -> bool| -> Vec<bool> {
@@ -80,65 +80,65 @@ struct ActivityAnalysis<'a> {
 }
 
 impl ActivityAnalysis<'_> {
-    fn mark_value(&mut self, v: Value, active: bool) {
-        if active && self.kernel.ty(v).dtype.is_float() && !self.values[v.index()] {
+    fn mark_value_if_active(&mut self, v: Value, is_active: bool) {
+        if is_active && self.kernel.ty(v).dtype.is_float() && !self.values[v.index()] {
             (self.values[v.index()], self.is_changed) = (true, true);
         }
     }
 
-    fn mark_operand(&mut self, o: OperandId, active: bool) {
-        if active && !self.operands[o.index()] {
+    fn mark_operand_if_active(&mut self, o: OperandId, is_active: bool) {
+        if is_active && !self.operands[o.index()] {
             (self.operands[o.index()], self.is_changed) = (true, true);
         }
     }
 
     /// Marks an output and the input that it aliases together, since they share memory.
-    fn mark_aliases(&mut self) {
+    fn mark_active_aliases(&mut self) {
         for (i, operand) in self.kernel.operands.iter().enumerate() {
             if let OperandKind::Output { alias: Some(input), .. } = operand.kind {
                 let either = self.operands[i] || self.operands[input.index()];
-                self.mark_operand(input, either);
-                self.mark_operand(OperandId(i as u32), either);
+                self.mark_operand_if_active(input, either);
+                self.mark_operand_if_active(OperandId(i as u32), either);
             }
         }
     }
 
     /// Marks the values and operands that a region's instructions make dependent.
-    fn mark_region(&mut self, region: RegionId) {
+    fn mark_active_in_region(&mut self, region: RegionId) {
         let kernel = self.kernel;
         for &id in &kernel.region(region).insts {
             let Inst { op, args, results, regions } = kernel.inst(id);
             match op {
                 TileOp::Scalar(_) | TileOp::Structural(_) => {
                     let active = args.iter().any(|a| self.values[a.index()]);
-                    self.mark_value(results[0], active);
+                    self.mark_value_if_active(results[0], active);
                 }
-                TileOp::Prefetch(of) => self.mark_value(results[0], self.operands[of.index()]),
+                TileOp::Prefetch(of) => self.mark_value_if_active(results[0], self.operands[of.index()]),
                 TileOp::Load { from, .. } => {
                     let active = self.operands[from.index()] || args.iter().any(|a| self.values[a.index()]);
-                    self.mark_value(results[0], active);
+                    self.mark_value_if_active(results[0], active);
                 }
-                TileOp::Store { to, .. } => self.mark_operand(*to, self.values[args[0].index()]),
+                TileOp::Store { to, .. } => self.mark_operand_if_active(*to, self.values[args[0].index()]),
                 TileOp::If => {
                     for &region in regions {
-                        self.mark_region(region);
-                        self.mark_joined(&[&kernel.region(region).yields, results]);
+                        self.mark_active_in_region(region);
+                        self.mark_active_joined_values(&[&kernel.region(region).yields, results]);
                     }
                 }
                 TileOp::For { .. } => {
                     let body = kernel.region(regions[0]);
-                    self.mark_joined(&[&args[3..], &body.params[1..]]);
-                    self.mark_region(regions[0]);
-                    self.mark_joined(&[&args[3..], &body.yields, &body.params[1..], results]);
+                    self.mark_active_joined_values(&[&args[3..], &body.params[1..]]);
+                    self.mark_active_in_region(regions[0]);
+                    self.mark_active_joined_values(&[&args[3..], &body.yields, &body.params[1..], results]);
                 }
                 TileOp::While => {
                     let [condition, body] = [regions[0], regions[1]].map(|r| kernel.region(r));
-                    self.mark_joined(&[args, &condition.params]);
-                    self.mark_region(regions[0]);
-                    self.mark_joined(&[&condition.yields[1..], &body.params]);
-                    self.mark_region(regions[1]);
+                    self.mark_active_joined_values(&[args, &condition.params]);
+                    self.mark_active_in_region(regions[0]);
+                    self.mark_active_joined_values(&[&condition.yields[1..], &body.params]);
+                    self.mark_active_in_region(regions[1]);
                     let (given, carried) = (&condition.params, &condition.yields[1..]);
-                    self.mark_joined(&[args, given, carried, &body.params, &body.yields, results]);
+                    self.mark_active_joined_values(&[args, given, carried, &body.params, &body.yields, results]);
                 }
                 TileOp::Const(_)
                 | TileOp::ProgramId(_)
@@ -155,10 +155,10 @@ impl ActivityAnalysis<'_> {
 
     /// Marks values that flow into one another, position by position: those of the later lists where any list has a
     /// marked one.
-    fn mark_joined(&mut self, lists: &[&[Value]]) {
+    fn mark_active_joined_values(&mut self, lists: &[&[Value]]) {
         for i in 0..lists[0].len() {
             let active = lists.iter().any(|list| self.values[list[i].index()]);
-            lists[1..].iter().for_each(|list| self.mark_value(list[i], active));
+            lists[1..].iter().for_each(|list| self.mark_value_if_active(list[i], active));
         }
     }
 }
@@ -187,11 +187,11 @@ impl TileBuilder {
 
     fn splat(&mut self, x: Literal, shape: &[usize]) -> Value {
         let v = self.b.constant(x, self.at);
-        self.stretched(v, shape)
+        self.push_broadcast(v, shape)
     }
 
     /// Broadcasts `v` to a shape: its axes of extent 1 are stretched, and a scalar is repeated.
-    fn stretched(&mut self, v: Value, shape: &[usize]) -> Value {
+    fn push_broadcast(&mut self, v: Value, shape: &[usize]) -> Value {
         let own = &self.b.kernel().ty(v).shape;
         if own == shape {
             return v;
@@ -201,8 +201,8 @@ impl TileBuilder {
     }
 }
 
-impl Emit for TileBuilder {
-    fn emit(&mut self, op: Term, args: &[Id]) -> Id {
+impl RuleBackend for TileBuilder {
+    fn emit(&mut self, op: Term, args: &[ValueId]) -> ValueId {
         let args: Vec<Value> = args.iter().map(|a| Value(a.0)).collect();
         let ty = args.first().map(|&v| self.b.kernel().ty(v).clone());
         let made = match (op, ty) {
@@ -212,7 +212,7 @@ impl Emit for TileBuilder {
             (Term::Number(x), Some(ty)) => self.splat(Literal::new(ty.dtype, x), &[]),
             (Term::Like(_) | Term::Number(_), None) => unreachable!("it is typed like an operand"),
         };
-        Id(made.0)
+        ValueId(made.0)
     }
 }
 
@@ -228,15 +228,15 @@ struct KernelJvp<'a> {
     operands: Vec<Option<OperandId>>,
 }
 
-/// Returns the kernel with a tangent operand for each operand that is active, after the original operands. `values` and
-/// `operands` say which are active.
-fn differentiate_kernel(kernel: &Kernel, values: &[bool], operands: &[bool]) -> Result<Kernel, Diag> {
+/// Returns the kernel with a tangent operand for each operand that is active, after the original operands.
+/// `is_value_active` and `is_operand_active` say which are active.
+fn differentiate_kernel(kernel: &Kernel, is_value_active: &[bool], is_operand_active: &[bool]) -> Result<Kernel, Diag> {
     let mut own = kernel.clone();
     own.name.push_str("_jvp");
     let first = own.operands.len();
     let mut next = first as u32..;
     let operands: Vec<Option<OperandId>> =
-        operands.iter().map(|active| active.then(|| OperandId(next.next().expect("endless")))).collect();
+        is_operand_active.iter().map(|active| active.then(|| OperandId(next.next().expect("endless")))).collect();
     for (operand, _) in kernel.operands.iter().zip(&operands).filter(|(_, tangent)| tangent.is_some()) {
         let mut tangent = operand.clone();
         tangent.name = format!("d_{}", operand.name);
@@ -253,9 +253,9 @@ fn differentiate_kernel(kernel: &Kernel, values: &[bool], operands: &[bool]) -> 
     }
     let found = vec![None; kernel.values.len()];
     let to = RefCell::new(TileBuilder { b: Builder::edit(own), at: Loc::NONE, wrong: None });
-    let mut forward = KernelJvp { kernel, to, is_active: values, found, operands };
+    let mut forward = KernelJvp { kernel, to, is_active: is_value_active, found, operands };
     forward.to.get_mut().b.begin(&[]);
-    forward.insts(kernel.body)?;
+    forward.differentiate_insts(kernel.body)?;
     let TileBuilder { mut b, .. } = forward.to.into_inner();
     b.replace(kernel.body, &[]);
     let mut made = b.finish();
@@ -266,7 +266,7 @@ fn differentiate_kernel(kernel: &Kernel, values: &[bool], operands: &[bool]) -> 
 
 impl KernelJvp<'_> {
     /// Returns the tangent of a value, or zeros if there is none.
-    fn or_zeros(&mut self, v: Value) -> Value {
+    fn tangent_or_zeros(&mut self, v: Value) -> Value {
         let ty = self.kernel.ty(v);
         let found = self.found[v.index()];
         found.unwrap_or_else(|| self.to.get_mut().splat(Literal::new(ty.dtype, 0.0), &ty.shape))
@@ -275,7 +275,7 @@ impl KernelJvp<'_> {
     /// Returns the values, followed by the tangents of those that are active.
     fn with_tangents(&mut self, values: &[Value], is_active: &[bool]) -> Vec<Value> {
         let tangents: Vec<Value> =
-            values.iter().zip(is_active).filter(|(_, on)| **on).map(|(&v, _)| self.or_zeros(v)).collect();
+            values.iter().zip(is_active).filter(|(_, on)| **on).map(|(&v, _)| self.tangent_or_zeros(v)).collect();
         [values, &tangents].concat()
     }
 
@@ -291,22 +291,23 @@ impl KernelJvp<'_> {
         all
     }
 
-    /// Returns a region with tangents of its active parameters, and of the yielded values for which `gives` is true.
-    fn differentiate_region(&mut self, region: RegionId, gives: &[bool]) -> Result<RegionId, Diag> {
+    /// Returns a region with tangents of its active parameters, and of the yielded values for which `yields_tangent` is
+    /// true.
+    fn differentiate_region(&mut self, region: RegionId, yields_tangent: &[bool]) -> Result<RegionId, Diag> {
         self.to.get_mut().b.begin(&[]);
         let params = self.with_new_tangents(&self.kernel.region(region).params);
-        self.insts(region)?;
-        let yields = self.with_tangents(&self.kernel.region(region).yields, gives);
+        self.differentiate_insts(region)?;
+        let yields = self.with_tangents(&self.kernel.region(region).yields, yields_tangent);
         let b = &mut self.to.get_mut().b;
         let made = b.end(&yields);
         b.kernel_mut().regions[made.index()].params = params;
         Ok(made)
     }
 
-    fn insts(&mut self, region: RegionId) -> Result<(), Diag> {
+    fn differentiate_insts(&mut self, region: RegionId) -> Result<(), Diag> {
         for &id in &self.kernel.region(region).insts {
             self.to.get_mut().at = self.kernel.loc(id);
-            self.inst(id)?;
+            self.differentiate_inst(id)?;
             if let Some(diag) = self.to.get_mut().wrong.take() {
                 return Err(self.no_tangent_diag(id, &diag.message, &diag.help));
             }
@@ -320,7 +321,7 @@ impl KernelJvp<'_> {
     }
 
     /// Appends an instruction, and the one that computes the tangent of its result.
-    fn inst(&mut self, id: InstId) -> Result<(), Diag> {
+    fn differentiate_inst(&mut self, id: InstId) -> Result<(), Diag> {
         let kernel = self.kernel;
         let Inst { op, args, results, regions } = kernel.inst(id);
         if !regions.is_empty() {
@@ -336,19 +337,19 @@ impl KernelJvp<'_> {
             TileOp::Scalar(_) | TileOp::Structural(_) if is_known || !kernel.ty(results[0]).dtype.is_float() => None,
             TileOp::Scalar(op) => {
                 let to = &self.to;
-                let value = |v: Value| E { to, id: Id(v.0) };
+                let value = |v: Value| E { to, id: ValueId(v.0) };
                 let values: Vec<E<'_>> = args.iter().map(|&v| value(v)).collect();
                 let tangents: Vec<Option<E<'_>>> = args.iter().map(|v| self.found[v.index()].map(value)).collect();
                 op.jvp(&values, value(results[0]), &tangents).map(|e| Value(e.id.0))
             }
             TileOp::Structural(op) => {
                 let to = &self.to;
-                let value = |v: Value| E { to, id: Id(v.0) };
+                let value = |v: Value| E { to, id: ValueId(v.0) };
                 let shapes: Vec<_> = args.iter().map(|&v| kernel.ty(v).dims()).collect();
-                let values: Vec<Arg<'_, '_>> = args
+                let values: Vec<RuleOperand<'_, '_>> = args
                     .iter()
                     .zip(&shapes)
-                    .map(|(&v, shape)| Arg { value: value(v), shape, dtype: kernel.ty(v).dtype })
+                    .map(|(&v, shape)| RuleOperand { value: value(v), shape, dtype: kernel.ty(v).dtype })
                     .collect();
                 let tangents: Vec<Option<E<'_>>> = args.iter().map(|v| self.found[v.index()].map(value)).collect();
                 op.jvp(&values, value(results[0]), &tangents).map(|e| Value(e.id.0))
@@ -361,7 +362,7 @@ impl KernelJvp<'_> {
                 match (self.operands[from.index()], other) {
                     (Some(from), Some(other)) => {
                         let mut args = args.clone();
-                        *args.last_mut().expect("the other value") = self.or_zeros(other);
+                        *args.last_mut().expect("the other value") = self.tangent_or_zeros(other);
                         let op = TileOp::Load { from, view: view.clone(), masked: true };
                         Some(self.to.get_mut().push(op, &args))
                     }
@@ -381,7 +382,7 @@ impl KernelJvp<'_> {
             TileOp::Store { to, view, masked } => {
                 if let Some(to) = self.operands[to.index()] {
                     let mut args = args.clone();
-                    args[0] = self.or_zeros(args[0]);
+                    args[0] = self.tangent_or_zeros(args[0]);
                     let tile = self.to.get_mut();
                     let op = TileOp::Store { to, view: view.clone(), masked: *masked };
                     if let Err(diag) = tile.b.effect(op, &args, tile.at) {
@@ -393,7 +394,7 @@ impl KernelJvp<'_> {
             _ => None,
         };
         if let (Some(tangent), Some(&y)) = (tangent, results.first()) {
-            self.found[y.index()] = Some(self.to.get_mut().stretched(tangent, &kernel.ty(y).shape));
+            self.found[y.index()] = Some(self.to.get_mut().push_broadcast(tangent, &kernel.ty(y).shape));
         }
         Ok(())
     }

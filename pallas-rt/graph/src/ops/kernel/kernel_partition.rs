@@ -8,12 +8,12 @@ use super::tiling::{DividedAxis, KernelDivision, device_kernel_call};
 use crate::graph::Var;
 use crate::mesh::Sharding;
 use crate::mesh::axes_text;
-use crate::mesh::axis::{self, Axis, size};
+use crate::mesh::axis::{self, Axis, product_of_sizes};
 use crate::refusal::TransformError;
-use crate::shard::factor_axes::sharding_of;
+use crate::shard::factor_axes::sharding_from_factor_axes;
 use crate::shard::local as blocks;
 use crate::shard::op_sharding_rule::ShardingRule;
-use crate::shard::partition::{Block, Partitioner};
+use crate::shard::partition::{Partitioner, ValueBlock};
 use crate::shard::propagation_program::{Node, NodeId, Val};
 use pallas_ir::structural::{Concat, Reshape};
 use pallas_ir::{At, Diag, Dim, Literal, ScalarOp, StructuralOp};
@@ -37,21 +37,22 @@ impl Partitioner<'_> {
         let node = &self.program.nodes[id];
         let tiling = KernelDivision::from_call(call);
         if let Some(refused) = self.undividable_sharding_error(node, call, &tiling) {
-            self.refuse(refused);
+            self.record_error(refused);
         }
         let found = self.found;
-        let rule = found.rule(id).expect("a kernel has a rule");
+        let rule = found.sharding_rule(id).expect("a kernel has a rule");
         let all: Vec<Val> = node.operands.iter().chain(&node.results).copied().collect();
         let mut shardings: Vec<Sharding> =
-            node.operands.iter().map(|&v| self.block(v).assumed_sharding().clone()).collect();
+            node.operands.iter().map(|&v| self.block(v).sharding_for_readers().clone()).collect();
         shardings.extend(node.results.iter().map(|&v| self.propagated_sharding(v)));
         for (sharding, is_read) in shardings.iter_mut().zip(&tiling.is_read) {
             if !is_read {
                 *sharding = Sharding::replicated(sharding.dims.len());
             }
         }
-        let axes = self.factor_axes(&all, &shardings, rule, &call.clone().into());
-        let own: Vec<Sharding> = (0..all.len()).map(|t| sharding_of(rule, t, &shardings[t], &axes)).collect();
+        let axes = self.choose_factor_axes(&all, &shardings, rule, &call.clone().into());
+        let own: Vec<Sharding> =
+            (0..all.len()).map(|t| sharding_from_factor_axes(rule, t, &shardings[t], &axes)).collect();
         let (shares, of_shares) = divided_axes(&tiling, rule, &axes);
         let regroups = |t: usize, to: &dyn Fn(&DividedAxis) -> usize| -> Vec<(usize, usize, usize)> {
             let dims = tiling.dims[t].iter().enumerate();
@@ -64,11 +65,11 @@ impl Partitioner<'_> {
         let mut args: Vec<Var> = vec![];
         for (t, &v) in node.operands.iter().enumerate() {
             if !tiling.is_read[t] {
-                args.push(self.unread_placeholder(v, shares.is_empty()));
+                args.push(self.push_unread_placeholder(v, shares.is_empty()));
                 continue;
             }
             let mut var = self.reshard_value(v, &own[t]);
-            for (dim, i, to) in regroups(t, &DividedAxis::device_elements) {
+            for (dim, i, to) in regroups(t, &DividedAxis::elements_per_device) {
                 let whole = shares[i].tiled.size;
                 var = self.push_redistribution(var, &Redistribution { dim, axes: &of_shares[i], whole, to });
             }
@@ -77,7 +78,7 @@ impl Partitioner<'_> {
         let call = if shares.is_empty() {
             call.clone()
         } else {
-            args.push(self.first_program_ids(&shares, &of_shares));
+            args.push(self.push_first_program_ids(&shares, &of_shares));
             device_kernel_call(call, &tiling, &shares)
         };
         let made = self.graph().push_valid_multi_result(call, &args);
@@ -89,7 +90,7 @@ impl Partitioner<'_> {
                 monoid = Some(sum.op);
             }
         }
-        axis::merge(&mut summed);
+        axis::sort_and_merge(&mut summed);
         let partial = monoid.map(|op| (summed, op));
         for (i, (&v, mut var)) in node.results.iter().zip(made).enumerate() {
             let t = node.operands.len() + i;
@@ -99,14 +100,14 @@ impl Partitioner<'_> {
             }
             self.define_block_pending_reshard(
                 v,
-                Block { var, sharding: own[t].clone(), partial: partial.clone(), said: None },
+                ValueBlock { var, sharding: own[t].clone(), partial: partial.clone(), said: None },
             );
         }
     }
 
     /// Returns an array in place of an operand that no program reads, made without a collective: of the operand's whole
     /// type if `is_whole`, otherwise with one element.
-    fn unread_placeholder(&mut self, v: Val, is_whole: bool) -> Var {
+    fn push_unread_placeholder(&mut self, v: Val, is_whole: bool) -> Var {
         let ty = self.program.ty(v).clone();
         let block = self.block(v);
         match is_whole {
@@ -117,11 +118,11 @@ impl Partitioner<'_> {
     }
 
     /// Returns an i32 array with the global id of the device's first program for each share.
-    fn first_program_ids(&mut self, shares: &[DividedAxis], axes: &[Vec<Axis>]) -> Var {
+    fn push_first_program_ids(&mut self, shares: &[DividedAxis], axes: &[Vec<Axis>]) -> Var {
         let first = |(share, axes): (&DividedAxis, &Vec<Axis>)| {
-            let coordinate = self.coordinate(axes);
+            let coordinate = self.emit_coordinate(axes);
             let graph = self.graph();
-            let programs = graph.int(share.device_programs() as i64);
+            let programs = graph.int(share.programs_per_device() as i64);
             let first = graph.push_valid(ScalarOp::Mul, &[coordinate, programs]);
             graph.push_valid(StructuralOp::from(Reshape { to: vec![Dim::from(1usize)] }), &[first])
         };
@@ -132,9 +133,9 @@ impl Partitioner<'_> {
         }
     }
 
-    /// Appends the collectives that redistribute a dimension's elements among the devices, as `regroup` says.
-    fn push_redistribution(&mut self, var: Var, regroup: &Redistribution<'_>) -> Var {
-        let &Redistribution { dim, axes, whole, to } = regroup;
+    /// Appends the collectives that redistribute a dimension's elements among the devices, as `redistribution` says.
+    fn push_redistribution(&mut self, var: Var, redistribution: &Redistribution<'_>) -> Var {
+        let &Redistribution { dim, axes, whole, to } = redistribution;
         let group = blocks::DeviceGroup { mesh: self.mesh, axes };
         blocks::resize_blocks(self.graph(), group, var, dim, [whole, to])
     }
@@ -148,11 +149,11 @@ impl Partitioner<'_> {
         tiling: &KernelDivision,
     ) -> Option<TransformError> {
         for (t, &v) in node.operands.iter().chain(&node.results).enumerate() {
-            let declared = self.found.declared(v, t >= node.operands.len()).filter(|_| tiling.is_read[t]);
+            let declared = self.found.declared_sharding(v, t >= node.operands.len()).filter(|_| tiling.is_read[t]);
             let Some(declared) = declared else { continue };
             for (dim, cut) in tiling.dims[t].iter().enumerate() {
                 let (Err(reason), axes) = (cut, &declared.dims[dim].axes) else { continue };
-                if size(axes) == 1 || self.program.ty(v).shape[dim] == 1 {
+                if product_of_sizes(axes) == 1 || self.program.ty(v).shape[dim] == 1 {
                     continue;
                 }
                 let kernel = &call.kernel;
@@ -186,7 +187,7 @@ fn divided_axes(
             Some(factors[dim][0])
         })?;
         let axes = axes[place].clone();
-        let parts = size(&axes);
+        let parts = product_of_sizes(&axes);
         (parts > 1).then_some((DividedAxis { axis, tiled, parts }, axes))
     };
     (0..tiling.axes.len()).filter_map(own).unzip()

@@ -46,7 +46,7 @@ impl RuleBuilder<'_> {
                 None if tiling.is_read[place.0] => FactorRole::Replicate,
                 _ => FactorRole::PassThrough,
             };
-            self.add(size, role, &alike);
+            self.add_factor(size, role, &alike);
             if let (Some(tiled), Some(factor)) = (tiled, self.rule.factors.get_mut(before)) {
                 factor.multiple = tiled.block;
             }

@@ -67,7 +67,7 @@ pub(super) struct KernelDivision {
 }
 
 impl KernelDivision {
-    /// Returns the tiling of the call's kernel, for the sizes of the call.
+    /// Returns how devices can divide the operands and results of the call's kernel, for the sizes of the call.
     pub(super) fn from_call(call: &KernelCall) -> KernelDivision {
         let kernel = &*call.kernel;
         let is_result = |o: &Operand| matches!(o.kind, OperandKind::Output { .. });
@@ -146,83 +146,90 @@ struct DivisionAnalysis<'a> {
 }
 
 impl DivisionAnalysis<'_> {
-    fn name(&self, t: usize) -> &str {
-        &self.kernel.operand(self.operands[t]).name
+    fn array_name(&self, array: usize) -> &str {
+        &self.kernel.operand(self.operands[array]).name
     }
 
-    /// Returns the dimensions of array `t` that a grid axis cuts, each with its extent and block size.
-    fn dims_cut_by(&self, t: usize, axis: usize) -> Vec<(usize, [usize; 2])> {
-        let own = self.found[t].iter().enumerate();
+    /// Returns the dimensions of array number `array` that a grid axis cuts, each with its extent and block size.
+    fn dims_cut_by(&self, array: usize, grid_axis: usize) -> Vec<(usize, [usize; 2])> {
+        let own = self.found[array].iter().enumerate();
         own.filter_map(|(dim, cut)| match cut {
-            Ok(cut) if cut.axis == axis => Some((dim, [self.shapes[t][dim], cut.block])),
+            Ok(cut) if cut.axis == grid_axis => Some((dim, [self.shapes[array][dim], cut.block])),
             _ => None,
         })
         .collect()
     }
 
     /// Returns how devices can divide a grid axis, or the reason why they cannot.
-    fn analyze_axis(&self, axis: usize) -> Result<DividableAxis, String> {
-        let programs = self.grid[axis];
+    fn analyze_axis(&self, grid_axis: usize) -> Result<DividableAxis, String> {
+        let programs = self.grid[grid_axis];
         if self.grid.contains(&0) {
             return Err("no program runs".into());
         }
-        if self.kernel.grid[axis].semantics == Semantics::Arbitrary {
-            return self.analyze_summed_axis(axis);
+        if self.kernel.grid[grid_axis].semantics == Semantics::Arbitrary {
+            return self.analyze_summed_axis(grid_axis);
         }
         let mut common: Option<(usize, [usize; 2])> = None;
         for t in self.takes..self.operands.len() {
-            let name = self.name(t);
-            let (dim, sizes) = match self.dims_cut_by(t, axis)[..] {
+            let name = self.array_name(t);
+            let (dim, sizes) = match self.dims_cut_by(t, grid_axis)[..] {
                 [only] => only,
-                [] => return Err(format!("no dimension of the result `{name}` has its blocks along grid axis {axis}")),
-                _ => return Err(format!("grid axis {axis} cuts two dimensions of the result `{name}`")),
+                [] => {
+                    return Err(format!(
+                        "no dimension of the result `{name}` has its blocks along grid axis {grid_axis}"
+                    ));
+                }
+                _ => return Err(format!("grid axis {grid_axis} cuts two dimensions of the result `{name}`")),
             };
             match common {
                 Some((first, other)) if other != sizes => {
-                    let first = self.name(first);
+                    let first = self.array_name(first);
                     return Err(format!(
-                        "along grid axis {axis} the result `{first}` has blocks of {} of {}, `{name}` of {} of {}",
+                        "along grid axis {grid_axis} the result `{first}` has blocks of {} of {}, `{name}` of {} of {}",
                         other[1], other[0], sizes[1], sizes[0]
                     ));
                 }
                 _ => common = Some((t, sizes)),
             }
-            self.check_alias(t, axis, dim)?;
+            self.check_alias_division(t, grid_axis, dim)?;
         }
         let Some((_, [size, block])) = common else { return Err("the kernel has no result".into()) };
-        check_one_block_per_program(axis, programs, [size, block])?;
+        check_one_block_per_program(grid_axis, programs, [size, block])?;
         Ok(DividableAxis { size, block, programs, sum: None })
     }
 
     /// Returns how devices can divide a sequential axis over which the kernel computes a sum, or the reason why they
     /// cannot.
-    fn analyze_summed_axis(&self, axis: usize) -> Result<DividableAxis, String> {
-        let Some(sum) = find_plain_sum(self.kernel, axis) else {
+    fn analyze_summed_axis(&self, grid_axis: usize) -> Result<DividableAxis, String> {
+        let Some(sum) = find_plain_sum(self.kernel, grid_axis) else {
             return Err(format!(
-                "programs along grid axis {axis} run in order, and are not proven to compute a plain sum"
+                "programs along grid axis {grid_axis} run in order, and are not proven to compute a plain sum"
             ));
         };
         // Blocks that no program writes keep an input's elements, which would be added once for each device.
-        if let Some(t) = (self.takes..self.operands.len()).find(|&t| !self.is_fully_written(t, axis)) {
-            return Err(format!("programs along other axes than {axis} do not write all blocks of `{}`", self.name(t)));
+        if let Some(t) = (self.takes..self.operands.len()).find(|&t| !self.is_fully_written(t, grid_axis)) {
+            return Err(format!(
+                "programs along other axes than {grid_axis} do not write all blocks of `{}`",
+                self.array_name(t)
+            ));
         }
-        let cut = (0..self.takes).find_map(|t| Some(self.dims_cut_by(t, axis).first()?.1));
+        let cut = (0..self.takes).find_map(|t| Some(self.dims_cut_by(t, grid_axis).first()?.1));
         let Some([size, block]) = cut else {
-            return Err(format!("no operand has its blocks along grid axis {axis}"));
+            return Err(format!("no operand has its blocks along grid axis {grid_axis}"));
         };
-        check_one_block_per_program(axis, self.grid[axis], [size, block])?;
-        Ok(DividableAxis { size, block, programs: self.grid[axis], sum: Some(sum) })
+        check_one_block_per_program(grid_axis, self.grid[grid_axis], [size, block])?;
+        Ok(DividableAxis { size, block, programs: self.grid[grid_axis], sum: Some(sum) })
     }
 
-    /// Returns true if programs write every block of result `t`, whatever their id along `axis`, and the result has no
-    /// alias.
-    fn is_fully_written(&self, t: usize, axis: usize) -> bool {
-        let operand = self.kernel.operand(self.operands[t]);
+    /// Returns true if programs write every block of result number `array`, whatever their id along `grid_axis`, and
+    /// the result has no alias.
+    fn is_fully_written(&self, array: usize, grid_axis: usize) -> bool {
+        let operand = self.kernel.operand(self.operands[array]);
         let is_covered = |dim: usize| {
-            let (size, block) = (self.shapes[t][dim], operand.block[dim]);
-            match self.found[t][dim] {
+            let (size, block) = (self.shapes[array][dim], operand.block[dim]);
+            match self.found[array][dim] {
                 Ok(cut) => {
-                    cut.axis != axis
+                    cut.axis != grid_axis
                         && check_one_block_per_program(cut.axis, self.grid[cut.axis], [size, cut.block]).is_ok()
                 }
                 Err(_) => !matches!(block, BlockDim::Element { .. }) && size <= block.size(),
@@ -231,33 +238,33 @@ impl DivisionAnalysis<'_> {
         matches!(operand.kind, OperandKind::Output { alias: None, .. }) && (0..operand.block.len()).all(is_covered)
     }
 
-    /// Checks that a result which takes over the memory of an input has dimension `dim` cut by `axis` exactly as that
-    /// input has.
-    fn check_alias(&self, t: usize, axis: usize, dim: usize) -> Result<(), String> {
-        let OperandKind::Output { alias: Some(input), .. } = self.kernel.operand(self.operands[t]).kind else {
+    /// Checks that a result which takes over the memory of an input has dimension `dim` cut by `grid_axis` exactly as
+    /// that input has.
+    fn check_alias_division(&self, array: usize, grid_axis: usize, dim: usize) -> Result<(), String> {
+        let OperandKind::Output { alias: Some(input), .. } = self.kernel.operand(self.operands[array]).kind else {
             return Ok(());
         };
         let taken = self.operands.iter().position(|&id| id == input).expect("an alias names an input");
-        match self.found[taken][dim] == self.found[t][dim] && self.dims_cut_by(taken, axis).len() == 1 {
+        match self.found[taken][dim] == self.found[array][dim] && self.dims_cut_by(taken, grid_axis).len() == 1 {
             true => Ok(()),
             false => {
-                let (result, input) = (self.name(t), self.name(taken));
+                let (result, input) = (self.array_name(array), self.array_name(taken));
                 Err(format!("the result `{result}` takes over `{input}`, whose blocks are elsewhere"))
             }
         }
     }
 
-    /// Returns for each dimension of array `t` the grid axis by which devices can shard it, or the reason why they
-    /// cannot.
-    fn dividable_dims(&self, t: usize, axes: &[Result<DividableAxis, String>]) -> Vec<Result<usize, String>> {
+    /// Returns for each dimension of array number `array` the grid axis by which devices can shard it, or the reason
+    /// why they cannot.
+    fn dividable_dims(&self, array: usize, axes: &[Result<DividableAxis, String>]) -> Vec<Result<usize, String>> {
         let mut seen = vec![];
         let dim = |(dim, cut): (usize, &Result<BlockedDim, String>)| {
             let BlockedDim { axis, block } = cut.clone()?;
             let tiled = axes[axis].clone()?;
-            if (self.shapes[t][dim], block) != (tiled.size, tiled.block) {
+            if (self.shapes[array][dim], block) != (tiled.size, tiled.block) {
                 return Err(format!(
                     "it has blocks of {block} of {} along grid axis {axis}, others have blocks of {} of {}",
-                    self.shapes[t][dim], tiled.block, tiled.size
+                    self.shapes[array][dim], tiled.block, tiled.size
                 ));
             }
             if seen.contains(&axis) {
@@ -266,15 +273,15 @@ impl DivisionAnalysis<'_> {
             seen.push(axis);
             Ok(axis)
         };
-        self.found[t].iter().enumerate().map(dim).collect()
+        self.found[array].iter().enumerate().map(dim).collect()
     }
 }
 
 /// Checks that there are as many programs as blocks along a dimension: one program for each block.
-fn check_one_block_per_program(axis: usize, programs: usize, [size, block]: [usize; 2]) -> Result<(), String> {
+fn check_one_block_per_program(grid_axis: usize, programs: usize, [size, block]: [usize; 2]) -> Result<(), String> {
     let blocks = size.div_ceil(block.max(1));
     match block > 0 && blocks == programs {
         true => Ok(()),
-        false => Err(format!("{programs} programs along grid axis {axis} have {blocks} blocks")),
+        false => Err(format!("{programs} programs along grid axis {grid_axis} have {blocks} blocks")),
     }
 }

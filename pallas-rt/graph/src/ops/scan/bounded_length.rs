@@ -28,15 +28,15 @@ impl CallMasking for Scan {
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        mut parts: Vec<MaskedGraph>,
-        numbers: &[Option<usize>],
+        mut masked_graphs: Vec<MaskedGraph>,
+        attribute_indices: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var> {
-        let (mut body, mut scalars) = parts.remove(0);
+        let (mut body, mut scalars) = masked_graphs.remove(0);
         let (captured, rest) = args.split_at(self.captured);
-        let Some(length) = numbers[0] else {
+        let Some(length) = attribute_indices[0] else {
             body.params.splice(0..0, scalars.values().copied());
-            let operands = [&scope.table_params(&scalars)[..], args].concat();
+            let operands = [&scope.matching_table_params(&scalars)[..], args].concat();
             let call = Scan { body, captured: self.captured + scalars.len(), ..*self };
             return scope.to.push_valid_multi_result(call, &operands);
         };
@@ -61,7 +61,7 @@ impl CallMasking for Scan {
         body.params.splice(0..0, scalars.values().copied());
         let first = scope.to.int(if self.reverse { self.length as i64 - 1 } else { 0 });
         let (carried, arrays) = rest.split_at(self.carried);
-        let operands = [&scope.table_params(&scalars)[..], captured, carried, &[first], arrays].concat();
+        let operands = [&scope.matching_table_params(&scalars)[..], captured, carried, &[first], arrays].concat();
         let (captured, carried) = (self.captured + scalars.len(), self.carried + 1);
         let mut made = scope.to.push_valid_multi_result(Scan { body, captured, carried, ..*self }, &operands);
         made.remove(self.carried);

@@ -1,16 +1,16 @@
 //! Removes the parts of a scan that only unread results need.
 use super::Scan;
-use crate::call::{StepInterface, has_effect};
-use crate::dead_code::without_dead;
+use crate::call::{PlanStepInterface, has_effect};
+use crate::dead_code::without_dead_equations;
 use crate::graph::Equation;
 
-impl StepInterface for Scan {
+impl PlanStepInterface for Scan {
     fn has_effect(&self) -> bool {
         false
     }
     /// Returns the scan without the stacks that are not read, and without carried values that no read result depends
     /// on; `None` if all of it is needed, or nothing.
-    fn without_unread(&self, e: &Equation, is_read: &[bool]) -> Option<Equation> {
+    fn without_unread_results(&self, e: &Equation, is_read: &[bool]) -> Option<Equation> {
         let body = &self.body;
         let mut live = vec![false; body.types.len()];
         body.results.iter().zip(is_read).filter(|(_, read)| **read).for_each(|(r, _)| live[r.index()] = true);
@@ -48,7 +48,7 @@ impl StepInterface for Scan {
                 scan.carried -= 1;
             }
         }
-        scan.body = without_dead(std::mem::take(&mut scan.body));
+        scan.body = without_dead_equations(std::mem::take(&mut scan.body));
         e.op = scan.into();
         Some(e)
     }

@@ -1,18 +1,18 @@
 //! Lowers a scan to a step of a plan: one kernel for all steps, or a loop that updates carried values in place.
 use super::{Scan, single_kernel};
-use crate::fuse::{CallLoweringContext, CallStep, LoweredStep, StepOp};
+use crate::fuse::{CallLoweringContext, LowerableCall, LoweredStep, StepOp};
 use crate::graph::{Graph, Var};
 use crate::simplify::simplify;
 use pallas_ir::{DType, ScalarOp, Type};
 use std::collections::BTreeSet;
 
-impl CallStep for Scan {
+impl LowerableCall for Scan {
     /// Lowers the scan to one kernel if possible, otherwise to a loop. The loop updates carried values in place. A
     /// stack takes over the memory of an array that nothing else reads, if each of its elements is written after the
     /// array's element is read.
-    fn lower(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
+    fn lower_to_step(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
         let CallLoweringContext { e, sizes, is_free, .. } = *from;
-        if let Some(lowered) = single_kernel::lower(e, self, sizes) {
+        if let Some(lowered) = single_kernel::lower_to_kernel(e, self, sizes) {
             return lowered;
         }
         let outputs = e.results.clone();
@@ -39,16 +39,16 @@ impl CallStep for Scan {
 }
 
 /// Returns for each array of a scan the index of the stack that takes over its memory; `None` if there is none.
-/// `is_free` says whether the memory of an array may be overwritten.
+/// `is_overwritable` says whether the memory of an array may be overwritten.
 ///
 /// Such a stack has elements of the array's type, which are computed from the array's element of the same step, so that
 /// the element is read before it is overwritten.
-fn in_place_stacks(scan: &Scan, is_free: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
+fn in_place_stacks(scan: &Scan, is_overwritable: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
     let body = &scan.body;
     let (params, stacks) = (&body.params[scan.first_array_operand()..], &body.results[scan.carried..]);
     let mut is_taken = vec![false; stacks.len()];
     let heir = |(j, &param): (usize, &Var)| {
-        if scan.length == 0 || !is_free(j) {
+        if scan.length == 0 || !is_overwritable(j) {
             return None;
         }
         let mut follows: BTreeSet<Var> = BTreeSet::from([param]);
@@ -66,9 +66,9 @@ fn in_place_stacks(scan: &Scan, is_free: impl Fn(usize) -> bool) -> Vec<Option<u
 }
 
 /// Returns the step of a scan as a graph on whole arrays. It takes the index of the step, the captured values, the
-/// arrays without heirs, the carried values and the stacks, and gives the next carried values and stacks. An array with
-/// an heir is read from that stack.
-fn step_graph(scan: &Scan, heirs: &[Option<usize>]) -> Graph {
+/// arrays that have no stack in `in_place_stacks`, the carried values and the stacks, and gives the next carried values
+/// and stacks; an array with such a stack is read from it.
+fn step_graph(scan: &Scan, in_place_stacks: &[Option<usize>]) -> Graph {
     let takes = scan.body.param_types();
     let gives = scan.body.result_types();
     let (fixed, elements) = takes.split_at(scan.first_array_operand());
@@ -77,11 +77,11 @@ fn step_graph(scan: &Scan, heirs: &[Option<usize>]) -> Graph {
     let counter = graph.param(Type::scalar(DType::I32));
     let captured: Vec<Var> = fixed[..scan.captured].iter().map(|ty| graph.param(ty.clone())).collect();
     let own = |(ty, heir): (&Type, &Option<usize>)| heir.is_none().then(|| graph.param(long(ty)));
-    let own: Vec<Option<Var>> = elements.iter().zip(heirs).map(own).collect();
+    let own: Vec<Option<Var>> = elements.iter().zip(in_place_stacks).map(own).collect();
     let carried: Vec<Var> = fixed[scan.captured..].iter().map(|ty| graph.param(ty.clone())).collect();
     let stacks: Vec<Var> = gives[scan.carried..].iter().map(|ty| graph.param(long(ty))).collect();
     let of = |(own, heir): (&Option<Var>, &Option<usize>)| own.or(heir.map(|k| stacks[k])).expect("one of both");
-    let arrays: Vec<Var> = own.iter().zip(heirs).map(of).collect();
+    let arrays: Vec<Var> = own.iter().zip(in_place_stacks).map(of).collect();
 
     let position = if scan.reverse {
         let last = graph.int(scan.length as i64 - 1);

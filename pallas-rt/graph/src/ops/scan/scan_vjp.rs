@@ -4,7 +4,7 @@ use crate::graph::{Equation, Graph, Var};
 use crate::identity::OptimizationBarrier;
 use crate::refusal::TransformError;
 use crate::transform::{
-    self, VjpCall, active_loop_params, is_float, is_rematerialized, or_zeros, rematerialized_chain,
+    self, VjpCall, active_loop_params, cotangent_or_zeros, is_float, is_rematerialized, rematerialized_chain,
 };
 use pallas_ir::{Literal, ScalarOp, Type};
 
@@ -18,7 +18,7 @@ pub(super) fn vjp(scan: &Scan, mut back: VjpCall<'_>) -> Result<Vec<Option<Var>>
     let mut split = SplitDerivative::new(scan, &both);
 
     // The forward scan gets additional stacks for the stored values.
-    let stored: Vec<Type> = split.stored.iter().map(|&v| stacked(both.ty(v), scan.length)).collect();
+    let stored: Vec<Type> = split.stored.iter().map(|&v| stack_type(both.ty(v), scan.length)).collect();
     let results = [&both.results[..scan.body.results.len()], &split.stored[..]].concat();
     let forward = Graph {
         equations: std::mem::take(&mut split.forward),
@@ -38,20 +38,20 @@ pub(super) fn vjp(scan: &Scan, mut back: VjpCall<'_>) -> Result<Vec<Option<Var>>
     let (sums, states) = (types(0..scan.captured), types(scan.captured..fixed));
     let mut args: Vec<Var> = split.captured.iter().map(|&i| e.args[i]).collect();
     for (i, ty) in &states {
-        args.push(or_zeros(to, cotangents[i - scan.captured], ty));
+        args.push(cotangent_or_zeros(to, cotangents[i - scan.captured], ty));
     }
     for (_, ty) in &sums {
-        args.push(or_zeros(to, None, ty));
+        args.push(cotangent_or_zeros(to, None, ty));
     }
     for (&r, &cotangent) in e.results.iter().zip(cotangents).skip(scan.carried) {
         let ty = to.ty(r).clone();
         if is_float(&ty) {
-            args.push(or_zeros(to, cotangent, &ty));
+            args.push(cotangent_or_zeros(to, cotangent, &ty));
         }
     }
     args.extend(&stored);
     args.extend(split.arrays.iter().map(|&i| e.args[i]));
-    let body = split.backward(&flags, &states, &sums);
+    let body = split.backward_body(&flags, &states, &sums);
     let back = Scan {
         body,
         captured: split.captured.len(),
@@ -69,7 +69,7 @@ pub(super) fn vjp(scan: &Scan, mut back: VjpCall<'_>) -> Result<Vec<Option<Var>>
 }
 
 /// Returns the type of a stack of `length` values of a type.
-fn stacked(ty: &Type, length: usize) -> Type {
+fn stack_type(ty: &Type, length: usize) -> Type {
     Type::new(ty.dtype, [&[length], &ty.shape[..]].concat())
 }
 
@@ -91,22 +91,22 @@ struct SplitDerivative<'a> {
 }
 
 impl<'a> SplitDerivative<'a> {
-    /// Splits `both`, the vector-Jacobian product of the scan's body.
-    fn new(scan: &'a Scan, both: &'a Graph) -> SplitDerivative<'a> {
+    /// Splits `body_vjp`, the vector-Jacobian product of the scan's body.
+    fn new(scan: &'a Scan, body_vjp: &'a Graph) -> SplitDerivative<'a> {
         let known = scan.body.params.len();
-        let mut is_back = vec![false; both.types.len()];
-        both.params[known..].iter().for_each(|p| is_back[p.index()] = true);
+        let mut is_back = vec![false; body_vjp.types.len()];
+        body_vjp.params[known..].iter().for_each(|p| is_back[p.index()] = true);
         // Equations that follow a barrier, which a checkpoint computes again, belong to the backward part unless a
         // result needs them.
-        let mut is_needed = vec![false; both.types.len()];
-        both.results[..scan.body.results.len()].iter().for_each(|r| is_needed[r.index()] = true);
-        for e in both.equations.iter().rev() {
+        let mut is_needed = vec![false; body_vjp.types.len()];
+        body_vjp.results[..scan.body.results.len()].iter().for_each(|r| is_needed[r.index()] = true);
+        for e in body_vjp.equations.iter().rev() {
             if e.results.iter().any(|r| is_needed[r.index()]) {
                 e.args.iter().for_each(|a| is_needed[a.index()] = true);
             }
         }
         let (mut forward, mut backward) = (vec![], vec![]);
-        for e in &both.equations {
+        for e in &body_vjp.equations {
             let is_again = e.op == OptimizationBarrier.into() && !is_needed[e.result().index()];
             if is_again || e.args.iter().any(|a| is_back[a.index()]) {
                 e.results.iter().for_each(|r| is_back[r.index()] = true);
@@ -115,19 +115,20 @@ impl<'a> SplitDerivative<'a> {
                 forward.push(e.clone());
             }
         }
-        let definitions = both.definitions();
+        let definitions = body_vjp.definitions();
         let (remade, captured, arrays, stored) = (vec![], vec![], vec![], vec![]);
-        let mut split = SplitDerivative { scan, both, forward, backward: vec![], remade, captured, arrays, stored };
-        let mut seen = vec![false; both.types.len()];
-        let cotangents = &both.results[scan.body.results.len()..];
+        let mut split =
+            SplitDerivative { scan, both: body_vjp, forward, backward: vec![], remade, captured, arrays, stored };
+        let mut seen = vec![false; body_vjp.types.len()];
+        let cotangents = &body_vjp.results[scan.body.results.len()..];
         let used = backward.iter().flat_map(|e| &e.args).chain(cotangents);
-        let definition = |v: Var| definitions[v.index()].map(|i| &both.equations[i]);
+        let definition = |v: Var| definitions[v.index()].map(|i| &body_vjp.equations[i]);
         let all = used.filter(|v| !is_back[v.index()]).flat_map(|&v| rematerialized_chain(v, definition));
         for v in all {
             if std::mem::replace(&mut seen[v.index()], true) {
                 continue;
             }
-            let parameter = both.params[..known].iter().position(|&p| p == v);
+            let parameter = body_vjp.params[..known].iter().position(|&p| p == v);
             match (parameter, definition(v)) {
                 (Some(i), _) if i < scan.captured => split.captured.push(i),
                 (Some(i), _) if i >= scan.first_array_operand() => split.arrays.push(i),
@@ -139,9 +140,15 @@ impl<'a> SplitDerivative<'a> {
         split
     }
 
-    /// Returns the body of the backward scan. `flags` says which parameters of the scan's body are differentiated;
-    /// `states` are the carried ones among them and `sums` the captured ones, with their types.
-    fn backward(&self, flags: &[bool], states: &[(usize, Type)], sums: &[(usize, Type)]) -> Graph {
+    /// Returns the body of the backward scan. `is_differentiated` says which parameters of the scan's body have
+    /// cotangents; `carried_params` and `captured_params` list the carried and captured ones among them, with their
+    /// types.
+    fn backward_body(
+        &self,
+        is_differentiated: &[bool],
+        carried_params: &[(usize, Type)],
+        captured_params: &[(usize, Type)],
+    ) -> Graph {
         let SplitDerivative { scan, both, .. } = *self;
         let n = scan.body.results.len();
         let mut graph = Graph { types: both.types.clone(), ..Graph::default() };
@@ -152,15 +159,17 @@ impl<'a> SplitDerivative<'a> {
             .iter()
             .map(|&r| is_float(both.ty(r)).then(|| *cotangents.next().expect("one for each result of floats")))
             .collect();
-        graph.params.extend(states.iter().map(|(i, _)| of_results[i - scan.captured].expect("it is of floats")));
-        let so_far: Vec<Var> = sums.iter().map(|(_, ty)| graph.param(ty.clone())).collect();
+        graph
+            .params
+            .extend(carried_params.iter().map(|(i, _)| of_results[i - scan.captured].expect("it is of floats")));
+        let so_far: Vec<Var> = captured_params.iter().map(|(_, ty)| graph.param(ty.clone())).collect();
         graph.params.extend(of_results[scan.carried..].iter().flatten());
         graph.params.extend(&self.stored);
         graph.params.extend(self.arrays.iter().map(|&i| both.params[i]));
         graph.equations.extend(self.remade.iter().cloned());
         // The cotangent of a carried value that is not differentiated is zero.
         for (i, cotangent) in of_results[..scan.carried].iter().enumerate() {
-            if let (Some(v), false) = (cotangent, flags[scan.captured + i]) {
+            if let (Some(v), false) = (cotangent, is_differentiated[scan.captured + i]) {
                 let ty = both.ty(*v);
                 let zeros = graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape);
                 rename_last_result(&mut graph, zeros, *v);
@@ -170,12 +179,12 @@ impl<'a> SplitDerivative<'a> {
         // `both` gives one cotangent for each differentiated parameter, in order.
         let mut made = both.results[n..].iter();
         let mut of_params = |range: std::ops::Range<usize>| -> Vec<Var> {
-            let active = range.filter(|&i| flags[i] && is_float(both.ty(both.params[i])));
+            let active = range.filter(|&i| is_differentiated[i] && is_float(both.ty(both.params[i])));
             active.map(|_| *made.next().expect("one for each active parameter")).collect()
         };
         let fixed = scan.first_array_operand();
         let (captured, carried, arrays) =
-            (of_params(0..scan.captured), of_params(scan.captured..fixed), of_params(fixed..flags.len()));
+            (of_params(0..scan.captured), of_params(scan.captured..fixed), of_params(fixed..is_differentiated.len()));
         graph.results = carried;
         for (sum, more) in so_far.into_iter().zip(captured) {
             let sum = graph.push_valid(ScalarOp::Add, &[sum, more]);

@@ -5,13 +5,13 @@ use crate::graph::{Graph, Var};
 use crate::mesh::{DimSharding, Sharding};
 use crate::shard::ShardableCall;
 use crate::shard::op_sharding_rule::ShardingRule;
-use crate::shard::partition::{Partitioner, captured_first};
+use crate::shard::partition::{Partitioner, move_captured_first};
 use crate::shard::propagation_program::{NodeId, NodeKind, Region, RegionCall, RegionGraphBuilder, Val};
 use crate::shard::virtual_mesh::JointDevices;
 use pallas_ir::{DType, Literal, Loc, ScalarOp, Type};
 
 impl ShardableCall for Scan {
-    fn rule(&self) -> Option<ShardingRule> {
+    fn sharding_rule(&self) -> Option<ShardingRule> {
         None
     }
 
@@ -28,7 +28,7 @@ impl ShardableCall for Scan {
         let (carried, arrays) = rest.split_at(self.carried);
         let stacks: Vec<Val> = (gives[self.carried..].iter())
             .map(|ty| {
-                let node = build.push(NodeKind::Constant, vec![], vec![ty.clone()], loc);
+                let node = build.push_node(NodeKind::Constant, vec![], vec![ty.clone()], loc);
                 build.program.nodes[node].results[0]
             })
             .collect();
@@ -78,7 +78,7 @@ impl ShardableCall for Scan {
             made.insert(0, next);
             made
         });
-        let number = build.program.call_number(node).expect("it has regions");
+        let number = build.program.call_index(node).expect("it has regions");
         let own = &mut build.program.calls[number];
         (own.elements, own.implied) = (elements, implied);
         build.program.nodes[node].results[1..].to_vec()
@@ -88,9 +88,9 @@ impl ShardableCall for Scan {
     /// sharded as in the body.
     fn emit_partitioned(&self, to: &mut Partitioner<'_>, id: NodeId) {
         let node = &to.program.nodes[id];
-        let view = &to.program.calls[to.program.call_number(id).expect("it has regions")];
+        let view = &to.program.calls[to.program.call_index(id).expect("it has regions")];
         let region = &node.regions[1];
-        let [arrays, elements, stacked] = arrays_and_elements(self, to, view, region);
+        let [arrays, elements, stacked] = arrays_elements_and_stacks(self, to, view, region);
         let of = |values: &[Val], p: &Partitioner<'_>| {
             values.iter().map(|&v| (v, p.propagated_sharding(v))).collect::<Vec<_>>()
         };
@@ -112,7 +112,7 @@ impl ShardableCall for Scan {
         let params = [with(&region.params[own.clone()]), elements].concat();
         let results = [with(&region.results[own.clone()]), stacked.clone()].concat();
         let (body, captured) = to.partition_region(&body, &params, &results);
-        let made = Scan { body: captured_first(body, captured.len()), captured: captured.len(), ..*self };
+        let made = Scan { body: move_captured_first(body, captured.len()), captured: captured.len(), ..*self };
         let args = [to.captured_blocks(&captured), inits, arrays].concat();
         let made = to.graph().push_valid_multi_result(made, &args);
         let length = Literal::int(DType::I32, self.length as i64);
@@ -134,8 +134,8 @@ impl ShardableCall for Scan {
         let kinds = [0..captured, captured..fixed, fixed..self.body.params.len()];
         let own = Scan {
             body: of.joint_body(&self.body, &kinds.clone().map(|kind| kind.len())),
-            captured: of.total_count(captured),
-            carried: of.total_count(self.carried),
+            captured: of.count_over_devices(captured),
+            carried: of.count_over_devices(self.carried),
             ..*self
         };
         let operands = kinds.into_iter().flat_map(|kind| of.operands_in_range(kind)).collect();
@@ -144,13 +144,13 @@ impl ShardableCall for Scan {
 }
 
 /// Returns the arrays that a scan reads, their elements in the body, and the elements that the body adds to stacks.
-fn arrays_and_elements(scan: &Scan, to: &Partitioner<'_>, view: &RegionCall, region: &Region) -> [Vec<Val>; 3] {
+fn arrays_elements_and_stacks(scan: &Scan, to: &Partitioner<'_>, view: &RegionCall, region: &Region) -> [Vec<Val>; 3] {
     let program = to.program;
     let operand = |v: Val, i: usize| {
-        let mut node = &program.nodes[program.definer(v).expect("an operation of the scan")];
+        let mut node = &program.nodes[program.defining_node(v).expect("an operation of the scan")];
         // Skips constraints and barriers on the value.
         while let NodeKind::Constraint(_) | NodeKind::PropagationBarrier(_) = node.kind {
-            node = &program.nodes[program.definer(node.operands[0]).expect("an operation of the scan")];
+            node = &program.nodes[program.defining_node(node.operands[0]).expect("an operation of the scan")];
         }
         node.operands[i]
     };

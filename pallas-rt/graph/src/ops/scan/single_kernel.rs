@@ -33,25 +33,31 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Maximum number of equations in the body of such a scan.
-const MAX_BODY_EQUATIONS: usize = 100;
-/// Maximum number of multiply-adds per step in the products that a single program computes.
+/// Maximum number of equations in the body of a scan that becomes a single kernel; a scan with a larger body stays a
+/// loop.
+const MAX_SCAN_BODY_EQUATIONS: usize = 100;
+/// Maximum number of multiply-adds in one step's products for a scan that becomes a single kernel, unless the device's
+/// limit for small products is larger. A body with more gets no such kernel.
 const MAX_STEP_MULTIPLY_ADDS: usize = 1 << 16;
 
 /// Lowers a scan equation to one kernel for all steps; `None` if its body does not fit into a kernel.
-pub(super) fn lower(e: &Equation, scan: &Scan, sizes: &DeviceLimits) -> Option<LoweredStep> {
+pub(super) fn lower_to_kernel(e: &Equation, scan: &Scan, limits: &DeviceLimits) -> Option<LoweredStep> {
     let body = with_computed_results(&scan.body);
-    let is_long = || matches!(split_long_reductions(&body, sizes).graph, Cow::Owned(_));
+    let is_long = || matches!(split_long_reductions(&body, limits).graph, Cow::Owned(_));
     let alone = body.equations.iter().any(|e| is_standalone_op(&e.op));
-    if !(1..=sizes.steps).contains(&scan.length) || body.equations.len() > MAX_BODY_EQUATIONS || alone || is_long() {
+    if !(1..=limits.steps).contains(&scan.length)
+        || body.equations.len() > MAX_SCAN_BODY_EQUATIONS
+        || alone
+        || is_long()
+    {
         return None;
     }
     // Divides as many axes among programs as all operations of the body allow.
-    let common = common_axis_count(&body)?;
-    let cluster = (0..=common).rev().find_map(|axes| cluster(&body, scan, axes, sizes))?;
-    let tile = (sizes.tile / 4).max(1);
+    let common = common_leading_axis_count(&body)?;
+    let cluster = (0..=common).rev().find_map(|axes| build_body_cluster(&body, scan, axes, limits))?;
+    let tile = (limits.tile / 4).max(1);
     let LoweredStep { work, inputs, outputs, .. } =
-        lower_cluster(&body, &body.definitions(), &cluster, &DeviceLimits { tile, ..sizes.clone() });
+        lower_cluster(&body, &body.definitions(), &cluster, &DeviceLimits { tile, ..limits.clone() });
     let StepOp::Kernel { kernel, sizes, params } = work else { unreachable!("a cluster is a kernel") };
     let place = |v: &Var| body.params.iter().position(|p| p == v).expect("all else is computed in the kernel");
     let inputs: Vec<usize> = inputs.iter().map(place).collect();
@@ -79,25 +85,25 @@ fn with_computed_results(body: &Graph) -> Graph {
 }
 
 /// Returns the number of leading axes that have the same extents in all results; `None` if there are no results.
-fn common_axis_count(body: &Graph) -> Option<usize> {
+fn common_leading_axis_count(body: &Graph) -> Option<usize> {
     let shapes: Vec<&[usize]> = body.results.iter().map(|&r| &body.ty(r).shape[..]).collect();
     let first = shapes.first()?;
     let is_common = |&axis: &usize| shapes.iter().all(|shape| shape.get(axis) == Some(&first[axis]));
     Some((0..first.len()).take_while(is_common).count())
 }
 
-/// Returns the body as a cluster whose results are cut along their first `axes` axes, if each program can then compute
-/// what it carries from its own block, within the limits of size; `None` otherwise.
-fn cluster(body: &Graph, scan: &Scan, axes: usize, sizes: &DeviceLimits) -> Option<Cluster> {
+/// Returns the body as a cluster whose results are cut along their first `axis_count` axes, if each program can then
+/// compute what it carries from its own block, within the limits of size; `None` otherwise.
+fn build_body_cluster(body: &Graph, scan: &Scan, axis_count: usize, limits: &DeviceLimits) -> Option<Cluster> {
     let definitions = body.definitions();
     let cuts = |v: Var| -> Vec<AxisTiling> {
-        let divided = |axis: usize| if axis < axes { Grid(axis as u8) } else { Full };
+        let divided = |axis: usize| if axis < axis_count { Grid(axis as u8) } else { Full };
         (0..body.ty(v).shape.len()).map(divided).collect()
     };
     let mut wanted: BTreeMap<Var, Vec<AxisTiling>> = body.results.iter().map(|&r| (r, cuts(r))).collect();
     let mut own = Cluster {
         outs: body.results.iter().copied().collect(),
-        extents: body.ty(body.results[0]).shape[..axes].to_vec(),
+        extents: body.ty(body.results[0]).shape[..axis_count].to_vec(),
         ..Cluster::default()
     };
     let (mut elements, mut products) = (0, 0);
@@ -113,7 +119,7 @@ fn cluster(body: &Graph, scan: &Scan, axes: usize, sizes: &DeviceLimits) -> Opti
         {
             return None;
         }
-        products += multiply_adds(body, e)?;
+        products += count_multiply_adds(body, e)?;
         elements += unit_block_elements(shape, &cuts);
         for (&arg, cuts) in e.args.iter().zip(operands) {
             let is_free =
@@ -129,12 +135,12 @@ fn cluster(body: &Graph, scan: &Scan, axes: usize, sizes: &DeviceLimits) -> Opti
     let mut carried = carried.map(|(p, r)| wanted.get(p).is_none_or(|own| *own == wanted[r]));
     let read =
         body.params.iter().filter_map(|p| wanted.get(p).map(|cuts| unit_block_elements(&body.ty(*p).shape, cuts)));
-    let fits = elements + read.sum::<usize>() <= sizes.tile && products <= MAX_STEP_MULTIPLY_ADDS.max(sizes.small);
+    let fits = elements + read.sum::<usize>() <= limits.tile && products <= MAX_STEP_MULTIPLY_ADDS.max(limits.small);
     (carried.all(|same| same) && fits).then_some(own)
 }
 
 /// Returns the number of multiply-adds of an equation; `None` for a convolution, which such a kernel cannot contain.
-fn multiply_adds(body: &Graph, e: &Equation) -> Option<usize> {
+fn count_multiply_adds(body: &Graph, e: &Equation) -> Option<usize> {
     match &e.op {
         Op::Structural(StructuralOp::Dot(dot)) => {
             let summed: usize = dot.contract.iter().map(|p| body.ty(e.args[0]).shape[p.0]).product();
@@ -231,8 +237,16 @@ impl ScanKernelBuilder<'_> {
         b.end(&yields)
     }
 
-    /// Writes the body of all steps. Loads come before stores, since the stores replace carried values that are loaded.
-    fn write_body(&self, b: &mut Builder, step: &Kernel, axis: usize, kept: &BTreeMap<usize, (OperandId, OperandId)>) {
+    /// Writes the body of all steps; `carried_memories` has, for each carried value that steps read, the operand with
+    /// its initial value and the scratch that keeps it between steps. Loads come before stores, since the stores
+    /// replace carried values that are loaded.
+    fn write_body(
+        &self,
+        b: &mut Builder,
+        step: &Kernel,
+        axis: usize,
+        carried_memories: &BTreeMap<usize, (OperandId, OperandId)>,
+    ) {
         let Scan { carried, length, .. } = *self.scan;
         b.begin(&[]);
         let at = b.emit(TileOp::ProgramId(axis), &[], Loc::NONE).expect("a program has an id");
@@ -241,9 +255,9 @@ impl ScanKernelBuilder<'_> {
             let view = block(b, to);
             b.effect(TileOp::Store { to, view, masked: false }, &[value], Loc::NONE).expect("a block of its type");
         };
-        if !kept.is_empty() {
+        if !carried_memories.is_empty() {
             self.push_if_step(b, at, 0, &|b| {
-                for &(from, to) in kept.values() {
+                for &(from, to) in carried_memories.values() {
                     let load = TileOp::Load { from, view: block(b, from), masked: false };
                     let first = b.emit(load, &[], Loc::NONE).expect("an input has a block");
                     store(b, to, first);
@@ -260,7 +274,7 @@ impl ScanKernelBuilder<'_> {
                     continue;
                 }
                 TileOp::Load { from, .. } => {
-                    if let Some((_, memory)) = kept.values().find(|(first, _)| first == from) {
+                    if let Some((_, memory)) = carried_memories.values().find(|(first, _)| first == from) {
                         *from = *memory;
                     }
                 }
@@ -271,17 +285,18 @@ impl ScanKernelBuilder<'_> {
         let value = |k: usize| made.iter().find(|(output, _)| *output == self.results[k]).expect("it is stored").1;
         let output = |k: usize| OperandId((self.inputs.len() + k) as u32);
         (carried..self.results.len()).for_each(|k| store(b, output(k), value(k)));
-        kept.iter().for_each(|(&k, &(_, memory))| store(b, memory, value(k)));
+        carried_memories.iter().for_each(|(&k, &(_, memory))| store(b, memory, value(k)));
         if carried > 0 {
             self.push_if_step(b, at, length - 1, &|b| (0..carried).for_each(|k| store(b, output(k), value(k))));
         }
         b.replace(step.body, &[]);
     }
 
-    /// Appends an `if` that runs the instructions of `then` in one step only.
-    fn push_if_step(&self, b: &mut Builder, at: Value, step: usize, then: &dyn Fn(&mut Builder)) {
+    /// Appends an `if` that runs the instructions of `then` only in the step with index `step`; `step_id` is the value
+    /// that holds the current step's index.
+    fn push_if_step(&self, b: &mut Builder, step_id: Value, step: usize, then: &dyn Fn(&mut Builder)) {
         let step = b.int(step as i64, Loc::NONE);
-        let is_now = b.scalar(ScalarOp::Eq, &[at, step], Loc::NONE);
+        let is_now = b.scalar(ScalarOp::Eq, &[step_id, step], Loc::NONE);
         b.begin(&[]);
         then(b);
         let then = b.end(&[]);

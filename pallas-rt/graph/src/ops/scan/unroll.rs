@@ -26,7 +26,7 @@ impl Graph {
         // In a reverse scan the remaining steps, which run last, take the first elements.
         let (main, after) = if scan.reverse { (rest, 0) } else { (0, long) };
         let part = |graph: &mut Graph, first: usize, n: usize| {
-            args[fixed..].iter().map(|&v| rows(graph, v, first, n)).collect::<Result<Vec<Var>, Diag>>()
+            args[fixed..].iter().map(|&v| push_row_slice(graph, v, first, n)).collect::<Result<Vec<Var>, Diag>>()
         };
         let (captured, carried) = (&args[..scan.captured], &args[scan.captured..fixed]);
         let arrays = part(self, main, long)?;
@@ -36,7 +36,7 @@ impl Graph {
             let mut arrays = arrays;
             for v in &mut arrays {
                 let element = self.ty(*v).shape[1..].to_vec();
-                *v = reshaped(self, *v, &[&[blocks, unroll], &element[..]].concat())?;
+                *v = push_reshape(self, *v, &[&[blocks, unroll], &element[..]].concat())?;
             }
             let mut body = Graph { at: self.at, ..Graph::default() };
             let takes = scan.body.param_types();
@@ -50,7 +50,7 @@ impl Graph {
             let mut made = self.push_multi_result(outer, &[&args[..fixed], &arrays].concat())?;
             for v in &mut made[scan.carried..] {
                 let element = self.ty(*v).shape[2..].to_vec();
-                *v = reshaped(self, *v, &[&[long], &element[..]].concat())?;
+                *v = push_reshape(self, *v, &[&[long], &element[..]].concat())?;
             }
             made
         };
@@ -67,30 +67,30 @@ impl Graph {
     }
 }
 
-/// Appends the first `n` steps of a scan as plain equations; `arrays` have `n` elements along their first axis. Returns
-/// the carried values and the stacks.
+/// Appends the first `step_count` steps of a scan as plain equations; `arrays` have `step_count` elements along their
+/// first axis. Returns the carried values and the stacks.
 fn push_unrolled_steps(
     graph: &mut Graph,
     scan: &Scan,
     captured: &[Var],
     carried: &[Var],
     arrays: &[Var],
-    n: usize,
+    step_count: usize,
 ) -> Result<Vec<Var>, Diag> {
     let mut carried = carried.to_vec();
     let mut stacks: Vec<Vec<Var>> = vec![vec![]; scan.body.results.len() - scan.carried];
-    for k in 0..n {
-        let at = if scan.reverse { n - 1 - k } else { k };
+    for k in 0..step_count {
+        let at = if scan.reverse { step_count - 1 - k } else { k };
         let mut args = [captured, &carried].concat();
         for &v in arrays {
-            let row = rows(graph, v, at, 1)?;
+            let row = push_row_slice(graph, v, at, 1)?;
             let element = graph.ty(row).shape[1..].to_vec();
-            args.push(reshaped(graph, row, &element)?);
+            args.push(push_reshape(graph, row, &element)?);
         }
         let mut made = graph.inline(&scan.body, &args);
         for (stack, v) in stacks.iter_mut().zip(made.split_off(scan.carried)) {
             let row = [&[1], &graph.ty(v).shape[..]].concat();
-            stack.push(reshaped(graph, v, &row)?);
+            stack.push(push_reshape(graph, v, &row)?);
         }
         carried = made;
     }
@@ -106,18 +106,18 @@ fn push_unrolled_steps(
     Ok(carried)
 }
 
-/// Appends a slice of `n` elements along the first axis of `v`, beginning with `first`.
-fn rows(graph: &mut Graph, v: Var, first: usize, n: usize) -> Result<Var, Diag> {
+/// Appends a slice of `count` elements along the first axis of `v`, beginning with `first`.
+fn push_row_slice(graph: &mut Graph, v: Var, first: usize, count: usize) -> Result<Var, Diag> {
     let mut shape = graph.ty(v).shape.clone();
-    if (first, n) == (0, shape[0]) {
+    if (first, count) == (0, shape[0]) {
         return Ok(v);
     }
-    shape[0] = n;
+    shape[0] = count;
     let mut start = vec![0; shape.len()];
     start[0] = first as i64;
     graph.push(StructuralOp::from(Slice { start, stride: vec![1; shape.len()], size: dims(&shape) }), &[v])
 }
 
-fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
+fn push_reshape(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(Reshape { to: dims(shape) }), &[v])
 }

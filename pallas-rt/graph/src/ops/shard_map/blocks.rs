@@ -14,8 +14,8 @@ use pallas_ir::Literal;
 /// Appends the body of a `shard_map` in place of the call, with operands and results resharded to its shardings.
 pub(super) fn inline_body(map: &ShardMap, to: &mut Partitioner<'_>, node: &Node) {
     if map.has_automatic_axes() {
-        if let Err(refused) = inline_partial_body(map, to, node) {
-            to.refuse(refused);
+        if let Err(refused) = inline_partly_manual_body(map, to, node) {
+            to.record_error(refused);
             // After an error, later nodes still need values, which never run.
             for (&v, manual) in node.results.iter().zip(&map.gives) {
                 let sharding = manual.normal(to.mesh);
@@ -39,12 +39,12 @@ pub(super) fn inline_body(map: &ShardMap, to: &mut Partitioner<'_>, node: &Node)
 
 /// Partitions a body with automatic axes for the mesh of these axes, from what is known about operands and results
 /// outside of it, and appends it.
-fn inline_partial_body(map: &ShardMap, to: &mut Partitioner<'_>, node: &Node) -> Result<(), TransformError> {
+fn inline_partly_manual_body(map: &ShardMap, to: &mut Partitioner<'_>, node: &Node) -> Result<(), TransformError> {
     let auto = Submesh::new(to.mesh, &map.manual);
     let body = auto.to_submesh_graph(&inlined(&without_pcasts(&map.body)))?;
     let (takes, gives) = (body.param_types(), body.result_types());
     let own: Vec<Sharding> = (node.operands.iter().zip(&map.takes).zip(&takes))
-        .map(|((&v, manual), ty)| auto.strip_manual_axes(manual, &to.assumed_sharding(v), &ty.shape))
+        .map(|((&v, manual), ty)| auto.strip_manual_axes(manual, &to.sharding_for_readers(v), &ty.shape))
         .collect();
     let wanted: Vec<Sharding> = (node.results.iter().zip(&map.gives).zip(&gives))
         .map(|((&v, manual), ty)| auto.strip_manual_axes(manual, &to.propagated_sharding(v), &ty.shape))

@@ -10,54 +10,63 @@
 //! ```
 use super::ShardMap;
 use crate::graph::{Graph, Var};
-use crate::manual::{cast_graph_results, insert_casts, states_of};
+use crate::manual::{block_states, cast_graph_results, insert_casts};
 use crate::mesh::{Axis, AxisStates, Collective, DimSharding, ManualAxisState, Pcast, Sharding};
 use crate::refusal::TransformError;
-use crate::transform::{BatchAxis, VjpCall, batched_with_forced_results, is_float, or_zeros, split, vjp_of};
+use crate::transform::{
+    BatchAxis, VjpCall, batched_with_forced_results, cotangent_or_zeros, is_float, split_by_known_params,
+    vjp_of_results,
+};
 use pallas_ir::{At, Diag, Loc, Type};
 
 /// Returns a `shard_map` like `map` with another body and other shardings, and makes the body's casts explicit.
 fn with_body(
     map: &ShardMap,
     body: &Graph,
-    takes: Vec<Sharding>,
-    gives: Vec<Sharding>,
+    operand_shardings: Vec<Sharding>,
+    result_shardings: Vec<Sharding>,
 ) -> Result<ShardMap, TransformError> {
-    let of = |all: &[Sharding]| all.iter().map(|sharding| states_of(sharding, &map.mesh)).collect::<Vec<_>>();
-    let (mut body, found) = insert_casts(body, &map.mesh, &map.manual, &of(&takes))?;
-    cast_graph_results(&mut body, &map.mesh, &found, &of(&gives)).map_err(|(i, axis)| {
+    let of = |all: &[Sharding]| all.iter().map(|sharding| block_states(sharding, &map.mesh)).collect::<Vec<_>>();
+    let (mut body, found) = insert_casts(body, &map.mesh, &map.manual, &of(&operand_shardings))?;
+    cast_graph_results(&mut body, &map.mesh, &found, &of(&result_shardings)).map_err(|(i, axis)| {
         let found = found[i][axis].name();
         let message = format!("a derivative in `shard_map` is {found} over axis `{}`", map.mesh.name(axis));
         let help =
             "derivatives that `custom_vjp` and `custom_jvp` state have the states of what they are derivatives of";
         TransformError { at: Loc::NONE, diag: Diag::new("shard_map", At::Op, message, help) }
     })?;
-    Ok(ShardMap { mesh: map.mesh.clone(), manual: map.manual.clone(), takes, gives, body })
+    Ok(ShardMap {
+        mesh: map.mesh.clone(),
+        manual: map.manual.clone(),
+        takes: operand_shardings,
+        gives: result_shardings,
+        body,
+    })
 }
 
-/// Returns the call with a body that also computes tangents. `on` says which operands have a tangent, `of` which
-/// results; tangents follow all operands, and all results, with the same shardings.
+/// Returns the call with a body that also computes tangents. `is_operand_active` says which operands have a tangent,
+/// `is_result_active` which results; tangents follow all operands, and all results, with the same shardings.
 pub(super) fn with_tangents(
     map: &ShardMap,
     body: &Graph,
-    on: &[bool],
-    of: &[bool],
+    is_operand_active: &[bool],
+    is_result_active: &[bool],
 ) -> Result<ShardMap, TransformError> {
     let more = |all: &[Sharding], which: &[bool]| {
         let tangents = all.iter().zip(which).filter(|(_, on)| **on).map(|(sharding, _)| sharding.clone());
         all.iter().cloned().chain(tangents).collect()
     };
-    with_body(map, body, more(&map.takes, on), more(&map.gives, of))
+    with_body(map, body, more(&map.takes, is_operand_active), more(&map.gives, is_result_active))
 }
 
 /// Returns the call for a whole batch, and for each result true if it has the batch axis, which is in front and not
 /// sharded.
 pub(super) fn batched(
     map: &ShardMap,
-    has: &[bool],
+    has_batch_axis: &[bool],
     axis: BatchAxis<'_>,
 ) -> Result<(ShardMap, Vec<bool>), TransformError> {
-    let (body, flags) = batched_with_forced_results(&map.body, has, axis, &vec![false; map.gives.len()])?;
+    let (body, flags) = batched_with_forced_results(&map.body, has_batch_axis, axis, &vec![false; map.gives.len()])?;
     let wider = |all: &[Sharding], has: &[bool]| {
         let one = |(sharding, has): (&Sharding, &bool)| match has {
             true => Sharding { dims: [&[DimSharding::default()], &sharding.dims[..]].concat(), ..sharding.clone() },
@@ -65,7 +74,7 @@ pub(super) fn batched(
         };
         all.iter().zip(has).map(one).collect::<Vec<_>>()
     };
-    Ok((with_body(map, &body, wider(&map.takes, has), wider(&map.gives, &flags))?, flags))
+    Ok((with_body(map, &body, wider(&map.takes, has_batch_axis), wider(&map.gives, &flags))?, flags))
 }
 
 /// Appends the derivative of the call; returns the cotangents of its operands. The forward call is replaced by one that
@@ -74,15 +83,15 @@ pub(super) fn vjp(map: &ShardMap, mut back: VjpCall<'_>) -> Result<Vec<Option<Va
     let VjpCall { e, on, cotangents, .. } = back;
     let of: Vec<bool> =
         e.results.iter().zip(cotangents).map(|(&r, found)| found.is_some() && is_float(back.to.ty(r))).collect();
-    let both = vjp_of(&map.body, on, &of)?;
+    let both = vjp_of_results(&map.body, on, &of)?;
     let (known, n) = (map.body.params.len(), map.gives.len());
-    let (mut first, mut second) = split(&both, known, n);
+    let (mut first, mut second) = split_by_known_params(&both, known, n);
     let stored = first.results.split_off(n);
     let kept = second.params.len() - of.iter().filter(|of| **of).count();
     debug_assert_eq!(stored.len(), kept);
 
     // Finds the states of the residuals, which leave the first body.
-    let of_params: Vec<AxisStates> = map.takes.iter().map(|sharding| states_of(sharding, &map.mesh)).collect();
+    let of_params: Vec<AxisStates> = map.takes.iter().map(|sharding| block_states(sharding, &map.mesh)).collect();
     let given: Vec<Option<usize>> = stored.iter().map(|v| first.params.iter().position(|p| p == v)).collect();
     let residuals: Vec<Var> = stored.iter().zip(&given).filter(|(_, given)| given.is_none()).map(|(v, _)| *v).collect();
     let (_, found) =
@@ -132,7 +141,7 @@ pub(super) fn vjp(map: &ShardMap, mut back: VjpCall<'_>) -> Result<Vec<Option<Va
     {
         let ty = to.ty(r).clone();
         if is_float(&ty) {
-            args.push(or_zeros(to, *cotangent, &ty));
+            args.push(cotangent_or_zeros(to, *cotangent, &ty));
             takes.push(sharding.clone());
         }
     }
@@ -151,12 +160,13 @@ fn residual_sharding(block: &Type, states: &[ManualAxisState], map: &ShardMap) -
     sharding
 }
 
-/// Defines `v` as residual `x` without its added first axis, cast to the states that it had inside of the body.
-fn define_residual(to: &mut Graph, x: Var, v: Var, states: &[ManualAxisState], map: &ShardMap) {
-    let shape = to.ty(x).shape[1..].to_vec();
-    let x = to.reshape(x, &shape);
+/// Defines `defined` as residual `residual` without its added first axis, cast to the states that it had inside of the
+/// body.
+fn define_residual(to: &mut Graph, residual: Var, defined: Var, states: &[ManualAxisState], map: &ShardMap) {
+    let shape = to.ty(residual).shape[1..].to_vec();
+    let x = to.reshape(residual, &shape);
     cast_reduction_states(to, x, states, map, |state| (state_outside_body(state), state));
-    to.equations.last_mut().expect("it was just appended").results = vec![v];
+    to.equations.last_mut().expect("it was just appended").results = vec![defined];
 }
 
 /// Returns the state that a residual has outside of a body for its state inside.
@@ -168,20 +178,20 @@ fn state_outside_body(state: ManualAxisState) -> ManualAxisState {
     }
 }
 
-/// Casts `v` along the axes where it is unreduced or reduced; `of` gives the states before and after the cast for such
-/// a state.
+/// Casts `v` along the axes where it is unreduced or reduced; `states_before_after` gives the states before and after
+/// the cast for such a state.
 fn cast_reduction_states(
     to: &mut Graph,
     v: Var,
     states: &[ManualAxisState],
     map: &ShardMap,
-    of: impl Fn(ManualAxisState) -> (ManualAxisState, ManualAxisState),
+    states_before_after: impl Fn(ManualAxisState) -> (ManualAxisState, ManualAxisState),
 ) -> Var {
     let mut v = v;
     for state in [ManualAxisState::Unreduced, ManualAxisState::Reduced] {
         let axes: Vec<Axis> = (0..states.len()).filter(|&i| states[i] == state).map(|i| map.mesh.axis(i)).collect();
         if !axes.is_empty() {
-            let (from, to_state) = of(state);
+            let (from, to_state) = states_before_after(state);
             let kind = Pcast { from, to: to_state }.into();
             v = to.push_valid(Collective { kind, mesh: map.mesh.clone(), axes }, &[v]);
         }

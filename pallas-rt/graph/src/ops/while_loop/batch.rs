@@ -2,14 +2,16 @@
 use super::While;
 use crate::graph::{Graph, Var};
 use crate::ops::prelude::*;
-use crate::transform::{add_missing_batch_axes, choose, fixpoint, inline_or_call, refuse_batch_collectives};
+use crate::transform::{
+    add_missing_batch_axes, extend_flags_to_fixpoint, inline_or_call, push_batch_select, refuse_batch_collectives,
+};
 use pallas_ir::structural::Reduce;
 use pallas_ir::{ScalarOp, StructuralOp};
 
 /// Appends the loop for a batch: with one condition if it is the same for all elements, otherwise with a condition for
 /// each.
 pub(super) fn batched(call: &While, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
-    let carried = batched_carried(call, batch.has, batch.axis);
+    let carried = carried_batch_flags(call, batch.has, batch.axis);
     match is_condition_batched(call, batch.has, &carried, batch.axis) {
         true => batch_with_varying_condition(call, batch),
         false => batch_with_one_condition(call, batch, &carried),
@@ -17,31 +19,45 @@ pub(super) fn batched(call: &While, batch: BatchedCall<'_>) -> Result<Vec<(Var, 
 }
 
 /// Returns which carried values have the batch axis, as long as the condition does not have it.
-pub(super) fn batched_carried(call: &While, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+pub(super) fn carried_batch_flags(call: &While, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
     let (first, n) = (call.body_captured, call.body.results.len());
-    fixpoint(&has[call.condition_captured..], first, n, |on| batch_dependent_results(&call.body, on, axis))[first..]
+    extend_flags_to_fixpoint(&has_batch_axis[call.condition_captured..], first, n, |on| {
+        batch_dependent_results(&call.body, on, axis)
+    })[first..]
         .to_vec()
 }
 
-/// Returns true if the condition differs between the elements of the batch, if the carried values in `carried` do.
-pub(super) fn is_condition_batched(call: &While, has: &[bool], carried: &[bool], axis: BatchAxis<'_>) -> bool {
-    batch_dependent_results(&call.condition, &[&has[..call.condition_captured], carried].concat(), axis)[0]
+/// Returns true if the condition differs between the elements of the batch, if the carried values for which
+/// `is_carried_batched` is true do.
+pub(super) fn is_condition_batched(
+    call: &While,
+    has_batch_axis: &[bool],
+    is_carried_batched: &[bool],
+    axis: BatchAxis<'_>,
+) -> bool {
+    batch_dependent_results(
+        &call.condition,
+        &[&has_batch_axis[..call.condition_captured], is_carried_batched].concat(),
+        axis,
+    )[0]
 }
 
 /// Appends a `while` whose condition is the same for all elements of the batch.
 fn batch_with_one_condition(
     call: &While,
     batch: BatchedCall<'_>,
-    carried: &[bool],
+    is_carried_batched: &[bool],
 ) -> Result<Vec<(Var, bool)>, TransformError> {
     let BatchedCall { to, args, has, axis, .. } = batch;
     let (before, fixed) = has.split_at(call.condition_captured);
     let fixed = &fixed[..call.body_captured];
-    let (condition, _) = batched_with_forced_results(&call.condition, &[before, carried].concat(), axis, &[false])?;
-    let (body, _) = batched_with_forced_results(&call.body, &[fixed, carried].concat(), axis, carried)?;
-    let args = add_missing_batch_axes(to, args, has, &[before, fixed, carried].concat(), axis.size);
+    let (condition, _) =
+        batched_with_forced_results(&call.condition, &[before, is_carried_batched].concat(), axis, &[false])?;
+    let (body, _) =
+        batched_with_forced_results(&call.body, &[fixed, is_carried_batched].concat(), axis, is_carried_batched)?;
+    let args = add_missing_batch_axes(to, args, has, &[before, fixed, is_carried_batched].concat(), axis.size);
     let made = to.push_valid_multi_result(While { condition, body, ..*call }, &args);
-    Ok(made.into_iter().zip(carried.iter().copied()).collect())
+    Ok(made.into_iter().zip(is_carried_batched.iter().copied()).collect())
 }
 
 /// Appends a `while` whose condition differs between the elements. It also carries a bool for each element, true as
@@ -74,7 +90,8 @@ fn batch_with_varying_condition(call: &While, batch: BatchedCall<'_>) -> Result<
     let params: Vec<Var> = types.iter().map(|ty| body.param(ty.clone())).collect();
     let (values, goes_on) = (&params[fixed..fixed + all.len()], params[fixed + all.len()]);
     let made = body.inline(&step, &[&params[c..fixed], values].concat());
-    let made: Vec<Var> = made.into_iter().zip(values).map(|(new, &old)| choose(&mut body, goes_on, new, old)).collect();
+    let made: Vec<Var> =
+        made.into_iter().zip(values).map(|(new, &old)| push_batch_select(&mut body, goes_on, new, old)).collect();
     let goes_on = body.inline(&test, &[&params[..c], &made[..]].concat());
     body.results = [made, goes_on].concat();
 

@@ -30,7 +30,7 @@ pub(super) fn split_constants(program: &mut RegionGraph) {
     }
     // Copies are inserted before their originals, which are removed.
     for (original, inserted) in &copies.inserted {
-        inserted.iter().for_each(|&copy| program.insert(copy, *original, false));
+        inserted.iter().for_each(|&copy| program.insert_beside(copy, *original, false));
     }
     let is_gone = |program: &RegionGraph, id: NodeId| {
         let node = &program.nodes[id];
@@ -63,7 +63,7 @@ impl ConstantSplitter {
     fn copy_operands(&mut self, program: &mut RegionGraph, nodes: &[NodeId]) {
         for &id in nodes {
             let node = &program.nodes[id];
-            if let Some(kind) = self.kind_of(program, node) {
+            if let Some(kind) = self.constant_kind(program, node) {
                 let result = node.results[0];
                 self.kinds[result.index()] = Some(kind);
                 continue;
@@ -85,13 +85,13 @@ impl ConstantSplitter {
         }
     }
 
-    fn is_expression(&self, v: Val) -> bool {
+    fn is_constant_expression(&self, v: Val) -> bool {
         self.kinds.get(v.index()).copied().flatten() == Some(ConstantKind::Expression)
     }
 
     /// Returns the kind of constant that a node's result is; `None` if it is none.
-    fn kind_of(&self, program: &RegionGraph, node: &Node) -> Option<ConstantKind> {
-        let all = || !node.operands.is_empty() && node.operands.iter().all(|&v| self.is_expression(v));
+    fn constant_kind(&self, program: &RegionGraph, node: &Node) -> Option<ConstantKind> {
+        let all = || !node.operands.is_empty() && node.operands.iter().all(|&v| self.is_constant_expression(v));
         let NodeKind::Op(op) = &node.kind else {
             return (node.kind == NodeKind::Constant).then_some(ConstantKind::Expression);
         };
@@ -122,23 +122,31 @@ impl ConstantSplitter {
     /// Returns the value that one use reads: a new copy if `v` is to be copied, else `v`.
     fn copy_for_use(&mut self, program: &mut RegionGraph, v: Val) -> Val {
         match self.kinds.get(v.index()).copied().flatten() {
-            Some(kind) => self.copy(program, v, kind, &mut HashMap::new()),
+            Some(kind) => self.copy_constant(program, v, kind, &mut HashMap::new()),
             None => v,
         }
     }
 
     /// Makes a copy of a constant; `known` has the copies made for the same use so far.
-    fn copy(&mut self, program: &mut RegionGraph, v: Val, kind: ConstantKind, known: &mut HashMap<Val, Val>) -> Val {
+    fn copy_constant(
+        &mut self,
+        program: &mut RegionGraph,
+        v: Val,
+        kind: ConstantKind,
+        known: &mut HashMap<Val, Val>,
+    ) -> Val {
         if program.rank(v) == 0 {
             return v;
         }
         if let Some(&copy) = known.get(&v) {
             return copy;
         }
-        let Some(original) = program.definer(v) else { return v };
+        let Some(original) = program.defining_node(v) else { return v };
         let Node { kind: op, operands, loc, label, .. } = program.nodes[original].clone();
         let operands = match kind {
-            ConstantKind::Expression => operands.into_iter().map(|x| self.copy(program, x, kind, known)).collect(),
+            ConstantKind::Expression => {
+                operands.into_iter().map(|x| self.copy_constant(program, x, kind, known)).collect()
+            }
             ConstantKind::ScalarBroadcast => operands,
         };
         let copy = program.create_node(op, operands, vec![program.ty(v).clone()], loc);

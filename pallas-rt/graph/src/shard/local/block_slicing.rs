@@ -1,7 +1,7 @@
 //! Operations that cut and join blocks, and compute positions along them.
 use crate::build::dims;
 use crate::graph::{Graph, Var};
-use crate::mesh::axis::{Axis, size};
+use crate::mesh::axis::{Axis, product_of_sizes};
 use crate::mesh::{Collective, DeviceTable, Mesh};
 use pallas_ir::structural::{Broadcast, Cast, Iota, Pad, Slice, Transpose};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
@@ -17,22 +17,22 @@ pub(crate) struct DeviceGroup<'a> {
 }
 
 /// Appends the device's coordinate along axes of a mesh, an i32 scalar.
-pub(in crate::shard) fn coordinate(graph: &mut Graph, mesh: &Arc<Mesh>, axes: &[Axis]) -> Var {
-    let table = (0..size(axes) as i32).collect();
+pub(in crate::shard) fn emit_device_coordinate(graph: &mut Graph, mesh: &Arc<Mesh>, axes: &[Axis]) -> Var {
+    let table = (0..product_of_sizes(axes) as i32).collect();
     let op = Collective { kind: DeviceTable(table).into(), mesh: mesh.clone(), axes: axes.to_vec() };
     graph.push_valid(op, &[])
 }
 
-/// Appends a broadcast of `x` to this shape, in which the dimensions of `x` are the dimensions `at`.
-pub(super) fn emit_broadcast(graph: &mut Graph, x: Var, shape: &[usize], at: &[usize]) -> Var {
+/// Appends a broadcast of `x` to `shape`; dimension `k` of `x` becomes dimension `result_dims[k]` of the result.
+pub(super) fn emit_broadcast(graph: &mut Graph, x: Var, shape: &[usize], result_dims: &[usize]) -> Var {
     if graph.ty(x).shape == shape {
         return x;
     }
-    graph.push_valid(StructuralOp::from(Broadcast { to: dims(shape), dims: at.to_vec() }), &[x])
+    graph.push_valid(StructuralOp::from(Broadcast { to: dims(shape), dims: result_dims.to_vec() }), &[x])
 }
 
 /// Appends a bool for each element of an i32 array: true if it is at least `first` and less than `end`.
-pub(super) fn between(graph: &mut Graph, x: Var, first: i64, end: i64) -> Var {
+pub(super) fn emit_range_mask(graph: &mut Graph, x: Var, first: i64, end: i64) -> Var {
     let shape = graph.ty(x).shape.clone();
     let [first, end] = [first, end].map(|n| graph.splat(Literal::int(DType::I32, n), &shape));
     let is_behind = graph.push_valid(ScalarOp::Ge, &[x, first]);
@@ -40,28 +40,28 @@ pub(super) fn between(graph: &mut Graph, x: Var, first: i64, end: i64) -> Var {
     graph.push_valid(ScalarOp::BitAnd, &[is_behind, is_before])
 }
 
-/// Appends the device's block with `with` in place of the elements whose position in the whole array along `dim` is
+/// Appends the device's block with `fill` in place of the elements whose position in the whole array along `dim` is
 /// `end` or greater. `coordinate` is the device's coordinate along the axes that shard the dimension.
-pub(in crate::shard) fn fill_past_end(
+pub(in crate::shard) fn emit_fill_past_end(
     graph: &mut Graph,
     x: Var,
     dim: usize,
     coordinate: Var,
     end: usize,
-    with: Literal,
+    fill: Literal,
 ) -> Var {
     let shape = graph.ty(x).shape.clone();
     let ty = Type::new(DType::I32, &shape[..]);
-    let position = iota(graph, dim, &ty, Some(coordinate));
+    let position = emit_block_iota(graph, dim, &ty, Some(coordinate));
     let end = graph.splat(Literal::int(DType::I32, end as i64), &shape);
     let is_there = graph.push_valid(ScalarOp::Lt, &[position, end]);
-    let other = graph.splat(with, &shape);
+    let other = graph.splat(fill, &shape);
     graph.push_valid(ScalarOp::Select, &[is_there, x, other])
 }
 
 /// Appends positions along a dimension in an array of type `ty`: those in the whole array, for the device's block with
 /// this coordinate; without one, from 0 on.
-pub(in crate::shard) fn iota(graph: &mut Graph, dim: usize, ty: &Type, coordinate: Option<Var>) -> Var {
+pub(in crate::shard) fn emit_block_iota(graph: &mut Graph, dim: usize, ty: &Type, coordinate: Option<Var>) -> Var {
     let own = graph.push_valid(StructuralOp::from(Iota { shape: ty.dims(), axis: dim, dtype: ty.dtype }), &[]);
     let Some(coordinate) = coordinate else { return own };
     let size = graph.int(ty.shape[dim] as i64);
@@ -136,17 +136,17 @@ pub(in crate::shard) fn pad_to_shape(graph: &mut Graph, x: Var, shape: &[usize],
 }
 
 /// Returns the device's part of a block, which has this shape: along each dimension the part at its coordinate, or all
-/// of it without one. `lists` has the axes that cut each dimension; `padding` fills parts beyond the block.
+/// of it without one. `dim_axes` has the axes that cut each dimension; `padding` fills parts beyond the block.
 pub(in crate::shard) fn slice_device_part(
     graph: &mut Graph,
     x: Var,
     coordinates: &[Option<Var>],
     shape: &[usize],
-    lists: &[Vec<Axis>],
+    dim_axes: &[Vec<Axis>],
     padding: f64,
 ) -> Var {
     // The last parts may extend beyond the block, so it is padded.
-    let whole: Vec<usize> = shape.iter().zip(lists).map(|(n, list)| n * size(list)).collect();
+    let whole: Vec<usize> = shape.iter().zip(dim_axes).map(|(n, list)| n * product_of_sizes(list)).collect();
     let x = pad_to_shape(graph, x, &whole, padding);
     let starts: Vec<Var> = (coordinates.iter().zip(shape))
         .map(|(coordinate, &n)| match coordinate {

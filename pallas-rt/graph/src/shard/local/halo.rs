@@ -79,13 +79,13 @@ pub(super) fn plan_halo_exchange(
     // Devices at an equal distance to their senders are sorted together, so that one round serves them.
     needs.sort_by_key(|need| (need.block as i64 - need.device as i64, need.device));
     let pairs: Vec<(usize, usize)> = needs.iter().map(|need| (need.block, need.device)).collect();
-    let numbers = assign_rounds(&pairs, devices);
+    let numbers = assign_permute_rounds(&pairs, devices);
     let count = numbers.iter().max().map_or(0, |most| most + 1);
     let rounds: Vec<PermuteRound> = (0..count)
         .map(|round| {
             let own: Vec<NeededRows> =
                 needs.iter().zip(&numbers).filter(|(_, n)| **n == round).map(|(need, _)| *need).collect();
-            self::build_round(&own, extent, block, devices)
+            self::build_permute_round(&own, extent, block, devices)
         })
         .collect();
     let moved: usize = rounds.iter().map(|round| round.rows).sum();
@@ -133,7 +133,7 @@ fn strided_bounds(at: i64, stride: i64, rows: usize, within: &Range<i64>) -> Opt
 }
 
 /// Returns the permute that meets these needs, of which each device has at most one as sender and one as receiver.
-fn build_round(needs: &[NeededRows], extent: usize, block: usize, devices: usize) -> PermuteRound {
+fn build_permute_round(needs: &[NeededRows], extent: usize, block: usize, devices: usize) -> PermuteRound {
     let rows = needs.iter().map(|need| (need.last - need.first) as usize + 1).max().unwrap_or(0);
     let mut round =
         PermuteRound { sources: vec![None; devices], rows, sent: vec![0; devices], received: vec![extent; devices] };
@@ -151,14 +151,14 @@ fn build_round(needs: &[NeededRows], extent: usize, block: usize, devices: usize
 /// Assigns each pair of a sender and a receiver to a round, such that no device sends or receives twice in a round: the
 /// colouring of the edges of a bipartite graph with as many colours as its largest degree (Kőnig). A pair gets the
 /// first round that is free for both devices, if there is one.
-fn assign_rounds(pairs: &[(usize, usize)], devices: usize) -> Vec<usize> {
-    let ends = |pair: usize| [pairs[pair].0, pairs[pair].1];
+fn assign_permute_rounds(sender_receiver_pairs: &[(usize, usize)], devices: usize) -> Vec<usize> {
+    let ends = |pair: usize| [sender_receiver_pairs[pair].0, sender_receiver_pairs[pair].1];
     let mut degree = [vec![0; devices], vec![0; devices]];
-    (0..pairs.len()).for_each(|pair| (0..2).for_each(|side| degree[side][ends(pair)[side]] += 1));
+    (0..sender_receiver_pairs.len()).for_each(|pair| (0..2).for_each(|side| degree[side][ends(pair)[side]] += 1));
     let most = degree.iter().flatten().copied().max().unwrap_or(0);
     let mut taken: RoundAssignments = [vec![vec![None; most]; devices], vec![vec![None; most]; devices]];
-    let mut numbers = vec![0; pairs.len()];
-    for pair in 0..pairs.len() {
+    let mut numbers = vec![0; sender_receiver_pairs.len()];
+    for pair in 0..sender_receiver_pairs.len() {
         let own = ends(pair);
         let free = |side: usize| {
             let row: &Vec<Option<usize>> = &taken[side][own[side]];
@@ -182,27 +182,27 @@ fn assign_rounds(pairs: &[(usize, usize)], devices: usize) -> Vec<usize> {
 /// By side (senders, receivers), device and round, the pair that is assigned to the round.
 type RoundAssignments = [Vec<Vec<Option<usize>>>; 2];
 
-/// Swaps the two rounds `two` along the path of pairs from a receiver that are assigned to them alternately, so that
-/// the first of both becomes free for the receiver.
+/// Exchanges the two rounds `swapped_rounds` along the path of pairs from `receiver` that are assigned to them
+/// alternately, so that the first of both becomes free for the receiver.
 fn swap_alternating_path(
-    taken: &mut RoundAssignments,
-    all: &mut [usize],
+    assignments: &mut RoundAssignments,
+    pair_rounds: &mut [usize],
     ends: &impl Fn(usize) -> [usize; 2],
     receiver: usize,
-    two: [usize; 2],
+    swapped_rounds: [usize; 2],
 ) {
-    let (mut path, mut at, mut side, mut next) = (vec![], receiver, 1, two);
-    while let Some(pair) = taken[side][at][next[0]] {
+    let (mut path, mut at, mut side, mut next) = (vec![], receiver, 1, swapped_rounds);
+    while let Some(pair) = assignments[side][at][next[0]] {
         path.push(pair);
         side = 1 - side;
         at = ends(pair)[side];
         next.reverse();
     }
     for &pair in &path {
-        (0..2).for_each(|side| taken[side][ends(pair)[side]][all[pair]] = None);
+        (0..2).for_each(|side| assignments[side][ends(pair)[side]][pair_rounds[pair]] = None);
     }
     for &pair in &path {
-        all[pair] = if all[pair] == two[0] { two[1] } else { two[0] };
-        (0..2).for_each(|side| taken[side][ends(pair)[side]][all[pair]] = Some(pair));
+        pair_rounds[pair] = if pair_rounds[pair] == swapped_rounds[0] { swapped_rounds[1] } else { swapped_rounds[0] };
+        (0..2).for_each(|side| assignments[side][ends(pair)[side]][pair_rounds[pair]] = Some(pair));
     }
 }

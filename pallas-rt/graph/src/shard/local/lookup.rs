@@ -6,11 +6,13 @@
 //!           a sum
 //! update    each device writes the part of the window that falls into its block
 //! ```
-use super::block_slicing::{between, coordinate, emit_broadcast, fill_past_end, iota};
+use super::block_slicing::{
+    emit_block_iota, emit_broadcast, emit_device_coordinate, emit_fill_past_end, emit_range_mask,
+};
 use crate::build::dims;
 use crate::graph::{Graph, Var};
 use crate::mesh::Mesh;
-use crate::mesh::axis::{Axis, size};
+use crate::mesh::axis::{Axis, product_of_sizes};
 use crate::shard::partition_traits::ShardedOperation;
 use pallas_ir::structural::{Pad, Reduce, Windows};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
@@ -36,7 +38,7 @@ fn find_indexed_dims(graph: &Graph, work: &ShardedOperation<'_>, windows: &Windo
         let window = &windows.axes[dim];
         let start = window.start.filter(|_| window.axis.is_none())?;
         let axes = sharding.dims[dim].axes.clone();
-        (size(&axes) > 1).then(|| IndexedDim { start, axes, extent: ty.shape[dim], block: block[dim] })
+        (product_of_sizes(&axes) > 1).then(|| IndexedDim { start, axes, extent: ty.shape[dim], block: block[dim] })
     };
     (0..block.len()).filter_map(of).collect()
 }
@@ -58,7 +60,7 @@ pub(super) fn localize_gather_starts(
         let [zero, last] = [0, extent - 1].map(|n| bound(graph, n));
         let held = graph.push_valid(ScalarOp::Clamp, &[starts, zero, last]);
         let local = emit_relative_positions(graph, work.mesh, held, axes, *block);
-        let is_here = between(graph, local, 0, *block as i64);
+        let is_here = emit_range_mask(graph, local, 0, *block as i64);
         let last = bound(graph, block - 1);
         let local = graph.push_valid(ScalarOp::Clamp, &[local, zero, last]);
         let mut is_here = is_here;
@@ -86,7 +88,7 @@ fn emit_and(graph: &mut Graph, so_far: Option<Var>, further: Var) -> Var {
 
 /// Appends positions relative to the first one of the device's block, whose extent is `block`.
 fn emit_relative_positions(graph: &mut Graph, mesh: &Arc<Mesh>, positions: Var, axes: &[Axis], block: usize) -> Var {
-    let coordinate = coordinate(graph, mesh, axes);
+    let coordinate = emit_device_coordinate(graph, mesh, axes);
     let block = graph.int(block as i64);
     let first = graph.push_valid(ScalarOp::Mul, &[coordinate, block]);
     let shape = graph.ty(positions).shape.clone();
@@ -94,12 +96,12 @@ fn emit_relative_positions(graph: &mut Graph, mesh: &Arc<Mesh>, positions: Var, 
     graph.push_valid(ScalarOp::Sub, &[positions, first])
 }
 
-/// Appends a bool for each entry of the starts: true if it is the component `start`. Returns `None` if each start has
-/// one component.
-fn emit_component_mask(graph: &mut Graph, shape: &[usize], windows: &Windows, start: usize) -> Option<Var> {
+/// Appends a bool for each entry of the array of start vectors: true if it is component number `component` of its
+/// vector. Returns `None` if each vector has one component.
+fn emit_component_mask(graph: &mut Graph, shape: &[usize], windows: &Windows, component: usize) -> Option<Var> {
     let vector = windows.vector.filter(|&dim| shape[dim] > 1)?;
-    let entry = iota(graph, vector, &Type::new(DType::I32, shape), None);
-    let start = graph.splat(Literal::int(DType::I32, start as i64), shape);
+    let entry = emit_block_iota(graph, vector, &Type::new(DType::I32, shape), None);
+    let start = graph.splat(Literal::int(DType::I32, component as i64), shape);
     Some(graph.push_valid(ScalarOp::Eq, &[entry, start]))
 }
 
@@ -114,10 +116,10 @@ pub(super) fn localize_scatter(
     let (ty, sharding) = work.operands[1].clone();
     // Updates for indices beyond the array are dropped.
     for (dim, own) in sharding.dims.iter().enumerate() {
-        if !ty.shape[dim].is_multiple_of(size(&own.axes)) {
-            let coordinate = coordinate(graph, work.mesh, &own.axes);
+        if !ty.shape[dim].is_multiple_of(product_of_sizes(&own.axes)) {
+            let coordinate = emit_device_coordinate(graph, work.mesh, &own.axes);
             work.args[1] =
-                fill_past_end(graph, work.args[1], dim, coordinate, ty.shape[dim], Literal::int(DType::I32, -1));
+                emit_fill_past_end(graph, work.args[1], dim, coordinate, ty.shape[dim], Literal::int(DType::I32, -1));
         }
     }
     // A window that lies beyond the block is left out, like one beyond the operand.
@@ -131,7 +133,7 @@ pub(super) fn localize_scatter(
         };
     }
     if let Some(op) = op.filter(|_| !work.parts.is_empty()) {
-        let coordinate = coordinate(graph, work.mesh, &work.parts);
+        let coordinate = emit_device_coordinate(graph, work.mesh, &work.parts);
         let zero = graph.int(0);
         let is_first = graph.push_valid(ScalarOp::Eq, &[coordinate, zero]);
         let Type { dtype, shape } = graph.ty(work.args[0]).clone();
@@ -147,7 +149,7 @@ pub(super) fn localize_scatter(
 pub(crate) fn emit_window_update(graph: &mut Graph, work: &ShardedOperation<'_>) -> Option<Var> {
     let (ty, sharding) = &work.operands[0];
     let whole = &work.operands[1].0.shape;
-    let is_partial = |dim: usize| whole[dim] != ty.shape[dim] && size(&sharding.dims[dim].axes) > 1;
+    let is_partial = |dim: usize| whole[dim] != ty.shape[dim] && product_of_sizes(&sharding.dims[dim].axes) > 1;
     let partial: Vec<usize> = (0..whole.len()).filter(|&dim| is_partial(dim)).collect();
     if partial.is_empty() {
         return None;
@@ -169,10 +171,10 @@ pub(crate) fn emit_window_update(graph: &mut Graph, work: &ShardedOperation<'_>)
         // The window is padded by as many elements as may be beyond the block.
         from[dim] = graph.push_valid(ScalarOp::Add, &[first, size]);
         (low[dim], high[dim]) = (window[dim], window[dim]);
-        let position = iota(graph, dim, &Type::new(DType::I32, &window[..]), None);
+        let position = emit_block_iota(graph, dim, &Type::new(DType::I32, &window[..]), None);
         let first = emit_broadcast(graph, first, &window, &[]);
         let element = graph.push_valid(ScalarOp::Add, &[position, first]);
-        let is_in = between(graph, element, 0, own[dim] as i64);
+        let is_in = emit_range_mask(graph, element, 0, own[dim] as i64);
         is_there = Some(emit_and(graph, is_there, is_in));
     }
     let fill = graph.literal(Literal::new(ty.dtype, 0.0));

@@ -9,14 +9,16 @@
 //! The access form of the operation says which rows each dimension reads; the dimensions are handled one after the
 //! other. Afterwards the operation is only left to act on dimensions that are not sharded, or on windows whose elements
 //! are all on the device.
-use super::block_slicing::{DeviceGroup, between, coordinate, emit_broadcast, iota, join_blocks};
+use super::block_slicing::{
+    DeviceGroup, emit_block_iota, emit_broadcast, emit_device_coordinate, emit_range_mask, join_blocks,
+};
 use super::halo::{AffineRead, HaloPlan, PermuteRound, plan_halo_exchange};
 use crate::build::dims;
 use crate::graph::{Graph, Op, Var};
-use crate::mesh::axis::size;
+use crate::mesh::axis::product_of_sizes;
 use crate::mesh::{AllGather, Collective, CollectiveKind, DeviceTable, Permute};
 use crate::shard::partition_traits::ShardedOperation;
-use pallas_ir::structural::{Access, Concat, Gather, Piece, WindowDim};
+use pallas_ir::structural::{Access, Concat, Gather, MapPiece, WindowDim};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 
 /// Returns true if an operation that moves elements along dimension `dim` of its result can be done on blocks, where
@@ -55,7 +57,7 @@ pub(super) fn exchange_rows(graph: &mut Graph, work: &mut ShardedOperation<'_>) 
     for dim in 0..work.gives.shape.len() {
         let (extent, axes) = (work.result.0.shape[dim], work.result.1.dims[dim].axes.clone());
         let group = DeviceGroup { mesh: work.mesh, axes: &axes };
-        if size(&axes) == 1 {
+        if product_of_sizes(&axes) == 1 {
             continue;
         }
         let count = work.gives.shape[dim];
@@ -110,7 +112,7 @@ pub(super) fn read_rows(
     count: usize,
     reads: Vec<AffineRead>,
 ) -> Var {
-    let extent = graph.ty(block).shape[dim] * size(group.axes);
+    let extent = graph.ty(block).shape[dim] * product_of_sizes(group.axes);
     let sources = [RowSource { block, extent, reads }];
     RowExchange { group, dim, count, sources: &sources, fill: None }.emit_exchange(graph)
 }
@@ -134,9 +136,9 @@ pub(in crate::shard) fn read_zero_padded_rows(
     graph: &mut Graph,
     group: DeviceGroup<'_>,
     block: Var,
-    met: &RowRange,
+    range: &RowRange,
 ) -> Var {
-    let &RowRange { dim, extent, count, offset, step } = met;
+    let &RowRange { dim, extent, count, offset, step } = range;
     let reads = vec![AffineRead { offset, step, stride: 1, within: 0..extent as i64 }];
     let fill = Some(graph.literal(Literal::new(graph.ty(block).dtype, 0.0)));
     RowExchange { group, dim, count, sources: &[RowSource { block, extent, reads }], fill }.emit_exchange(graph)
@@ -169,7 +171,12 @@ fn is_identity(op: &StructuralOp) -> bool {
 
 /// Returns the rows that each operand contributes along dimension `dim` of the result, which has this extent; `None` if
 /// every element keeps its position.
-fn find_moved_rows(pieces: &[Piece], work: &ShardedOperation<'_>, dim: usize, extent: usize) -> Option<Vec<RowSource>> {
+fn find_moved_rows(
+    pieces: &[MapPiece],
+    work: &ShardedOperation<'_>,
+    dim: usize,
+    extent: usize,
+) -> Option<Vec<RowSource>> {
     let mut sources: Vec<RowSource> = vec![];
     for piece in pieces {
         let Some(index) = piece.index.iter().find(|index| index.axis == Some(dim)) else { continue };
@@ -207,17 +214,17 @@ struct WindowCoverage {
     fill: Literal,
 }
 
-/// Returns the rows along dimension `from` of operand 0 that the windows for the result's dimension `dim` cover; `None`
-/// if each window is one element at its own position.
+/// Returns the rows along dimension `operand_dim` of operand 0 that the windows for the result's dimension `dim` cover;
+/// `None` if each window is one element at its own position.
 fn find_window_coverage(
     op: &StructuralOp,
     work: &ShardedOperation<'_>,
     dim: usize,
     window: WindowDim,
-    from: usize,
+    operand_dim: usize,
 ) -> Option<WindowCoverage> {
     let ty = work.operands[0].0;
-    let (extent, places, count) = (ty.shape[from], work.result.0.shape[dim], work.gives.shape[dim]);
+    let (extent, places, count) = (ty.shape[operand_dim], work.result.0.shape[dim], work.gives.shape[dim]);
     let (size, fill) = match op {
         StructuralOp::ReduceWindow(op) => (op.size[dim], op.op.neutral(ty.dtype).expect("a monoid")),
         StructuralOp::Conv(op) => {
@@ -293,11 +300,12 @@ struct AvailableRows {
 impl RowExchange<'_> {
     /// Appends the collectives that bring each device its rows; returns the rows of the device.
     fn emit_exchange(&self, graph: &mut Graph) -> Var {
-        let device = coordinate(graph, self.group.mesh, self.group.axes);
+        let device = emit_device_coordinate(graph, self.group.mesh, self.group.axes);
         let (mut parts, mut held, mut is_own) = (vec![], vec![], true);
         for source in self.sources {
             let block = graph.ty(source.block).shape[self.dim];
-            let plan = plan_halo_exchange(&source.reads, self.count, source.extent, block, size(self.group.axes));
+            let plan =
+                plan_halo_exchange(&source.reads, self.count, source.extent, block, product_of_sizes(self.group.axes));
             is_own &= plan == HaloPlan::Rounds { keeps_own: true, rounds: vec![] };
             held.push(self.emit_collectives(graph, source.block, device, &plan, &mut parts));
         }
@@ -320,7 +328,7 @@ impl RowExchange<'_> {
                     [one] => *one,
                     _ => graph.push_valid(StructuralOp::from(Concat { axis: self.dim }), &parts),
                 };
-                take(graph, all, index, self.dim)
+                emit_take(graph, all, index, self.dim)
             }
         };
         let Some(fill) = self.fill else { return rows };
@@ -337,7 +345,7 @@ impl RowExchange<'_> {
     /// bool that is true if the read covers it.
     fn emit_row_positions(&self, graph: &mut Graph, device: Var) -> Vec<Vec<(Var, Var)>> {
         let ty = Type::new(DType::I32, [self.count]);
-        let own = iota(graph, 0, &ty, None);
+        let own = emit_block_iota(graph, 0, &ty, None);
         let mut of = |read: &AffineRead| {
             let scaled = |graph: &mut Graph, x: Var, by: i64| {
                 let shape = graph.ty(x).shape.clone();
@@ -350,7 +358,7 @@ impl RowExchange<'_> {
             let first = graph.push_valid(ScalarOp::Add, &[step, offset]);
             let first = emit_broadcast(graph, first, &[self.count], &[]);
             let element = graph.push_valid(ScalarOp::Add, &[rows, first]);
-            let is_read = between(graph, element, read.within.start, read.within.end);
+            let is_read = emit_range_mask(graph, element, read.within.start, read.within.end);
             (element, is_read)
         };
         self.sources.iter().map(|source| source.reads.iter().map(&mut of).collect()).collect()
@@ -381,7 +389,7 @@ impl RowExchange<'_> {
         match plan {
             HaloPlan::Gather => {
                 let all = exchange(graph, AllGather.into(), &[block]);
-                let (mut counts, devices) = (vec![1; shape.len()], size(self.group.axes));
+                let (mut counts, devices) = (vec![1; shape.len()], product_of_sizes(self.group.axes));
                 counts[dim] = devices;
                 let all = join_blocks(graph, all, &counts, &with_extent(&shape, dim, own * devices));
                 add(all, own * devices, None);
@@ -442,7 +450,7 @@ impl RowExchange<'_> {
             let own = graph.push_valid(ScalarOp::Add, &[from_first, shift]);
             index = Some(match index {
                 Some(other) => {
-                    let is_here = between(graph, from_first, 0, *count as i64);
+                    let is_here = emit_range_mask(graph, from_first, 0, *count as i64);
                     graph.push_valid(ScalarOp::Select, &[is_here, own, other])
                 }
                 None => own,
@@ -453,7 +461,7 @@ impl RowExchange<'_> {
 }
 
 /// Returns the rows of an array at these positions along a dimension.
-fn take(graph: &mut Graph, x: Var, index: Var, dim: usize) -> Var {
+fn emit_take(graph: &mut Graph, x: Var, index: Var, dim: usize) -> Var {
     let shape = graph.ty(x).shape.clone();
     let op = Gather {
         offset_dims: (0..shape.len()).filter(|&other| other != dim).collect(),

@@ -13,14 +13,15 @@ use super::block_slicing::DeviceGroup;
 use super::halo::AffineRead;
 use super::shifted_rows;
 use crate::graph::{Graph, Var};
-use crate::mesh::axis::{Axis, push_merged, size};
+use crate::mesh::axis::{Axis, product_of_sizes, push_merged};
 use crate::shard::op_sharding_rule::{FactorRole, ShardingRule};
 use crate::shard::partition_traits::ShardedOperation;
 use pallas_ir::Type;
 use std::ops::Range;
 
-/// Most runs of elements that are looked up one by one; with more, an operand is gathered.
-const MAX_READ_RUNS: usize = 32;
+/// Most runs of consecutive elements that a device reads one by one for a reshape; an operand with more runs is
+/// gathered whole.
+const MAX_RUNS_BEFORE_GATHER: usize = 32;
 
 /// Returns the groups of a reshape in order: ranges of dimensions of the operand and of the result with equal numbers
 /// of elements, as few dimensions as possible. A dimension of extent 1 belongs to the group around it, or is a group by
@@ -65,19 +66,19 @@ impl FlattenedDim {
     /// Returns the dimensions of a shape, sharded by these axes each, as one; `None` if blocks are not rows of
     /// consecutive elements.
     fn from_dims(shape: &[usize], axes: &[Vec<Axis>]) -> Option<FlattenedDim> {
-        let blocks: Vec<usize> = shape.iter().zip(axes).map(|(n, axes)| n.div_ceil(size(axes))).collect();
+        let blocks: Vec<usize> = shape.iter().zip(axes).map(|(n, axes)| n.div_ceil(product_of_sizes(axes))).collect();
         let last = axes.iter().rposition(|axes| !axes.is_empty()).unwrap_or(0);
         let leads = shape.iter().product::<usize>() / shape[last..].iter().product::<usize>();
-        if blocks[..last].iter().any(|&n| n != 1) || leads > MAX_READ_RUNS {
+        if blocks[..last].iter().any(|&n| n != 1) || leads > MAX_RUNS_BEFORE_GATHER {
             return None;
         }
         let block = blocks[last..].iter().product();
         let mut begins = vec![0];
         for (&n, axes) in shape[..last].iter().zip(axes) {
-            let next = |begin: usize| (0..n).map(move |i| begin * size(axes) + i);
+            let next = |begin: usize| (0..n).map(move |i| begin * product_of_sizes(axes) + i);
             begins = begins.into_iter().flat_map(next).collect();
         }
-        begins.iter_mut().for_each(|begin| *begin *= size(&axes[last]) * block);
+        begins.iter_mut().for_each(|begin| *begin *= product_of_sizes(&axes[last]) * block);
         let mut all = vec![];
         axes.iter().flatten().for_each(|&axis| push_merged(&mut all, axis));
         Some(FlattenedDim { axes: all, block, run: shape[last..].iter().product(), begins })
@@ -125,7 +126,7 @@ pub(super) fn clear_unsupported_reshape_axes(axes: &mut [Vec<Axis>], rule: &Shar
         }
         for &f in sides.into_iter().flat_map(|(dims, _)| dims).flatten() {
             let factor = &rule.factors[f];
-            if factor.role == FactorRole::Permute || !factor.size.is_multiple_of(size(&axes[f])) {
+            if factor.role == FactorRole::Permute || !factor.size.is_multiple_of(product_of_sizes(&axes[f])) {
                 axes[f].clear();
             }
         }
@@ -133,7 +134,7 @@ pub(super) fn clear_unsupported_reshape_axes(axes: &mut [Vec<Axis>], rule: &Shar
 }
 
 /// Appends a reshape on blocks, with the transfers between devices that it needs; returns the block of the result.
-pub(super) fn reshape(graph: &mut Graph, work: &ShardedOperation<'_>) -> Var {
+pub(super) fn emit_reshape_on_blocks(graph: &mut Graph, work: &ShardedOperation<'_>) -> Var {
     let sides = [(work.operands[0].0, &work.operands[0].1), (work.result.0, &work.result.1)];
     let groups = group_reshape_dims(&sides[0].0.shape, &sides[1].0.shape);
     let block = graph.ty(work.args[0]).shape.clone();

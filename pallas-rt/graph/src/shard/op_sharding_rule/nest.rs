@@ -1,12 +1,12 @@
 //! The factors of affine nests: convolutions and folds of windows.
 use super::{FactorRole, RuleBuilder, TensorDim};
-use pallas_ir::structural::{Nest, Position, Role as LoopRole};
+use pallas_ir::structural::{Nest, NestAxisRole as LoopRole, Position};
 
 impl RuleBuilder<'_> {
     /// Adds the factors of a convolution or of a fold of windows.
-    pub(super) fn add_nest(&mut self, nest: &Nest) {
+    pub(super) fn add_nest_factors(&mut self, nest: &Nest) {
         if nest.operands.len() == 1 {
-            return self.add_window_fold(nest);
+            return self.add_window_fold_factors(nest);
         }
         let windowed = |position: &Position| {
             let axis = |role| position.terms.iter().map(|term| term.0).find(|&a| nest.axes[a].role == role);
@@ -25,7 +25,7 @@ impl RuleBuilder<'_> {
             match windowed(position) {
                 Some((Some(place), window)) => {
                     is_left[place] = false;
-                    self.add_windowed_dim(nest, dim, place, window);
+                    self.add_windowed_dim_factors(nest, dim, place, window);
                 }
                 _ => {
                     for &(axis, _) in &position.terms {
@@ -59,17 +59,17 @@ impl RuleBuilder<'_> {
         let role =
             if nest.axes[axis].role == LoopRole::Parallel { FactorRole::PassThrough } else { FactorRole::Reduce };
         if !is_group || nest.axes[axis].extent > 1 {
-            self.add(nest.axes[axis].extent as usize, role, &places);
+            self.add_factor(nest.axes[axis].extent as usize, role, &places);
         }
     }
 
     /// Adds the factors of a spatial dimension that a window moves over. If the window moves by several elements at a
     /// time, these form blocks of the operand, which the window adds up as far as it reaches.
-    fn add_windowed_dim(&mut self, nest: &Nest, dim: usize, place: usize, window: usize) {
-        let (from, to) = (self.shapes[0][dim], nest.axes[place].extent as usize);
-        let size = nest.axes[window].extent as usize;
-        let out = self.dims_of_loop(nest, place).into_iter().find(|at| at.0 == self.first_result());
-        let of_window = self.dims_of_loop(nest, window).into_iter().find(|at| at.0 == 1);
+    fn add_windowed_dim_factors(&mut self, nest: &Nest, dim: usize, position_loop: usize, window_loop: usize) {
+        let (from, to) = (self.shapes[0][dim], nest.axes[position_loop].extent as usize);
+        let size = nest.axes[window_loop].extent as usize;
+        let out = self.dims_of_loop(nest, position_loop).into_iter().find(|at| at.0 == self.first_result());
+        let of_window = self.dims_of_loop(nest, window_loop).into_iter().find(|at| at.0 == 1);
         let moved = [Some((0, dim)), out].into_iter().flatten().collect::<Vec<TensorDim>>();
         let steps = from.checked_div(to).unwrap_or(0);
         if steps <= 1 {
@@ -90,12 +90,12 @@ impl RuleBuilder<'_> {
     /// Adds a factor that these dimensions share, unless its size is 1.
     fn add_nontrivial_factor(&mut self, size: usize, role: FactorRole, places: &[TensorDim]) {
         if size > 1 {
-            self.add(size, role, places);
+            self.add_factor(size, role, places);
         }
     }
 
     /// Adds the factors of a fold of windows, such as a pooling.
-    fn add_window_fold(&mut self, nest: &Nest) {
+    fn add_window_fold_factors(&mut self, nest: &Nest) {
         let result = self.first_result();
         for (dim, &n) in self.shapes[result].iter().enumerate() {
             let terms = &nest.operands[0][dim].terms;
@@ -103,7 +103,7 @@ impl RuleBuilder<'_> {
                 .iter()
                 .all(|&(axis, _)| nest.axes[axis].role != LoopRole::Windowed || nest.axes[axis].extent == 1);
             let role = if is_alone && self.shapes[0][dim] == n { FactorRole::PassThrough } else { FactorRole::Permute };
-            self.add(n, role, &[(0, dim), (result, dim)]);
+            self.add_factor(n, role, &[(0, dim), (result, dim)]);
         }
     }
 }

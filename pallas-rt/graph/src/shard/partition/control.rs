@@ -19,7 +19,7 @@ impl Partitioner<'_> {
     ) -> (Graph, Vec<Val>) {
         self.scopes.push(PartitionScope::default());
         for (v, sharding) in params {
-            self.param(*v, sharding.clone());
+            self.add_param(*v, sharding.clone());
         }
         self.emit_nodes(region);
         let made: Vec<Var> = results.iter().map(|(v, sharding)| self.reshard_value(*v, sharding)).collect();
@@ -34,9 +34,9 @@ impl Partitioner<'_> {
     }
 }
 
-/// Moves the last `captured` parameters of a body's graph, which are the captured ones, to the front.
-pub(crate) fn captured_first(mut graph: Graph, captured: usize) -> Graph {
-    let own = graph.params.len() - captured;
+/// Moves the last `captured_count` parameters of a body's graph, which are the captured ones, to the front.
+pub(crate) fn move_captured_first(mut graph: Graph, captured_count: usize) -> Graph {
+    let own = graph.params.len() - captured_count;
     graph.params.rotate_left(own);
     graph
 }

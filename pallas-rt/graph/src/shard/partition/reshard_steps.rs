@@ -1,7 +1,7 @@
 //! Conversion of values to other shardings: the steps of a reshard on blocks.
-use super::{Block, Partitioner, Reshard};
+use super::{Partitioner, Reshard, ValueBlock};
 use crate::graph::Var;
-use crate::mesh::axis::{Axis, size};
+use crate::mesh::axis::{Axis, product_of_sizes};
 use crate::mesh::{AllGather, AllToAll, Permute, Sharding};
 use crate::shard::local;
 use crate::shard::propagation_program::Val;
@@ -10,7 +10,7 @@ use crate::shard::reshard::{self, ReshardStep};
 impl Partitioner<'_> {
     /// Appends an all-gather that stacks the blocks of the devices along some axes, along a new first axis.
     pub(super) fn emit_all_gather(&mut self, axes: &[Axis], var: Var) -> Var {
-        self.exchange(AllGather, axes, &[var])
+        self.emit_collective(AllGather, axes, &[var])
     }
 
     /// Returns the block of a value with this sharding, to which it is converted if needed.
@@ -26,7 +26,7 @@ impl Partitioner<'_> {
     pub(super) fn reshard_single_use(&mut self, v: Val, wanted: &Sharding) -> Var {
         let mut block = self.block(v);
         let mut shape = self.program.ty(v).shape.clone();
-        let mut steps = reshard::reshard(&shape, &block.sharding, wanted);
+        let mut steps = reshard::plan_executable_steps(&shape, &block.sharding, wanted);
         let is_own = |step: &ReshardStep| {
             matches!(step, ReshardStep::AllSlice(_) | ReshardStep::Reshape(_) | ReshardStep::Resize(_))
         };
@@ -47,7 +47,7 @@ impl Partitioner<'_> {
                     }
                     let local = sharding.local_shape(&shape);
                     let var = self.emit_slice_of_sum(block.var, &lists, &local, &axes, op);
-                    block = Block { var, sharding, partial: None, said: None };
+                    block = ValueBlock { var, sharding, partial: None, said: None };
                 }
                 _ => block = self.combine_partials(v, block),
             }
@@ -56,7 +56,7 @@ impl Partitioner<'_> {
             if let ReshardStep::Reshape(next) | ReshardStep::Resize(next) = &step {
                 shape.clone_from(next);
             }
-            block = Block {
+            block = ValueBlock {
                 var: self.emit_reshard_step(&step, &block, &after, &shape),
                 sharding: after,
                 partial: None,
@@ -68,36 +68,36 @@ impl Partitioner<'_> {
 
     /// Appends one step of a reshard; returns the block after it. `after` is the sharding and `shape` the whole array's
     /// shape afterwards.
-    fn emit_reshard_step(&mut self, step: &ReshardStep, block: &Block, after: &Sharding, shape: &[usize]) -> Var {
+    fn emit_reshard_step(&mut self, step: &ReshardStep, block: &ValueBlock, after: &Sharding, shape: &[usize]) -> Var {
         let local = after.local_shape(shape);
         match step {
             ReshardStep::AllGather(lists) => {
                 let axes: Vec<Axis> = lists.concat();
                 let parts = self.emit_all_gather(&axes, block.var);
-                let counts: Vec<usize> = lists.iter().map(|list| size(list)).collect();
+                let counts: Vec<usize> = lists.iter().map(|list| product_of_sizes(list)).collect();
                 local::join_blocks(self.graph(), parts, &counts, &local)
             }
             ReshardStep::AllSlice(lists) => {
                 let coordinates: Vec<Option<Var>> =
-                    lists.iter().map(|list| (!list.is_empty()).then(|| self.coordinate(list))).collect();
+                    lists.iter().map(|list| (!list.is_empty()).then(|| self.emit_coordinate(list))).collect();
                 let padding = self.options.padding;
                 local::slice_device_part(self.graph(), block.var, &coordinates, &local, lists, padding)
             }
             ReshardStep::AllToAll { axes, from, to } => {
                 let mut whole = block.sharding.local_shape(shape);
-                whole[*to] = local[*to] * size(axes);
+                whole[*to] = local[*to] * product_of_sizes(axes);
                 let padding = self.options.padding;
                 let block = local::pad_to_shape(self.graph(), block.var, &whole, padding);
-                let parts = local::split_and_stack(self.graph(), block, &[(*to, size(axes))]);
-                let parts = self.exchange(AllToAll, axes, &[parts]);
+                let parts = local::split_and_stack(self.graph(), block, &[(*to, product_of_sizes(axes))]);
+                let parts = self.emit_collective(AllToAll, axes, &[parts]);
                 let mut counts = vec![1; local.len()];
-                counts[*from] = size(axes);
+                counts[*from] = product_of_sizes(axes);
                 local::join_blocks(self.graph(), parts, &counts, &local)
             }
             ReshardStep::Permute => {
                 let sources =
                     reshard::permute_sources(self.mesh, &block.sharding, after).into_iter().map(Some).collect();
-                self.exchange(Permute(sources), &self.mesh.axes(), &[block.var])
+                self.emit_collective(Permute(sources), &self.mesh.axes(), &[block.var])
             }
             ReshardStep::Reshape(_) => self.graph().reshape(block.var, &local),
             ReshardStep::Resize(_) => {

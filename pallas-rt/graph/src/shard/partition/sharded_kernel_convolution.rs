@@ -5,10 +5,10 @@
 //! dw[k] = Σ_i x[stride · i + k - low] · dy[i]      i is sharded: each device reads the rows of x for its own
 //!                                                  rows of dy, and gets a partial sum of dw
 //! ```
-use super::{Block, Partitioner};
+use super::{Partitioner, ValueBlock};
 use crate::graph::Op;
 use crate::mesh::Sharding;
-use crate::mesh::axis::{self, Axis, size};
+use crate::mesh::axis::{self, Axis, product_of_sizes};
 use crate::shard::local;
 use crate::shard::propagation_program::Node;
 use pallas_ir::structural::{Conv, WindowDim};
@@ -23,14 +23,14 @@ impl Partitioner<'_> {
             return false;
         }
         let (x, dy) = (node.operands[0], node.operands[1]);
-        let [of_x, of_dy] = [x, dy].map(|v| self.block(v).assumed_sharding().clone());
+        let [of_x, of_dy] = [x, dy].map(|v| self.block(v).sharding_for_readers().clone());
         let [x_type, dy_type, result] = [x, dy, node.results[0]].map(|v| self.program.ty(v).clone());
         if [&x_type, &dy_type, &result].iter().any(|ty| ty.shape.contains(&0)) {
             return false;
         }
         let is_summed = |i: &usize| {
             let axes = &of_dy.dims[conv.rhs[2 + i]].axes;
-            size(axes) > 1 && of_x.dims[conv.lhs[2 + i]].axes == *axes && conv.windows[*i].dilation == 1
+            product_of_sizes(axes) > 1 && of_x.dims[conv.lhs[2 + i]].axes == *axes && conv.windows[*i].dilation == 1
         };
         let places: Vec<usize> = (0..conv.windows.len()).filter(is_summed).collect();
         if places.is_empty() {
@@ -40,7 +40,7 @@ impl Partitioner<'_> {
         let mut parts: Vec<Axis> = places.iter().flat_map(|&i| along(i)).collect();
         // Features that both operands have are added up too, and those of one operand stay sharded.
         let [own, other] = [&of_x.dims[conv.lhs[1]].axes, &of_dy.dims[conv.rhs[1]].axes];
-        let is_even = x_type.shape[conv.lhs[1]].is_multiple_of(size(own));
+        let is_even = x_type.shape[conv.lhs[1]].is_multiple_of(product_of_sizes(own));
         let contracted = if own == other && is_even { own.clone() } else { vec![] };
         parts.extend(contracted.clone());
         let free = |axes: &[Axis], taken: &[Axis]| {
@@ -69,10 +69,10 @@ impl Partitioner<'_> {
             let (extent, rows, taps) = (x_type.shape[from], dy_type.shape[to], result.shape[conv.out[2 + i]]);
             let block = self.graph().ty(dy).shape[to];
             let WindowDim { stride, low, spacing, .. } = windows[i];
-            if !rows.is_multiple_of(size(&axes)) {
-                let coordinate = self.coordinate(&axes);
+            if !rows.is_multiple_of(product_of_sizes(&axes)) {
+                let coordinate = self.emit_coordinate(&axes);
                 let zero = Literal::new(dy_type.dtype, 0.0);
-                dy = local::fill_past_end(self.graph(), dy, to, coordinate, rows, zero);
+                dy = local::emit_fill_past_end(self.graph(), dy, to, coordinate, rows, zero);
             }
             let seen = stride * (taps as i64 - 1) + spacing * (block as i64 - 1) + 1;
             let read =
@@ -81,10 +81,10 @@ impl Partitioner<'_> {
             windows[i] = WindowDim { low: 0, high: 0, ..windows[i] };
         }
         let made = self.graph().push_valid(StructuralOp::from(Conv { windows, ..conv.clone() }), &[x, dy]);
-        axis::merge(&mut parts);
+        axis::sort_and_merge(&mut parts);
         let sharding = sharding(&conv.out, &examples, &features);
         let partial = Some((parts, ScalarOp::Add));
-        self.define_block_pending_reshard(node.results[0], Block { var: made, sharding, partial, said: None });
+        self.define_block_pending_reshard(node.results[0], ValueBlock { var: made, sharding, partial, said: None });
         true
     }
 }

@@ -7,16 +7,16 @@
 //!
 //! The first of equal elements is selected as in the whole array, because the devices' candidates are in the order of
 //! their positions.
-use super::{Block, Partitioner};
+use super::{Partitioner, ValueBlock};
 use crate::graph::{Op, Var};
-use crate::mesh::axis::size;
+use crate::mesh::axis::product_of_sizes;
 use crate::shard::local;
 use crate::shard::propagation_program::Node;
 use pallas_ir::structural::{ArgReduce, ArgTopK, TakeAlong};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
 /// An operation that selects positions along an axis.
-struct Selection {
+struct PositionSelection {
     /// The axis along which positions are selected.
     axis: usize,
     /// Number of positions that are selected.
@@ -30,11 +30,11 @@ struct Selection {
     last: Option<Literal>,
 }
 
-impl Selection {
+impl PositionSelection {
     /// Returns the selection that an operation does on elements of this type; `None` for other operations.
-    fn from_op(op: &Op, dtype: DType) -> Option<Selection> {
+    fn from_op(op: &Op, dtype: DType) -> Option<PositionSelection> {
         match op {
-            Op::Structural(StructuralOp::ArgReduce(arg)) => Some(Selection {
+            Op::Structural(StructuralOp::ArgReduce(arg)) => Some(PositionSelection {
                 axis: arg.axis,
                 count: 1,
                 keep: arg.keep,
@@ -42,7 +42,7 @@ impl Selection {
                 last: Some(if arg.max { Literal::lowest(dtype) } else { Literal::highest(dtype) }),
             }),
             // Negative NaNs are below all numbers here, so no element is selected last.
-            Op::Structural(StructuralOp::ArgTopK(top)) => Some(Selection {
+            Op::Structural(StructuralOp::ArgTopK(top)) => Some(PositionSelection {
                 axis: top.axis,
                 count: top.k.as_number().and_then(|k| usize::try_from(k).ok())?,
                 keep: true,
@@ -61,20 +61,22 @@ impl Partitioner<'_> {
     pub(super) fn try_emit_selection(&mut self, node: &Node, op: &Op) -> bool {
         let Some(&x) = node.operands.first() else { return false };
         let ty = self.program.ty(x).clone();
-        let Some(Selection { axis, count, keep, op, last }) = Selection::from_op(op, ty.dtype) else { return false };
-        if size(&self.block(x).assumed_sharding().dims[axis].axes) == 1 {
+        let Some(PositionSelection { axis, count, keep, op, last }) = PositionSelection::from_op(op, ty.dtype) else {
+            return false;
+        };
+        if product_of_sizes(&self.block(x).sharding_for_readers().dims[axis].axes) == 1 {
             return false;
         }
-        let Block { var, sharding, .. } = self.finalize_block(x);
+        let ValueBlock { var, sharding, .. } = self.finalize_block(x);
         let axes = sharding.dims[axis].axes.clone();
-        let (n, parts, own) = (ty.shape[axis], size(&axes), self.graph().ty(var).shape[axis]);
+        let (n, parts, own) = (ty.shape[axis], product_of_sizes(&axes), self.graph().ty(var).shape[axis]);
         let is_even = own * parts == n;
         if parts == 1 || count > own || count * parts >= n || !is_even && last.is_none() {
             return false;
         }
-        let coordinate = self.coordinate(&axes);
+        let coordinate = self.emit_coordinate(&axes);
         let var = match last {
-            Some(last) if !is_even => local::fill_past_end(self.graph(), var, axis, coordinate, n, last),
+            Some(last) if !is_even => local::emit_fill_past_end(self.graph(), var, axis, coordinate, n, last),
             _ => var,
         };
         // The device's own selection, with positions in the whole array.
@@ -107,7 +109,7 @@ impl Partitioner<'_> {
         }
         self.define_block_pending_reshard(
             node.results[0],
-            Block { var: found, sharding: result, partial: None, said: None },
+            ValueBlock { var: found, sharding: result, partial: None, said: None },
         );
         true
     }

@@ -12,12 +12,12 @@
 //! Each axis shards a part of the dimension that the reshape makes, and axes that remain move to the first parts. This
 //! is Shardy's pass `sdy-optimize-collectives`, which takes such steps also where they move more than the permute did.
 use super::reshard_search::align_axes;
-use super::{ReshardStep, ReshardSteps, closed, normalized_axes};
+use super::{ReshardStep, ReshardSteps, closed_sharding, normalized_axes};
 use crate::mesh::Sharding;
-use crate::mesh::axis::{Axis, push_merged, size};
+use crate::mesh::axis::{Axis, product_of_sizes, push_merged};
 
 /// Returns steps to the same sharding without the permute; `None` where that is impossible or moves more elements.
-pub(super) fn without_permute(shape: &[usize], from: &Sharding, steps: &ReshardSteps) -> Option<ReshardSteps> {
+pub(super) fn replace_permute_step(shape: &[usize], from: &Sharding, steps: &ReshardSteps) -> Option<ReshardSteps> {
     let at = steps.iter().position(|(step, _)| *step == ReshardStep::Permute)?;
     let count = steps[at + 1..].iter().take_while(|(step, _)| matches!(step, ReshardStep::AllToAll { .. })).count();
     let end = at + 1 + count;
@@ -26,7 +26,7 @@ pub(super) fn without_permute(shape: &[usize], from: &Sharding, steps: &ReshardS
     let mut changed = (0..shape.len()).filter(|&dim| before[dim] != permuted[dim]);
     let (dim, None) = (changed.next()?, changed.next()) else { return None };
 
-    let mut moving = SplitArray::new(shape, dim, &before, &permuted[dim], &from.unreduced)?;
+    let mut moving = SplitDimArray::new(shape, dim, &before, &permuted[dim], &from.unreduced)?;
     for (step, _) in &steps[at + 1..end] {
         let ReshardStep::AllToAll { axes, from, to } = step else { return None };
         moving.translate_all_to_all(axes, *from, *to)?;
@@ -41,7 +41,7 @@ pub(super) fn without_permute(shape: &[usize], from: &Sharding, steps: &ReshardS
 
 /// An array in which a reshape has split one dimension into parts, each of which one axis shards, with the steps so
 /// far.
-struct SplitArray<'a> {
+struct SplitDimArray<'a> {
     /// The dimension of the original array that is split.
     dim: usize,
     /// The axis that shards each part at first.
@@ -56,7 +56,7 @@ struct SplitArray<'a> {
     steps: ReshardSteps,
 }
 
-impl<'a> SplitArray<'a> {
+impl<'a> SplitDimArray<'a> {
     /// Splits dimension `dim` at the axes that shard it; returns `None` if it is no multiple of their sizes or there
     /// are none.
     fn new(
@@ -68,16 +68,16 @@ impl<'a> SplitArray<'a> {
     ) -> Option<Self> {
         let parts = align_axes(&before[dim], permuted);
         let [front @ .., _] = &parts[..] else { return None };
-        if !shape[dim].is_multiple_of(size(&parts)) {
+        if !shape[dim].is_multiple_of(product_of_sizes(&parts)) {
             return None;
         }
-        let extents = front.iter().map(|axis| axis.size as usize).chain([shape[dim] / size(front)]);
+        let extents = front.iter().map(|axis| axis.size as usize).chain([shape[dim] / product_of_sizes(front)]);
         let shape: Vec<usize> =
             shape[..dim].iter().copied().chain(extents).chain(shape[dim + 1..].iter().copied()).collect();
         let mut current = before.to_vec();
         current.splice(dim..=dim, parts.iter().map(|&axis| vec![axis]));
-        let steps = vec![(ReshardStep::Reshape(shape.clone()), closed(&current, unreduced))];
-        Some(SplitArray { dim, parts, shape, current, unreduced, steps })
+        let steps = vec![(ReshardStep::Reshape(shape.clone()), closed_sharding(&current, unreduced))];
+        Some(SplitDimArray { dim, parts, shape, current, unreduced, steps })
     }
 
     /// Appends the all-to-all of the split array that corresponds to one of the whole array; returns `None` if none
@@ -104,14 +104,17 @@ impl<'a> SplitArray<'a> {
             return None;
         }
         push_merged(&mut self.current[to], axis);
-        self.steps.push((ReshardStep::AllToAll { axes: vec![axis], from, to }, closed(&self.current, self.unreduced)));
+        self.steps.push((
+            ReshardStep::AllToAll { axes: vec![axis], from, to },
+            closed_sharding(&self.current, self.unreduced),
+        ));
         Some(())
     }
 
-    /// Appends all-to-alls that move the axes `end`, which shard the dimension afterwards, to its first parts in order;
-    /// returns `None` if that is impossible or moves more elements than the permute would have.
-    fn move_to_first_parts(&mut self, end: &[Axis]) -> Option<()> {
-        let end = align_axes(end, &self.parts);
+    /// Appends all-to-alls that move the axes `final_axes`, which shard the dimension afterwards, to its first parts in
+    /// order; returns `None` if that is impossible or moves more elements than the permute would have.
+    fn move_to_first_parts(&mut self, final_axes: &[Axis]) -> Option<()> {
+        let end = align_axes(final_axes, &self.parts);
         let extents = &self.shape[self.dim..][..self.parts.len()];
         // The blocks of the dimension have to be those of its parts.
         let fits = |(i, axis): (usize, &Axis)| match extents.get(i) {

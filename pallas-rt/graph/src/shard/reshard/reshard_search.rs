@@ -3,8 +3,8 @@
 //! Each round slices first, because later steps then move less; permutes blocks where other axes of the same size are
 //! to shard a dimension; moves axes between dimensions by all-to-alls; and gathers last. One round is enough where
 //! sizes of axes are powers of two and no dimension has to be whole in between.
-use super::{ReshardStep, ReshardSteps, closed};
-use crate::mesh::axis::{Axis, push_merged, size};
+use super::{ReshardStep, ReshardSteps, closed_sharding};
+use crate::mesh::axis::{Axis, product_of_sizes, push_merged};
 use crate::shard::op_sharding_rule::gcd;
 
 /// Number of rounds after which the search fails. Shardy needs more than one where sizes of axes do not divide each
@@ -65,7 +65,7 @@ impl<'a> ReshardSearch<'a> {
             unreduced,
             steps: vec![],
         };
-        (0..shape.len()).for_each(|dim| difference.drop_equal_fronts(dim));
+        (0..shape.len()).for_each(|dim| difference.drop_equal_prefixes(dim));
         difference
     }
 
@@ -80,14 +80,15 @@ impl<'a> ReshardSearch<'a> {
         self.search_rounds(false)
     }
 
-    /// Tries slices, permutes, all-to-alls and gathers in turn, in at most `MAX_SEARCH_ROUNDS` rounds, and returns the steps;
-    /// `None` if they do not reach the wanted sharding. If `is_sliced_first` slices come first in a round, else last.
-    fn search_rounds(mut self, is_sliced_first: bool) -> Option<ReshardSteps> {
+    /// Tries slices, permutes, all-to-alls and gathers in turn, in at most `MAX_SEARCH_ROUNDS` rounds, and returns the
+    /// steps; `None` if they do not reach the wanted sharding. If `slices_first` slices come first in a round, else
+    /// last.
+    fn search_rounds(mut self, slices_first: bool) -> Option<ReshardSteps> {
         for _ in 0..MAX_SEARCH_ROUNDS {
-            if self.is_empty() {
+            if self.is_finished() {
                 break;
             }
-            if is_sliced_first {
+            if slices_first {
                 self.emit_slice();
             }
             if !self.is_blocked.contains(&true) && self.needs_permute() {
@@ -97,18 +98,18 @@ impl<'a> ReshardSearch<'a> {
             self.emit_all_to_alls(true);
             self.emit_all_to_alls(false);
             self.emit_gather();
-            if !is_sliced_first {
+            if !slices_first {
                 self.emit_slice();
             }
         }
-        (self.is_empty() && self.current == self.end).then_some(self.steps)
+        (self.is_finished() && self.current == self.end).then_some(self.steps)
     }
 
     fn rank(&self) -> usize {
         self.shape.len()
     }
 
-    fn is_empty(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.present.iter().chain(&self.wanted).all(Vec::is_empty)
     }
 
@@ -126,12 +127,12 @@ impl<'a> ReshardSearch<'a> {
     }
 
     /// Appends a step after which the array has the current axes.
-    fn emit(&mut self, step: ReshardStep) {
-        self.steps.push((step, closed(&self.current, self.unreduced)));
+    fn push_step(&mut self, step: ReshardStep) {
+        self.steps.push((step, closed_sharding(&self.current, self.unreduced)));
     }
 
     /// Removes the first axes of a dimension from both lists as long as they are equal.
-    fn drop_equal_fronts(&mut self, dim: usize) {
+    fn drop_equal_prefixes(&mut self, dim: usize) {
         if self.is_blocked[dim] {
             return;
         }
@@ -180,7 +181,11 @@ impl ReshardSearch<'_> {
     fn emit_slice(&mut self) {
         // By dimension, the factor by which the number of blocks may grow. If it grew more, a later step would have to
         // move axes away.
-        let blocks = self.present.iter().zip(&self.wanted).map(|(present, wanted)| (size(present), size(wanted)));
+        let blocks = self
+            .present
+            .iter()
+            .zip(&self.wanted)
+            .map(|(present, wanted)| (product_of_sizes(present), product_of_sizes(wanted)));
         let mut room: Vec<usize> = blocks.map(|(present, wanted)| wanted / gcd(present, wanted)).collect();
         let mut sliced = vec![vec![]; self.rank()];
         let open: Vec<usize> = (0..self.rank()).filter(|&dim| !self.is_blocked[dim]).collect();
@@ -214,7 +219,7 @@ impl ReshardSearch<'_> {
                     i += 1;
                 }
             }
-            self.drop_equal_fronts(dim);
+            self.drop_equal_prefixes(dim);
         }
         for &dim in &open {
             for axis in self.place_fitting_axes(dim, ListEnd::Back, &mut room[dim], &mut elsewhere) {
@@ -223,7 +228,7 @@ impl ReshardSearch<'_> {
             }
         }
         if sliced.iter().any(|axes| !axes.is_empty()) {
-            self.emit(ReshardStep::AllSlice(sliced));
+            self.push_step(ReshardStep::AllSlice(sliced));
         }
     }
 
@@ -243,11 +248,11 @@ impl ReshardSearch<'_> {
         let (others, moving) = present.split_at(present.len() - in_order);
         let is_out_of_order =
             others.iter().any(|&axis| self.wanted_position(axis).is_some_and(|(dim, _)| dim == target));
-        let blocks = size(&self.current[source]) * size(&added);
+        let blocks = product_of_sizes(&self.current[source]) * product_of_sizes(&added);
         if added.is_empty() || is_out_of_order || !self.shape[source].is_multiple_of(blocks) {
             return vec![];
         }
-        room[target] /= size(moving) * size(&added);
+        room[target] /= product_of_sizes(moving) * product_of_sizes(&added);
         added
     }
 }
@@ -258,7 +263,7 @@ impl ReshardSearch<'_> {
     /// wanted at the front of a dimension, axes are out of order, or an axis that is wanted nowhere can be replaced by
     /// one that is missing.
     fn needs_permute(&self) -> bool {
-        let divides = |(a, b): (&Axis, &Axis)| divisible(a.len(), b.len());
+        let divides = |(a, b): (&Axis, &Axis)| is_either_multiple(a.len(), b.len());
         let mut fronts =
             self.present.iter().zip(&self.wanted).map(|(present, wanted)| present.first().zip(wanted.first()));
         let missing = self.wanted.iter().flatten().rfind(|&&axis| !self.is_present(axis));
@@ -299,8 +304,8 @@ impl ReshardSearch<'_> {
         let (mut room, mut elsewhere, mut unwanted) = (vec![], vec![], vec![]);
         for dim in 0..self.rank() {
             let mut old = std::mem::take(&mut self.present[dim]);
-            remove_last(&mut self.current[dim], &old);
-            let blocks = size(&old);
+            remove_suffix(&mut self.current[dim], &old);
+            let blocks = product_of_sizes(&old);
             let mut left = blocks;
             for axis in take_fitting_prefix(&mut self.wanted[dim], &mut left) {
                 push_merged(&mut self.current[dim], axis);
@@ -325,7 +330,7 @@ impl ReshardSearch<'_> {
         for (current, present) in self.current.iter_mut().zip(&self.present) {
             present.iter().for_each(|&axis| push_merged(current, axis));
         }
-        self.emit(ReshardStep::Permute);
+        self.push_step(ReshardStep::Permute);
     }
 }
 
@@ -348,15 +353,15 @@ impl ReshardSearch<'_> {
                 }
                 self.is_blocked[source] = false;
                 let moved = self.present[source].split_off(start);
-                remove_last(&mut self.current[source], &moved);
+                remove_suffix(&mut self.current[source], &moved);
                 let mut axes = vec![];
                 for &axis in &moved {
                     push_merged(&mut axes, axis);
                     push_merged(&mut self.current[target], axis);
                 }
                 self.present[target].extend(moved);
-                self.drop_equal_fronts(target);
-                self.emit(ReshardStep::AllToAll { axes, from: source, to: target });
+                self.drop_equal_prefixes(target);
+                self.push_step(ReshardStep::AllToAll { axes, from: source, to: target });
             }
         }
     }
@@ -368,18 +373,18 @@ impl ReshardSearch<'_> {
             let is_kept = |&axis: &Axis| !self.is_blocked[dim] && self.wanted_position(axis).is_some();
             let kept = self.present[dim].iter().rposition(is_kept).map_or(0, |last| last + 1);
             let axes = self.present[dim].split_off(kept);
-            remove_last(&mut self.current[dim], &axes);
+            remove_suffix(&mut self.current[dim], &axes);
             axes.into_iter().for_each(|axis| push_merged(gathered, axis));
         }
         self.is_blocked.fill(false);
         if gathered.iter().any(|axes| !axes.is_empty()) {
-            self.emit(ReshardStep::AllGather(gathered));
+            self.push_step(ReshardStep::AllGather(gathered));
         }
     }
 }
 
 /// Returns true if one of the numbers is a multiple of the other one.
-fn divisible(a: usize, b: usize) -> bool {
+fn is_either_multiple(a: usize, b: usize) -> bool {
     a.is_multiple_of(b) || b.is_multiple_of(a)
 }
 
@@ -387,7 +392,7 @@ fn divisible(a: usize, b: usize) -> bool {
 /// of blocks may still grow; it is reduced by the size of the part. Returns `None` if there is no room or the sizes do
 /// not divide each other.
 fn take_fitting_part(axis: Axis, room: &mut usize) -> Option<(Axis, Option<Axis>)> {
-    if *room <= 1 || !divisible(axis.len(), *room) {
+    if *room <= 1 || !is_either_multiple(axis.len(), *room) {
         return None;
     }
     if *room >= axis.len() {
@@ -409,16 +414,16 @@ fn take_fitting_prefix(axes: &mut Vec<Axis>, room: &mut usize) -> Vec<Axis> {
     taken
 }
 
-/// Removes the axes `last` from the end of a list; they may be parts of the axes there.
-fn remove_last(axes: &mut Vec<Axis>, last: &[Axis]) {
-    for &part in last.iter().rev() {
+/// Removes the axes `suffix` from the end of a list; they may be parts of the axes there.
+fn remove_suffix(axes: &mut Vec<Axis>, suffix: &[Axis]) {
+    for &part in suffix.iter().rev() {
         if let Some(axis) = axes.pop() {
             axes.extend(axis.prefix_without(part));
         }
     }
 }
 
-/// Splits axes into parts, each of which is equal to an axis of `others`, a part of one, or overlaps none.
+/// Splits axes into parts, each of which equals an axis of `others`, is contained in one, or overlaps none of them.
 pub(in crate::shard) fn align_axes(axes: &[Axis], others: &[Axis]) -> Vec<Axis> {
     let mut parts = vec![];
     for &axis in axes {

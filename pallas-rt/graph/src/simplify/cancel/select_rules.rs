@@ -16,7 +16,7 @@ impl EquationSimplifier {
         if let Some(c) = not(which) {
             return Some(SimplerForm::Operation(e.op.clone(), vec![c, no, yes]));
         }
-        let (StructuralOp::Broadcast(repeat), from) = self.structural(which)? else { return None };
+        let (StructuralOp::Broadcast(repeat), from) = self.structural_definition(which)? else { return None };
         let repeated = (Op::Structural(repeat.clone().into()), vec![not(from[0])?]);
         Some(SimplerForm::NewOperand(vec![which, no, yes], 0, repeated))
     }
@@ -47,8 +47,8 @@ impl EquationSimplifier {
             ScalarOp::Ge => f64::ge,
             _ => return None,
         };
-        let (StructuralOp::Cast(_), from) = self.structural(e.args[0])? else { return None };
-        let (_, limit) = self.splat(e.args[1])?;
+        let (StructuralOp::Cast(_), from) = self.structural_definition(e.args[0])? else { return None };
+        let (_, limit) = self.splat_literal(e.args[1])?;
         let of = |truth: f64| compare(&truth, &limit.as_f64());
         match (self.graph.ty(from[0]).dtype, of(0.0), of(1.0)) {
             (DType::Bool, false, true) => Some(SimplerForm::Existing(from[0])),

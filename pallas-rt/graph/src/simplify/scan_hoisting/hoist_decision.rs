@@ -1,9 +1,9 @@
 //! The decision which values of a scan's body are computed before, in or after the loop.
 use super::SplitScan;
 use crate::call::Scan;
-use crate::dead_code::without_dead;
+use crate::dead_code::without_dead_equations;
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::transform::batched_for;
+use crate::transform::batched_forcing_all_results;
 use pallas_ir::structural::{Cast, Reduce};
 use pallas_ir::{DType, ScalarOp, StructuralOp};
 use std::collections::BTreeSet;
@@ -15,11 +15,11 @@ const MAX_SPLIT_BODY_ELEMENTS: usize = 1 << 14;
 /// all steps at once.
 const MAX_MOVED_MULTIPLY_ADDS: usize = 1 << 22;
 /// Most elements of the new arrays that splitting a scan may need, for each element of the arrays that the scan has.
-const MAX_ARRAY_GROWTH: usize = 4;
+const MAX_ARRAY_GROWTH_FACTOR: usize = 4;
 /// Most bytes of the new arrays that splitting a scan may need.
 const MAX_NEW_ARRAY_BYTES: usize = 64 << 20;
 
-/// The time at which a value of a body is computed.
+/// The part of a split scan in which a value of the body is computed: before, in or after the loop, or nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum LoopPhase {
     /// Before the loop, for all steps: the value depends on captured values and arrays alone.
@@ -42,7 +42,7 @@ struct CarriedSum {
     of: Vec<Var>,
 }
 
-/// The decision for a scan, when each value of its body is computed.
+/// The decision for each value of a scan's body: before, in or after the loop is it computed.
 pub(super) struct PhaseAssignment<'b> {
     scan: &'b Scan,
     body: &'b Graph,
@@ -58,23 +58,23 @@ pub(super) struct PhaseAssignment<'b> {
 }
 
 impl<'b> PhaseAssignment<'b> {
-    /// Decides for a scan; with `everywhere` any operation may move, else only products with what they need. Returns
-    /// `None` if that does not fit the scan.
-    pub(super) fn new(scan: &'b Scan, body: &'b Graph, everywhere: bool) -> Option<PhaseAssignment<'b>> {
+    /// Decides for a scan; with `at_any_operation` any operation may move, else only products with what they need.
+    /// Returns `None` if that does not fit the scan.
+    pub(super) fn new(scan: &'b Scan, body: &'b Graph, at_any_operation: bool) -> Option<PhaseAssignment<'b>> {
         let count = body.types.len();
         let definitions = body.definitions();
         let (when, differs, constant) = (vec![LoopPhase::Within; count], vec![false; count], vec![false; count]);
         let mut own = PhaseAssignment { scan, body, definitions, when, differs, constant, sums: vec![] };
-        own.mark_before(everywhere);
+        own.mark_before_loop(at_any_operation);
         let is_small = |v: Var| body.ty(v).elements() <= MAX_SPLIT_BODY_ELEMENTS;
         let mut steps =
             (0..count as u32).map(Var).filter(|v| own.differs[v.index()] || own.when[v.index()] == LoopPhase::Within);
-        if everywhere && !steps.all(is_small) {
+        if at_any_operation && !steps.all(is_small) {
             return None;
         }
-        own.mark_sums(everywhere);
+        own.mark_carried_sums(at_any_operation);
         (own.sums.len() < scan.carried).then_some(())?;
-        own.mark_after(everywhere);
+        own.mark_after_loop(at_any_operation);
         Some(own)
     }
 
@@ -82,8 +82,8 @@ impl<'b> PhaseAssignment<'b> {
         self.definitions[v.index()].map(|i| &self.body.equations[i])
     }
 
-    fn is_in_phase(&self, v: Var, when: LoopPhase) -> bool {
-        self.when[v.index()] == when
+    fn is_in_phase(&self, v: Var, phase: LoopPhase) -> bool {
+        self.when[v.index()] == phase
     }
 
     /// Returns the number of multiply-adds of a product; `None` for other equations.
@@ -119,8 +119,8 @@ impl<'b> PhaseAssignment<'b> {
         }
     }
 
-    /// Marks the values that do not depend on carried values.
-    fn mark_before(&mut self, everywhere: bool) {
+    /// Marks the values that do not depend on carried values as computed before the loop.
+    fn mark_before_loop(&mut self, at_any_operation: bool) {
         let (fixed, arrays) = (self.scan.captured, self.scan.captured + self.scan.carried);
         for (i, p) in self.body.params.iter().enumerate() {
             if i < fixed || i >= arrays {
@@ -136,7 +136,7 @@ impl<'b> PhaseAssignment<'b> {
                 self.constant[r] = e.args.iter().all(|a| self.constant[a.index()]);
             }
         }
-        if everywhere {
+        if at_any_operation {
             return;
         }
         // Keep only products, and what they are computed from.
@@ -155,7 +155,7 @@ impl<'b> PhaseAssignment<'b> {
     }
 
     /// Finds the carried values that are sums over the steps, and marks how they are added as never computed.
-    fn mark_sums(&mut self, everywhere: bool) {
+    fn mark_carried_sums(&mut self, at_any_operation: bool) {
         let body = self.body;
         let mut uses = vec![0usize; body.types.len()];
         body.equations.iter().flat_map(|e| &e.args).chain(&body.results).for_each(|v| uses[v.index()] += 1);
@@ -188,7 +188,7 @@ impl<'b> PhaseAssignment<'b> {
                 }
             }
             let is_product = path.first().is_some_and(|e| self.count_multiply_adds(e).is_some());
-            if everywhere || is_product {
+            if at_any_operation || is_product {
                 let gone = path.iter().map(Equation::result).chain([r]);
                 gone.for_each(|v| self.when[v.index()] = LoopPhase::Never);
                 self.sums.push(CarriedSum { carried, path, of });
@@ -197,15 +197,15 @@ impl<'b> PhaseAssignment<'b> {
     }
 
     /// Returns true for a carried value that is not one of the sums.
-    fn is_carried(&self, k: usize) -> bool {
-        !self.sums.iter().any(|sum| sum.carried == k)
+    fn stays_carried(&self, carried: usize) -> bool {
+        !self.sums.iter().any(|sum| sum.carried == carried)
     }
 
-    /// Marks the values that carried values do not need.
-    fn mark_after(&mut self, everywhere: bool) {
+    /// Marks the values that carried values do not need as computed after the loop.
+    fn mark_after_loop(&mut self, at_any_operation: bool) {
         let body = self.body;
         let mut is_needed = vec![false; body.types.len()];
-        let carried = (0..self.scan.carried).filter(|&k| self.is_carried(k));
+        let carried = (0..self.scan.carried).filter(|&k| self.stays_carried(k));
         carried.for_each(|k| is_needed[body.results[k].index()] = true);
         for e in body.equations.iter().rev() {
             if !self.is_in_phase(e.results[0], LoopPhase::Within) {
@@ -217,7 +217,7 @@ impl<'b> PhaseAssignment<'b> {
                 self.when[e.result().index()] = LoopPhase::After;
             }
         }
-        if everywhere {
+        if at_any_operation {
             return;
         }
         // Keep only products, and what depends on them.
@@ -231,13 +231,13 @@ impl<'b> PhaseAssignment<'b> {
 
     /// Returns the equations that are computed at this time, and the values that they and `wanted` need from earlier
     /// times. Constants, broadcasts and reshapes from earlier times are computed again instead.
-    fn collect_phase(&self, when: LoopPhase, wanted: impl Iterator<Item = Var>) -> (Vec<Equation>, Vec<Var>) {
-        let own = self.body.equations.iter().filter(|e| self.is_in_phase(e.results[0], when)).cloned();
+    fn collect_phase(&self, phase: LoopPhase, wanted: impl Iterator<Item = Var>) -> (Vec<Equation>, Vec<Var>) {
+        let own = self.body.equations.iter().filter(|e| self.is_in_phase(e.results[0], phase)).cloned();
         let mut equations: Vec<Equation> = own.collect();
         let (mut again, mut inputs, mut seen) = (vec![], vec![], BTreeSet::new());
         let wanted: Vec<Var> = equations.iter().flat_map(|e| e.args.clone()).chain(wanted).collect();
-        for v in wanted.into_iter().filter(|&v| !self.is_in_phase(v, when)) {
-            self.add_demanded_value(v, when, &mut again, &mut inputs, &mut seen);
+        for v in wanted.into_iter().filter(|&v| !self.is_in_phase(v, phase)) {
+            self.add_demanded_value(v, phase, &mut again, &mut inputs, &mut seen);
         }
         again.append(&mut equations);
         (again, inputs)
@@ -253,7 +253,7 @@ impl<'b> PhaseAssignment<'b> {
     fn add_demanded_value(
         &self,
         v: Var,
-        when: LoopPhase,
+        phase: LoopPhase,
         again: &mut Vec<Equation>,
         inputs: &mut Vec<Var>,
         seen: &mut BTreeSet<Var>,
@@ -263,8 +263,8 @@ impl<'b> PhaseAssignment<'b> {
         }
         match self.definition(v).filter(|e| self.is_recomputed(e)) {
             Some(e) => {
-                for &a in e.args.iter().filter(|&&a| !self.is_in_phase(a, when)) {
-                    self.add_demanded_value(a, when, again, inputs, seen);
+                for &a in e.args.iter().filter(|&&a| !self.is_in_phase(a, phase)) {
+                    self.add_demanded_value(a, phase, again, inputs, seen);
                 }
                 again.push(e.clone());
             }
@@ -273,7 +273,7 @@ impl<'b> PhaseAssignment<'b> {
     }
 
     /// Splits the scan as decided; `None` if that gains nothing, or needs too much memory.
-    pub(super) fn split_scan(&self) -> Option<SplitScan> {
+    pub(super) fn try_split(&self) -> Option<SplitScan> {
         let (scan, body) = (self.scan, self.body);
         let graph = |equations| Graph { types: body.types.clone(), equations, ..Graph::default() };
         let stacks = &body.results[scan.carried..];
@@ -285,7 +285,7 @@ impl<'b> PhaseAssignment<'b> {
 
         let stored: Vec<Var> =
             after.params.iter().copied().filter(|&v| self.is_in_phase(v, LoopPhase::Within)).collect();
-        let carried: Vec<usize> = (0..scan.carried).filter(|&k| self.is_carried(k)).collect();
+        let carried: Vec<usize> = (0..scan.carried).filter(|&k| self.stays_carried(k)).collect();
         let results: Vec<Var> = carried.iter().map(|&k| body.results[k]).chain(stored.iter().copied()).collect();
         let (equations, inputs) = self.collect_phase(LoopPhase::Within, results.iter().copied());
         let (arrays, captured): (Vec<Var>, Vec<Var>) = inputs.into_iter().partition(|v| self.differs[v.index()]);
@@ -302,7 +302,7 @@ impl<'b> PhaseAssignment<'b> {
         let fixed = scan.captured + scan.carried;
         before.params = [&body.params[..scan.captured], &body.params[fixed..]].concat();
         before.results = early;
-        let before = without_dead(before);
+        let before = without_dead_equations(before);
 
         // The equations that leave the loop, and the new arrays.
         let late = after.equations.iter().filter(|e| self.is_in_phase(e.results[0], LoopPhase::After));
@@ -316,17 +316,18 @@ impl<'b> PhaseAssignment<'b> {
         let elements = |all: &mut dyn Iterator<Item = &Var>| all.map(|v| body.ty(*v).elements()).sum::<usize>();
         let bytes: usize = new.iter().map(|v| body.ty(*v).bytes()).sum();
         let has = elements(&mut body.params[fixed..].iter()) + elements(&mut stacks.iter());
-        if elements(&mut new.iter()) > MAX_ARRAY_GROWTH * has || bytes.saturating_mul(scan.length) > MAX_NEW_ARRAY_BYTES
+        if elements(&mut new.iter()) > MAX_ARRAY_GROWTH_FACTOR * has
+            || bytes.saturating_mul(scan.length) > MAX_NEW_ARRAY_BYTES
         {
             return None;
         }
 
         let which: Vec<bool> = before.params.iter().map(|p| self.differs[p.index()]).collect();
-        let (all_before, has) = batched_for(&before, &which, scan.length, false).ok()?;
+        let (all_before, has) = batched_forcing_all_results(&before, &which, scan.length, false).ok()?;
         debug_assert!(before.results.iter().zip(has).all(|(v, has)| self.differs[v.index()] == has));
         let which: Vec<bool> =
             after.params.iter().map(|&v| self.is_in_phase(v, LoopPhase::Within) || self.differs[v.index()]).collect();
-        let (all_after, _) = batched_for(&after, &which, scan.length, true).ok()?;
+        let (all_after, _) = batched_forcing_all_results(&after, &which, scan.length, true).ok()?;
         Some(SplitScan {
             captured: captured.len(),
             inits: carried,

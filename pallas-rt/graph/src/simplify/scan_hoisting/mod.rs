@@ -27,7 +27,7 @@ use super::common_subexpressions::eliminate_common_subexpressions;
 use super::products::replace_sums_of_products;
 use super::unit_axes::drop_inserted_unit_axes;
 use crate::call::Scan;
-use crate::dead_code::without_dead;
+use crate::dead_code::without_dead_equations;
 use crate::graph::{Equation, Graph, Var};
 use crate::identity::OptimizationBarrier;
 use crate::inline::inline;
@@ -59,7 +59,7 @@ struct SplitScan {
 }
 
 /// Splits the scans of a graph where that is faster, and replaces scans of one step by their equations.
-pub(super) fn move_out_of_scans(graph: Graph) -> Graph {
+pub(super) fn hoist_out_of_scans(graph: Graph) -> Graph {
     if !graph.equations.iter().any(|e| Scan::of_op(&e.op).is_some()) {
         return graph;
     }
@@ -94,7 +94,7 @@ fn inline_single_step(to: &mut Graph, scan: &Scan, args: &[Var]) -> Vec<Var> {
         let shape = to.ty(*v).shape[1..].to_vec();
         *v = to.reshape(*v, &shape);
     }
-    let mut made = to.inline(&inline(&without_dead(scan.body.clone())), &args);
+    let mut made = to.inline(&inline(&without_dead_equations(scan.body.clone())), &args);
     for v in &mut made[scan.carried..] {
         let shape = [&[1], &to.ty(*v).shape[..]].concat();
         *v = to.reshape(*v, &shape);
@@ -132,16 +132,16 @@ fn merge_equal_operands(scan: &Scan, args: &[Var]) -> (Scan, Vec<Var>) {
 /// Splits a scan, at any operation or at products only; `None` if it stays as it is.
 fn try_split_scan(scan: &Scan) -> Option<SplitScan> {
     let passes = [
-        without_dead,
+        without_dead_equations,
         drop_inserted_unit_axes,
         replace_sums_of_products,
         simplify_equations,
         eliminate_common_subexpressions,
-        without_dead,
+        without_dead_equations,
     ];
     let body = passes.iter().fold(inline(&scan.body), |body, pass| pass(body));
     if body.equations.iter().any(|e| e.op == OptimizationBarrier.into()) {
         return None;
     }
-    [true, false].into_iter().find_map(|everywhere| PhaseAssignment::new(scan, &body, everywhere)?.split_scan())
+    [true, false].into_iter().find_map(|everywhere| PhaseAssignment::new(scan, &body, everywhere)?.try_split())
 }

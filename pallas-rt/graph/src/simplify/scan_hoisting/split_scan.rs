@@ -47,20 +47,21 @@ impl SplitScan {
     }
 }
 
-/// Appends the sum over all steps of what the equations `path` compute from the stacks `of`.
-fn emit_sum_over_steps(to: &mut Graph, path: &[Equation], of: &[Var]) -> Var {
+/// Appends the sum over all steps of what the equations `path` compute from the arrays `stacks`, which hold the values
+/// of all steps.
+fn emit_sum_over_steps(to: &mut Graph, path: &[Equation], stacks: &[Var]) -> Var {
     let (mut sum, rest) = match path.split_first() {
         Some((Equation { op: Op::Structural(StructuralOp::Dot(dot)), .. }, rest)) => {
             let moved = |pairs: &[(usize, usize)]| pairs.iter().map(|(a, b)| (a + 1, b + 1)).collect::<Vec<_>>();
             let contract = [vec![(0, 0)], moved(&dot.contract)].concat();
             let dot = Dot { batch: moved(&dot.batch), contract, acc: dot.acc };
-            (to.push_valid(StructuralOp::from(dot), of), rest)
+            (to.push_valid(StructuralOp::from(dot), stacks), rest)
         }
         Some((Equation { op: Op::Structural(StructuralOp::Reduce(reduce)), .. }, rest)) => {
             let axes = [0].into_iter().chain(reduce.axes.iter().map(|axis| axis + 1)).collect();
-            (to.push_valid(StructuralOp::from(Reduce::dropping(ScalarOp::Add, axes)), of), rest)
+            (to.push_valid(StructuralOp::from(Reduce::dropping(ScalarOp::Add, axes)), stacks), rest)
         }
-        _ => (to.push_valid(StructuralOp::from(Reduce::dropping(ScalarOp::Add, vec![0])), of), path),
+        _ => (to.push_valid(StructuralOp::from(Reduce::dropping(ScalarOp::Add, vec![0])), stacks), path),
     };
     for e in rest {
         sum = to.push_valid(e.op.clone(), &[sum]);

@@ -18,7 +18,7 @@ mod ranges;
 use super::TransformError;
 use crate::build::dims;
 use crate::call::{ClosedCall, KernelCall, Print};
-use crate::dead_code::without_dead;
+use crate::dead_code::without_dead_equations;
 use crate::graph::{Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Pad, Slice};
 use pallas_ir::{
@@ -47,7 +47,7 @@ pub fn without_kernels(graph: &Graph) -> Result<Graph, TransformError> {
     Ok(own)
 }
 
-/// Something that a region may read from the regions around it; the key of its variable in an [`OpenGraph`].
+/// Something that a region may read from the regions around it; the key of its variable in an [`UnfinishedGraph`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum ValueKey {
     /// A value of the kernel.
@@ -64,7 +64,7 @@ enum ValueKey {
 
 /// A graph under construction: the whole function, a branch, or the condition or body of a loop.
 #[derive(Default)]
-struct OpenGraph {
+struct UnfinishedGraph {
     graph: Graph,
     found: HashMap<ValueKey, Var>,
     /// The values read from the graphs around it, each with the parameter that stands for it.
@@ -77,7 +77,7 @@ struct KernelToGraph<'a> {
     sizes: CallSizes,
     ranges: KernelBounds,
     /// The graphs under construction, the innermost last.
-    scopes: Vec<OpenGraph>,
+    scopes: Vec<UnfinishedGraph>,
     /// The index of the next [`ValueKey::Translated`].
     next: u32,
     /// The line that is being translated, for messages.
@@ -87,9 +87,10 @@ struct KernelToGraph<'a> {
 /// Returns the function that a call of a kernel computes, as a graph of plain operations.
 fn kernel_to_graph(call: &KernelCall) -> Result<Graph, Diag> {
     let kernel = &*call.kernel;
-    let sizes = sizes(call);
+    let sizes = call_sizes(call);
     let ranges = KernelBounds::from_kernel(kernel, &sizes);
-    let mut own = KernelToGraph { kernel, sizes, ranges, scopes: vec![OpenGraph::default()], next: 0, at: Loc::NONE };
+    let mut own =
+        KernelToGraph { kernel, sizes, ranges, scopes: vec![UnfinishedGraph::default()], next: 0, at: Loc::NONE };
     own.build_function(call).map_err(|diag| {
         let message = format!("kernel `{}` as plain operations: {} ({})", kernel.name, diag.message, own.at);
         Diag::new("plain-kernel", At::Op, message, &*diag.help)
@@ -97,7 +98,7 @@ fn kernel_to_graph(call: &KernelCall) -> Result<Graph, Diag> {
 }
 
 /// Returns the sizes of a call, and the values in the kernel that are constants for these sizes.
-fn sizes(call: &KernelCall) -> CallSizes {
+fn call_sizes(call: &KernelCall) -> CallSizes {
     let kernel = &*call.kernel;
     let names: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &*d.name).zip(call.sizes.iter().copied()).collect();
     let number = |n: &Dim| n.evaluate(&names).expect("a call's sizes were evaluated when it was bound");
@@ -131,7 +132,7 @@ impl KernelToGraph<'_> {
             let start = match &operand.kind {
                 OperandKind::Input | OperandKind::Prefetch => {
                     let ty = takes.next().expect("an operand for each input and prefetch");
-                    let x = self.graph().param(ty.clone());
+                    let x = self.innermost_graph().param(ty.clone());
                     given.insert(id, x);
                     x
                 }
@@ -144,22 +145,22 @@ impl KernelToGraph<'_> {
                 OperandKind::Param => continue,
             };
             let padded = self.pad_by_margins(id, start)?;
-            self.define(ValueKey::Memory(id), padded);
+            self.define_key(ValueKey::Memory(id), padded);
         }
         self.translate_all_programs()?;
         let outputs = kernel.operands.iter().zip(0..).filter(|(o, _)| matches!(o.kind, OperandKind::Output { .. }));
         for (_, id) in outputs {
             let id = OperandId(id);
-            let x = self.get(ValueKey::Memory(id));
+            let x = self.var_in_innermost_graph(ValueKey::Memory(id));
             let (margins, shape) = (&self.ranges.margins[id.index()], &self.sizes.shapes[id.index()]);
             let start: Vec<i64> = margins.iter().map(|(low, _)| *low as i64).collect();
             let cut = Slice { start, size: dims(shape), stride: vec![1; shape.len()] };
             let is_padded = margins.iter().any(|margin| *margin != (0, 0));
             let result = if is_padded { self.push(StructuralOp::from(cut), &[x])? } else { x };
-            self.graph().results.push(result);
+            self.innermost_graph().results.push(result);
         }
         let scope = self.scopes.pop().expect("the function");
-        Ok(without_dead(scope.graph))
+        Ok(without_dead_equations(scope.graph))
     }
 
     /// Pads an operand's array by its margins with the operand's fill, so that loads beyond the array read what they
@@ -171,8 +172,8 @@ impl KernelToGraph<'_> {
         }
         let side = |of: fn(&(usize, usize)) -> usize| dims(&margins.iter().map(of).collect::<Vec<usize>>());
         let op = Pad { low: side(|m| m.0), high: side(|m| m.1) };
-        let fill = self.fill(id);
-        let fill = self.graph().literal(fill);
+        let fill = self.fill_value(id);
+        let fill = self.innermost_graph().literal(fill);
         self.push(StructuralOp::from(op), &[x, fill])
     }
 
@@ -191,7 +192,7 @@ impl KernelToGraph<'_> {
                 let stored = self.stored_operands(&[kernel.body]);
                 let zero = self.int(0);
                 let mut state = vec![zero];
-                state.extend(stored.iter().map(|&id| self.get(ValueKey::Memory(id))));
+                state.extend(stored.iter().map(|&id| self.var_in_innermost_graph(ValueKey::Memory(id))));
                 let last = self.push_while(
                     &state,
                     |own, state| {
@@ -199,21 +200,22 @@ impl KernelToGraph<'_> {
                         own.push(ScalarOp::Lt, &[state[0], total])
                     },
                     |own, state| {
-                        stored.iter().zip(&state[1..]).for_each(|(&id, &x)| own.define(ValueKey::Memory(id), x));
+                        stored.iter().zip(&state[1..]).for_each(|(&id, &x)| own.define_key(ValueKey::Memory(id), x));
                         own.translate_program(Some(state[0]))?;
-                        let mut made = vec![own.plus(state[0], 1)?];
-                        made.extend(stored.iter().map(|&id| own.get(ValueKey::Memory(id))));
+                        let mut made = vec![own.push_plus_constant(state[0], 1)?];
+                        made.extend(stored.iter().map(|&id| own.var_in_innermost_graph(ValueKey::Memory(id))));
                         Ok(made)
                     },
                 )?;
-                stored.iter().zip(&last[1..]).for_each(|(&id, &x)| self.define(ValueKey::Memory(id), x));
+                stored.iter().zip(&last[1..]).for_each(|(&id, &x)| self.define_key(ValueKey::Memory(id), x));
                 Ok(())
             }
         }
     }
 
-    /// Translates the body for the program at `number` in the order of execution; `None` if it is the only program.
-    fn translate_program(&mut self, number: Option<Var>) -> Result<(), Diag> {
+    /// Translates the body for the program at `program_index` in the order of execution; `None` if it is the only
+    /// program.
+    fn translate_program(&mut self, program_index: Option<Var>) -> Result<(), Diag> {
         let kernel = self.kernel;
         // Sequential axes are innermost, so that the programs that share scratch follow each other.
         let of = |semantics: Semantics| {
@@ -224,65 +226,71 @@ impl KernelToGraph<'_> {
         for &axis in order.iter().rev() {
             let n = self.sizes.grid[axis];
             let outer: i64 = self.sizes.grid.iter().product::<i64>() / after / n;
-            let index = match number {
+            let index = match program_index {
                 Some(number) if n > 1 => {
-                    let behind = self.push_with_number(ScalarOp::Div, number, after)?;
-                    if outer > 1 { self.push_with_number(ScalarOp::Rem, behind, n)? } else { behind }
+                    let behind = self.push_with_constant(ScalarOp::Div, number, after)?;
+                    if outer > 1 { self.push_with_constant(ScalarOp::Rem, behind, n)? } else { behind }
                 }
                 _ => self.int(0),
             };
-            self.define(ValueKey::ProgramId(axis), index);
+            self.define_key(ValueKey::ProgramId(axis), index);
             after *= n;
         }
         for (i, operand) in kernel.operands.iter().enumerate() {
             let Some(map) = operand.map else { continue };
             for (axis, &p) in kernel.region(map).params.iter().enumerate() {
-                let index = self.get(ValueKey::ProgramId(axis));
-                self.define(ValueKey::Value(p), index);
+                let index = self.var_in_innermost_graph(ValueKey::ProgramId(axis));
+                self.define_key(ValueKey::Value(p), index);
             }
             let indices = self.translate_region(map)?;
             let yields = &kernel.region(map).yields;
             for (axis, (&v, index)) in yields.iter().zip(indices).enumerate() {
                 let origin = self.push_block_origin(operand.block[axis], self.sizes.shapes[i][axis], v, index)?;
-                self.define(ValueKey::BlockOrigin(OperandId(i as u32), axis), origin);
+                self.define_key(ValueKey::BlockOrigin(OperandId(i as u32), axis), origin);
             }
         }
         self.translate_region(kernel.body).map(drop)
     }
 
-    /// Computes the position of a block's first element along an axis of extent `n`. `index` is the value that the
-    /// index map yields as `v`.
-    fn push_block_origin(&mut self, block: BlockDim, n: usize, v: Value, index: Var) -> Result<Var, Diag> {
-        let (low, high) = clamped_block_range(block, n);
+    /// Computes the position of a block's first element along an axis of extent `axis_extent`. `index` is the value
+    /// that the index map yields as `yielded`.
+    fn push_block_origin(
+        &mut self,
+        block: BlockDim,
+        axis_extent: usize,
+        yielded: Value,
+        index: Var,
+    ) -> Result<Var, Diag> {
+        let (low, high) = clamped_block_range(block, axis_extent);
         let mut index = index;
-        if self.ranges.bounds_of(v).is_none_or(|(a, b)| a < low || b > high) {
+        if self.ranges.bounds_of(yielded).is_none_or(|(a, b)| a < low || b > high) {
             let (low, high) = (self.int(low), self.int(high));
             index = self.push(ScalarOp::Clamp, &[index, low, high])?;
         }
         match block {
             BlockDim::Squeezed => Ok(index),
-            BlockDim::Blocked(size) => self.push_with_number(ScalarOp::Mul, index, size as i64),
-            BlockDim::Element { low, .. } => self.plus(index, -(low as i64)),
+            BlockDim::Blocked(size) => self.push_with_constant(ScalarOp::Mul, index, size as i64),
+            BlockDim::Element { low, .. } => self.push_plus_constant(index, -(low as i64)),
         }
     }
 
     /// Translates a region, and returns the variables that it yields.
     fn translate_region(&mut self, region: RegionId) -> Result<Vec<Var>, Diag> {
         let region = self.kernel.region(region);
-        region.insts.iter().try_for_each(|&id| self.inst(id))?;
-        Ok(region.yields.iter().map(|&v| self.get(ValueKey::Value(v))).collect())
+        region.insts.iter().try_for_each(|&id| self.translate_inst(id))?;
+        Ok(region.yields.iter().map(|&v| self.var_in_innermost_graph(ValueKey::Value(v))).collect())
     }
 
     /// Translates an instruction of the kernel.
-    fn inst(&mut self, id: InstId) -> Result<(), Diag> {
+    fn translate_inst(&mut self, id: InstId) -> Result<(), Diag> {
         let kernel = self.kernel;
         let inst = kernel.inst(id);
         self.at = kernel.loc(id);
-        self.graph().at = kernel.loc(id);
+        self.innermost_graph().at = kernel.loc(id);
         if inst.results.first().is_some_and(|v| self.sizes.known.contains_key(v)) {
             return Ok(());
         }
-        let args: Vec<Var> = inst.args.iter().map(|&v| self.get(ValueKey::Value(v))).collect();
+        let args: Vec<Var> = inst.args.iter().map(|&v| self.var_in_innermost_graph(ValueKey::Value(v))).collect();
         let made = match &inst.op {
             TileOp::Const(_) | TileOp::Param(_) | TileOp::Extent(_) | TileOp::NumPrograms(_) => {
                 unreachable!("its value is known")
@@ -290,11 +298,12 @@ impl KernelToGraph<'_> {
             TileOp::NumSteps(_) => unreachable!("a call has a traced kernel"),
             TileOp::Scalar(op) => {
                 let shape = &kernel.ty(inst.results[0]).shape;
-                let args = args.iter().map(|&v| self.graph().broadcast(v, shape)).collect::<Result<Vec<_>, _>>()?;
+                let args =
+                    args.iter().map(|&v| self.innermost_graph().broadcast(v, shape)).collect::<Result<Vec<_>, _>>()?;
                 self.push(*op, &args)?
             }
             TileOp::Structural(op) => self.push(op.clone(), &args)?,
-            TileOp::ProgramId(axis) => self.get(ValueKey::ProgramId(*axis)),
+            TileOp::ProgramId(axis) => self.var_in_innermost_graph(ValueKey::ProgramId(*axis)),
             TileOp::Prefetch(of) => self.translate_prefetch(*of, &args)?,
             TileOp::Load { from, view, masked } => self.translate_load(*from, view, *masked, inst, &args)?,
             TileOp::Valid { of, view, axis } => self.translate_valid(*of, view, *axis, inst)?,
@@ -308,42 +317,42 @@ impl KernelToGraph<'_> {
             }
             TileOp::DebugAssert(_) => return Ok(()),
         };
-        debug_assert_eq!(self.graph().ty(made), kernel.ty(inst.results[0]), "{:?}", inst.op);
-        self.define(ValueKey::Value(inst.results[0]), made);
+        debug_assert_eq!(self.innermost_graph().ty(made), kernel.ty(inst.results[0]), "{:?}", inst.op);
+        self.define_key(ValueKey::Value(inst.results[0]), made);
         Ok(())
     }
 
     /// Returns the number that loads read outside of an operand's array.
-    fn fill(&self, id: OperandId) -> Literal {
+    fn fill_value(&self, id: OperandId) -> Literal {
         let operand = self.kernel.operand(id);
         operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0))
     }
 
-    fn graph(&mut self) -> &mut Graph {
+    fn innermost_graph(&mut self) -> &mut Graph {
         &mut self.scopes.last_mut().expect("a scope is open").graph
     }
 
-    fn define(&mut self, key: ValueKey, v: Var) {
+    fn define_key(&mut self, key: ValueKey, v: Var) {
         self.scopes.last_mut().expect("a scope is open").found.insert(key, v);
     }
 
     /// Returns the variable for `key` in the innermost graph; what outer graphs define becomes a parameter of it.
-    fn get(&mut self, key: ValueKey) -> Var {
+    fn var_in_innermost_graph(&mut self, key: ValueKey) -> Var {
         if let ValueKey::Value(v) = key
             && let Some(&x) = self.sizes.known.get(&v)
         {
-            return self.graph().literal(x);
+            return self.innermost_graph().literal(x);
         }
-        self.get_in(self.scopes.len() - 1, key)
+        self.var_at_depth(self.scopes.len() - 1, key)
     }
 
     /// Returns the variable for `key` in the graph at `depth`, with a new parameter in each graph down to it that has
     /// none.
-    fn get_in(&mut self, depth: usize, key: ValueKey) -> Var {
+    fn var_at_depth(&mut self, depth: usize, key: ValueKey) -> Var {
         if let Some(&v) = self.scopes[depth].found.get(&key) {
             return v;
         }
-        let outer = self.get_in(depth.checked_sub(1).expect("values are defined before their uses"), key);
+        let outer = self.var_at_depth(depth.checked_sub(1).expect("values are defined before their uses"), key);
         let ty = self.scopes[depth - 1].graph.ty(outer).clone();
         let scope = &mut self.scopes[depth];
         let v = scope.graph.var(ty);
@@ -353,19 +362,19 @@ impl KernelToGraph<'_> {
     }
 
     fn push(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Var, Diag> {
-        self.graph().push(op, args)
+        self.innermost_graph().push(op, args)
     }
 
     fn int(&mut self, n: i64) -> Var {
-        self.graph().int(n)
+        self.innermost_graph().int(n)
     }
 
     fn splat(&mut self, x: Literal, shape: &[usize]) -> Var {
-        self.graph().splat(x, shape)
+        self.innermost_graph().splat(x, shape)
     }
 
     /// Appends the operation of integer `x` and the number `n`; returns `x` itself for a product or quotient by 1.
-    fn push_with_number(&mut self, op: ScalarOp, x: Var, n: i64) -> Result<Var, Diag> {
+    fn push_with_constant(&mut self, op: ScalarOp, x: Var, n: i64) -> Result<Var, Diag> {
         if n == 1 && matches!(op, ScalarOp::Mul | ScalarOp::Div) {
             return Ok(x);
         }
@@ -373,12 +382,12 @@ impl KernelToGraph<'_> {
         self.push(op, &[x, n])
     }
 
-    fn plus(&mut self, x: Var, n: i64) -> Result<Var, Diag> {
-        if n == 0 { Ok(x) } else { self.push_with_number(ScalarOp::Add, x, n) }
+    fn push_plus_constant(&mut self, x: Var, n: i64) -> Result<Var, Diag> {
+        if n == 0 { Ok(x) } else { self.push_with_constant(ScalarOp::Add, x, n) }
     }
 
     /// Broadcasts `x` to a shape: axis `i` of `x` becomes `axes[i]` of the result, and has its extent or 1.
-    fn stretched(&mut self, x: Var, shape: &[usize], axes: Vec<usize>) -> Result<Var, Diag> {
+    fn push_broadcast(&mut self, x: Var, shape: &[usize], axes: Vec<usize>) -> Result<Var, Diag> {
         self.push(StructuralOp::from(Broadcast { to: dims(shape), dims: axes }), &[x])
     }
 }

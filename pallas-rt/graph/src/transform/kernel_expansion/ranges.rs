@@ -5,7 +5,7 @@ use pallas_ir::{
 use std::collections::HashMap;
 
 /// The least and the greatest value that an integer may have, both inclusive.
-pub(super) type Range = (i64, i64);
+pub(super) type InclusiveRange = (i64, i64);
 
 /// The grid and shapes of a kernel call, with the values that are constant for them.
 pub(super) struct CallSizes {
@@ -20,9 +20,9 @@ pub(super) struct CallSizes {
 /// Bounds of the i32 scalars of a kernel, and of the positions that its accesses may touch.
 pub(super) struct KernelBounds {
     /// Bounds of the i32 scalars that are known.
-    values: HashMap<Value, Range>,
+    values: HashMap<Value, InclusiveRange>,
     /// For each operand with an index map, the bounds of its block's first position along each axis.
-    pub(super) origins: Vec<Option<Vec<Range>>>,
+    pub(super) origins: Vec<Option<Vec<InclusiveRange>>>,
     /// For each operand and each axis of its array, how many elements before its start and after its end accesses may
     /// touch.
     pub(super) margins: Vec<Vec<(usize, usize)>>,
@@ -38,8 +38,8 @@ impl KernelBounds {
         for (i, operand) in kernel.operands.iter().enumerate() {
             let Some(map) = operand.map else { continue };
             let ids = kernel.region(map).params.iter().zip(&sizes.grid);
-            ids.for_each(|(&p, &n)| own.set(p, Some((0, n - 1))));
-            own.region(kernel, sizes, map);
+            ids.for_each(|(&p, &n)| own.set_bounds(p, Some((0, n - 1))));
+            own.bound_region(kernel, sizes, map);
             let origin = |(axis, &v): (usize, &Value)| {
                 let index = clamped_block_range(operand.block[axis], sizes.shapes[i][axis]);
                 let (low, high) = own.values.get(&v).copied().map_or(index, |(a, b)| {
@@ -49,16 +49,16 @@ impl KernelBounds {
                         (a.clamp(index.0, index.1), b.clamp(index.0, index.1))
                     }
                 });
-                (position(operand.block[axis], low), position(operand.block[axis], high))
+                (block_start_position(operand.block[axis], low), block_start_position(operand.block[axis], high))
             };
             own.origins[i] = Some(kernel.region(map).yields.iter().enumerate().map(origin).collect());
         }
-        own.region(kernel, sizes, kernel.body);
+        own.bound_region(kernel, sizes, kernel.body);
         own
     }
 
     /// Returns the bounds of an i32 scalar, if they are known.
-    pub(super) fn bounds_of(&self, v: Value) -> Option<Range> {
+    pub(super) fn bounds_of(&self, v: Value) -> Option<InclusiveRange> {
         self.values.get(&v).copied()
     }
 
@@ -68,37 +68,37 @@ impl KernelBounds {
     }
 
     /// Records the bounds of a value. Bounds that exceed i32 are dropped, since integers wrap around.
-    fn set(&mut self, v: Value, range: Option<Range>) {
+    fn set_bounds(&mut self, v: Value, range: Option<InclusiveRange>) {
         if let Some(range) = range.filter(|range| is_within(*range, (i32::MIN.into(), i32::MAX.into()))) {
             self.values.insert(v, range);
         }
     }
 
-    fn region(&mut self, kernel: &Kernel, sizes: &CallSizes, region: RegionId) {
+    fn bound_region(&mut self, kernel: &Kernel, sizes: &CallSizes, region: RegionId) {
         for &id in &kernel.region(region).insts {
-            self.inst(kernel, sizes, id);
+            self.bound_inst(kernel, sizes, id);
         }
     }
 
     /// Derives the bounds of an instruction's results, and the margins that its access needs.
-    fn inst(&mut self, kernel: &Kernel, sizes: &CallSizes, id: InstId) {
+    fn bound_inst(&mut self, kernel: &Kernel, sizes: &CallSizes, id: InstId) {
         let inst = kernel.inst(id);
         match &inst.op {
-            TileOp::ProgramId(axis) => self.set(inst.results[0], Some((0, sizes.grid[*axis] - 1))),
+            TileOp::ProgramId(axis) => self.set_bounds(inst.results[0], Some((0, sizes.grid[*axis] - 1))),
             TileOp::Scalar(op) if kernel.ty(inst.results[0]).is_scalar() => {
-                let args: Option<Vec<Range>> = inst.args.iter().map(|v| self.bounds_of(*v)).collect();
-                self.set(inst.results[0], args.and_then(|args| combined(*op, &args)));
+                let args: Option<Vec<InclusiveRange>> = inst.args.iter().map(|v| self.bounds_of(*v)).collect();
+                self.set_bounds(inst.results[0], args.and_then(|args| result_bounds(*op, &args)));
             }
             TileOp::For { .. } => {
                 let bounds = self.bounds_of(inst.args[0]).zip(self.bounds_of(inst.args[1]));
                 let index = bounds.map(|((low, _), (_, high))| (low, high - 1)).filter(|(low, high)| low <= high);
-                self.set(kernel.region(inst.regions[0]).params[0], index);
+                self.set_bounds(kernel.region(inst.regions[0]).params[0], index);
             }
             TileOp::Load { from, view, .. } => self.widen_margins(kernel, sizes, *from, view, &inst.args, false),
             TileOp::Store { to, view, .. } => self.widen_margins(kernel, sizes, *to, view, &inst.args[1..], true),
             _ => {}
         }
-        inst.regions.iter().for_each(|&r| self.region(kernel, sizes, r));
+        inst.regions.iter().for_each(|&r| self.bound_region(kernel, sizes, r));
     }
 
     /// Widens an operand's margins so that they contain the positions of an access.
@@ -112,7 +112,7 @@ impl KernelBounds {
         is_store: bool,
     ) {
         let reaches = view_spans(kernel, of, view, is_store);
-        for (axis, start) in starts(kernel, of, view, args).into_iter().enumerate() {
+        for (axis, start) in view_starts(kernel, of, view, args).into_iter().enumerate() {
             let (n, reach) = (sizes.shapes[of.index()][axis] as i64, reaches[axis] as i64);
             let own = start.value.map_or(Some((0, 0)), |v| self.bounds_of(v));
             let origin = match (&self.origins[of.index()], view.frame) {
@@ -132,14 +132,14 @@ impl KernelBounds {
     }
 }
 
-fn is_within((a, b): Range, (low, high): Range) -> bool {
+fn is_within((a, b): InclusiveRange, (low, high): InclusiveRange) -> bool {
     low <= a && b <= high
 }
 
-/// Returns the range to which block indices can be clamped along an axis of `n` elements: the blocks with elements of
-/// the array, and one more on each side. Blocks further outside have no elements of the array either.
-pub(super) fn clamped_block_range(block: BlockDim, n: usize) -> Range {
-    let n = n as i64;
+/// Returns the range to which block indices can be clamped along an axis of `axis_extent` elements: the blocks with
+/// elements of the array, and one more on each side. Blocks further outside have no elements of the array either.
+pub(super) fn clamped_block_range(block: BlockDim, axis_extent: usize) -> InclusiveRange {
+    let n = axis_extent as i64;
     match block {
         BlockDim::Squeezed => (-1, n),
         BlockDim::Blocked(size) => (-1, (n + size as i64 - 1) / (size as i64).max(1)),
@@ -148,7 +148,7 @@ pub(super) fn clamped_block_range(block: BlockDim, n: usize) -> Range {
 }
 
 /// Returns the position of a block's first element for the index that an index map yields.
-fn position(block: BlockDim, index: i64) -> i64 {
+fn block_start_position(block: BlockDim, index: i64) -> i64 {
     match block {
         BlockDim::Squeezed => index,
         BlockDim::Blocked(size) => index * size as i64,
@@ -157,7 +157,7 @@ fn position(block: BlockDim, index: i64) -> i64 {
 }
 
 /// Returns the bounds of an operation's result from those of its operands; `None` if they are unknown.
-fn combined(op: ScalarOp, args: &[Range]) -> Option<Range> {
+fn result_bounds(op: ScalarOp, args: &[InclusiveRange]) -> Option<InclusiveRange> {
     let (a, b) = (args[0], *args.get(1)?);
     let products = [a.0 * b.0, a.0 * b.1, a.1 * b.0, a.1 * b.1];
     Some(match op {
@@ -181,7 +181,7 @@ pub(super) struct ViewStart {
 }
 
 /// Returns for each axis of the array the start of a view. The first elements of `args` are the view's computed starts.
-pub(super) fn starts(kernel: &Kernel, of: OperandId, view: &View, args: &[Value]) -> Vec<ViewStart> {
+pub(super) fn view_starts(kernel: &Kernel, of: OperandId, view: &View, args: &[Value]) -> Vec<ViewStart> {
     let (mut axes, mut args) = (view.axes.iter(), args.iter());
     let block = &kernel.operand(of).block;
     let start = |block: &BlockDim| {

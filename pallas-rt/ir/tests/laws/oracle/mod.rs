@@ -1,17 +1,17 @@
 //! The oracle of the laws: an eager builder over `f64` that runs each row's reference.
 pub(crate) mod shaped;
 
-use pallas_ir::emit::{Id, Term};
+use pallas_ir::emit::{Term, ValueId};
 use pallas_ir::scalar::Ty;
-use pallas_ir::{Args, DType, E, Elem, Emit, Lane, ScalarOp, Slice, SliceMut, Visit};
+use pallas_ir::{DType, E, Elem, ElementFunction, ElementOperands, OpVisitor, RuleBackend, ScalarOp, Slice, SliceMut};
 use std::cell::RefCell;
 
 /// Every value so far, one element each lane; booleans are 0 and 1.
 #[derive(Default)]
 pub(crate) struct Eager(Vec<Vec<f64>>);
 
-impl Emit for Eager {
-    fn emit(&mut self, op: Term, args: &[Id]) -> Id {
+impl RuleBackend for Eager {
+    fn emit(&mut self, op: Term, args: &[ValueId]) -> ValueId {
         let args: Vec<&[f64]> = args.iter().map(|a| &self.0[a.0 as usize][..]).collect();
         let value = match op {
             Term::Like(x) | Term::Number(x) => vec![x; args[0].len()],
@@ -19,7 +19,7 @@ impl Emit for Eager {
             Term::Scalar(op) => apply(op, &args),
         };
         self.0.push(value);
-        Id(self.0.len() as u32 - 1)
+        ValueId(self.0.len() as u32 - 1)
     }
 }
 
@@ -27,7 +27,7 @@ impl Emit for Eager {
 pub(crate) fn put(to: &RefCell<Eager>, value: Vec<f64>) -> E<'_> {
     let mut eager = to.borrow_mut();
     eager.0.push(value);
-    E { to, id: Id(eager.0.len() as u32 - 1) }
+    E { to, id: ValueId(eager.0.len() as u32 - 1) }
 }
 
 /// What a value is.
@@ -79,9 +79,9 @@ pub(crate) struct Strip<'a, 'b> {
     pub(crate) fast: bool,
 }
 
-impl Visit for Strip<'_, '_> {
+impl OpVisitor for Strip<'_, '_> {
     type Out = ();
-    fn visit<O: Lane<A>, A: Args>(self) {
+    fn visit<O: ElementFunction<A>, A: ElementOperands>(self) {
         let out = O::Out::of_mut(self.out);
         let strips = A::strips(self.args, out.len());
         for (i, y) in out.iter_mut().enumerate() {

@@ -1,7 +1,7 @@
 //! An eager builder over arrays of `f64`: each structural operation is computed from its access form.
-use pallas_ir::emit::{Id, Term};
-use pallas_ir::structural::{Arg, Nest, SortOrder, WindowAxis, Windows};
-use pallas_ir::{Access, DType, Dim, E, Emit, Facts, ScalarOp, StructuralOp};
+use pallas_ir::emit::{Term, ValueId};
+use pallas_ir::structural::{Nest, RuleOperand, SortOrder, WindowAxis, Windows};
+use pallas_ir::{Access, DType, Dim, E, Facts, RuleBackend, ScalarOp, StructuralOp};
 use std::cell::RefCell;
 
 /// Shape, elements in row-major order, element type.
@@ -16,8 +16,8 @@ pub(crate) struct Value {
 #[derive(Default)]
 pub(crate) struct Arrays(Vec<Value>);
 
-impl Emit for Arrays {
-    fn emit(&mut self, op: Term, args: &[Id]) -> Id {
+impl RuleBackend for Arrays {
+    fn emit(&mut self, op: Term, args: &[ValueId]) -> ValueId {
         let args: Vec<&Value> = args.iter().map(|a| &self.0[a.0 as usize]).collect();
         let value = match op {
             Term::Like(x) => Value { data: vec![x; args[0].data.len()], ..args[0].clone() },
@@ -26,7 +26,7 @@ impl Emit for Arrays {
             Term::Structural(op) => structural(&op, &args),
         };
         self.0.push(value);
-        Id(self.0.len() as u32 - 1)
+        ValueId(self.0.len() as u32 - 1)
     }
 }
 
@@ -34,7 +34,7 @@ impl Emit for Arrays {
 pub(crate) fn put(to: &RefCell<Arrays>, value: Value) -> E<'_> {
     let mut arrays = to.borrow_mut();
     arrays.0.push(value);
-    E { to, id: Id(arrays.0.len() as u32 - 1) }
+    E { to, id: ValueId(arrays.0.len() as u32 - 1) }
 }
 
 /// What a value is.
@@ -43,8 +43,8 @@ pub(crate) fn get(from: &RefCell<Arrays>, value: E<'_>) -> Value {
 }
 
 /// An operand of a rule.
-pub(crate) fn arg<'a, 'g>(g: &'g RefCell<Arrays>, value: &'a Value) -> Arg<'a, 'g> {
-    Arg { value: put(g, value.clone()), shape: &value.shape, dtype: value.dtype }
+pub(crate) fn arg<'a, 'g>(g: &'g RefCell<Arrays>, value: &'a Value) -> RuleOperand<'a, 'g> {
+    RuleOperand { value: put(g, value.clone()), shape: &value.shape, dtype: value.dtype }
 }
 
 pub(crate) fn number(dim: &Dim) -> usize {
@@ -107,7 +107,7 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 let holds = |axis: usize, lo: &Dim, hi: &Dim| (number(lo)..number(hi)).contains(&c[axis]);
                 let piece = pieces.iter().find(|p| p.bounds.iter().all(|(a, lo, hi)| holds(*a, lo, hi)));
                 let piece = piece.expect("pieces cover the result");
-                let coordinate = |i: &pallas_ir::structural::Index| {
+                let coordinate = |i: &pallas_ir::structural::AffineIndex| {
                     let moved = i.axis.map_or(0, |a| i.stride.as_number().expect("a number") * c[a] as i64);
                     usize::try_from(i.offset.as_number().expect("a number") + moved).expect("inside")
                 };

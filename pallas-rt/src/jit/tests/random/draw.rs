@@ -5,7 +5,7 @@ use pallas_graph::mesh::{
 };
 use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Op, OptimizationBarrier, StopGradient, Var, verify};
 use pallas_ir::scalar::Ty;
-use pallas_ir::structural::{Broadcast, Cast, Cumulative, Draw, Reduce, Reshape, Slice};
+use pallas_ir::structural::{Broadcast, Cast, Cumulative, RandomKernelGenerator, Reduce, Reshape, Slice};
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
@@ -49,16 +49,16 @@ struct Offer<'a> {
     args: Vec<(Var, bool)>,
 }
 
-impl Draw for Offer<'_> {
+impl RandomKernelGenerator for Offer<'_> {
     fn draw_below(&mut self, n: usize) -> usize {
         self.pool.dice.below(n)
     }
-    fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
+    fn choose_operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
         let found = self.pool.any(fits)?;
         self.args.push(found);
         Some(self.pool.graph.ty(found.0).clone())
     }
-    fn constant(&mut self, x: Literal) {
+    fn append_constant(&mut self, x: Literal) {
         let v = self.pool.graph.literal(x);
         self.args.push((v, true));
     }
@@ -70,11 +70,11 @@ impl Draw for Offer<'_> {
         let inside = self.pool.graph.push(ScalarOp::Clamp, &[last, low, high]).expect("it fits");
         self.args.push((inside, exact));
     }
-    fn dtype(&mut self) -> DType {
+    fn draw_dtype(&mut self) -> DType {
         let all = [self.pool.float, self.pool.float, DType::I32, DType::U8, DType::U32, DType::Bool];
         self.pool.dice.pick(&all)
     }
-    fn shape(&mut self) -> Vec<usize> {
+    fn common_shape(&mut self) -> Vec<usize> {
         self.pool.shape.clone()
     }
 }

@@ -23,8 +23,8 @@ fn some_axes(dice: &mut Dice, all: &[&'static str]) -> Vec<&'static str> {
 
 /// The state of a value along axes, if it is the same along all of them.
 fn state(x: &Array, axes: &[&str]) -> Option<ManualAxisState> {
-    let all = crate::jit::states(x)?;
-    let (mesh, _) = crate::jit::axis_names::manual_axes()?;
+    let all = crate::jit::manual_axis_states(x)?;
+    let (mesh, _) = crate::jit::axis_names::innermost_manual_axes()?;
     let own: Vec<ManualAxisState> =
         axes.iter().map(|axis| all[usize::from(mesh.find(axis).expect("an axis").id)]).collect();
     own.iter().all(|&state| state == own[0]).then(|| own[0])
@@ -97,7 +97,7 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
                     let next = spmd::ppermute(&(c * 0.5 + row), axes, &[(0, n - 1), (n - 1, 0)]);
                     (next, ())
                 };
-                match crate::jit::states(&start) == crate::jit::states(&(&start + &b)) {
+                match crate::jit::manual_axis_states(&start) == crate::jit::manual_axis_states(&(&start + &b)) {
                     true => scan(&start, &b, step)?.0,
                     false => start,
                 }

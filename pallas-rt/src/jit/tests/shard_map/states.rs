@@ -1,6 +1,6 @@
 //! The states of values in a body, against those in JAX (`states.py`).
 use super::mesh;
-use crate::jit::states;
+use crate::jit::manual_axis_states;
 use crate::prelude::*;
 use crate::sharding::{P, PartitionSpec};
 use crate::spmd::{self, ManualAxisState, pcast};
@@ -30,7 +30,7 @@ fn letters(x: &Array) -> String {
         ManualAxisState::Reduced => 'R',
     };
     match x.check() {
-        Ok(_) => states(x).map_or("II".into(), |all| all.into_iter().map(of).collect()),
+        Ok(_) => manual_axis_states(x).map_or("II".into(), |all| all.into_iter().map(of).collect()),
         Err(_) => "error".into(),
     }
 }

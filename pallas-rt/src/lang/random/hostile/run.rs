@@ -43,7 +43,8 @@ pub(crate) fn is_small(kernel: &Kernel) -> bool {
 
 /// Runs a verified kernel on the interpreter, and its lowered form on the CPU.
 pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
-    let lowered = if verify_lowered(kernel).is_ok() { kernel.clone() } else { pallas_codegen::passes::run(kernel) };
+    let lowered =
+        if verify_lowered(kernel).is_ok() { kernel.clone() } else { pallas_codegen::passes::run_pipeline(kernel) };
     verify_lowered(&lowered).unwrap_or_else(|e| panic!("lowering: {e}"));
     let executable =
         cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(lowered.clone()), &cpu::Thresholds::SMALL);
@@ -53,7 +54,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let Some(shapes) = shapes(kernel, &sizes) else { return Ran::Large };
     let (Some(grid), Some(parallel)) = (grid(kernel, &sizes), grid(&lowered, &sizes)) else { return Ran::Large };
     let Some(steps) = extents(&lowered, lowered.steps.iter(), &sizes) else { return Ran::Large };
-    if !is_small(kernel) || !is_small(&lowered) || executable.bytes_a_program() > 1 << 24 {
+    if !is_small(kernel) || !is_small(&lowered) || executable.bytes_per_program() > 1 << 24 {
         return Ran::Large;
     }
     let contents: Vec<Vec<u8>> =
@@ -71,7 +72,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     };
     let arguments = (0..kernel.operands.len()).map(argument).collect();
     let mut machine = Machine::new(Arc::new(interpreted), sizes.clone(), grid, arguments);
-    let whole = walk::run(&mut machine).is_ok() && machine.finish().is_ok();
+    let whole = walk::run_all_programs(&mut machine).is_ok() && machine.finish().is_ok();
 
     let guarded: Vec<Guarded> = contents.iter().map(|bytes| Guarded::new(bytes)).collect();
     let start = |i: usize| guarded[lowered.memory_of(pallas_ir::OperandId(i as u32)).index()].start;

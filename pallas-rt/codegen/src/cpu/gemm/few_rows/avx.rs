@@ -7,9 +7,11 @@ use pallas_ir::DType;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
+mod horizontal_sums;
 mod weights;
 
-use weights::{MaskedByte, NibblePair, Weight};
+use horizontal_sums::{horizontal_sums_of_eight, horizontal_sums_of_sixteen};
+use weights::{MaskedByte, NibblePair, WeightElement};
 
 /// Bytes of a block of rows of B: the second-level cache holds it and the next one.
 const BLOCK_BYTES: usize = 1 << 17;
@@ -24,7 +26,7 @@ const CACHE_LINE_BYTES: usize = 64;
 const SHORT_COLUMNS_AT_ONCE: usize = 16;
 /// Minimum bytes of a column that the processor prefetches as a stream of its own.
 const MIN_LONG_COLUMN_BYTES: usize = 2048;
-/// Number of such columns that are read together.
+/// Number of long columns of B that are read together.
 const LONG_COLUMNS_AT_ONCE: usize = 4;
 
 /// Returns true if the processor has all features that the AVX-512 kernels are compiled for.
@@ -80,13 +82,20 @@ struct RowPrefetcher<'a> {
 }
 
 impl<'a> RowPrefetcher<'a> {
-    /// Begins with `rows` rows of `n` elements at `offset` in each part; `between` parts come before them.
-    fn new<W>(parts: &'a [*const u8], between: usize, offset: isize, row: isize, [rows, n]: [usize; 2]) -> Self {
+    /// Creates a prefetcher that begins with `rows` rows of `n` elements at `offset` in each part; a number of parts
+    /// lies between the one that is multiplied and the first one here.
+    fn new<W>(
+        parts: &'a [*const u8],
+        parts_between: usize,
+        offset: isize,
+        row_stride: isize,
+        [rows, n]: [usize; 2],
+    ) -> Self {
         let (size, bytes) = (size_of::<W>() as isize, n * size_of::<W>());
-        let near = (between + parts.len()) * rows * bytes <= MAX_L1_PREFETCH_BYTES;
+        let near = (parts_between + parts.len()) * rows * bytes <= MAX_L1_PREFETCH_BYTES;
         // Rows without gaps are one.
-        let (left, bytes) = if row == n as isize { (1, rows * bytes) } else { (rows, bytes) };
-        let (stride, offset) = (if left == rows { row * size } else { bytes as isize }, offset * size);
+        let (left, bytes) = if row_stride == n as isize { (1, rows * bytes) } else { (rows, bytes) };
+        let (stride, offset) = (if left == rows { row_stride * size } else { bytes as isize }, offset * size);
         let row = parts[0].wrapping_offset(offset).cast();
         RowPrefetcher { row, stride, line: 0, bytes, left, rows: left, parts: &parts[1..], offset, near }
     }
@@ -126,30 +135,17 @@ impl<'a> RowPrefetcher<'a> {
     }
 }
 
-/// Returns the first part and the first row of each block: a block has `together` whole parts, or `depth` rows of one.
-fn block_starts(parts: usize, together: usize, rows: usize, depth: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..parts).step_by(together).flat_map(move |first| (0..rows).step_by(depth).map(move |p| (first, p)))
-}
-
-/// Adds up the lanes of each of eight vectors, and returns the sums in order.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn sums_of_eight(v: [__m256; 8]) -> __m256 {
-    let four = |v: &[__m256]| _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
-    let (low, high) = (four(&v[..4]), four(&v[4..]));
-    _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
-}
-/// Adds up the lanes of each of sixteen vectors, and returns the sums in order.
-#[inline]
-#[target_feature(enable = "avx512f,avx2")]
-fn sums_of_sixteen(v: [__m512; 16]) -> __m512 {
-    // Half of the sums of two vectors, each in its own lanes.
-    let two = |a, b| _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
-    let half =
-        |a, b| _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
-    let four = |v: &[__m512]| half(two(v[0], v[1]), two(v[2], v[3]));
-    let lanes = |a, b| _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
-    lanes(lanes(four(&v[..4]), four(&v[4..8])), lanes(four(&v[8..12]), four(&v[12..])))
+/// Returns the first part and the first row of each block of B: a block has several whole parts, or several rows of
+/// one part.
+fn block_starts(
+    parts: usize,
+    parts_per_block: usize,
+    rows: usize,
+    rows_per_block: usize,
+) -> impl Iterator<Item = (usize, usize)> {
+    (0..parts)
+        .step_by(parts_per_block)
+        .flat_map(move |first| (0..rows).step_by(rows_per_block).map(move |p| (first, p)))
 }
 
 /// Defines a kernel whose blocks have up to `deep` rows of B: more rows need fewer passes of sums through memory,
@@ -167,7 +163,7 @@ macro_rules! narrow {
         #[allow(clippy::too_many_arguments, reason = "a product has this many")]
         #[inline]
         #[target_feature(enable = $features)]
-        unsafe fn $panel<W: Weight, const R: usize, const V: usize>(
+        unsafe fn $panel<W: WeightElement, const R: usize, const V: usize>(
             depth: usize,
             a: Matrix<f32>,
             b: MatrixParts<'_>,
@@ -227,7 +223,7 @@ macro_rules! narrow {
         #[allow(clippy::too_many_arguments, reason = "a product has this many")]
         #[inline]
         #[target_feature(enable = $features)]
-        unsafe fn $panels<W: Weight, const R: usize, const V: usize>(
+        unsafe fn $panels<W: WeightElement, const R: usize, const V: usize>(
             n: usize,
             depth: usize,
             a: Matrix<f32>,
@@ -272,7 +268,7 @@ macro_rules! narrow {
         #[allow(clippy::too_many_arguments, reason = "a product has this many")]
         #[inline]
         #[target_feature(enable = $features)]
-        unsafe fn $columns<W: Weight, const R: usize, const C: usize>(
+        unsafe fn $columns<W: WeightElement, const R: usize, const C: usize>(
             n: usize,
             k: usize,
             a: Matrix<f32>,
@@ -357,7 +353,7 @@ macro_rules! narrow {
         /// See [`super::NarrowKernelFn`].
         #[inline]
         #[target_feature(enable = $features)]
-        unsafe fn $by_columns<W: Weight>(
+        unsafe fn $by_columns<W: WeightElement>(
             Extents { m, n, k }: Extents,
             a: Matrix<f32>,
             b: Matrix<W>,
@@ -405,7 +401,7 @@ macro_rules! narrow {
         /// # Safety
         /// See [`super::NarrowKernelFn`].
         #[target_feature(enable = $features)]
-        unsafe fn $entry<W: Weight>(extents: Extents, a: Matrix<f32>, b: MatrixParts<'_>, c: OutputMatrix<f32>) {
+        unsafe fn $entry<W: WeightElement>(extents: Extents, a: Matrix<f32>, b: MatrixParts<'_>, c: OutputMatrix<f32>) {
             let (Extents { m, n: all, k: terms }, OutputMatrix { start: c, row: ldc, .. }) = (extents, c);
             // Bytes with two halves always have adjacent rows.
             if const { W::NUMBERS_PER_ELEMENT == 1 } && b.col != 1 {
@@ -489,11 +485,11 @@ macro_rules! narrow {
 }
 narrow! {
     avx512, avx512_panel, avx512_panels, avx512_columns, avx512_by_columns, "avx512f,avx512bw,avx512vl,avx2,fma,f16c", 16,
-    load_sixteen load_sixteens load_partial_sixteen [permute_columns unpermute_columns], deep 64, wide 4, tall [8], columns 8 4,
-    _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, sums_of_sixteen
+    load_numbers_of_sixteen load_numbers_of_sixteens load_partial_sixteen [permute_columns unpermute_columns], deep 64, wide 4, tall [8], columns 8 4,
+    _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, horizontal_sums_of_sixteen
 }
 narrow! {
     avx2, avx2_panel, avx2_panels, avx2_columns, avx2_by_columns, "avx2,fma,f16c", 8,
-    load_eight load_eights load_partial_eight [], deep 16, wide 2, tall [], columns 4 2,
-    _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, sums_of_eight
+    load_numbers_of_eight load_numbers_of_eights load_partial_eight [], deep 16, wide 2, tall [], columns 4 2,
+    _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, horizontal_sums_of_eight
 }

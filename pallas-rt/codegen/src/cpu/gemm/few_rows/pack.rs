@@ -2,11 +2,11 @@
 //! square.
 use super::super::Matrix;
 
-/// Copies a matrix so that the elements of each row are adjacent, and rows begin `far` elements apart.
+/// Copies a matrix so that the elements of each row are adjacent, and rows begin at a given distance, in elements.
 ///
 /// # Safety
 /// The matrix has these rows and columns, and there is room for them at `to`.
-pub(super) unsafe fn pack<T: Copy>(from: Matrix<T>, [rows, columns]: [usize; 2], to: *mut T, far: usize) {
+pub(super) unsafe fn pack_rows<T: Copy>(from: Matrix<T>, [rows, columns]: [usize; 2], to: *mut T, row_stride: usize) {
     let (wide, high) = (16 / size_of::<T>(), 4);
     let has_squares = cfg!(target_arch = "x86_64") && matches!(size_of::<T>(), 2 | 4);
     if has_squares && from.row == 1 && rows >= high && columns >= wide {
@@ -14,13 +14,13 @@ pub(super) unsafe fn pack<T: Copy>(from: Matrix<T>, [rows, columns]: [usize; 2],
         for j in (0..columns).step_by(wide).map(|j| j.min(columns - wide)) {
             for p in (0..rows).step_by(high).map(|p| p.min(rows - high)) {
                 // SAFETY: the caller's.
-                unsafe { transpose_square(from.submatrix_at(p, j), to.add(p * far + j), far) };
+                unsafe { transpose_square(from.submatrix_at(p, j), to.add(p * row_stride + j), row_stride) };
             }
         }
         return;
     }
     for i in 0..rows {
-        let (mut at, to) = (from.start.wrapping_offset(i as isize * from.row), to.wrapping_add(i * far));
+        let (mut at, to) = (from.start.wrapping_offset(i as isize * from.row), to.wrapping_add(i * row_stride));
         for j in 0..columns {
             // SAFETY: the caller's.
             unsafe { to.add(j).write(at.read()) };
@@ -32,10 +32,10 @@ pub(super) unsafe fn pack<T: Copy>(from: Matrix<T>, [rows, columns]: [usize; 2],
 /// Transposes a square: four elements of each of as many columns as fill a 16-byte register.
 ///
 /// # Safety
-/// The elements exist, and `to` has room for them in rows of `row` elements; they have two or four bytes.
+/// The elements have two or four bytes and exist, and `to` has room for them in rows at this distance.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-unsafe fn transpose_square<T: Copy>(from: Matrix<T>, to: *mut T, row: usize) {
+unsafe fn transpose_square<T: Copy>(from: Matrix<T>, to: *mut T, to_row_stride: usize) {
     use std::arch::x86_64::*;
     // SAFETY: the caller's; every x86-64 has these instructions.
     unsafe {
@@ -58,7 +58,7 @@ unsafe fn transpose_square<T: Copy>(from: Matrix<T>, to: *mut T, row: usize) {
             _mm_unpackhi_epi64(high, more_high),
         ];
         for (p, elements) in all.into_iter().enumerate() {
-            _mm_storeu_si128(to.add(p * row).cast(), elements);
+            _mm_storeu_si128(to.add(p * to_row_stride).cast(), elements);
         }
     }
 }

@@ -12,12 +12,12 @@ type PaddedRightSide = [[f32; MAX_FEW_COLUMNS]; MIN_LONG_COLUMN_ELEMENTS];
 
 /// Returns true if a product is faster this way than transposed: rows of A have few adjacent elements. Sums of 3 and 7
 /// columns are compiled to parts of vectors, which are slow.
-pub(super) fn is_faster_than_transposed(Extents { n, k, .. }: Extents, col: isize) -> bool {
-    col == 1 && k < MIN_LONG_COLUMN_ELEMENTS && n <= MAX_FEW_COLUMNS && !matches!(n, 3 | 7)
+pub(super) fn is_thin_product_faster(Extents { n, k, .. }: Extents, column_stride: isize) -> bool {
+    column_stride == 1 && k < MIN_LONG_COLUMN_ELEMENTS && n <= MAX_FEW_COLUMNS && !matches!(n, 3 | 7)
 }
 
 compiled! {
-    /// Returns the function that computes `C (+)= A · B` where [`is_faster_than_transposed`] is true, compiled for this machine's vectors.
+    /// Returns the function that computes `C (+)= A · B` where [`is_thin_product_faster`] is true, compiled for this machine's vectors.
     ///
     /// # Safety
     /// A, B and C hold the extents at these strides; C overlaps neither A nor B.

@@ -41,15 +41,15 @@ const MAP_0F3A: u32 = 0x3_0000;
 const PREFIX_66: u32 = 0x100;
 const PREFIX_F3: u32 = 0x200;
 
-/// Sizes of a vector (128, 256, 512 bits) as prefixes encode them.
-const XMM: u8 = 0;
-const YMM: u8 = 1;
-const ZMM: u8 = 2;
+/// Length of a vector (here and below: 128, 256, 512 bits) as VEX and EVEX prefixes encode it.
+const VECTOR_LENGTH_128: u8 = 0;
+const VECTOR_LENGTH_256: u8 = 1;
+const VECTOR_LENGTH_512: u8 = 2;
 
 /// Vector instructions `to = a op b`; `b` may be in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u32)]
-pub(super) enum Binary {
+pub(super) enum BinaryInstruction {
     Add = MAP_0F | 0x58,
     Sub = MAP_0F | 0x5c,
     Mul = MAP_0F | 0x59,
@@ -87,7 +87,7 @@ pub(super) enum Binary {
 /// Vector instructions `to = op b`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u32)]
-pub(super) enum Unary {
+pub(super) enum UnaryInstruction {
     Sqrt = MAP_0F | 0x51,
     IntToFloat = MAP_0F | 0x5b,
     /// Truncates; gives `i32::MIN` for NaN and for what no i32 holds.
@@ -105,7 +105,7 @@ pub(super) enum Unary {
 /// Rounding modes of [`Asm::round`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
-pub(super) enum Rounding {
+pub(super) enum RoundingMode {
     Even = 0,
     Down = 1,
     Up = 2,
@@ -115,7 +115,7 @@ pub(super) enum Rounding {
 /// Shifts by a constant; zeros are shifted in, or the sign (`RightArithmetic`, to the right).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
-pub(super) enum Shift {
+pub(super) enum ShiftKind {
     Right = 2,
     RightArithmetic = 4,
     Left = 6,
@@ -138,7 +138,7 @@ pub(super) enum Predicate {
 /// Order of the operands of `to = ± x * y + z`: the digits of the instruction's name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
-pub(super) enum Fma {
+pub(super) enum FmaForm {
     /// `to = a * to + b`
     F213 = 0xa8,
     /// `to = a * b + to`
@@ -148,7 +148,7 @@ pub(super) enum Fma {
 /// Conditions of jumps, with their opcodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
-pub(super) enum Jump {
+pub(super) enum JumpCondition {
     GreaterEqual = 0x8d,
     Less = 0x8c,
     Equal = 0x84,
@@ -177,28 +177,28 @@ impl Asm {
     pub(super) fn new(wide: bool) -> Asm {
         Asm { wide, ..Asm::default() }
     }
-    /// Size of a whole vector, as prefixes encode it.
-    fn full_size(&self) -> u8 {
-        if self.wide { ZMM } else { YMM }
+    /// Returns the length of a whole vector, as VEX and EVEX prefixes encode it.
+    fn full_vector_length(&self) -> u8 {
+        if self.wide { VECTOR_LENGTH_512 } else { VECTOR_LENGTH_256 }
     }
-    fn half_size(&self) -> u8 {
-        self.full_size() - 1
+    fn half_vector_length(&self) -> u8 {
+        self.full_vector_length() - 1
     }
 
     // ---- vectors
 
-    pub(super) fn binary(&mut self, op: Binary, to: Reg, a: Reg, b: Operand) {
-        if self.wide && matches!(op, Binary::GreaterInt | Binary::EqualInt) {
+    pub(super) fn binary(&mut self, op: BinaryInstruction, to: Reg, a: Reg, b: Operand) {
+        if self.wide && matches!(op, BinaryInstruction::GreaterInt | BinaryInstruction::EqualInt) {
             self.emit_deferred_mask();
             self.emit_full_vector(op as u32, COMPARE_MASK_REGISTER, a.0, b);
             return self.defer_mask_vector(to);
         }
         self.emit_full_vector(op as u32, to.0, a.0, b);
     }
-    pub(super) fn unary(&mut self, op: Unary, to: Reg, x: Operand) {
+    pub(super) fn unary(&mut self, op: UnaryInstruction, to: Reg, x: Operand) {
         self.emit_full_vector(op as u32, to.0, 0, x);
     }
-    pub(super) fn fma(&mut self, form: Fma, to: Reg, a: Reg, b: Operand) {
+    pub(super) fn fma(&mut self, form: FmaForm, to: Reg, a: Reg, b: Operand) {
         self.emit_full_vector(MAP_0F38 | PREFIX_66 | form as u32, to.0, a.0, b);
     }
     pub(super) fn compare(&mut self, predicate: Predicate, to: Reg, a: Reg, b: Operand) {
@@ -214,7 +214,7 @@ impl Asm {
         if self.wide {
             self.move_signs_to_mask(mask);
             return self.emit_evex(
-                ZMM,
+                VECTOR_LENGTH_512,
                 MERGE_MASKING | COMPARE_MASK_REGISTER,
                 MAP_0F38 | PREFIX_66 | 0x65,
                 to.0,
@@ -226,7 +226,7 @@ impl Asm {
         self.code.push(mask.0 << 4);
     }
     /// Shifts 32-bit elements by a constant number of bits.
-    pub(super) fn shift(&mut self, how: Shift, to: Reg, x: Reg, bits: u8) {
+    pub(super) fn shift(&mut self, how: ShiftKind, to: Reg, x: Reg, bits: u8) {
         // The opcode's extension takes the place of a register; the result is named by VEX.
         self.emit_full_vector(MAP_0F | PREFIX_66 | 0x72, how as u8, to.0, Operand::Reg(x));
         self.code.push(bits);
@@ -234,14 +234,14 @@ impl Asm {
     /// Rotates 32-bit elements to the left (AVX-512VL).
     pub(super) fn rotate(&mut self, to: Reg, x: Reg, bits: u8) {
         // The opcode's extension takes the place of a register.
-        self.emit_evex(self.full_size(), 0, MAP_0F | PREFIX_66 | 0x72, 1, to.0, Operand::Reg(x));
+        self.emit_evex(self.full_vector_length(), 0, MAP_0F | PREFIX_66 | 0x72, 1, to.0, Operand::Reg(x));
         self.code.push(bits);
     }
     /// Rounds 32-bit floats to the nearest bfloat16, in half a register (AVX512-BF16 with AVX-512VL).
     pub(super) fn round_to_bf16(&mut self, to: Reg, x: Reg) {
-        self.emit_evex(self.full_size(), 0, MAP_0F38 | PREFIX_F3 | 0x72, to.0, 0, Operand::Reg(x));
+        self.emit_evex(self.full_vector_length(), 0, MAP_0F38 | PREFIX_F3 | 0x72, to.0, 0, Operand::Reg(x));
     }
-    pub(super) fn round(&mut self, how: Rounding, to: Reg, x: Operand) {
+    pub(super) fn round(&mut self, how: RoundingMode, to: Reg, x: Operand) {
         self.emit_full_vector(MAP_0F3A | PREFIX_66 | 0x08, to.0, 0, x);
         // Inexact results raise no exception.
         self.code.push(8 | how as u8);
@@ -262,7 +262,7 @@ impl Asm {
     }
     /// Stores the lower half of a register.
     pub(super) fn store_half(&mut self, to: Mem, x: Reg) {
-        self.emit_sized_vector(self.half_size(), MAP_0F | 0x11, x.0, 0, Operand::Mem(to));
+        self.emit_sized_vector(self.half_vector_length(), MAP_0F | 0x11, x.0, 0, Operand::Mem(to));
     }
     /// Stores past the caches; the address is a multiple of a vector's size.
     pub(super) fn store_nontemporal(&mut self, to: Mem, x: Reg) {
@@ -270,18 +270,18 @@ impl Asm {
     }
     /// Stores the lower half past the caches; the address is a multiple of its size.
     pub(super) fn store_half_nontemporal(&mut self, to: Mem, x: Reg) {
-        self.emit_sized_vector(self.half_size(), MAP_0F | 0x2b, x.0, 0, Operand::Mem(to));
+        self.emit_sized_vector(self.half_vector_length(), MAP_0F | 0x2b, x.0, 0, Operand::Mem(to));
     }
-    /// Loads an element of one or two bytes into position `at`, and leaves the others; `extract` stores one.
-    pub(super) fn insert(&mut self, bytes: usize, to: Reg, at: u8, from: Mem) {
-        let opcode = if bytes == 1 { MAP_0F3A | PREFIX_66 | 0x20 } else { MAP_0F | PREFIX_66 | 0xc4 };
-        self.emit_sized_vector(XMM, opcode, to.0, to.0, Operand::Mem(from));
-        self.code.push(at);
+    /// Loads an element of one or two bytes into one position of a vector, and leaves the others as they are.
+    pub(super) fn insert_element(&mut self, element_bytes: usize, to: Reg, lane: u8, from: Mem) {
+        let opcode = if element_bytes == 1 { MAP_0F3A | PREFIX_66 | 0x20 } else { MAP_0F | PREFIX_66 | 0xc4 };
+        self.emit_sized_vector(VECTOR_LENGTH_128, opcode, to.0, to.0, Operand::Mem(from));
+        self.code.push(lane);
     }
-    pub(super) fn extract(&mut self, bytes: usize, to: Mem, x: Reg, at: u8) {
-        let opcode = if bytes == 1 { 0x14 } else { 0x15 };
-        self.emit_sized_vector(XMM, MAP_0F3A | PREFIX_66 | opcode, x.0, 0, Operand::Mem(to));
-        self.code.push(at);
+    pub(super) fn extract_element(&mut self, element_bytes: usize, to: Mem, x: Reg, lane: u8) {
+        let opcode = if element_bytes == 1 { 0x14 } else { 0x15 };
+        self.emit_sized_vector(VECTOR_LENGTH_128, MAP_0F3A | PREFIX_66 | opcode, x.0, 0, Operand::Mem(to));
+        self.code.push(lane);
     }
     /// Loads one element to all elements of `to`.
     pub(super) fn broadcast(&mut self, to: Reg, from: Mem) {
@@ -304,20 +304,22 @@ impl Asm {
     /// Loads the first 4-byte elements, others are 0. Returns false, writing nothing, if no instruction loads so many.
     ///
     /// Unlike after a masked store, a load after such a store gets its data without waiting for the cache.
-    pub(super) fn load_first_elements(&mut self, elements: usize, to: Reg, from: Mem) -> bool {
-        self.move_first_elements(elements, false, to, from)
+    pub(super) fn load_first_elements(&mut self, count: usize, to: Reg, from: Mem) -> bool {
+        self.move_first_elements(count, false, to, from)
     }
     /// Stores the first 4-byte elements. Returns false, having written nothing, if no instruction stores so many.
-    pub(super) fn store_first_elements(&mut self, elements: usize, to: Mem, x: Reg) -> bool {
-        self.move_first_elements(elements, true, x, to)
+    pub(super) fn store_first_elements(&mut self, count: usize, to: Mem, x: Reg) -> bool {
+        self.move_first_elements(count, true, x, to)
     }
-    fn move_first_elements(&mut self, elements: usize, stores: bool, x: Reg, at: Mem) -> bool {
-        let moves = MAP_0F | 0x10 | u32::from(stores);
-        let (bits, opcode) = match elements {
-            1 => (XMM, PREFIX_F3 | moves),
-            2 if !self.wide => (XMM, if stores { MAP_0F | PREFIX_66 | 0xd6 } else { MAP_0F | PREFIX_F3 | 0x7e }),
-            4 => (XMM, moves),
-            8 if self.wide => (YMM, moves),
+    fn move_first_elements(&mut self, count: usize, is_store: bool, x: Reg, at: Mem) -> bool {
+        let moves = MAP_0F | 0x10 | u32::from(is_store);
+        let (bits, opcode) = match count {
+            1 => (VECTOR_LENGTH_128, PREFIX_F3 | moves),
+            2 if !self.wide => {
+                (VECTOR_LENGTH_128, if is_store { MAP_0F | PREFIX_66 | 0xd6 } else { MAP_0F | PREFIX_F3 | 0x7e })
+            }
+            4 => (VECTOR_LENGTH_128, moves),
+            8 if self.wide => (VECTOR_LENGTH_256, moves),
             _ => return false,
         };
         self.emit_sized_vector(bits, opcode, x.0, 0, Operand::Mem(at));
@@ -330,17 +332,17 @@ impl Asm {
     }
     /// Permutes the four elements of the lowest 128 bits; `order` has two bits for each.
     pub(super) fn shuffle(&mut self, to: Reg, x: Reg, order: u8) {
-        self.emit_sized_vector(XMM, MAP_0F | 0xc6, to.0, x.0, Operand::Reg(x));
+        self.emit_sized_vector(VECTOR_LENGTH_128, MAP_0F | 0xc6, to.0, x.0, Operand::Reg(x));
         self.code.push(order);
     }
     /// Stores the first element.
-    pub(super) fn store_one(&mut self, to: Mem, x: Reg) {
-        self.emit_sized_vector(XMM, MAP_0F | PREFIX_F3 | 0x11, x.0, 0, Operand::Mem(to));
+    pub(super) fn store_single_element(&mut self, to: Mem, x: Reg) {
+        self.emit_sized_vector(VECTOR_LENGTH_128, MAP_0F | PREFIX_F3 | 0x11, x.0, 0, Operand::Mem(to));
     }
     /// Stores the first quarter of a register: eight bytes, or sixteen.
     pub(super) fn store_quarter(&mut self, to: Mem, x: Reg) {
         let opcode = if self.wide { MAP_0F | 0x11 } else { MAP_0F | PREFIX_66 | 0xd6 };
-        self.emit_sized_vector(XMM, opcode, x.0, 0, Operand::Mem(to));
+        self.emit_sized_vector(VECTOR_LENGTH_128, opcode, x.0, 0, Operand::Mem(to));
     }
     /// Clears the upper halves of registers, before other code runs that may use SSE instructions.
     pub(super) fn zero_upper(&mut self) {
@@ -349,12 +351,13 @@ impl Asm {
 
     /// Writes an instruction on whole vectors.
     fn emit_full_vector(&mut self, opcode: u32, reg: u8, vvvv: u8, rm: Operand) {
-        self.emit_sized_vector(self.full_size(), opcode, reg, vvvv, rm);
+        self.emit_sized_vector(self.full_vector_length(), opcode, reg, vvvv, rm);
     }
-    /// Writes an instruction on vectors of size `bits`; `reg` and `vvvv` are its first and second register.
-    fn emit_sized_vector(&mut self, bits: u8, opcode: u32, reg: u8, vvvv: u8, rm: Operand) {
+    /// Writes an instruction on vectors of a length as prefixes encode it; `reg` and `vvvv` are its first and second
+    /// register.
+    fn emit_sized_vector(&mut self, vector_length: u8, opcode: u32, reg: u8, vvvv: u8, rm: Operand) {
         if self.wide {
-            return self.emit_evex(bits, 0, opcode, reg, vvvv, rm);
+            return self.emit_evex(vector_length, 0, opcode, reg, vvvv, rm);
         }
         let (x, b) = match rm {
             Operand::Reg(r) => (0, r.0 >> 3),
@@ -363,11 +366,11 @@ impl Asm {
         let inverted = |bit: u8, at: u8| (bit ^ 1) << at;
         self.code.push(0xc4);
         self.code.push(inverted(reg >> 3, 7) | inverted(x, 6) | inverted(b, 5) | (opcode >> 16) as u8);
-        self.code.push((!vvvv & 15) << 3 | bits << 2 | (opcode >> 8) as u8);
+        self.code.push((!vvvv & 15) << 3 | vector_length << 2 | (opcode >> 8) as u8);
         self.code.push(opcode as u8);
-        self.emit_operand(reg, rm);
+        self.emit_modrm_operand(reg, rm);
     }
-    fn emit_operand(&mut self, reg: u8, rm: Operand) {
+    fn emit_modrm_operand(&mut self, reg: u8, rm: Operand) {
         match rm {
             Operand::Reg(r) => self.code.push(0xc0 | (reg & 7) << 3 | r.0 & 7),
             Operand::Mem(m) => self.emit_address(reg, m),
@@ -383,7 +386,7 @@ impl Asm {
 
     // ---- jumps
 
-    pub(super) fn label(&mut self) -> Label {
+    pub(super) fn new_label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
@@ -391,7 +394,7 @@ impl Asm {
         self.emit_deferred_mask();
         self.labels[label.0] = Some(self.code.len());
     }
-    pub(super) fn jump_if(&mut self, condition: Jump, label: Label) {
+    pub(super) fn jump_if(&mut self, condition: JumpCondition, label: Label) {
         self.emit_deferred_mask();
         self.code.extend([0x0f, condition as u8]);
         self.jumps.push((self.code.len(), label));

@@ -12,7 +12,8 @@ use std::ops::Range;
 /// Bytes of a cache line.
 const CACHE_LINE_BYTES: i32 = 64;
 
-/// A vector of elements that is being processed.
+/// The state of a vector that code is written for: the registers that hold its inputs and results of links, and the
+/// uses of these that are still to come.
 struct VectorState {
     /// Offset of the vector from the current column, in vectors.
     k: usize,
@@ -26,19 +27,20 @@ struct VectorState {
 }
 
 impl ChainCompiler<'_> {
-    /// Writes the code for the vectors `which`, counted from the current column, all of them link by link; or for the
+    /// Writes the code for several vectors, counted from the current column, all of them link by link; or for the
     /// elements at the start of one vector.
-    pub(super) fn emit_vectors(&mut self, which: Range<usize>, part: Option<PartialVector>) -> Option<()> {
+    pub(super) fn emit_vectors(&mut self, vectors: Range<usize>, part: Option<PartialVector>) -> Option<()> {
         if let (Some(bytes), None) = (self.ahead, part) {
             let lanes = self.w.lanes();
-            let lines = which.clone().map(|k| k as i32 * lanes * bytes).filter(|offset| offset % CACHE_LINE_BYTES == 0);
+            let lines =
+                vectors.clone().map(|k| k as i32 * lanes * bytes).filter(|offset| offset % CACHE_LINE_BYTES == 0);
             lines.for_each(|offset| {
                 self.w.asm.prefetch(Mem { base: SPARE_REGISTER, index: Some((COLUMN_REGISTER, bytes as u8)), offset })
             });
         }
         let (inputs, links) = (vec![None; self.chain.inputs.len()], vec![None; self.chain.links.len()]);
         let lanes = |k| VectorState { k, part, left: self.uses.clone(), inputs: inputs.clone(), links: links.clone() };
-        let mut all: Vec<VectorState> = which.map(lanes).collect();
+        let mut all: Vec<VectorState> = vectors.map(lanes).collect();
         let mut places = self.results - self.length - 1..;
         let mut late = vec![];
         for (i, link) in self.chain.links.iter().enumerate() {
@@ -72,10 +74,10 @@ impl ChainCompiler<'_> {
         Some(())
     }
 
-    /// Writes one link of the chain on a vector, and returns the register of its result.
-    fn emit_link(&mut self, i: usize, at: &mut VectorState) -> Option<Reg> {
-        let link = &self.chain.links[i];
-        if let Some(Rotation { of, by, .. }) = self.rotations[i] {
+    /// Writes the code of one link (operation) of the chain on a vector, and returns the register of its result.
+    fn emit_link(&mut self, link_index: usize, at: &mut VectorState) -> Option<Reg> {
+        let link = &self.chain.links[link_index];
+        if let Some(Rotation { of, by, .. }) = self.rotations[link_index] {
             let x = self.load_operand(of, at)?;
             let result = self.w.rotate(x, by)?;
             // Both of the shifts that a rotation replaces use its operand.
@@ -177,16 +179,20 @@ impl ChainCompiler<'_> {
         if is_vector && !in_halves && at.left[0][input] == 1 {
             return Some(Operand::Mem(from));
         }
-        let r = if in_halves { self.w.load_halves(from)? } else { self.w.load_vector(dtype, from, at.part)? };
+        let r = if in_halves { self.w.load_in_halves(from)? } else { self.w.load_vector(dtype, from, at.part)? };
         at.inputs[input] = Some(r);
         Some(Operand::Reg(r))
     }
 
-    /// Returns the memory of vector `k`, from the current column on, of an operand with elements of type `dtype`.
-    fn element_memory(&self, place: usize, dtype: DType, k: usize) -> Mem {
+    /// Returns the memory of one vector of an operand, counted from the current column, with elements of type `dtype`.
+    fn element_memory(&self, place: usize, dtype: DType, vector_index: usize) -> Mem {
         let bytes = dtype.bytes();
         let base = self.pointers[place].expect("walked along");
-        Mem { base, index: Some((COLUMN_REGISTER, bytes as u8)), offset: k as i32 * self.w.lanes() * bytes as i32 }
+        Mem {
+            base,
+            index: Some((COLUMN_REGISTER, bytes as u8)),
+            offset: vector_index as i32 * self.w.lanes() * bytes as i32,
+        }
     }
 
     /// Stores a vector of a link's result to the memory of its value.

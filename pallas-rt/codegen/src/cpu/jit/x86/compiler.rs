@@ -69,13 +69,13 @@ pub(super) struct ChainCompiler<'c> {
 }
 
 impl<'c> ChainCompiler<'c> {
-    /// Creates the compiler of a chain whose row length is at index `length` of the places; `None` if its types or the
+    /// Creates the compiler of a chain, given the index of the place with its row length; `None` if its types or the
     /// number of its operands are not supported.
     pub(super) fn new(
         chain: &'c ElementwiseChain,
         form: CodeSpecialization,
         w: VectorWriter,
-        length: usize,
+        length_index: usize,
     ) -> Option<Self> {
         let mut uses = [vec![0; chain.inputs.len()], vec![0; chain.links.len()]];
         let sources = chain.links.iter().flat_map(|l| &l.args).copied();
@@ -93,17 +93,17 @@ impl<'c> ChainCompiler<'c> {
         let rotations = find_rotations(chain, &uses[1]);
         let mut rotated = vec![false; chain.links.len()];
         rotations.iter().flatten().flat_map(|r| r.parts).for_each(|link| rotated[link] = true);
-        let results = length + 1 + chain.input_values().count();
+        let results = length_index + 1 + chain.input_values().count();
         let folds = results + chain.outputs().count();
         let mut compiler = ChainCompiler {
             chain,
             form,
             w,
-            length,
+            length: length_index,
             extents: None,
             results,
             folds,
-            pointers: vec![None; folds + chain.sinks.len() - length - 1],
+            pointers: vec![None; folds + chain.sinks.len() - length_index - 1],
             stepped: &[],
             ahead: None,
             slots: vec![None; chain.inputs.len()],
@@ -127,23 +127,24 @@ impl<'c> ChainCompiler<'c> {
         }
         for (k, (_, link)) in chain.outputs().enumerate() {
             is_held(link.dtype).then_some(())?;
-            compiler.pointers[results - length - 1 + k] = Some(free.next()?);
+            compiler.pointers[results - length_index - 1 + k] = Some(free.next()?);
         }
         for (k, sink) in chain.sinks.iter().enumerate().filter(|(_, s)| s.along == FoldDirection::Columns) {
             is_held(sink.dtype).then_some(())?;
-            compiler.pointers[folds - length - 1 + k] = Some(free.next()?);
+            compiler.pointers[folds - length_index - 1 + k] = Some(free.next()?);
         }
         Some(compiler)
     }
 
-    /// Returns the number of places of this chain and those before it.
+    /// Returns the index after this chain's last operand address: the number of addresses of this chain and of those
+    /// before it.
     pub(super) fn end_address_index(&self) -> usize {
         self.folds + self.chain.sinks.len()
     }
 
-    /// Sets `to` to the address of the current row of an operand.
-    pub(super) fn load_row_address(&mut self, place: usize, to: Gpr) {
-        let at = |field: usize| address_field(place, field);
+    /// Writes the code that sets `to` to the address of the current row of an operand.
+    pub(super) fn load_row_address(&mut self, address_index: usize, to: Gpr) {
+        let at = |field: usize| address_field(address_index, field);
         if let Some([1, _]) = self.extents {
             return self.w.asm.mov_load(to, at(std::mem::offset_of!(OperandAddress, start)));
         }
@@ -165,8 +166,8 @@ impl<'c> ChainCompiler<'c> {
         self.stepped = stepped;
     }
 
-    /// Advances to the next row, and compares its number with the last one, for a conditional jump.
-    pub(super) fn advance_to_next_row(&mut self) {
+    /// Writes the code that advances to the next row, and compares its number with the end, for a conditional jump.
+    pub(super) fn emit_row_advance(&mut self) {
         for (place, &pointer) in self.stepped.iter().enumerate() {
             self.w
                 .asm
@@ -180,10 +181,10 @@ impl<'c> ChainCompiler<'c> {
     }
 
     /// Returns the start of the current row of an operand, from its own register or computed in a spare one.
-    pub(super) fn current_row_start(&mut self, place: usize) -> Mem {
-        let stepped = self.stepped.get(place - self.length - 1);
+    pub(super) fn current_row_start(&mut self, address_index: usize) -> Mem {
+        let stepped = self.stepped.get(address_index - self.length - 1);
         let base = stepped.copied().unwrap_or_else(|| {
-            self.load_row_address(place, LIMIT_REGISTER);
+            self.load_row_address(address_index, LIMIT_REGISTER);
             LIMIT_REGISTER
         });
         Mem { base, index: None, offset: 0 }

@@ -20,21 +20,21 @@ impl MachineCode {
     /// # Safety
     /// The places are those of the chains in the forms that the code was compiled for; operands overlap as the chains
     /// say.
-    pub(in crate::cpu) unsafe fn run(&self, rows: CodeCall<'_>) {
+    pub(in crate::cpu) unsafe fn run(&self, call: CodeCall<'_>) {
         // SAFETY: the memory holds a function of this signature, written by `compile`.
         let function: extern "sysv64" fn(*const OperandAddress, usize, usize) =
             unsafe { std::mem::transmute(self.memory.as_ptr()) };
-        function(rows.places.as_ptr(), rows.from, rows.to);
+        function(call.places.as_ptr(), call.from, call.to);
     }
-    /// Runs `turns` iterations of the code of a loop, which advances the addresses in `places`.
+    /// Runs iterations of the code of a loop, which advances the addresses in `places`.
     ///
     /// # Safety
     /// The places are those of the pieces that the code was compiled for, in each iteration; operands overlap as
     /// chains say.
-    pub(in crate::cpu) unsafe fn run_iterations(&self, places: &mut [OperandAddress], turns: usize) {
+    pub(in crate::cpu) unsafe fn run_iterations(&self, places: &mut [OperandAddress], iterations: usize) {
         // SAFETY: the memory holds a function of this signature, written by `compile_loop`.
         let function: extern "sysv64" fn(*mut OperandAddress, usize, usize) =
             unsafe { std::mem::transmute(self.memory.as_ptr()) };
-        function(places.as_mut_ptr(), 0, turns);
+        function(places.as_mut_ptr(), 0, iterations);
     }
 }

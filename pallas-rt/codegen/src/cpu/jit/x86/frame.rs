@@ -13,8 +13,8 @@ pub(super) const END_ROW_REGISTER: Gpr = Gpr::Rdx;
 pub(super) const COLUMN_REGISTER: Gpr = Gpr::Rax;
 /// Register of the bound of the loop over columns.
 pub(super) const LIMIT_REGISTER: Gpr = Gpr::R13;
-/// After the last whole vector: the number of elements that are left of the row.
-pub(super) const REMAINING_REGISTER: Gpr = LIMIT_REGISTER;
+/// Register of the number of elements of the row that are left after its last whole vector.
+pub(super) const REMAINING_COLUMNS_REGISTER: Gpr = LIMIT_REGISTER;
 /// A register for intermediate values; in the loop over columns, it points at the next row of a prefetched input.
 pub(super) const SPARE_REGISTER: Gpr = Gpr::R14;
 /// Register of the address of the constants.
@@ -54,17 +54,21 @@ pub(super) fn stack_slot(i: usize) -> Mem {
     Mem { base: Gpr::Rbp, index: None, offset: -8 * (CALLEE_SAVED_REGISTERS.len() + 1 + i) as i32 }
 }
 
-/// Returns the memory of a field of a place; `field` is its offset in bytes.
-pub(super) fn address_field(place: usize, field: usize) -> Mem {
-    Mem { base: ADDRESSES_REGISTER, index: None, offset: (place * size_of::<OperandAddress>() + field) as i32 }
+/// Returns the memory of a field, at this offset in bytes, of the operand address at this index.
+pub(super) fn address_field(address_index: usize, field_offset: usize) -> Mem {
+    Mem {
+        base: ADDRESSES_REGISTER,
+        index: None,
+        offset: (address_index * size_of::<OperandAddress>() + field_offset) as i32,
+    }
 }
 
-/// Writes the start of a function whose stack has room for `slots` vectors; chains that run one after the other share
-/// them.
-pub(super) fn emit_prologue(w: &mut VectorWriter, slots: Option<usize>) {
+/// Writes the start of a function whose stack has room for a number of vectors (none if `None`); chains that run one
+/// after the other share them.
+pub(super) fn emit_prologue(w: &mut VectorWriter, vector_slots: Option<usize>) {
     // Masks of the first lanes (of none, one, .. all but one) are the first constants.
     (0..w.lanes() as usize).for_each(|n| _ = first_lanes_mask(w, n));
-    let stack = slots.unwrap_or(0) as i32 * w.vector_bytes();
+    let stack = vector_slots.unwrap_or(0) as i32 * w.vector_bytes();
     let asm = &mut w.asm;
     asm.push(Gpr::Rbp);
     asm.mov(Gpr::Rbp, Gpr::Rsp);

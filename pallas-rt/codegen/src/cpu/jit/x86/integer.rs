@@ -1,5 +1,5 @@
 //! Writes operations on signed and unsigned 32-bit integers.
-use super::assembler::{Binary, Operand, Reg, Shift, Unary};
+use super::assembler::{BinaryInstruction, Operand, Reg, ShiftKind, UnaryInstruction};
 use super::vector::VectorWriter;
 use pallas_ir::{DType, ScalarOp};
 
@@ -12,12 +12,12 @@ impl VectorWriter {
         match op {
             ScalarOp::Neg => {
                 let zero = self.word_constant(0);
-                self.binary(Binary::SubInt, zero, x)
+                self.binary(BinaryInstruction::SubInt, zero, x)
             }
-            ScalarOp::Abs => self.unary(Unary::AbsInt, x),
+            ScalarOp::Abs => self.unary(UnaryInstruction::AbsInt, x),
             ScalarOp::Not => {
                 let ones = self.word_constant(!0);
-                self.binary(Binary::Xor, x, ones)
+                self.binary(BinaryInstruction::Xor, x, ones)
             }
             _ => None,
         }
@@ -28,59 +28,61 @@ impl VectorWriter {
         use ScalarOp::{Add, BitAnd, BitOr, BitXor, Eq, Ge, Gt, Le, Lt, Maximum, Minimum, Mul, Ne, Shl, Shr, Sub};
         let signed = dtype == DType::I32;
         let of_sign = |with, without| if signed { with } else { without };
-        let (least, most) =
-            (of_sign(Binary::MinInt, Binary::MinUnsigned), of_sign(Binary::MaxInt, Binary::MaxUnsigned));
+        let (least, most) = (
+            of_sign(BinaryInstruction::MinInt, BinaryInstruction::MinUnsigned),
+            of_sign(BinaryInstruction::MaxInt, BinaryInstruction::MaxUnsigned),
+        );
         let simple = match op {
-            Add => Binary::AddInt,
-            Sub => Binary::SubInt,
-            Mul => Binary::MulInt,
-            BitAnd => Binary::And,
-            BitOr => Binary::Or,
-            BitXor => Binary::Xor,
+            Add => BinaryInstruction::AddInt,
+            Sub => BinaryInstruction::SubInt,
+            Mul => BinaryInstruction::MulInt,
+            BitAnd => BinaryInstruction::And,
+            BitOr => BinaryInstruction::Or,
+            BitXor => BinaryInstruction::Xor,
             Minimum => least,
             Maximum => most,
-            Eq => Binary::EqualInt,
-            Ne => return self.compare_negated(Binary::EqualInt, a, b),
-            Gt if signed => Binary::GreaterInt,
-            Lt if signed => return self.binary(Binary::GreaterInt, b, a),
-            Le if signed => return self.compare_negated(Binary::GreaterInt, a, b),
-            Ge if signed => return self.compare_negated(Binary::GreaterInt, b, a),
+            Eq => BinaryInstruction::EqualInt,
+            Ne => return self.compare_negated(BinaryInstruction::EqualInt, a, b),
+            Gt if signed => BinaryInstruction::GreaterInt,
+            Lt if signed => return self.binary(BinaryInstruction::GreaterInt, b, a),
+            Le if signed => return self.compare_negated(BinaryInstruction::GreaterInt, a, b),
+            Ge if signed => return self.compare_negated(BinaryInstruction::GreaterInt, b, a),
             // There are comparisons for signed elements only: `a >= b` if `a` is the maximum of both.
             Ge => return self.extreme_mask(most, a, b),
             Le => return self.extreme_mask(least, a, b),
             Lt => return self.extreme_mask(most, a, b).map(|mask| self.invert_mask(mask)),
             Gt => return self.extreme_mask(least, a, b).map(|mask| self.invert_mask(mask)),
             // These instructions take shift counts as unsigned numbers; counts beyond the width shift every bit out.
-            Shl => Binary::ShiftLeft,
-            Shr => of_sign(Binary::ShiftRightArithmetic, Binary::ShiftRight),
+            Shl => BinaryInstruction::ShiftLeft,
+            Shr => of_sign(BinaryInstruction::ShiftRightArithmetic, BinaryInstruction::ShiftRight),
             _ => return None,
         };
         self.binary(simple, a, b)
     }
 
     /// Writes the negation of the comparison `a op b`.
-    fn compare_negated(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
+    fn compare_negated(&mut self, op: BinaryInstruction, a: Operand, b: Operand) -> Option<Reg> {
         let mask = self.binary(op, a, b)?;
         Some(self.invert_mask(mask))
     }
     fn invert_mask(&mut self, mask: Reg) -> Reg {
         let ones = self.word_constant(!0);
-        self.binary_in_place(Binary::Xor, mask, ones);
+        self.binary_in_place(BinaryInstruction::Xor, mask, ones);
         mask
     }
     /// Returns a mask of the elements for which `a` is the minimum, or maximum, of both operands.
-    fn extreme_mask(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
+    fn extreme_mask(&mut self, op: BinaryInstruction, a: Operand, b: Operand) -> Option<Reg> {
         let extreme = self.binary(op, a, b)?;
-        self.binary_in_place(Binary::EqualInt, extreme, a);
+        self.binary_in_place(BinaryInstruction::EqualInt, extreme, a);
         Some(extreme)
     }
 
     /// Writes a shift by a constant; for more bits than the width, only zeros, or copies of the sign, are left.
     pub(super) fn shift(&mut self, op: ScalarOp, dtype: DType, x: Operand, by: u32) -> Option<Reg> {
         let how = match (op, dtype) {
-            (ScalarOp::Shl, DType::I32 | DType::U32) => Shift::Left,
-            (ScalarOp::Shr, DType::I32 | DType::I8) => Shift::RightArithmetic,
-            (ScalarOp::Shr, DType::U32 | DType::U8) => Shift::Right,
+            (ScalarOp::Shl, DType::I32 | DType::U32) => ShiftKind::Left,
+            (ScalarOp::Shr, DType::I32 | DType::I8) => ShiftKind::RightArithmetic,
+            (ScalarOp::Shr, DType::U32 | DType::U8) => ShiftKind::Right,
             _ => return None,
         };
         let (x, loaded) = self.ensure_register(x)?;
@@ -99,7 +101,7 @@ impl VectorWriter {
                 u32::from_le_bytes(chunks[i % 4])
             });
             let order = self.constants.add_vector(words);
-            return self.binary(Binary::ShuffleBytes, x, Operand::Mem(order));
+            return self.binary(BinaryInstruction::ShuffleBytes, x, Operand::Mem(order));
         }
         let (x, loaded) = self.ensure_register(x)?;
         let y = self.allocate_register()?;
@@ -107,9 +109,9 @@ impl VectorWriter {
             self.asm.rotate(y, x, by as u8);
         } else {
             let low = self.allocate_register()?;
-            self.asm.shift(Shift::Left, y, x, by as u8);
-            self.asm.shift(Shift::Right, low, x, (ELEMENT_BITS - by) as u8);
-            self.binary_in_place(Binary::Or, y, Operand::Reg(low));
+            self.asm.shift(ShiftKind::Left, y, x, by as u8);
+            self.asm.shift(ShiftKind::Right, low, x, (ELEMENT_BITS - by) as u8);
+            self.binary_in_place(BinaryInstruction::Or, y, Operand::Reg(low));
             self.free_register(low);
         }
         self.free_if_loaded(x, loaded);

@@ -1,7 +1,7 @@
 //! Machine code for x86-64.
 //!
 //! [`vector`], [`math`] and [`integer`] write operations, [`types`] conversions of element types, [`asm`] encodes
-//! instructions. [`links`] writes the links of a chain, [`rotations`] finds rotations among them, [`code`] writes the
+//! instructions. [`links`] writes the links of a chain, [`rotations`] finds rotations among them, [`get_or_compile_code`] writes the
 //! loops around them with the state in [`compiler`] and the registers and stack of [`frame`]. [`product`] writes small
 //! products, [`turns`] loops whose iterations are chains and products; [`memory`] holds the code.
 mod assembler;
@@ -47,8 +47,8 @@ pub(super) fn compile_chains(chains: &[ElementwiseChain], forms: &[CodeSpecializ
 }
 
 /// Compiles the code for iterations of a loop, without wide vectors.
-pub(super) fn compile_loop(chains: &[&ElementwiseChain], pieces: &[LoopPart]) -> Option<MachineCode> {
+pub(super) fn compile_loop(chains: &[&ElementwiseChain], parts: &[LoopPart]) -> Option<MachineCode> {
     can_run_code()
-        .then(|| loop_code::compile(chains, pieces, CpuFeatures { wide: false, ..CpuFeatures::detect() }))
+        .then(|| loop_code::compile(chains, parts, CpuFeatures { wide: false, ..CpuFeatures::detect() }))
         .flatten()
 }

@@ -6,8 +6,8 @@
 //!     C[rows, columns] = sums + D[rows, columns]
 //! ```
 use super::super::operand_layouts::{OperandAddress, SmallProduct};
-use super::assembler::{Binary, Fma, Gpr, Mem, Operand, Reg};
-use super::frame::{POINTER_REGISTERS, REMAINING_REGISTER, address_field, first_lanes_mask};
+use super::assembler::{BinaryInstruction, FmaForm, Gpr, Mem, Operand, Reg};
+use super::frame::{POINTER_REGISTERS, REMAINING_COLUMNS_REGISTER, address_field, first_lanes_mask};
 use super::types::{PartialVector, is_narrow_type};
 use super::vector::VectorWriter;
 use pallas_ir::DType;
@@ -21,32 +21,36 @@ const MIN_INDEPENDENT_SUMS: usize = 4;
 /// Minimum terms of a sum that is split into several.
 const MIN_SPLIT_TERMS: usize = 8;
 
-/// Registers with the addresses of the operands.
-const A: Gpr = POINTER_REGISTERS[0];
-const B: Gpr = POINTER_REGISTERS[1];
-const C: Gpr = POINTER_REGISTERS[2];
-const D: Gpr = POINTER_REGISTERS[3];
+/// Register with the address of A; those of B, C and the added D follow.
+const A_POINTER_REGISTER: Gpr = POINTER_REGISTERS[0];
+const B_POINTER_REGISTER: Gpr = POINTER_REGISTERS[1];
+const C_POINTER_REGISTER: Gpr = POINTER_REGISTERS[2];
+const D_POINTER_REGISTER: Gpr = POINTER_REGISTERS[3];
 
 impl SmallProduct {
     /// Number of vector multiplications of the product.
-    pub(super) fn vector_multiplications(&self) -> usize {
+    pub(super) fn vector_multiplication_count(&self) -> usize {
         self.rows * self.terms * self.columns.div_ceil(LANES)
     }
 }
 
-/// Writes a product whose places begin at index `first`. Returns `None` if a distance is too long for an instruction,
-/// or if there are too few registers.
-pub(super) fn emit_product(w: &mut VectorWriter, product: &SmallProduct, first: usize) -> Option<()> {
-    let pointers = [A, B, C, D].into_iter().take(product.operand_count()).enumerate();
-    pointers
-        .for_each(|(i, to)| w.asm.mov_load(to, address_field(first + i, std::mem::offset_of!(OperandAddress, start))));
+/// Writes a product whose operand addresses begin at a given index. Returns `None` if a distance is too long for an
+/// instruction, or if there are too few registers.
+pub(super) fn emit_product(w: &mut VectorWriter, product: &SmallProduct, first_address: usize) -> Option<()> {
+    let pointers = [A_POINTER_REGISTER, B_POINTER_REGISTER, C_POINTER_REGISTER, D_POINTER_REGISTER]
+        .into_iter()
+        .take(product.operand_count())
+        .enumerate();
+    pointers.for_each(|(i, to)| {
+        w.asm.mov_load(to, address_field(first_address + i, std::mem::offset_of!(OperandAddress, start)))
+    });
     for from in (0..product.columns).step_by(LANES) {
         let count = (product.columns - from).min(LANES);
         let mut columns = ProductColumns { w, product, from, part: None };
         if count < LANES {
             let mask = first_lanes_mask(columns.w, count);
             let mask = columns.w.load(Operand::Mem(mask))?;
-            columns.part = Some(PartialVector { mask, count: REMAINING_REGISTER, exact: Some(count) });
+            columns.part = Some(PartialVector { mask, count: REMAINING_COLUMNS_REGISTER, exact: Some(count) });
         }
         for row in (0..product.rows).step_by(MAX_ROWS_IN_REGISTERS) {
             columns.emit_rows(row, MAX_ROWS_IN_REGISTERS.min(product.rows - row))?;
@@ -66,9 +70,10 @@ struct ProductColumns<'w> {
 }
 
 /// Returns the memory at `base` plus a sum of counts times distances in bytes; `None` if that is too far.
-fn memory_operand(base: Gpr, distances: &[(usize, isize)]) -> Option<Mem> {
-    let offset =
-        distances.iter().try_fold(0, |sum: isize, (count, by)| sum.checked_add(by.checked_mul(*count as isize)?))?;
+fn memory_operand(base: Gpr, counts_and_strides: &[(usize, isize)]) -> Option<Mem> {
+    let offset = counts_and_strides
+        .iter()
+        .try_fold(0, |sum: isize, (count, by)| sum.checked_add(by.checked_mul(*count as isize)?))?;
     Some(Mem { base, index: None, offset: i32::try_from(offset).ok()? })
 }
 
@@ -81,16 +86,16 @@ impl ProductColumns<'_> {
         let mut sums = vec![];
         for _ in 0..count * parts {
             let sum = self.w.allocate_register()?;
-            self.w.binary_in_place(Binary::Xor, sum, Operand::Reg(sum));
+            self.w.binary_in_place(BinaryInstruction::Xor, sum, Operand::Reg(sum));
             sums.push(sum);
         }
         for term in 0..terms {
-            let row = self.load_columns(B, &[(term, b)], right, self.product.padded)?;
+            let row = self.load_columns(B_POINTER_REGISTER, &[(term, b)], right, self.product.padded)?;
             for i in 0..count {
-                let from = memory_operand(A, &[(first + i, a[0]), (term, a[1])])?;
+                let from = memory_operand(A_POINTER_REGISTER, &[(first + i, a[0]), (term, a[1])])?;
                 let x =
                     if is_narrow_type(left) { self.w.broadcast_narrow(left, from)? } else { self.w.broadcast(from)? };
-                self.w.asm.fma(Fma::F231, sums[i * parts + term % parts], x, Operand::Reg(row));
+                self.w.asm.fma(FmaForm::F231, sums[i * parts + term % parts], x, Operand::Reg(row));
                 self.w.free_register(x);
             }
             self.w.free_register(row);
@@ -98,23 +103,33 @@ impl ProductColumns<'_> {
         for (i, sums) in sums.chunks(parts).enumerate() {
             let (&sum, others) = sums.split_first()?;
             for &other in others {
-                self.w.binary_in_place(Binary::Add, sum, Operand::Reg(other));
+                self.w.binary_in_place(BinaryInstruction::Add, sum, Operand::Reg(other));
                 self.w.free_register(other);
             }
             if let Some(d) = d {
-                let row = self.load_columns(D, &[(first + i, d)], added, false)?;
-                self.w.binary_in_place(Binary::Add, sum, Operand::Reg(row));
+                let row = self.load_columns(D_POINTER_REGISTER, &[(first + i, d)], added, false)?;
+                self.w.binary_in_place(BinaryInstruction::Add, sum, Operand::Reg(row));
                 self.w.free_register(row);
             }
-            self.store_rounded(memory_operand(C, &[(first + i, c), (self.from, to.bytes() as isize)])?, to, sum)?;
+            self.store_rounded(
+                memory_operand(C_POINTER_REGISTER, &[(first + i, c), (self.from, to.bytes() as isize)])?,
+                to,
+                sum,
+            )?;
             self.w.free_register(sum);
         }
         Some(())
     }
 
     /// Loads these columns of a row of B or D.
-    fn load_columns(&mut self, base: Gpr, row: &[(usize, isize)], dtype: DType, padded: bool) -> Option<Reg> {
-        let from = memory_operand(base, &[row, &[(self.from, dtype.bytes() as isize)]].concat())?;
+    fn load_columns(
+        &mut self,
+        base: Gpr,
+        row_counts_and_strides: &[(usize, isize)],
+        dtype: DType,
+        padded: bool,
+    ) -> Option<Reg> {
+        let from = memory_operand(base, &[row_counts_and_strides, &[(self.from, dtype.bytes() as isize)]].concat())?;
         self.w.load_vector(dtype, from, self.part.filter(|_| !padded))
     }
 

@@ -11,14 +11,14 @@ pub(super) struct Rotation {
     pub(super) parts: [usize; 2],
 }
 
-/// Returns for each link of a chain the rotation that it computes, if any; `uses` has the number of uses of each link.
-pub(super) fn find_rotations(chain: &ElementwiseChain, uses: &[usize]) -> Vec<Option<Rotation>> {
+/// Returns for each link of a chain the rotation that it computes, if any, given the number of uses of each link.
+pub(super) fn find_rotations(chain: &ElementwiseChain, link_use_counts: &[usize]) -> Vec<Option<Rotation>> {
     let shift = |source: LinkOperand| {
         let LinkOperand::Link(at) = source else { return None };
         let link = &chain.links[at];
         let ElementwiseOp::Scalar(op @ (ScalarOp::Shl | ScalarOp::Shr)) = link.op else { return None };
         let by = source_constant(chain, link.args[1].0)?.bits as u32;
-        let alone = uses[at] == 1 && link.output.is_none() && link.dtype == DType::U32;
+        let alone = link_use_counts[at] == 1 && link.output.is_none() && link.dtype == DType::U32;
         alone.then_some((at, op, link.args[0].0, by))
     };
     let rotation = |link: &ChainLink| {

@@ -1,12 +1,12 @@
 //! Writes the loops of machine code over rows and columns, around the code for vectors.
 use super::super::super::plan::step::{ChainLink, ElementwiseChain, ElementwiseOp, FoldDirection};
 use super::super::operand_layouts::{CodeSpecialization, OperandAddress, is_bit_set};
-use super::assembler::{Gpr, Jump, Mem, Operand};
+use super::assembler::{Gpr, JumpCondition, Mem, Operand};
 use super::compiler::{ChainCompiler, FoldRegisters, can_step_addresses, stack_vector_count};
 use super::executable_memory::MachineCode;
 use super::frame::{
     ARGUMENT_REGISTERS, COLUMN_COUNT_SLOT, COLUMN_REGISTER, CONSTANTS_REGISTER, END_ROW_REGISTER, LIMIT_REGISTER,
-    REMAINING_REGISTER, ROW_REGISTER, ROW_SLOT, SPARE_REGISTER, address_field, emit_epilogue, emit_prologue,
+    REMAINING_COLUMNS_REGISTER, ROW_REGISTER, ROW_SLOT, SPARE_REGISTER, address_field, emit_epilogue, emit_prologue,
     first_lanes_mask, stack_slot,
 };
 use super::types::{PartialVector, is_narrow_type, register_bits};
@@ -18,17 +18,17 @@ use pallas_ir::{DType, ScalarOp};
 pub(super) fn compile(
     chains: &[ElementwiseChain],
     forms: &[CodeSpecialization],
-    beyond: CpuFeatures,
+    features: CpuFeatures,
 ) -> Option<MachineCode> {
-    compile_in_fitting_order(beyond, |order, w| emit_chains_function(chains, forms, order, w))
+    compile_in_fitting_order(features, |order, w| emit_chains_function(chains, forms, order, w))
 }
 
 /// Returns the code that `write` writes, for the first order of instructions for which there are enough registers.
 pub(super) fn compile_in_fitting_order(
-    beyond: CpuFeatures,
+    features: CpuFeatures,
     write: impl Fn(InstructionOrder, VectorWriter) -> Option<(Vec<u8>, Vec<u32>)>,
 ) -> Option<MachineCode> {
-    let with = |order, pinned: &[u32]| write(order, VectorWriter::new(pinned, beyond));
+    let with = |order, pinned: &[u32]| write(order, VectorWriter::new(pinned, features));
     // Several running results are used, so that no addition waits for the one before, as far as there are registers.
     let mut orders =
         [4, 2, 1].into_iter().flat_map(|running| [true, false].map(|abreast| InstructionOrder { running, abreast }));
@@ -53,8 +53,8 @@ pub(super) struct InstructionOrder {
 /// Maximum columns of a row that is computed without loops, if their number is known.
 pub(super) const MAX_UNROLLED_COLUMNS: usize = 64;
 
-/// Minimum links of a long chain: while the processor waits for one vector, it does not look far enough ahead to see
-/// the next.
+/// Minimum links of a long chain, whose instructions are interleaved for several vectors; in a shorter one, the
+/// processor sees the next vector by itself while it waits for one.
 const MIN_LONG_CHAIN_LINKS: usize = 24;
 /// Number of links that a function such as `tanh` counts as.
 const LINKS_PER_TRANSCENDENTAL: usize = 6;
@@ -77,9 +77,9 @@ fn emit_chains_function(
 ) -> Option<(Vec<u8>, Vec<u32>)> {
     emit_prologue(&mut w, chains.iter().zip(forms).map(|(chain, form)| stack_vector_count(chain, *form)).max());
     let asm = &mut w.asm;
-    let (next, done) = (asm.label(), asm.label());
+    let (next, done) = (asm.new_label(), asm.new_label());
     asm.compare_registers(ROW_REGISTER, END_ROW_REGISTER);
-    asm.jump_if(Jump::GreaterEqual, done);
+    asm.jump_if(JumpCondition::GreaterEqual, done);
     if let ([chain], [form]) = (chains, forms)
         && can_step_addresses(chain)
     {
@@ -87,9 +87,9 @@ fn emit_chains_function(
         compiler.start_stepping_addresses();
         compiler.w.asm.bind_label(next);
         compiler.emit_row(order)?;
-        compiler.advance_to_next_row();
+        compiler.emit_row_advance();
         w = compiler.w;
-        w.asm.jump_if(Jump::Less, next);
+        w.asm.jump_if(JumpCondition::Less, next);
         w.asm.bind_label(done);
         return Some(emit_epilogue(w));
     }
@@ -105,7 +105,7 @@ fn emit_chains_function(
     asm.lea(ROW_REGISTER, Mem { base: ROW_REGISTER, index: None, offset: 1 });
     asm.mov_store(stack_slot(ROW_SLOT), ROW_REGISTER);
     asm.compare_registers(ROW_REGISTER, END_ROW_REGISTER);
-    asm.jump_if(Jump::Less, next);
+    asm.jump_if(JumpCondition::Less, next);
     asm.bind_label(done);
     Some(emit_epilogue(w))
 }
@@ -190,10 +190,10 @@ impl ChainCompiler<'_> {
 
     /// Sets the registers of operands to the row's start, and one to the part of the next row that is prefetched
     /// meanwhile.
-    fn load_row_addresses(&mut self, first: usize) -> Option<()> {
+    fn load_row_addresses(&mut self, first_address: usize) -> Option<()> {
         for place in 0..self.pointers.len() {
             if let (Some(to), true) = (self.pointers[place], self.stepped.is_empty()) {
-                self.load_row_address(first + place, to);
+                self.load_row_address(first_address + place, to);
             }
         }
         let is_far = |input: usize| is_bit_set(self.form.ahead, input) && !is_bit_set(self.form.single, input);
@@ -202,7 +202,7 @@ impl ChainCompiler<'_> {
             far.and_then(|(place, (input, _))| Some((place, input, self.pointers[place]?)))
         {
             self.ahead = Some(self.types[input]?.bytes() as i32);
-            let field = address_field(first + place, std::mem::offset_of!(OperandAddress, row));
+            let field = address_field(first_address + place, std::mem::offset_of!(OperandAddress, row));
             self.w.asm.mov_load(SPARE_REGISTER, stack_slot(0));
             self.w.asm.mov_load(SPARE_REGISTER, Mem { base: SPARE_REGISTER, ..field });
             self.w.asm.add(SPARE_REGISTER, at);
@@ -211,21 +211,21 @@ impl ChainCompiler<'_> {
     }
 
     /// Writes the loop over columns that takes `unroll` vectors in each step, as long as whole steps fit.
-    fn emit_column_loop(&mut self, unroll: i32, abreast: bool) -> Option<()> {
-        let (next, done) = (self.w.asm.label(), self.w.asm.label());
+    fn emit_column_loop(&mut self, unroll: i32, is_interleaved: bool) -> Option<()> {
+        let (next, done) = (self.w.asm.new_label(), self.w.asm.new_label());
         let step = unroll * self.w.lanes();
         self.w.asm.mov_load(LIMIT_REGISTER, stack_slot(COLUMN_COUNT_SLOT));
         self.w.asm.lea(LIMIT_REGISTER, Mem { base: LIMIT_REGISTER, index: None, offset: 1 - step });
         self.w.asm.compare_registers(COLUMN_REGISTER, LIMIT_REGISTER);
-        self.w.asm.jump_if(Jump::GreaterEqual, done);
+        self.w.asm.jump_if(JumpCondition::GreaterEqual, done);
         self.w.asm.bind_label(next);
-        let together = if abreast { unroll as usize } else { 1 };
+        let together = if is_interleaved { unroll as usize } else { 1 };
         for first in (0..unroll as usize).step_by(together) {
             self.emit_vectors(first..first + together, None)?;
         }
         self.w.asm.lea(COLUMN_REGISTER, Mem { base: COLUMN_REGISTER, index: None, offset: step });
         self.w.asm.compare_registers(COLUMN_REGISTER, LIMIT_REGISTER);
-        self.w.asm.jump_if(Jump::Less, next);
+        self.w.asm.jump_if(JumpCondition::Less, next);
         self.w.asm.bind_label(done);
         Some(())
     }
@@ -245,27 +245,27 @@ impl ChainCompiler<'_> {
         Some(())
     }
 
-    /// Writes the code for the elements at the start of a vector that `mask` selects; `exact` is their number, if it
-    /// is known.
-    fn emit_partial_vector(&mut self, mask: Mem, exact: Option<usize>) -> Option<()> {
+    /// Writes the code for the elements at the start of a vector that `mask` selects; their number is given if it is
+    /// known when the code is written.
+    fn emit_partial_vector(&mut self, mask: Mem, known_count: Option<usize>) -> Option<()> {
         let mask = self.w.load(Operand::Mem(mask))?;
         if self.w.beyond.wide {
             self.w.asm.move_signs_to_tail_mask(mask);
         }
-        self.emit_vectors(0..1, Some(PartialVector { mask, count: REMAINING_REGISTER, exact }))?;
+        self.emit_vectors(0..1, Some(PartialVector { mask, count: REMAINING_COLUMNS_REGISTER, exact: known_count }))?;
         self.w.free_register(mask);
         Some(())
     }
 
     /// Writes the code for the columns after the last whole vector.
     fn emit_remaining_columns(&mut self) -> Option<()> {
-        let done = self.w.asm.label();
+        let done = self.w.asm.new_label();
         self.w.asm.mov_load(SPARE_REGISTER, stack_slot(COLUMN_COUNT_SLOT));
         self.w.asm.sub(SPARE_REGISTER, COLUMN_REGISTER);
         self.w.asm.clear(LIMIT_REGISTER);
         self.w.asm.compare_registers(SPARE_REGISTER, LIMIT_REGISTER);
-        self.w.asm.jump_if(Jump::Equal, done);
-        self.w.asm.mov(REMAINING_REGISTER, SPARE_REGISTER);
+        self.w.asm.jump_if(JumpCondition::Equal, done);
+        self.w.asm.mov(REMAINING_COLUMNS_REGISTER, SPARE_REGISTER);
         let bytes = self.w.vector_bytes();
         self.w.asm.shl(SPARE_REGISTER, bytes.trailing_zeros() as u8);
         self.emit_partial_vector(Mem { base: CONSTANTS_REGISTER, index: Some((SPARE_REGISTER, 1)), offset: 0 }, None)?;
@@ -288,8 +288,8 @@ impl ChainCompiler<'_> {
             }
             let to = self.current_row_start(self.folds + k);
             match self.chain.sinks[k].dtype {
-                dtype if is_narrow_type(dtype) => self.w.store_narrow_one(dtype, to, first)?,
-                _ => self.w.asm.store_one(to, first),
+                dtype if is_narrow_type(dtype) => self.w.store_narrow_element(dtype, to, first)?,
+                _ => self.w.asm.store_single_element(to, first),
             }
             self.w.free_register(first);
         }

@@ -3,7 +3,7 @@ mod forms;
 
 use super::super::super::convert;
 use super::super::super::plan::step::{ChainInput, ChainLink, ElementwiseChain, ElementwiseOp, LinkOperand};
-use super::super::super::strips::{StripFn, scalar_strip_function, slice, slice_mut};
+use super::super::super::strips::{StripFn, scalar_strip_fn, slice, slice_mut};
 use super::super::{CodeCache, CodeCall, CodeSpecialization, MachineCode, OperandAddress};
 use super::row_loops::compile;
 use super::vector::CpuFeatures;
@@ -115,7 +115,7 @@ fn link_of(
 }
 fn link(op: ScalarOp, args: Vec<(LinkOperand, DType)>, dtype: DType, leaves: bool) -> ChainLink {
     let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
-    let strip = scalar_strip_function(op, args[open].1);
+    let strip = scalar_strip_fn(op, args[open].1);
     link_of(ElementwiseOp::Scalar(op), strip, args, dtype, leaves)
 }
 fn chain_of(inputs: Vec<ChainInput>, links: Vec<ChainLink>) -> ElementwiseChain {
@@ -232,7 +232,7 @@ fn run_with(
 }
 fn run_code(code: &MachineCode, inputs: &mut [Vec<u32>], out: &mut [u32], folds: &mut [Vec<f32>], columns: usize) {
     let wide = |start: *mut u8| OperandAddress::new(start, 4 * PITCH as isize);
-    let mut places = vec![OperandAddress::from_column_count(columns)];
+    let mut places = vec![OperandAddress::encode_column_count(columns)];
     places.extend(inputs.iter_mut().map(|x| wide(x.as_mut_ptr().cast())));
     if !out.is_empty() {
         places.push(wide(out.as_mut_ptr().cast()));

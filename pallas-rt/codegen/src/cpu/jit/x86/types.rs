@@ -7,7 +7,9 @@
 //! bool             all bits of the element, or none
 //! ```
 #![warn(clippy::wildcard_enum_match_arm)]
-use super::assembler::{Asm, Binary, Fma, Gpr, Jump, Mem, Operand, Predicate, Reg, Shift, Unary};
+use super::assembler::{
+    Asm, BinaryInstruction, FmaForm, Gpr, JumpCondition, Mem, Operand, Predicate, Reg, ShiftKind, UnaryInstruction,
+};
 use super::vector::VectorWriter;
 use pallas_ir::{DType, Literal};
 
@@ -53,9 +55,9 @@ impl VectorWriter {
         match (from, to) {
             (a, b) if a == b => self.load(x),
             (I8 | U8 | I32 | U32, I32 | U32) | (F16 | Bf16, F32) => self.load(x),
-            (I8 | U8 | I32, F32) => self.unary(Unary::IntToFloat, x),
+            (I8 | U8 | I32, F32) => self.unary(UnaryInstruction::IntToFloat, x),
             // Every byte is a 16-bit float.
-            (I8 | U8, F16 | Bf16) => self.unary(Unary::IntToFloat, x),
+            (I8 | U8, F16 | Bf16) => self.unary(UnaryInstruction::IntToFloat, x),
             (U32, F32) => self.float_of_unsigned(x),
             (F32 | F16 | Bf16, F16 | Bf16) => self.round_to_16_bits(to, x),
             (F32 | F16 | Bf16, I32) => self.signed_of_float(x),
@@ -64,7 +66,7 @@ impl VectorWriter {
             (I8 | U8 | I32 | U32, I8 | U8) => self.lowest_byte(to, x),
             (Bool, to) if is_four_byte_type(to) || is_narrow_type(to) => {
                 let one = if is_held_as_f32(to) { self.float_constant(1.0) } else { self.word_constant(1) };
-                self.binary(Binary::And, x, one)
+                self.binary(BinaryInstruction::And, x, one)
             }
             (from, Bool) if is_held_as_f32(from) => {
                 let zero = self.float_constant(0.0);
@@ -72,8 +74,8 @@ impl VectorWriter {
             }
             (I8 | U8 | I32 | U32, Bool) => {
                 let (zero, ones) = (self.word_constant(0), self.word_constant(!0));
-                let y = self.binary(Binary::EqualInt, x, zero)?;
-                self.binary_in_place(Binary::Xor, y, ones);
+                let y = self.binary(BinaryInstruction::EqualInt, x, zero)?;
+                self.binary_in_place(BinaryInstruction::Xor, y, ones);
                 Some(y)
             }
             _ => None,
@@ -88,13 +90,13 @@ impl VectorWriter {
     fn float_of_unsigned(&mut self, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.ensure_register(x)?;
         let high = self.allocate_register()?;
-        self.asm.shift(Shift::Right, high, x, 16);
-        self.asm.unary(Unary::IntToFloat, high, Operand::Reg(high));
+        self.asm.shift(ShiftKind::Right, high, x, 16);
+        self.asm.unary(UnaryInstruction::IntToFloat, high, Operand::Reg(high));
         let lower = self.word_constant(0xffff);
-        let y = self.binary(Binary::And, Operand::Reg(x), lower)?;
-        self.asm.unary(Unary::IntToFloat, y, Operand::Reg(y));
+        let y = self.binary(BinaryInstruction::And, Operand::Reg(x), lower)?;
+        self.asm.unary(UnaryInstruction::IntToFloat, y, Operand::Reg(y));
         let place = self.float_constant(65_536.0);
-        self.asm.fma(Fma::F231, y, high, place);
+        self.asm.fma(FmaForm::F231, y, high, place);
         self.free_register(high);
         self.free_if_loaded(x, loaded);
         Some(y)
@@ -102,13 +104,13 @@ impl VectorWriter {
     /// Writes a cast of a float to i32: truncated; too large values become the largest or smallest i32, NaN becomes 0.
     fn signed_of_float(&mut self, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.ensure_register(x)?;
-        let y = self.unary(Unary::FloatToInt, Operand::Reg(x))?;
+        let y = self.unary(UnaryInstruction::FloatToInt, Operand::Reg(x))?;
         // The instruction gives `i32::MIN` for all of these; its complement is `i32::MAX`.
         let beyond = self.float_constant(2_147_483_648.0);
         let above = self.compare(Predicate::GreaterEqual, Operand::Reg(x), beyond)?;
-        self.binary_in_place(Binary::Xor, y, Operand::Reg(above));
+        self.binary_in_place(BinaryInstruction::Xor, y, Operand::Reg(above));
         self.asm.compare(Predicate::Ordered, above, x, Operand::Reg(x));
-        self.binary_in_place(Binary::And, y, Operand::Reg(above));
+        self.binary_in_place(BinaryInstruction::And, y, Operand::Reg(above));
         self.free_register(above);
         self.free_if_loaded(x, loaded);
         Some(y)
@@ -117,16 +119,16 @@ impl VectorWriter {
     fn unsigned_of_float(&mut self, x: Operand) -> Option<Reg> {
         let (zero, half, beyond) =
             (self.float_constant(0.0), self.float_constant(2_147_483_648.0), self.float_constant(4_294_967_296.0));
-        let x = self.binary(Binary::Max, x, zero)?;
+        let x = self.binary(BinaryInstruction::Max, x, zero)?;
         // Values from 2^31 on are converted without their highest bit.
         let upper = self.compare(Predicate::GreaterEqual, Operand::Reg(x), half)?;
-        let less = self.binary(Binary::And, Operand::Reg(upper), half)?;
-        self.asm.binary(Binary::Sub, less, x, Operand::Reg(less));
-        self.asm.unary(Unary::FloatToInt, less, Operand::Reg(less));
-        self.asm.shift(Shift::Left, upper, upper, 31);
-        self.binary_in_place(Binary::Xor, less, Operand::Reg(upper));
+        let less = self.binary(BinaryInstruction::And, Operand::Reg(upper), half)?;
+        self.asm.binary(BinaryInstruction::Sub, less, x, Operand::Reg(less));
+        self.asm.unary(UnaryInstruction::FloatToInt, less, Operand::Reg(less));
+        self.asm.shift(ShiftKind::Left, upper, upper, 31);
+        self.binary_in_place(BinaryInstruction::Xor, less, Operand::Reg(upper));
         self.asm.compare(Predicate::GreaterEqual, upper, x, beyond);
-        self.binary_in_place(Binary::Or, less, Operand::Reg(upper));
+        self.binary_in_place(BinaryInstruction::Or, less, Operand::Reg(upper));
         [x, upper].into_iter().for_each(|r| self.free_register(r));
         Some(less)
     }
@@ -135,19 +137,19 @@ impl VectorWriter {
         let y = self.signed_of_float(x)?;
         let (least, most) = if to == DType::I8 { (-128i32, 127) } else { (0, 255) };
         let (least, most) = (self.word_constant(least as u32), self.word_constant(most));
-        self.binary_in_place(Binary::MaxInt, y, least);
-        self.binary_in_place(Binary::MinInt, y, most);
+        self.binary_in_place(BinaryInstruction::MaxInt, y, least);
+        self.binary_in_place(BinaryInstruction::MinInt, y, most);
         Some(y)
     }
     /// Writes a cast of an integer to a byte: the lowest byte, extended as the type `to` demands.
     fn lowest_byte(&mut self, to: DType, x: Operand) -> Option<Reg> {
         if to == DType::U8 {
             let byte = self.word_constant(0xff);
-            return self.binary(Binary::And, x, byte);
+            return self.binary(BinaryInstruction::And, x, byte);
         }
         let y = self.load(x)?;
-        self.asm.shift(Shift::Left, y, y, 24);
-        self.asm.shift(Shift::RightArithmetic, y, y, 24);
+        self.asm.shift(ShiftKind::Left, y, y, 24);
+        self.asm.shift(ShiftKind::RightArithmetic, y, y, 24);
         Some(y)
     }
     /// Rounds f32 to the 16-bit float type, and returns it as registers hold it.
@@ -159,21 +161,21 @@ impl VectorWriter {
             self.asm.widen_f16(y, Operand::Reg(y));
         } else if self.beyond.rounds {
             self.asm.round_to_bf16(y, x);
-            self.asm.unary(Unary::WordsToInts, y, Operand::Reg(y));
-            self.asm.shift(Shift::Left, y, y, 16);
+            self.asm.unary(UnaryInstruction::WordsToInts, y, Operand::Reg(y));
+            self.asm.shift(ShiftKind::Left, y, y, 16);
         } else {
             // To nearest even: adds half of the last bit that stays, less one if that bit is 0.
-            self.asm.shift(Shift::Right, y, x, 16);
+            self.asm.shift(ShiftKind::Right, y, x, 16);
             let (one, half, upper) =
                 (self.word_constant(1), self.word_constant(0x7fff), self.word_constant(0xffff_0000));
-            self.binary_in_place(Binary::And, y, one);
-            self.binary_in_place(Binary::AddInt, y, half);
-            self.binary_in_place(Binary::AddInt, y, Operand::Reg(x));
+            self.binary_in_place(BinaryInstruction::And, y, one);
+            self.binary_in_place(BinaryInstruction::AddInt, y, half);
+            self.binary_in_place(BinaryInstruction::AddInt, y, Operand::Reg(x));
             let quiet = self.word_constant(0x0040_0000);
-            let nan = self.binary(Binary::Or, Operand::Reg(x), quiet)?;
+            let nan = self.binary(BinaryInstruction::Or, Operand::Reg(x), quiet)?;
             let unordered = self.compare(Predicate::Unordered, Operand::Reg(x), Operand::Reg(x))?;
             self.asm.blend(y, unordered, Operand::Reg(nan), y);
-            self.binary_in_place(Binary::And, y, upper);
+            self.binary_in_place(BinaryInstruction::And, y, upper);
             [nan, unordered].into_iter().for_each(|r| self.free_register(r));
         }
         self.free_if_loaded(x, loaded);
@@ -199,12 +201,12 @@ impl VectorWriter {
         }
     }
     /// Loads a wide vector of 4-byte elements in halves.
-    pub(super) fn load_halves(&mut self, from: Mem) -> Option<Reg> {
+    pub(super) fn load_in_halves(&mut self, from: Mem) -> Option<Reg> {
         let to = self.allocate_register()?;
-        self.asm.load_halves(to, from);
+        self.asm.load_in_halves(to, from);
         Some(to)
     }
-    /// Stores a vector, or the elements at its start. With `streams`, it is stored past the caches, at a multiple of
+    /// Stores a vector, or the elements at its start. A non-temporal store goes past the caches, at a multiple of
     /// eight elements.
     pub(super) fn store_vector(
         &mut self,
@@ -212,22 +214,22 @@ impl VectorWriter {
         to: Mem,
         part: Option<PartialVector>,
         x: Reg,
-        streams: bool,
+        is_nontemporal: bool,
     ) -> Option<()> {
         match (is_narrow_type(dtype), part) {
-            (true, None) => self.store_narrow(dtype, to, x, streams)?,
+            (true, None) => self.store_narrow(dtype, to, x, is_nontemporal)?,
             (true, Some(_)) if self.beyond.wide => self.store_narrow_tail(dtype, to, x)?,
             (true, Some(part)) => self.store_narrow_part(dtype, to, x, part)?,
             (false, Some(PartialVector { exact: Some(n), .. })) if self.asm.store_first_elements(n, to, x) => {}
             (false, Some(PartialVector { mask, .. })) => self.asm.store_masked(to, mask, x),
-            (false, None) if streams && self.beyond.wide => {
+            (false, None) if is_nontemporal && self.beyond.wide => {
                 let upper = self.allocate_register()?;
                 self.asm.extract_upper_half(upper, x);
                 self.asm.store_half_nontemporal(to, x);
                 self.asm.store_half_nontemporal(offset_by_elements(to, 8, 4), upper);
                 self.free_register(upper);
             }
-            (false, None) if streams => self.asm.store_nontemporal(to, x),
+            (false, None) if is_nontemporal => self.asm.store_nontemporal(to, x),
             (false, None) => self.asm.store(to, x),
         }
         Some(())
@@ -245,9 +247,11 @@ impl VectorWriter {
     /// Loads the elements at the start of a vector, of fewer than four bytes each, one by one; others are 0.
     fn load_narrow_part(&mut self, dtype: DType, from: Mem, part: PartialVector) -> Option<Reg> {
         let half = self.allocate_register()?;
-        self.binary_in_place(Binary::Xor, half, Operand::Reg(half));
+        self.binary_in_place(BinaryInstruction::Xor, half, Operand::Reg(half));
         let bytes = dtype.bytes();
-        self.emit_for_each_element(part, |asm, i| asm.insert(bytes, half, i as u8, offset_by_elements(from, i, bytes)));
+        self.emit_for_each_element(part, |asm, i| {
+            asm.insert_element(bytes, half, i as u8, offset_by_elements(from, i, bytes))
+        });
         let x = self.widen_elements(dtype, Operand::Reg(half))?;
         self.free_register(half);
         Some(x)
@@ -257,11 +261,11 @@ impl VectorWriter {
         if let Some(n) = part.exact {
             return (0..n).for_each(|i| element(&mut self.asm, i));
         }
-        let done = self.asm.label();
+        let done = self.asm.new_label();
         for i in 0..7 {
             if i > 0 {
                 self.asm.compare_immediate(part.count, i as i8);
-                self.asm.jump_if(Jump::Equal, done);
+                self.asm.jump_if(JumpCondition::Equal, done);
             }
             element(&mut self.asm, i);
         }
@@ -278,14 +282,14 @@ impl VectorWriter {
         self.finish_narrow_load(dtype, x);
         Some(x)
     }
-    /// Returns the instruction that loads elements of fewer than four bytes: `Some(None)` if it is [`Asm::widen`],
-    /// `None` for other types.
-    fn widening_instruction(&self, dtype: DType) -> Option<Option<Unary>> {
+    /// Returns the instruction that loads elements of fewer than four bytes as four bytes each: `Some(None)` for
+    /// `f16`, which has one of its own, `None` for types without one.
+    fn widening_instruction(&self, dtype: DType) -> Option<Option<UnaryInstruction>> {
         match dtype {
             DType::F16 => Some(None),
-            DType::Bf16 => Some(Some(Unary::WordsToInts)),
-            DType::U8 => Some(Some(Unary::BytesToUnsigned)),
-            DType::Bool | DType::I8 => Some(Some(Unary::BytesToInts)),
+            DType::Bf16 => Some(Some(UnaryInstruction::WordsToInts)),
+            DType::U8 => Some(Some(UnaryInstruction::BytesToUnsigned)),
+            DType::Bool | DType::I8 => Some(Some(UnaryInstruction::BytesToInts)),
             DType::F32 | DType::F64 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {
                 None
             }
@@ -293,12 +297,12 @@ impl VectorWriter {
     }
     /// Loads one element of fewer than four bytes to all elements of a register.
     pub(super) fn broadcast_narrow(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
-        let load = if dtype.bytes() == 1 { Unary::BroadcastByte } else { Unary::BroadcastWord };
+        let load = if dtype.bytes() == 1 { UnaryInstruction::BroadcastByte } else { UnaryInstruction::BroadcastWord };
         let x = self.unary(load, Operand::Mem(from))?;
         match dtype {
             DType::F16 => self.asm.widen_f16(x, Operand::Reg(x)),
-            DType::U8 => self.asm.shift(Shift::Right, x, x, 24),
-            DType::I8 => self.asm.shift(Shift::RightArithmetic, x, x, 24),
+            DType::U8 => self.asm.shift(ShiftKind::Right, x, x, 24),
+            DType::I8 => self.asm.shift(ShiftKind::RightArithmetic, x, x, 24),
             DType::Bf16 | DType::Bool => self.finish_narrow_load(dtype, x),
             DType::F32 | DType::F64 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {
                 return None;
@@ -310,17 +314,17 @@ impl VectorWriter {
     /// registers hold.
     fn finish_narrow_load(&mut self, dtype: DType, x: Reg) {
         if dtype == DType::Bf16 {
-            self.asm.shift(Shift::Left, x, x, 16);
+            self.asm.shift(ShiftKind::Left, x, x, 16);
         } else if dtype == DType::Bool {
             let zero = self.word_constant(0);
-            self.binary_in_place(Binary::GreaterInt, x, zero);
+            self.binary_in_place(BinaryInstruction::GreaterInt, x, zero);
         }
     }
-    /// Stores a vector of elements of fewer than four bytes; with `streams`, those of two bytes are stored past the
-    /// caches.
-    pub(super) fn store_narrow(&mut self, dtype: DType, to: Mem, x: Reg, streams: bool) -> Option<()> {
+    /// Stores a vector of elements of fewer than four bytes; a non-temporal store, of elements of two bytes, goes past
+    /// the caches.
+    pub(super) fn store_narrow(&mut self, dtype: DType, to: Mem, x: Reg, is_nontemporal: bool) -> Option<()> {
         let packed = self.pack_narrow(dtype, x)?;
-        match (dtype.bytes(), streams) {
+        match (dtype.bytes(), is_nontemporal) {
             (1, _) => self.asm.store_quarter(to, packed),
             (_, false) => self.asm.store_half(to, packed),
             (_, true) if self.beyond.wide => {
@@ -351,12 +355,12 @@ impl VectorWriter {
     fn narrow_in_lanes(&mut self, dtype: DType, x: Reg) -> Option<Reg> {
         if dtype == DType::Bf16 {
             let low = self.allocate_register()?;
-            self.asm.shift(Shift::Right, low, x, 16);
+            self.asm.shift(ShiftKind::Right, low, x, 16);
             return Some(low);
         }
         if dtype == DType::Bool {
             let one = self.word_constant(1);
-            return self.binary(Binary::And, Operand::Reg(x), one);
+            return self.binary(BinaryInstruction::And, Operand::Reg(x), one);
         }
         self.load(Operand::Reg(x))
     }
@@ -364,15 +368,15 @@ impl VectorWriter {
     fn store_narrow_part(&mut self, dtype: DType, to: Mem, x: Reg, part: PartialVector) -> Option<()> {
         let (packed, bytes) = (self.pack_narrow(dtype, x)?, dtype.bytes());
         self.emit_for_each_element(part, |asm, i| {
-            asm.extract(bytes, offset_by_elements(to, i, bytes), packed, i as u8)
+            asm.extract_element(bytes, offset_by_elements(to, i, bytes), packed, i as u8)
         });
         self.free_register(packed);
         Some(())
     }
     /// Stores the first element of a vector, of fewer than four bytes.
-    pub(super) fn store_narrow_one(&mut self, dtype: DType, to: Mem, x: Reg) -> Option<()> {
+    pub(super) fn store_narrow_element(&mut self, dtype: DType, to: Mem, x: Reg) -> Option<()> {
         let packed = self.pack_narrow(dtype, x)?;
-        self.asm.extract(dtype.bytes(), to, packed, 0);
+        self.asm.extract_element(dtype.bytes(), to, packed, 0);
         self.free_register(packed);
         Some(())
     }
@@ -390,17 +394,18 @@ impl VectorWriter {
         }
         let high = self.allocate_register()?;
         if dtype == DType::Bf16 {
-            self.asm.shift(Shift::Right, low, x, 16);
+            self.asm.shift(ShiftKind::Right, low, x, 16);
             self.asm.extract_upper_half(high, low);
-            self.asm.binary(Binary::PackUnsignedWords, low, low, Operand::Reg(high));
+            self.asm.binary(BinaryInstruction::PackUnsignedWords, low, low, Operand::Reg(high));
         } else {
             self.asm.extract_upper_half(high, x);
-            self.asm.binary(Binary::PackWords, low, x, Operand::Reg(high));
-            let pack = if dtype == DType::U8 { Binary::PackUnsignedBytes } else { Binary::PackBytes };
+            self.asm.binary(BinaryInstruction::PackWords, low, x, Operand::Reg(high));
+            let pack =
+                if dtype == DType::U8 { BinaryInstruction::PackUnsignedBytes } else { BinaryInstruction::PackBytes };
             self.asm.binary(pack, low, low, Operand::Reg(low));
             if dtype == DType::Bool {
                 let ones = self.word_constant(0x0101_0101);
-                self.binary_in_place(Binary::And, low, ones);
+                self.binary_in_place(BinaryInstruction::And, low, ones);
             }
         }
         self.free_register(high);
@@ -409,6 +414,6 @@ impl VectorWriter {
 }
 
 /// Returns the memory operand for the position this many elements after `m`.
-fn offset_by_elements(m: Mem, elements: usize, bytes: usize) -> Mem {
-    Mem { offset: m.offset + (elements * bytes) as i32, ..m }
+fn offset_by_elements(m: Mem, elements: usize, element_bytes: usize) -> Mem {
+    Mem { offset: m.offset + (elements * element_bytes) as i32, ..m }
 }

@@ -1,17 +1,19 @@
 //! Writes the code for one vector (eight or sixteen elements) of each link of a chain.
-use super::assembler::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Unary};
+use super::assembler::{
+    Asm, BinaryInstruction, FmaForm, Gpr, Mem, Operand, Predicate, Reg, RoundingMode, UnaryInstruction,
+};
 use pallas_ir::{DType, ScalarOp};
 use std::cmp::Reverse;
 
 /// The sign bit of a float.
-const SIGN: u32 = 1 << 31;
+const F32_SIGN_BIT: u32 = 1 << 31;
 
 /// The elements of a constant vector; vectors of eight elements use the first half.
 type ConstantVector = [u32; 16];
 
 /// Constants that the code reads from memory, each as a whole vector.
 #[derive(Default)]
-pub(super) struct Constants {
+pub(super) struct ConstantPool {
     words: Vec<ConstantVector>,
     /// Number of instructions that read each constant.
     uses: Vec<usize>,
@@ -19,7 +21,7 @@ pub(super) struct Constants {
     lanes: usize,
 }
 
-impl Constants {
+impl ConstantPool {
     /// Returns the bytes of all constants, as they follow the code.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4 * self.lanes * self.words.len());
@@ -50,7 +52,7 @@ impl Constants {
 /// Functions return `None` if no register is free, or if the operation has no instructions here.
 pub(super) struct VectorWriter {
     pub(super) asm: Asm,
-    pub(super) constants: Constants,
+    pub(super) constants: ConstantPool,
     free: Vec<Reg>,
     /// The smallest number of registers that were free at any time.
     spare: usize,
@@ -89,16 +91,16 @@ impl CpuFeatures {
 
 impl VectorWriter {
     /// Creates a writer that keeps the constants `pinned` in registers.
-    pub(super) fn new(pinned: &[u32], beyond: CpuFeatures) -> VectorWriter {
-        let registers = if beyond.wide { 32 } else { 16 };
+    pub(super) fn new(pinned: &[u32], features: CpuFeatures) -> VectorWriter {
+        let registers = if features.wide { 32 } else { 16 };
         let (used, free) = (0..registers).map(Reg).partition::<Vec<_>, _>(|r| usize::from(r.0) < pinned.len());
         VectorWriter {
-            asm: Asm::new(beyond.wide),
-            constants: Constants { lanes: beyond.lanes(), ..Constants::default() },
+            asm: Asm::new(features.wide),
+            constants: ConstantPool { lanes: features.lanes(), ..ConstantPool::default() },
             spare: free.len(),
             free: free.into_iter().rev().collect(),
             pinned: pinned.iter().copied().zip(used).collect(),
-            beyond,
+            beyond: features,
         }
     }
     /// Writes the loads of the constants that are kept in registers.
@@ -110,14 +112,14 @@ impl VectorWriter {
     }
     /// Returns constants to keep in the registers that were never needed, most used first.
     pub(super) fn constants_to_pin(&self) -> Vec<u32> {
-        let Constants { words, uses, .. } = &self.constants;
+        let ConstantPool { words, uses, .. } = &self.constants;
         let is_number = |at: &usize| words[*at] == [words[*at][0]; 16];
         let mut places: Vec<usize> = (0..words.len()).filter(is_number).collect();
         places.sort_by_key(|&at| (Reverse(uses[at]), at));
         places.into_iter().take(self.spare).map(|at| words[at][0]).collect()
     }
 
-    /// Number of elements of a vector; `bytes` is its size.
+    /// Returns the number of elements of a vector.
     pub(super) fn lanes(&self) -> i32 {
         self.beyond.lanes() as i32
     }
@@ -163,8 +165,8 @@ impl VectorWriter {
     // ---- single instructions
 
     /// Writes `a op b`; of a commutative operation, the operand in memory becomes the second one.
-    pub(super) fn binary(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
-        use Binary::{Add, AddInt, And, EqualInt, MaxInt, MinInt, Mul, MulInt, Or, Xor};
+    pub(super) fn binary(&mut self, op: BinaryInstruction, a: Operand, b: Operand) -> Option<Reg> {
+        use BinaryInstruction::{Add, AddInt, And, EqualInt, MaxInt, MinInt, Mul, MulInt, Or, Xor};
         let commutes = matches!(op, Add | Mul | And | Or | Xor | AddInt | MulInt | MinInt | MaxInt | EqualInt);
         let (a, b) = if commutes && matches!(b, Operand::Reg(_)) { (b, a) } else { (a, b) };
         let to = self.allocate_register()?;
@@ -172,7 +174,7 @@ impl VectorWriter {
         self.asm.binary(op, to, a, b);
         Some(to)
     }
-    pub(super) fn unary(&mut self, op: Unary, x: Operand) -> Option<Reg> {
+    pub(super) fn unary(&mut self, op: UnaryInstruction, x: Operand) -> Option<Reg> {
         let to = self.allocate_register()?;
         self.asm.unary(op, to, x);
         Some(to)
@@ -218,39 +220,39 @@ impl VectorWriter {
         let (x, y) = if matches!(x, Operand::Reg(_)) { (y, x) } else { (x, y) };
         let to = self.load(x)?;
         let (y, loaded) = self.ensure_register(y)?;
-        self.asm.fma(Fma::F213, to, y, z);
+        self.asm.fma(FmaForm::F213, to, y, z);
         self.free_if_loaded(y, loaded);
         Some(to)
     }
     /// Writes `to = to * x + c`, a step of a polynomial.
     pub(super) fn polynomial_step(&mut self, to: Reg, x: Reg, c: f32) {
         let c = self.float_constant(c);
-        self.asm.fma(Fma::F213, to, x, c);
+        self.asm.fma(FmaForm::F213, to, x, c);
     }
     /// Writes a polynomial of `x`, whose coefficients begin with that of the highest power.
-    pub(super) fn poly(&mut self, x: Reg, c: &[f32]) -> Option<Reg> {
-        let first = self.float_constant(c[0]);
+    pub(super) fn polynomial(&mut self, x: Reg, coefficients: &[f32]) -> Option<Reg> {
+        let first = self.float_constant(coefficients[0]);
         let y = self.load(first)?;
-        c[1..].iter().for_each(|&c| self.polynomial_step(y, x, c));
+        coefficients[1..].iter().for_each(|&c| self.polynomial_step(y, x, c));
         Some(y)
     }
     /// Writes `x = x op y`.
-    pub(super) fn binary_in_place(&mut self, op: Binary, x: Reg, y: Operand) {
+    pub(super) fn binary_in_place(&mut self, op: BinaryInstruction, x: Reg, y: Operand) {
         self.asm.binary(op, x, x, y);
     }
     /// Clamps `x` to the range from `low` to `high`; NaN stays NaN.
     pub(super) fn clamp_to_range(&mut self, x: Operand, low: f32, high: f32) -> Option<Reg> {
         let high = self.float_constant(high);
         let y = self.load(high)?;
-        self.binary_in_place(Binary::Min, y, x);
+        self.binary_in_place(BinaryInstruction::Min, y, x);
         let low = self.float_constant(low);
         let z = self.load(low)?;
-        self.binary_in_place(Binary::Max, z, Operand::Reg(y));
+        self.binary_in_place(BinaryInstruction::Max, z, Operand::Reg(y));
         self.free_register(y);
         Some(z)
     }
 
-    fn round(&mut self, how: Rounding, x: Operand) -> Option<Reg> {
+    fn round(&mut self, how: RoundingMode, x: Operand) -> Option<Reg> {
         let to = self.allocate_register()?;
         self.asm.round(how, to, x);
         Some(to)
@@ -274,15 +276,15 @@ impl VectorWriter {
     /// Folds the accumulator `x` into the accumulator `to`.
     pub(super) fn merge_accumulator(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
         match op {
-            ScalarOp::Add => self.binary_in_place(Binary::Add, to, x),
-            ScalarOp::Mul => self.binary_in_place(Binary::Mul, to, x),
+            ScalarOp::Add => self.binary_in_place(BinaryInstruction::Add, to, x),
+            ScalarOp::Mul => self.binary_in_place(BinaryInstruction::Mul, to, x),
             // The minimum is taken in both orders of operands: where they differ, one is NaN or -0, and the bits of
             // both are combined.
             _ => {
                 let (x, loaded) = self.ensure_register(x)?;
-                let least = self.binary(Binary::Min, Operand::Reg(to), Operand::Reg(x))?;
-                self.asm.binary(Binary::Min, to, x, Operand::Reg(to));
-                self.binary_in_place(Binary::Or, to, Operand::Reg(least));
+                let least = self.binary(BinaryInstruction::Min, Operand::Reg(to), Operand::Reg(x))?;
+                self.asm.binary(BinaryInstruction::Min, to, x, Operand::Reg(to));
+                self.binary_in_place(BinaryInstruction::Or, to, Operand::Reg(least));
                 self.free_register(least);
                 self.free_if_loaded(x, loaded);
             }
@@ -308,18 +310,18 @@ impl VectorWriter {
     }
     /// Negates each element in place.
     pub(super) fn negate_in_place(&mut self, x: Reg) {
-        let sign = self.word_constant(SIGN);
-        self.binary_in_place(Binary::Xor, x, sign);
+        let sign = self.word_constant(F32_SIGN_BIT);
+        self.binary_in_place(BinaryInstruction::Xor, x, sign);
     }
     /// Writes `-x`.
     pub(super) fn negated_copy(&mut self, x: Operand) -> Option<Reg> {
-        let sign = self.word_constant(SIGN);
-        self.binary(Binary::Xor, x, sign)
+        let sign = self.word_constant(F32_SIGN_BIT);
+        self.binary(BinaryInstruction::Xor, x, sign)
     }
     /// Writes `|x|`.
     pub(super) fn absolute_value(&mut self, x: Operand) -> Option<Reg> {
-        let rest = self.word_constant(!SIGN);
-        self.binary(Binary::And, x, rest)
+        let rest = self.word_constant(!F32_SIGN_BIT);
+        self.binary(BinaryInstruction::And, x, rest)
     }
 
     // ---- operations of the language
@@ -339,23 +341,23 @@ impl VectorWriter {
             }
             (DType::Bool, &[x]) if op == ScalarOp::Not => self.integer_unary(op, x),
             (DType::Bool, &[a, b]) => match op {
-                ScalarOp::BitAnd => self.binary(Binary::And, a, b),
-                ScalarOp::BitOr => self.binary(Binary::Or, a, b),
-                ScalarOp::BitXor | ScalarOp::Ne => self.binary(Binary::Xor, a, b),
-                ScalarOp::Eq => self.binary(Binary::EqualInt, a, b),
+                ScalarOp::BitAnd => self.binary(BinaryInstruction::And, a, b),
+                ScalarOp::BitOr => self.binary(BinaryInstruction::Or, a, b),
+                ScalarOp::BitXor | ScalarOp::Ne => self.binary(BinaryInstruction::Xor, a, b),
+                ScalarOp::Eq => self.binary(BinaryInstruction::EqualInt, a, b),
                 _ => None,
             },
             // These apply to every type that registers hold.
             (_, &[mask, yes, no]) if op == ScalarOp::Select => self.blend(mask, yes, no),
             (DType::F32, &[x, y, z]) if op == ScalarOp::Fma => self.fma(x, y, z),
             (_, &[x, low, high]) if op == ScalarOp::Clamp => self.clamp(dtype, x, low, high),
-            (DType::F16 | DType::Bf16, _) => self.half_operation(op, dtype, args),
+            (DType::F16 | DType::Bf16, _) => self.half_float_operation(op, dtype, args),
             _ => None,
         }
     }
 
     /// Writes an operation on 16-bit floats: computed in `f32`, and rounded where the result may need more bits.
-    fn half_operation(&mut self, op: ScalarOp, dtype: DType, args: &[Operand]) -> Option<Reg> {
+    fn half_float_operation(&mut self, op: ScalarOp, dtype: DType, args: &[Operand]) -> Option<Reg> {
         use ScalarOp::{Abs, Ceil, Floor, Maximum, Minimum, Neg, Round, Trunc};
         let y = self.scalar_operation(op, DType::F32, args)?;
         let is_exact = [Neg, Abs, Minimum, Maximum, Floor, Ceil, Trunc, Round].contains(&op);
@@ -383,12 +385,12 @@ impl VectorWriter {
     /// Writes a scalar operation on two f32 operands.
     fn float_binary(&mut self, op: ScalarOp, a: Operand, b: Operand) -> Option<Reg> {
         let predicate = match op {
-            ScalarOp::Add => return self.binary(Binary::Add, a, b),
-            ScalarOp::Sub => return self.binary(Binary::Sub, a, b),
-            ScalarOp::Mul => return self.binary(Binary::Mul, a, b),
-            ScalarOp::Div => return self.binary(Binary::Div, a, b),
-            ScalarOp::Minimum => return self.float_min_max(Binary::Min, a, b),
-            ScalarOp::Maximum => return self.float_min_max(Binary::Max, a, b),
+            ScalarOp::Add => return self.binary(BinaryInstruction::Add, a, b),
+            ScalarOp::Sub => return self.binary(BinaryInstruction::Sub, a, b),
+            ScalarOp::Mul => return self.binary(BinaryInstruction::Mul, a, b),
+            ScalarOp::Div => return self.binary(BinaryInstruction::Div, a, b),
+            ScalarOp::Minimum => return self.float_min_max(BinaryInstruction::Min, a, b),
+            ScalarOp::Maximum => return self.float_min_max(BinaryInstruction::Max, a, b),
             ScalarOp::Lt => Predicate::Less,
             ScalarOp::Le => Predicate::LessEqual,
             ScalarOp::Gt => Predicate::Greater,
@@ -403,15 +405,19 @@ impl VectorWriter {
     /// Writes a minimum or maximum. The instruction returns its second operand if one is NaN or both are zero, so the
     /// results of both orders are combined: of two zeros the one with the sign bit (minimum) or without (maximum); if
     /// one is NaN, all bits are set, or the bits of both.
-    fn float_min_max(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
+    fn float_min_max(&mut self, op: BinaryInstruction, a: Operand, b: Operand) -> Option<Reg> {
         let ((a, a_loaded), (b, b_loaded)) = (self.ensure_register(a)?, self.ensure_register(b)?);
         let y = self.binary(op, Operand::Reg(a), Operand::Reg(b))?;
         let z = self.binary(op, Operand::Reg(b), Operand::Reg(a))?;
-        self.binary_in_place(if op == Binary::Min { Binary::Or } else { Binary::And }, y, Operand::Reg(z));
+        self.binary_in_place(
+            if op == BinaryInstruction::Min { BinaryInstruction::Or } else { BinaryInstruction::And },
+            y,
+            Operand::Reg(z),
+        );
         self.free_register(z);
-        if op == Binary::Max {
+        if op == BinaryInstruction::Max {
             let unordered = self.compare(Predicate::Unordered, Operand::Reg(a), Operand::Reg(b))?;
-            self.binary_in_place(Binary::Or, y, Operand::Reg(unordered));
+            self.binary_in_place(BinaryInstruction::Or, y, Operand::Reg(unordered));
             self.free_register(unordered);
         }
         self.free_if_loaded(a, a_loaded);
@@ -424,15 +430,15 @@ impl VectorWriter {
         match op {
             ScalarOp::Neg => self.negated_copy(x),
             ScalarOp::Abs => self.absolute_value(x),
-            ScalarOp::Sqrt => self.unary(Unary::Sqrt, x),
+            ScalarOp::Sqrt => self.unary(UnaryInstruction::Sqrt, x),
             ScalarOp::Recip => {
                 let one = self.float_constant(1.0);
-                self.binary(Binary::Div, one, x)
+                self.binary(BinaryInstruction::Div, one, x)
             }
             ScalarOp::Rsqrt => {
-                let root = self.unary(Unary::Sqrt, x)?;
+                let root = self.unary(UnaryInstruction::Sqrt, x)?;
                 let one = self.float_constant(1.0);
-                let y = self.binary(Binary::Div, one, Operand::Reg(root))?;
+                let y = self.binary(BinaryInstruction::Div, one, Operand::Reg(root))?;
                 self.free_register(root);
                 Some(y)
             }
@@ -442,8 +448,9 @@ impl VectorWriter {
                 let one = self.float_constant(1.0);
                 let y = self.exp(Operand::Reg(minus))?;
                 self.free_register(minus);
-                self.binary_in_place(Binary::Add, y, one);
-                let z = self.binary(Binary::Div, if op == ScalarOp::Silu { x } else { one }, Operand::Reg(y))?;
+                self.binary_in_place(BinaryInstruction::Add, y, one);
+                let z =
+                    self.binary(BinaryInstruction::Div, if op == ScalarOp::Silu { x } else { one }, Operand::Reg(y))?;
                 self.free_register(y);
                 Some(z)
             }
@@ -454,10 +461,10 @@ impl VectorWriter {
             ScalarOp::Erf => self.erf(x),
             ScalarOp::Erfc => self.erfc(x),
             ScalarOp::Gelu => self.gelu(x),
-            ScalarOp::Floor => self.round(Rounding::Down, x),
-            ScalarOp::Ceil => self.round(Rounding::Up, x),
-            ScalarOp::Trunc => self.round(Rounding::Zero, x),
-            ScalarOp::Round => self.round(Rounding::Even, x),
+            ScalarOp::Floor => self.round(RoundingMode::Down, x),
+            ScalarOp::Ceil => self.round(RoundingMode::Up, x),
+            ScalarOp::Trunc => self.round(RoundingMode::Zero, x),
+            ScalarOp::Round => self.round(RoundingMode::Even, x),
             ScalarOp::ToBits => self.load(x),
             ScalarOp::IsFinite => {
                 let size = self.absolute_value(x)?;

@@ -26,15 +26,16 @@ impl ChainBuilder {
         let chain = ElementwiseChain { shape: shape.to_vec(), ..ElementwiseChain::default() };
         ChainBuilder { chain, values: vec![], inside: vec![], inputs: HashMap::new(), made: HashMap::new() }
     }
-    /// Returns true if the chain computes the value.
-    pub(super) fn makes(&self, v: Value) -> bool {
+    /// Returns true if the chain computes the value, by a link or by a fold.
+    pub(super) fn defines(&self, v: Value) -> bool {
         self.made.contains_key(&v)
     }
     /// Returns true if the value is a fold of the chain, which is available only after the chain has run.
-    fn is_fold(&self, v: Value) -> bool {
+    fn is_fold_result(&self, v: Value) -> bool {
         self.made.get(&v) == Some(&None)
     }
-    /// Number of the chain's inputs that are no constants, and of its folds.
+    /// Number of memory addresses that the chain needs so far: one for each input that is no constant, and for each
+    /// fold.
     fn address_count(&self) -> usize {
         self.chain.input_values().count() + self.chain.sinks.len()
     }
@@ -44,25 +45,26 @@ impl ChainBuilder {
     }
 }
 
-/// Maximum number of inputs, results and folds of a chain that goes on after a store of its results; with more of
-/// them, their addresses no longer fit the registers.
+/// Maximum number of inputs, results and folds with which a chain goes on after a store of its results; above it the
+/// chain ends at the store, since the addresses would no longer fit the registers.
 const MAX_CHAIN_ADDRESSES: usize = 8;
 
-/// Minimum number of columns for which they are folded as part of a chain, with vectors, row by row.
-const MIN_FOLDED_COLUMNS: usize = 8;
+/// Minimum number of columns with which a fold of columns is part of a chain, row by row with vectors; a fold of fewer
+/// columns is a step of its own.
+const MIN_CHAIN_FOLD_COLUMNS: usize = 8;
 
 impl StepBuilder<'_> {
     /// Translates a scalar operation on tiles or scalars.
-    pub(super) fn scalar(&mut self, op: ScalarOp, inst: &Inst) {
+    pub(super) fn translate_scalar(&mut self, op: ScalarOp, inst: &Inst) {
         let to = inst.results[0];
         if op == ScalarOp::Add && self.translate_accumulation(inst) {
             return;
         }
-        self.elementwise(ElementwiseOp::Scalar(op), &inst.args, to);
+        self.add_elementwise(ElementwiseOp::Scalar(op), &inst.args, to);
     }
 
     /// Adds an elementwise operation to the open chain; on scalars it becomes a step of its own.
-    pub(super) fn elementwise(&mut self, op: ElementwiseOp, args: &[Value], to: Value) {
+    pub(super) fn add_elementwise(&mut self, op: ElementwiseOp, args: &[Value], to: Value) {
         if self.kernel.ty(to).is_scalar() {
             self.emit_pending(args);
             let dtypes: Vec<DType> = args.iter().map(|&v| self.dtype(v)).collect();
@@ -72,14 +74,14 @@ impl StepBuilder<'_> {
                 to,
             });
         }
-        self.join_chain(args, to);
-        let args: Vec<_> = args.iter().map(|&v| (self.source(v), self.dtype(v))).collect();
-        self.link(op, args, self.dtype(to), Some(to));
+        self.open_compatible_chain(args, to);
+        let args: Vec<_> = args.iter().map(|&v| (self.link_operand(v), self.dtype(v))).collect();
+        self.append_link(op, args, self.dtype(to), Some(to));
     }
 
     /// Makes sure that the open chain has the shape of `to` and can use `args`, by ending it and opening another if
     /// necessary.
-    fn join_chain(&mut self, args: &[Value], to: Value) {
+    fn open_compatible_chain(&mut self, args: &[Value], to: Value) {
         let shape = self.shape(to);
         let late = self.innermost_region().late.len();
         let leave = |g: &ChainBuilder| {
@@ -90,7 +92,7 @@ impl StepBuilder<'_> {
         }
         // An operand of the chain that is stretched, or folded, can't be read strip by strip while it is being made.
         let growing = self.open.last().and_then(|o| o.chain.as_ref());
-        let folded = |v: Value| growing.is_some_and(|g| g.is_fold(v));
+        let folded = |v: Value| growing.is_some_and(|g| g.is_fold_result(v));
         let later = |v: &&Value| self.kernel.ty(**v).shape != shape || folded(**v);
         let outside: Vec<Value> = args.iter().filter(later).copied().collect();
         self.emit_pending(&outside);
@@ -99,17 +101,19 @@ impl StepBuilder<'_> {
         self.innermost_region().chain.get_or_insert_with(|| ChainBuilder::new(shape));
     }
 
-    /// Returns the source of a value for the open chain: one of its links, or an input, which is added if it is new.
-    fn source(&mut self, v: Value) -> LinkOperand {
+    /// Returns the operand by which a link of the open chain reads a value: an earlier link, or an input, which is
+    /// added if it is new.
+    fn link_operand(&mut self, v: Value) -> LinkOperand {
         let growing = self.innermost_region().chain.as_mut().expect("joined before");
         if let Some(at) = growing.find_link(v) {
             growing.inside[at] += 1;
             return LinkOperand::Link(at);
         }
         let constant = self.constants[v.index()];
-        self.input(constant.map_or(ChainInput::Value(v), ChainInput::Constant))
+        self.find_or_add_input(constant.map_or(ChainInput::Value(v), ChainInput::Constant))
     }
-    fn input(&mut self, input: ChainInput) -> LinkOperand {
+    /// Returns an input of the open chain as an operand of a link; it is added if it is new.
+    fn find_or_add_input(&mut self, input: ChainInput) -> LinkOperand {
         let ChainBuilder { chain, inputs, .. } = self.innermost_region().chain.as_mut().expect("joined before");
         let at = *inputs.entry(input).or_insert_with(|| {
             chain.inputs.push(input);
@@ -117,8 +121,8 @@ impl StepBuilder<'_> {
         });
         LinkOperand::Input(at)
     }
-    /// Appends an operation to the open chain, and returns its link as a source.
-    fn link(
+    /// Appends an operation to the open chain, and returns its result as an operand of later links.
+    fn append_link(
         &mut self,
         op: ElementwiseOp,
         args: Vec<(LinkOperand, DType)>,
@@ -144,7 +148,7 @@ impl StepBuilder<'_> {
         let Some((&columns, outer)) = shape.split_last().filter(|_| !shape.contains(&0)) else { return false };
         let along = if *axes == [outer.len()] {
             FoldDirection::Rows
-        } else if !outer.is_empty() && axes.iter().copied().eq(0..outer.len()) && columns >= MIN_FOLDED_COLUMNS {
+        } else if !outer.is_empty() && axes.iter().copied().eq(0..outer.len()) && columns >= MIN_CHAIN_FOLD_COLUMNS {
             FoldDirection::Columns
         } else {
             return false;
@@ -153,8 +157,8 @@ impl StepBuilder<'_> {
         if !self.innermost_region().chain.as_ref().is_some_and(reads) {
             self.flush_chain();
         }
-        self.join_chain(&[from], from);
-        let of = self.source(from);
+        self.open_compatible_chain(&[from], from);
+        let of = self.link_operand(from);
         let sink = ChainFold {
             along,
             op,
@@ -171,30 +175,30 @@ impl StepBuilder<'_> {
     }
 
     /// Translates `x^exponent` to repeated squaring, as the interpreter computes it.
-    pub(super) fn powi(&mut self, exponent: i32, inst: &Inst) {
+    pub(super) fn translate_powi(&mut self, exponent: i32, inst: &Inst) {
         let (x, to) = (inst.args[0], inst.results[0]);
         let dtype = self.dtype(x);
         if self.kernel.ty(to).is_scalar() {
             // A chain over a single element.
             self.emit_pending(&[x]);
         }
-        self.join_chain(&[x], to);
+        self.open_compatible_chain(&[x], to);
         let (mul, div) = (ElementwiseOp::Scalar(ScalarOp::Mul), ElementwiseOp::Scalar(ScalarOp::Div));
-        let one = self.input(ChainInput::Constant(Literal::new(dtype, 1.0)));
-        let mut square = self.source(x);
+        let one = self.find_or_add_input(ChainInput::Constant(Literal::new(dtype, 1.0)));
+        let mut square = self.link_operand(x);
         let (mut y, mut left) = (one, exponent.unsigned_abs());
         while left > 0 {
             let last = left == 1 && exponent > 0;
             if left & 1 == 1 {
-                y = self.link(mul, vec![(y, dtype), (square, dtype)], dtype, last.then_some(to));
+                y = self.append_link(mul, vec![(y, dtype), (square, dtype)], dtype, last.then_some(to));
             }
             left >>= 1;
             if left > 0 {
-                square = self.link(mul, vec![(square, dtype), (square, dtype)], dtype, None);
+                square = self.append_link(mul, vec![(square, dtype), (square, dtype)], dtype, None);
             }
         }
         if exponent <= 0 {
-            self.link(div, vec![(one, dtype), (y, dtype)], dtype, Some(to));
+            self.append_link(div, vec![(one, dtype), (y, dtype)], dtype, Some(to));
         }
         if self.kernel.ty(to).is_scalar() {
             self.flush_chain();
@@ -227,7 +231,7 @@ fn strip_function(op: ElementwiseOp, args: &[DType], to: DType) -> strips::Strip
     match op {
         ElementwiseOp::Scalar(op) => {
             let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
-            strips::scalar_strip_function(op, args[open])
+            strips::scalar_strip_fn(op, args[open])
         }
         ElementwiseOp::Cast => convert::cast_strip_fn(args[0], to),
         ElementwiseOp::Bitcast => convert::bitcast_strip_fn(args[0], to),

@@ -3,17 +3,19 @@ use super::super::super::tile::{MAX_RANK, StridedTile};
 use super::AffineIndex;
 use pallas_ir::{Inst, Kernel, Op};
 
-/// Minimum elements of a row that loops read efficiently without a copy.
+/// Minimum elements of a row that loops read efficiently where it lies; a tile of shorter rows may be copied to
+/// row-major order first.
 const MIN_UNCOPIED_ROW_ELEMENTS: usize = 8;
-/// Minimum elements of a group of equally spaced rows that loops read efficiently without a copy.
+/// Minimum elements of a group of equally spaced rows that loops read efficiently where it lies; a tile of smaller
+/// groups may be copied to row-major order first.
 const MIN_UNCOPIED_GROUP_ELEMENTS: usize = 64;
 
-/// Returns true if a rearranged tile should be copied: it has at least `fewest` elements, all of its operand, only
-/// elementwise operations read it, and its short rows are not equally spaced, so that finding each row would take
+/// Returns true if a rearranged tile should be copied: it has at least `min_elements` elements, all of its operand,
+/// only elementwise operations read it, and its short rows are not equally spaced, so that finding each row would take
 /// longer than the copy.
-pub(super) fn is_worth_a_copy(kernel: &Kernel, inst: &Inst, axes: &[AffineIndex], fewest: usize) -> bool {
+pub(super) fn should_copy_row_major(kernel: &Kernel, inst: &Inst, axes: &[AffineIndex], min_elements: usize) -> bool {
     let (from, to) = (kernel.ty(inst.args[0]), kernel.ty(inst.results[0]));
-    let is_long = to.elements() < fewest || to.elements() != from.elements();
+    let is_long = to.elements() < min_elements || to.elements() != from.elements();
     let Some((&columns, rows)) = to.shape.split_last().filter(|_| !is_long) else { return false };
     let own = StridedTile::contiguous(std::ptr::null_mut(), &from.shape);
     let mut strides = [0; MAX_RANK];

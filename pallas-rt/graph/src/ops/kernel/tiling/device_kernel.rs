@@ -35,23 +35,23 @@ pub(in crate::ops::kernel) struct DividedAxis {
 
 impl DividedAxis {
     /// Returns the number of programs of each device along the axis, rounded up.
-    pub(in crate::ops::kernel) fn device_programs(&self) -> usize {
+    pub(in crate::ops::kernel) fn programs_per_device(&self) -> usize {
         self.tiled.programs.div_ceil(self.parts)
     }
 
     /// Returns the number of elements of each device along a dimension that the axis cuts: a whole number of blocks.
-    pub(in crate::ops::kernel) fn device_elements(&self) -> usize {
-        self.device_programs() * self.tiled.block
+    pub(in crate::ops::kernel) fn elements_per_device(&self) -> usize {
+        self.programs_per_device() * self.tiled.block
     }
 
     /// Returns true if elements of the last devices lie beyond the end of the whole array.
-    fn is_ragged(&self) -> bool {
-        self.device_elements() * self.parts > self.tiled.size
+    fn extends_past_array(&self) -> bool {
+        self.elements_per_device() * self.parts > self.tiled.size
     }
 
     /// Returns true if programs of the last devices have no block, because the programs do not divide evenly.
     fn has_idle_programs(&self) -> bool {
-        self.device_programs() * self.parts > self.tiled.programs
+        self.programs_per_device() * self.parts > self.tiled.programs
     }
 }
 
@@ -67,7 +67,7 @@ pub(in crate::ops::kernel) fn device_kernel_call(
         shares.iter().find(|share| share.axis == *axis)
     };
     let block_type = |(ty, dims): (&Type, &Vec<Result<usize, String>>)| {
-        let own = ty.shape.iter().zip(dims).map(|(&n, dim)| share_of(dim).map_or(n, DividedAxis::device_elements));
+        let own = ty.shape.iter().zip(dims).map(|(&n, dim)| share_of(dim).map_or(n, DividedAxis::elements_per_device));
         Type::new(ty.dtype, own.collect::<Vec<_>>())
     };
     let (takes, gives) = tiling.dims.split_at(call.takes.len());
@@ -134,12 +134,12 @@ impl<'a> DeviceKernelRewriter<'a> {
         let old = self.b.kernel().clone();
         self.b.kernel_mut().name.push_str("_shard");
         for share in self.shares {
-            self.b.kernel_mut().grid[share.axis].extent = Dim::from(share.device_programs());
+            self.b.kernel_mut().grid[share.axis].extent = Dim::from(share.programs_per_device());
         }
         for t in 0..self.tiling.operands.len() {
-            self.operand(&old, t);
+            self.rewrite_operand(&old, t);
         }
-        self.body(&old);
+        self.rewrite_body(&old);
         self.b.finish()
     }
 
@@ -157,30 +157,30 @@ impl<'a> DeviceKernelRewriter<'a> {
         self.b.emit(op, args, Loc::NONE).expect("operands that fit")
     }
 
-    fn scalar(&mut self, op: ScalarOp, args: &[Value]) -> Value {
+    fn emit_scalar_op(&mut self, op: ScalarOp, args: &[Value]) -> Value {
         self.b.scalar(op, args, Loc::NONE)
     }
 
     /// Reads the global id of the device's first program along a shared axis.
-    fn first_program_id(&mut self, share: usize) -> Value {
+    fn load_first_program_id(&mut self, share: usize) -> Value {
         let slot = self.b.int(share as i64, Loc::NONE);
         let offsets = self.offsets;
         self.emit(Op::Prefetch(offsets), &[slot])
     }
 
-    /// Sets operand `t`'s array to the extents that one device has, and rewrites its index map for the device's program
-    /// ids.
-    fn operand(&mut self, old: &Kernel, t: usize) {
-        let id = self.tiling.operands[t];
-        let axes: Vec<Option<usize>> = (self.tiling.dims[t].iter())
+    /// Sets the array of the operand at `index` to the extents that one device has, and rewrites its index map for the
+    /// device's program ids.
+    fn rewrite_operand(&mut self, old: &Kernel, index: usize) {
+        let id = self.tiling.operands[index];
+        let axes: Vec<Option<usize>> = (self.tiling.dims[index].iter())
             .map(|dim| dim.as_ref().ok().copied().filter(|axis| self.shares.iter().any(|share| share.axis == *axis)))
             .collect();
         for (dim, axis) in axes.iter().enumerate() {
             if let Some(share) = self.shares.iter().find(|share| Some(share.axis) == *axis) {
-                self.b.kernel_mut().operands[id.index()].dims[dim] = Dim::from(share.device_elements());
+                self.b.kernel_mut().operands[id.index()].dims[dim] = Dim::from(share.elements_per_device());
             }
         }
-        if !self.tiling.is_read[t] {
+        if !self.tiling.is_read[index] {
             self.b.kernel_mut().operands[id.index()].dims.fill(Dim::from(1usize));
         }
         let Some(map) = old.operand(id).map else { return };
@@ -205,8 +205,8 @@ impl<'a> DeviceKernelRewriter<'a> {
         let (global, ()) = self.collect_insts(|r| {
             for (i, share) in shares.iter().enumerate().filter(|(_, share)| read.contains(&params[share.axis])) {
                 own[share.axis] = r.b.value(Type::scalar(DType::I32));
-                let first = r.first_program_id(i);
-                let sum = r.scalar(ScalarOp::Add, &[own[share.axis], first]);
+                let first = r.load_first_program_id(i);
+                let sum = r.emit_scalar_op(ScalarOp::Add, &[own[share.axis], first]);
                 r.redefine_last_result(sum, params[share.axis]);
             }
         });
@@ -220,22 +220,22 @@ impl<'a> DeviceKernelRewriter<'a> {
         region.params = own;
     }
 
-    /// Makes the last instruction define `result` in place of the value `made`.
-    fn redefine_last_result(&mut self, made: Value, result: Value) {
+    /// Makes the last instruction define `new_result` in place of the value `old_result`.
+    fn redefine_last_result(&mut self, old_result: Value, new_result: Value) {
         let inst = self.b.kernel_mut().insts.last_mut().expect("an instruction was appended");
-        assert_eq!(inst.results, [made]);
-        inst.results = vec![result];
+        assert_eq!(inst.results, [old_result]);
+        inst.results = vec![new_result];
     }
 
     /// Rewrites the body: ids, loads and sums for the device's programs, in a branch that programs without a block
     /// skip.
-    fn body(&mut self, old: &Kernel) {
-        let (mut start, positions) = self.collect_insts(DeviceKernelRewriter::push_positions);
+    fn rewrite_body(&mut self, old: &Kernel) {
+        let (mut start, positions) = self.collect_insts(DeviceKernelRewriter::push_program_positions);
         for region in nested_regions(old, old.body) {
-            self.region(old, region, &positions);
+            self.rewrite_region(old, region, &positions);
         }
         for (share, position) in self.shares.iter().zip(&positions) {
-            self.rewrite_sum_tests(share, position);
+            self.rewrite_sum_step_tests(share, position);
         }
         let body = old.body.index();
         let own = std::mem::take(&mut self.b.kernel_mut().regions[body].insts);
@@ -271,41 +271,41 @@ impl<'a> DeviceKernelRewriter<'a> {
     }
 
     /// Appends the instructions that compute the program's position along each shared axis.
-    fn push_positions(&mut self) -> Vec<ProgramPosition> {
+    fn push_program_positions(&mut self) -> Vec<ProgramPosition> {
         let shares = self.shares;
         let of = |(i, share): (usize, &DividedAxis)| {
             let own = self.emit(Op::ProgramId(share.axis), &[]);
-            let first = self.first_program_id(i);
-            let left = share.is_ragged().then(|| {
-                let id = self.scalar(ScalarOp::Add, &[own, first]);
+            let first = self.load_first_program_id(i);
+            let left = share.extends_past_array().then(|| {
+                let id = self.emit_scalar_op(ScalarOp::Add, &[own, first]);
                 let block = self.b.int(share.tiled.block as i64, Loc::NONE);
-                let start = self.scalar(ScalarOp::Mul, &[id, block]);
+                let start = self.emit_scalar_op(ScalarOp::Mul, &[id, block]);
                 let size = self.b.int(share.tiled.size as i64, Loc::NONE);
-                self.scalar(ScalarOp::Sub, &[size, start])
+                self.emit_scalar_op(ScalarOp::Sub, &[size, start])
             });
-            let ends = share.tiled.sum.as_ref().map(|_| [0, share.device_programs() as i64 - 1]);
+            let ends = share.tiled.sum.as_ref().map(|_| [0, share.programs_per_device() as i64 - 1]);
             let ends = ends.map(|ends| ends.map(|id| self.b.int(id, Loc::NONE)));
             ProgramPosition { own, first, left, ends }
         };
         shares.iter().enumerate().map(of).collect()
     }
 
-    /// Appends an `if` that runs region `then` in programs that have a block, and `other` in the rest.
-    fn push_block_guard(&mut self, positions: &[ProgramPosition], then: RegionId, other: RegionId) {
+    /// Appends an `if` that runs region `then` in programs that have a block, and `otherwise` in the rest.
+    fn push_block_guard(&mut self, positions: &[ProgramPosition], then: RegionId, otherwise: RegionId) {
         let zero = self.b.int(0, Loc::NONE);
         let mut all: Option<Value> = None;
         let idle = self.shares.iter().zip(positions);
         let idle = idle.filter(|(share, _)| share.has_idle_programs() && share.tiled.sum.is_none());
         for left in idle.filter_map(|(_, position)| position.left) {
-            let has_block = self.scalar(ScalarOp::Lt, &[zero, left]);
-            all = Some(all.map_or(has_block, |all| self.scalar(ScalarOp::BitAnd, &[all, has_block])));
+            let has_block = self.emit_scalar_op(ScalarOp::Lt, &[zero, left]);
+            all = Some(all.map_or(has_block, |all| self.emit_scalar_op(ScalarOp::BitAnd, &[all, has_block])));
         }
         let condition = all.expect("a share with idle programs");
-        self.b.emit_if(condition, then, other, Loc::NONE).expect("sides without results");
+        self.b.emit_if(condition, then, otherwise, Loc::NONE).expect("sides without results");
     }
 
     /// Makes the tests for the first and the last step of a sum true in the device's own first and last step.
-    fn rewrite_sum_tests(&mut self, share: &DividedAxis, position: &ProgramPosition) {
+    fn rewrite_sum_step_tests(&mut self, share: &DividedAxis, position: &ProgramPosition) {
         let (Some(sum), Some(ends)) = (&share.tiled.sum, position.ends) else { return };
         for (test, end) in [Some(sum.first), sum.last].into_iter().zip(ends) {
             if let Some(test) = test {
@@ -330,15 +330,15 @@ impl<'a> DeviceKernelRewriter<'a> {
         let neutral = sum.op.neutral(old.ty(term).dtype).expect("a monoid");
         let (list, term) = self.collect_insts(|r| {
             let (zero, neutral) = (r.b.int(0, Loc::NONE), r.b.constant(neutral, Loc::NONE));
-            let is_there = r.scalar(ScalarOp::Lt, &[zero, left]);
-            r.scalar(ScalarOp::Select, &[is_there, term, neutral])
+            let is_there = r.emit_scalar_op(ScalarOp::Lt, &[zero, left]);
+            r.emit_scalar_op(ScalarOp::Select, &[is_there, term, neutral])
         });
         self.b.kernel_mut().insts[add.index()].args[arg] = term;
         list
     }
 
     /// Rewrites a region's instructions that ask for program ids, or access a block that may extend beyond its array.
-    fn region(&mut self, old: &Kernel, region: RegionId, positions: &[ProgramPosition]) {
+    fn rewrite_region(&mut self, old: &Kernel, region: RegionId, positions: &[ProgramPosition]) {
         let mut list = vec![];
         for &id in &old.region(region).insts {
             let inst = old.inst(id);
@@ -359,13 +359,13 @@ impl<'a> DeviceKernelRewriter<'a> {
                     }
                 }
                 Op::Load { from, view, .. } => {
-                    let limits = self.view_limits(old, *from, view, &inst.args, positions);
+                    let limits = self.overhanging_axes(old, *from, view, &inst.args, positions);
                     list.extend(self.mask_loaded_tile(old, id, *from, limits));
                 }
                 Op::Valid { of, view, axis } => {
-                    let mut limits = self.view_limits(old, *of, view, &inst.args, positions);
+                    let mut limits = self.overhanging_axes(old, *of, view, &inst.args, positions);
                     limits.retain(|limit| limit.kept == Some(*axis));
-                    list.extend(self.mask_valid(old, id, limits));
+                    list.extend(self.restrict_validity_mask(old, id, limits));
                 }
                 _ => {}
             }
@@ -375,14 +375,14 @@ impl<'a> DeviceKernelRewriter<'a> {
 
     /// Returns the axes of a view along which it may extend beyond the whole array. `starts` are the view's dynamic
     /// starts.
-    fn view_limits(
+    fn overhanging_axes(
         &self,
         old: &Kernel,
         of: OperandId,
         view: &View,
         starts: &[Value],
         positions: &[ProgramPosition],
-    ) -> Vec<ViewLimit> {
+    ) -> Vec<OverhangingAxis> {
         let Some(t) = self.tiling.operands.iter().position(|&id| id == of) else { return vec![] };
         let kept_dims = (0..old.operand(of).block.len()).filter(|&dim| old.operand(of).block[dim].is_kept());
         let (mut starts, mut kept, mut limits) = (starts.iter(), 0, vec![]);
@@ -392,7 +392,14 @@ impl<'a> DeviceKernelRewriter<'a> {
             let share = share.and_then(|own| self.shares.iter().position(|share| share.axis == *own));
             if let Some(left) = share.and_then(|i| positions[i].left) {
                 let kept = axis.kept.then_some(kept);
-                limits.push(ViewLimit { left, start, offset: axis.offset, stride: axis.stride, size: axis.size, kept });
+                limits.push(OverhangingAxis {
+                    left,
+                    start,
+                    offset: axis.offset,
+                    stride: axis.stride,
+                    size: axis.size,
+                    kept,
+                });
             }
             kept += usize::from(axis.kept);
         }
@@ -401,24 +408,30 @@ impl<'a> DeviceKernelRewriter<'a> {
 
     /// Returns instructions that replace the elements of loaded tile `id` that lie beyond the whole array by the
     /// operand's fill.
-    fn mask_loaded_tile(&mut self, old: &Kernel, id: InstId, from: OperandId, limits: Vec<ViewLimit>) -> Vec<InstId> {
+    fn mask_loaded_tile(
+        &mut self,
+        old: &Kernel,
+        id: InstId,
+        from: OperandId,
+        overhanging: Vec<OverhangingAxis>,
+    ) -> Vec<InstId> {
         let result = old.inst(id).results[0];
         let rank = old.ty(result).shape.len();
-        self.rewrite_result(id, limits.len(), result, |r, i, x| {
+        self.rewrite_result(id, overhanging.len(), result, |r, i, x| {
             let operand = old.operand(from);
-            let is_there = r.inside_array_mask(&limits[i], rank);
+            let is_there = r.inside_array_mask(&overhanging[i], rank);
             let fill = r.b.constant(operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0)), Loc::NONE);
-            r.scalar(ScalarOp::Select, &[is_there, x, fill])
+            r.emit_scalar_op(ScalarOp::Select, &[is_there, x, fill])
         })
     }
 
     /// Returns instructions that make mask `id` false for elements beyond the whole array.
-    fn mask_valid(&mut self, old: &Kernel, id: InstId, limits: Vec<ViewLimit>) -> Vec<InstId> {
+    fn restrict_validity_mask(&mut self, old: &Kernel, id: InstId, overhanging: Vec<OverhangingAxis>) -> Vec<InstId> {
         let result = old.inst(id).results[0];
         let rank = old.ty(result).shape.len();
-        self.rewrite_result(id, limits.len(), result, |r, i, x| {
-            let is_there = r.inside_array_mask(&limits[i], rank);
-            r.scalar(ScalarOp::BitAnd, &[x, is_there])
+        self.rewrite_result(id, overhanging.len(), result, |r, i, x| {
+            let is_there = r.inside_array_mask(&overhanging[i], rank);
+            r.emit_scalar_op(ScalarOp::BitAnd, &[x, is_there])
         })
     }
 
@@ -445,29 +458,29 @@ impl<'a> DeviceKernelRewriter<'a> {
 
     /// Returns a bool for each position along an axis of a view: true if it lies inside of the whole array. `rank` is
     /// that of the loaded tile.
-    fn inside_array_mask(&mut self, limit: &ViewLimit, rank: usize) -> Value {
-        let mut first = self.b.int(limit.offset, Loc::NONE);
-        if let Some(start) = limit.start {
-            first = self.scalar(ScalarOp::Add, &[first, start]);
+    fn inside_array_mask(&mut self, overhanging: &OverhangingAxis, rank: usize) -> Value {
+        let mut first = self.b.int(overhanging.offset, Loc::NONE);
+        if let Some(start) = overhanging.start {
+            first = self.emit_scalar_op(ScalarOp::Add, &[first, start]);
         }
-        let left = self.scalar(ScalarOp::Sub, &[limit.left, first]);
-        let Some(axis) = limit.kept else {
+        let left = self.emit_scalar_op(ScalarOp::Sub, &[overhanging.left, first]);
+        let Some(axis) = overhanging.kept else {
             let zero = self.b.int(0, Loc::NONE);
-            return self.scalar(ScalarOp::Lt, &[zero, left]);
+            return self.emit_scalar_op(ScalarOp::Lt, &[zero, left]);
         };
-        let shape = (0..rank).map(|a| Dim::from(if a == axis { limit.size } else { 1 })).collect();
+        let shape = (0..rank).map(|a| Dim::from(if a == axis { overhanging.size } else { 1 })).collect();
         let iota = StructuralOp::from(Iota { shape, axis, dtype: DType::I32 });
         let mut steps = self.emit(Op::Structural(iota), &[]);
-        if limit.stride != 1 {
-            let stride = self.b.int(limit.stride, Loc::NONE);
-            steps = self.scalar(ScalarOp::Mul, &[steps, stride]);
+        if overhanging.stride != 1 {
+            let stride = self.b.int(overhanging.stride, Loc::NONE);
+            steps = self.emit_scalar_op(ScalarOp::Mul, &[steps, stride]);
         }
-        self.scalar(ScalarOp::Lt, &[steps, left])
+        self.emit_scalar_op(ScalarOp::Lt, &[steps, left])
     }
 }
 
 /// An axis of a view along which it may extend beyond the end of the whole array.
-struct ViewLimit {
+struct OverhangingAxis {
     /// Number of elements from the start of the block to the end of the whole array.
     left: Value,
     start: Option<Value>,

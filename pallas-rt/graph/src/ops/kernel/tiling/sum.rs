@@ -78,7 +78,7 @@ impl<'k> SumMatcher<'k> {
         for (at, &id) in body.iter().enumerate() {
             let inst = kernel.inst(id);
             match inst.op {
-                Op::If if self.stores(inst) > 0 => {
+                Op::If if self.count_stores(inst) > 0 => {
                     let (test, is_first) = self.first_or_last_step_test(inst.args[0])?;
                     let (place, stores) = if is_first { (&mut first, &mut before) } else { (&mut last, &mut behind) };
                     let region = &kernel.region(inst.regions[0]).insts[..];
@@ -90,17 +90,17 @@ impl<'k> SumMatcher<'k> {
                     stores.extend(
                         region.iter().map(|&id| kernel.inst(id)).filter(|inst| matches!(inst.op, Op::Store { .. })),
                     );
-                    if !is_new || stores.len() != self.stores(inst) {
+                    if !is_new || stores.len() != self.count_stores(inst) {
                         return None;
                     }
                 }
                 // Additions stand after the first test and before the last one.
                 Op::Store { .. } if last.is_none() && first.is_some() => steps.push((inst, None)),
-                Op::For { .. } if self.stores(inst) > 0 && last.is_none() && first.is_some() => {
+                Op::For { .. } if self.count_stores(inst) > 0 && last.is_none() && first.is_some() => {
                     self.collect_loop_stores(inst, &mut steps)?;
                 }
                 Op::Store { .. } => return None,
-                _ if self.stores(inst) > 0 => return None,
+                _ if self.count_stores(inst) > 0 => return None,
                 _ => {}
             }
         }
@@ -122,7 +122,7 @@ impl<'k> SumMatcher<'k> {
         }
         let op = sums.first()?.1;
         let begins = |of: OperandId| {
-            let mut own = before.iter().filter_map(|inst| whole_store(kernel, inst)).filter(|(to, _)| *to == of);
+            let mut own = before.iter().filter_map(|inst| stored_whole_block(kernel, inst)).filter(|(to, _)| *to == of);
             let neutral = op.neutral(kernel.operand(of).dtype);
             own.next().is_some_and(|(_, value)| self.constant_value(value) == neutral) && own.next().is_none()
         };
@@ -132,9 +132,9 @@ impl<'k> SumMatcher<'k> {
         let mut read: Vec<Value> = sums.iter().map(|sum| sum.2).collect();
         let mut given: Vec<OperandId> = vec![];
         for inst in behind {
-            let (to, value) = whole_store(kernel, inst)?;
+            let (to, value) = stored_whole_block(kernel, inst)?;
             let value = self.without_casts(value);
-            let from = self.loaded_operand(value, of_last)?;
+            let from = self.fully_loaded_operand(value, of_last)?;
             if kernel.operand(from).dtype != kernel.operand(to).dtype || !sums.iter().any(|sum| sum.0 == from) {
                 return None;
             }
@@ -161,7 +161,7 @@ impl<'k> SumMatcher<'k> {
             match inst.op {
                 Op::Store { .. } => steps.push((inst, Some(turn))),
                 Op::For { .. } => self.collect_loop_stores(inst, steps)?,
-                _ if self.stores(inst) > 0 => return None,
+                _ if self.count_stores(inst) > 0 => return None,
                 _ => {}
             }
         }
@@ -178,7 +178,7 @@ impl<'k> SumMatcher<'k> {
     }
 
     /// Returns the number of stores in the regions of an instruction.
-    fn stores(&self, inst: &Inst) -> usize {
+    fn count_stores(&self, inst: &Inst) -> usize {
         let mut count = 0;
         let mut add = |_: InstId, inst: &Inst| count += usize::from(matches!(inst.op, Op::Store { .. }));
         inst.regions.iter().for_each(|&region: &RegionId| self.kernel.walk(region, &mut add));
@@ -218,10 +218,10 @@ impl<'k> SumMatcher<'k> {
     }
 
     /// Returns the operand whose whole block value `v` is, if one of the instructions `among` loads it.
-    fn loaded_operand(&self, v: Value, among: &[InstId]) -> Option<OperandId> {
+    fn fully_loaded_operand(&self, v: Value, among: &[InstId]) -> Option<OperandId> {
         let (id, inst) = self.definition(v)?;
         match &inst.op {
-            Op::Load { from, view, masked: false } if is_whole(self.kernel, *from, view) => {
+            Op::Load { from, view, masked: false } if is_whole_block_view(self.kernel, *from, view) => {
                 among.contains(&id).then_some(*from)
             }
             _ => None,
@@ -253,14 +253,14 @@ fn stored_window(inst: &Inst) -> Option<(OperandWindow<'_>, Value)> {
 }
 
 /// Returns the operand whose whole block a store writes, and the stored value; `None` for other instructions.
-fn whole_store(kernel: &Kernel, inst: &Inst) -> Option<(OperandId, Value)> {
+fn stored_whole_block(kernel: &Kernel, inst: &Inst) -> Option<(OperandId, Value)> {
     match &inst.op {
-        Op::Store { to, view, masked: false } if is_whole(kernel, *to, view) => Some((*to, inst.args[0])),
+        Op::Store { to, view, masked: false } if is_whole_block_view(kernel, *to, view) => Some((*to, inst.args[0])),
         _ => None,
     }
 }
 
 /// Returns true if a view is the whole block of its operand.
-fn is_whole(kernel: &Kernel, of: OperandId, view: &View) -> bool {
+fn is_whole_block_view(kernel: &Kernel, of: OperandId, view: &View) -> bool {
     *view == View::whole(&kernel.operand(of).block_shape())
 }

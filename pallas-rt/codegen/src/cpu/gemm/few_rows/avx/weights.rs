@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use std::arch::x86_64::*;
 
 /// An element type of B, whose values f32 represents exactly.
-pub(super) trait Weight: Copy {
+pub(super) trait WeightElement: Copy {
     const ZERO: Self;
     /// Numbers that an element consists of (1, or 2 for a byte with two halves), which are multiplied with adjacent
     /// columns of A.
@@ -14,12 +14,12 @@ pub(super) trait Weight: Copy {
     ///
     /// # Safety
     /// Eight elements are at `from`; the processor has AVX2 and F16C.
-    unsafe fn load_eight(from: *const Self) -> [__m256; 2];
-    /// Loads sixteen elements as f32, with results as in [`Weight::load_eight`].
+    unsafe fn load_numbers_of_eight(from: *const Self) -> [__m256; 2];
+    /// Loads sixteen elements as f32, with results as in [`WeightElement::load_numbers_of_eight`].
     ///
     /// # Safety
     /// Sixteen elements are at `from`; the processor has AVX-512 F, BW and VL.
-    unsafe fn load_sixteen(from: *const Self) -> [__m512; 2];
+    unsafe fn load_numbers_of_sixteen(from: *const Self) -> [__m512; 2];
 
     /// Loads `count` elements, fewer than eight, and zeros after them.
     ///
@@ -28,7 +28,7 @@ pub(super) trait Weight: Copy {
     #[inline(always)]
     unsafe fn load_partial_eight(from: *const Self, count: usize) -> __m256 {
         // SAFETY: the caller's.
-        unsafe { Self::load_eight(load_zero_padded::<Self, 8>(from, count).as_ptr())[0] }
+        unsafe { Self::load_numbers_of_eight(load_zero_padded::<Self, 8>(from, count).as_ptr())[0] }
     }
     /// Loads `count` elements, fewer than sixteen, and zeros after them.
     ///
@@ -37,7 +37,7 @@ pub(super) trait Weight: Copy {
     #[inline(always)]
     unsafe fn load_partial_sixteen(from: *const Self, count: usize) -> __m512 {
         // SAFETY: the caller's.
-        unsafe { Self::load_sixteen(load_zero_padded::<Self, 16>(from, count).as_ptr())[0] }
+        unsafe { Self::load_numbers_of_sixteen(load_zero_padded::<Self, 16>(from, count).as_ptr())[0] }
     }
 
     /// Loads `8 * V` elements.
@@ -45,30 +45,30 @@ pub(super) trait Weight: Copy {
     /// # Safety
     /// `8 * V` elements are at `from`; the processor has AVX2 and F16C.
     #[inline(always)]
-    unsafe fn load_eights<const V: usize>(from: *const Self) -> [[__m256; 2]; V] {
+    unsafe fn load_numbers_of_eights<const V: usize>(from: *const Self) -> [[__m256; 2]; V] {
         // SAFETY: the caller's; a vector of zeros needs AVX alone.
         let mut row = [[unsafe { _mm256_setzero_ps() }; 2]; V];
         for (v, numbers) in row.iter_mut().enumerate() {
             // SAFETY: the caller's.
-            *numbers = unsafe { Self::load_eight(from.add(8 * v)) };
+            *numbers = unsafe { Self::load_numbers_of_eight(from.add(8 * v)) };
         }
         row
     }
-    /// Loads `16 * V` elements, in the order of columns to which [`Weight::permute_columns`] permutes.
+    /// Loads `16 * V` elements, in the order of columns to which [`WeightElement::permute_columns`] permutes.
     ///
     /// # Safety
     /// `16 * V` elements are at `from`; the processor has AVX-512 F, BW and VL.
     #[inline(always)]
-    unsafe fn load_sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
+    unsafe fn load_numbers_of_sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
         // SAFETY: the caller's.
         let mut row = [[unsafe { _mm512_setzero_ps() }; 2]; V];
         for (v, numbers) in row.iter_mut().enumerate() {
             // SAFETY: the caller's.
-            *numbers = unsafe { Self::load_sixteen(from.add(16 * v)) };
+            *numbers = unsafe { Self::load_numbers_of_sixteen(from.add(16 * v)) };
         }
         row
     }
-    /// Permutes the elements of vectors of adjacent columns to the order that [`Weight::load_sixteens`] gives.
+    /// Permutes the elements of vectors of adjacent columns to the order that [`WeightElement::load_numbers_of_sixteens`] gives.
     ///
     /// # Safety
     /// The processor has AVX-512 F, BW and VL.
@@ -76,7 +76,7 @@ pub(super) trait Weight: Copy {
     unsafe fn permute_columns<const V: usize>(columns: [__m512; V]) -> [__m512; V] {
         columns
     }
-    /// Undoes the permutation of [`Weight::permute_columns`].
+    /// Undoes the permutation of [`WeightElement::permute_columns`].
     ///
     /// # Safety
     /// The processor has AVX-512 F, BW and VL.
@@ -92,7 +92,7 @@ pub(super) trait Weight: Copy {
 /// # Safety
 /// `count` elements are at `from`.
 #[inline(always)]
-unsafe fn load_zero_padded<W: Weight, const N: usize>(from: *const W, count: usize) -> [W; N] {
+unsafe fn load_zero_padded<W: WeightElement, const N: usize>(from: *const W, count: usize) -> [W; N] {
     let (mut some, mut at) = ([W::ZERO; N], 0);
     // SAFETY: the caller's: pieces lie one behind the other, as many elements as `count` has.
     unsafe {
@@ -116,15 +116,15 @@ unsafe fn load_zero_padded<W: Weight, const N: usize>(from: *const W, count: usi
     some
 }
 
-/// Implements [`Weight`] for types with one number in each element, from expressions that load them and convert them
+/// Implements [`WeightElement`] for types with one number in each element, from expressions that load them and convert them
 /// to f32.
 macro_rules! weights {
     ($([$($bits:tt)*] $T:ty, $zero:expr, |$p:ident| $eight:expr, $sixteen:expr, |$mask:ident| $some:expr,
         |$x:ident| $wide_eight:expr, $wide_sixteen:expr $(, $more:item)*;)*) => {$(
-        impl<$($bits)*> Weight for $T {
+        impl<$($bits)*> WeightElement for $T {
             const ZERO: Self = $zero;
             #[inline(always)]
-            unsafe fn load_eight($p: *const Self) -> [__m256; 2] {
+            unsafe fn load_numbers_of_eight($p: *const Self) -> [__m256; 2] {
                 // SAFETY: the caller's.
                 unsafe {
                     let $x = $eight;
@@ -132,7 +132,7 @@ macro_rules! weights {
                 }
             }
             #[inline(always)]
-            unsafe fn load_sixteen($p: *const Self) -> [__m512; 2] {
+            unsafe fn load_numbers_of_sixteen($p: *const Self) -> [__m512; 2] {
                 // SAFETY: the caller's.
                 unsafe {
                     let $x = $sixteen;
@@ -181,11 +181,11 @@ weights! {
 #[repr(transparent)]
 pub(super) struct NibblePair(u8);
 
-impl Weight for NibblePair {
+impl WeightElement for NibblePair {
     const ZERO: Self = NibblePair(0);
     const NUMBERS_PER_ELEMENT: usize = 2;
     #[inline(always)]
-    unsafe fn load_eight(p: *const Self) -> [__m256; 2] {
+    unsafe fn load_numbers_of_eight(p: *const Self) -> [__m256; 2] {
         // SAFETY: the caller's.
         unsafe {
             let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
@@ -195,14 +195,14 @@ impl Weight for NibblePair {
         }
     }
     #[inline(always)]
-    unsafe fn load_sixteen(p: *const Self) -> [__m512; 2] {
+    unsafe fn load_numbers_of_sixteen(p: *const Self) -> [__m512; 2] {
         // SAFETY: the caller's.
         unsafe { nibbles_to_f32(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))) }
     }
     /// Loads four vectors at a time, of which each has every fourth column: bytes are shifted within their lanes, none
     /// is widened.
     #[inline(always)]
-    unsafe fn load_sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
+    unsafe fn load_numbers_of_sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
         // SAFETY: the caller's.
         unsafe {
             let mut row = [[_mm512_setzero_ps(); 2]; V];
@@ -217,7 +217,7 @@ impl Weight for NibblePair {
                 ];
             }
             for (i, x) in rest.iter_mut().enumerate() {
-                *x = Self::load_sixteen(from.add(16 * (V / BYTES_PER_LANE * BYTES_PER_LANE + i)));
+                *x = Self::load_numbers_of_sixteen(from.add(16 * (V / BYTES_PER_LANE * BYTES_PER_LANE + i)));
             }
             row
         }

@@ -39,7 +39,7 @@ fn folds_agree_with_loops() {
             let form = CodeSpecialization { wide, halves, ..CodeSpecialization::default() };
             let code = codes.get_chain_code(std::slice::from_ref(&chain), &[form]).expect("has code");
             let places = [
-                OperandAddress::from_column_count(columns),
+                OperandAddress::encode_column_count(columns),
                 OperandAddress::new(bytes.as_mut_ptr().cast(), row as isize),
                 OperandAddress::new(found.as_mut_ptr().cast(), 4),
             ];
@@ -111,7 +111,7 @@ fn folds_of_columns_agree_with_loops() {
             compiled.push((op, dtype));
             let row = PITCH * dtype.bytes();
             let places = [
-                OperandAddress::from_column_count(columns),
+                OperandAddress::encode_column_count(columns),
                 OperandAddress::new(x.as_mut_ptr().cast(), row as isize),
                 OperandAddress::new(found.as_mut_ptr().cast(), 0),
             ];
@@ -149,7 +149,7 @@ fn results_may_take_the_place_of_operands_or_stream() {
     let x = operand(DType::F32, 0);
     let expected = |x: f32| {
         let mut y = 0.0f32;
-        let exp = scalar_strip_function(ScalarOp::Exp, DType::F32);
+        let exp = scalar_strip_fn(ScalarOp::Exp, DType::F32);
         // SAFETY: the loop was selected for this processor.
         unsafe { exp(&[pallas_ir::Slice::F32(&[x])], pallas_ir::SliceMut::F32(std::slice::from_mut(&mut y)), 1) };
         (y * 2.0).to_bits()
@@ -165,7 +165,7 @@ fn results_may_take_the_place_of_operands_or_stream() {
     let place = OperandAddress::new(y.as_mut_ptr().cast(), 4 * PITCH as isize);
     // SAFETY: operand and result are the same rows, as the chain says.
     unsafe {
-        code.run(CodeCall { places: &[OperandAddress::from_column_count(PITCH), place, place], from: 0, to: ROWS })
+        code.run(CodeCall { places: &[OperandAddress::encode_column_count(PITCH), place, place], from: 0, to: ROWS })
     };
     for (&y, &x) in y.iter().zip(&x) {
         let x = f32::from_bits(x);
@@ -234,7 +234,7 @@ fn bools_choose_by_row_and_by_element() {
         let words = |x: &mut Vec<u32>| OperandAddress::new(x.as_mut_ptr().cast(), 4 * PITCH as isize);
         let bytes = |x: &mut Vec<u8>| OperandAddress::new(x.as_mut_ptr(), PITCH as isize);
         let places = [
-            OperandAddress::from_column_count(PITCH),
+            OperandAddress::encode_column_count(PITCH),
             bytes(&mut mask),
             words(&mut yes),
             words(&mut no),
@@ -282,7 +282,7 @@ fn many_operands_are_added() {
         let (mut out, mut rows, mut sums) = (vec![0.0f32; ROWS * PITCH], [0.0f32; ROWS], [0.0f32; PITCH]);
         let code = compile(std::slice::from_ref(&chain), &[CodeSpecialization::default()], beyond).expect("has code");
         let place = |start: *mut u8, row: usize| OperandAddress::new(start, 4 * row as isize);
-        let mut places = vec![OperandAddress::from_column_count(columns)];
+        let mut places = vec![OperandAddress::encode_column_count(columns)];
         places.extend(inputs.iter_mut().map(|x| place(x.as_mut_ptr().cast(), PITCH)));
         places.push(place(out.as_mut_ptr().cast(), PITCH));
         places.push(place(rows.as_mut_ptr().cast(), 1));
