@@ -1,12 +1,14 @@
 //! Arrays: a shape, an element type and a buffer on a device.
+mod poison;
+
 use super::blocks::ShardedBlocks;
 use super::host;
-use super::poison::Poison;
 use crate::array::Client;
 use pallas_device::devices::memory;
 use pallas_device::error::{Error, Result};
 use pallas_device::{Buffer, BufferMut, Device};
 use pallas_ir::{DType, Elem, Loc};
+use poison::Poison;
 use std::sync::Arc;
 
 /// An n-dimensional array on a device, row-major and contiguous. Its element type is known at run time.
@@ -145,7 +147,7 @@ impl Array {
     }
 
     /// Returns an array of these contents.
-    pub(super) fn from_contents(dtype: DType, shape: &[usize], what: ArrayContents) -> Array {
+    fn from_contents(dtype: DType, shape: &[usize], what: ArrayContents) -> Array {
         Array { shape: shape.into(), dtype, what }
     }
 

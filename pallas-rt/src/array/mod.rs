@@ -10,7 +10,6 @@ mod blocks;
 mod client;
 mod data;
 mod host;
-mod poison;
 mod reshape;
 mod show;
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Poisoned arrays: those that hold the error of an operation instead of elements.
-use super::data::{Array, ArrayContents};
+use super::{Array, ArrayContents};
 use crate::array::Client;
 use pallas_device::error::{Error, Result};
 use pallas_ir::DType;
