@@ -10,7 +10,8 @@ pub use crate::ops::{
 };
 use std::fmt;
 
-/// Properties of every identity operation: its texts, and what it states. No method has a default.
+/// Properties that every identity operation states: how it is printed, and what holds for its operand (no derivative, a
+/// sharding ..). No method has a default.
 pub(crate) trait IdentityInterface: OpName {
     /// Returns the attributes that follow the name in texts; empty if there are none.
     fn attributes(&self) -> String;

@@ -62,7 +62,7 @@ impl Client {
         Client(self.0.without_use_count())
     }
 
-    /// Returns the client to be stored in arrays of users, which counts as a use.
+    /// Returns a handle that counts as a use of the client while it lives, for arrays that users hold.
     #[cfg(feature = "graph")]
     pub(crate) fn with_use_count(&self) -> Client {
         Client(self.0.with_use_count())

@@ -46,7 +46,7 @@ impl Client {
         Client { held: None, ..self.clone() }
     }
 
-    /// Returns the client for arrays of users, which counts as a use.
+    /// Returns a handle that counts as a use of the client while it lives, as arrays that users hold have it.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
     pub fn with_use_count(&self) -> Client {

@@ -51,8 +51,8 @@ pub(super) fn propagate_aggressively(
     is_updated
 }
 
-/// Returns the factors in the order in which they are extended: first those of the largest array that has all the axes
-/// agreed on.
+/// Returns the factors in the order in which their shardings are extended by further axes: the larger the array that
+/// already has all axes agreed on for a factor, the earlier. Elementwise operations put more shards first in a tie.
 fn order_factors(
     splits: &[FactorShardings],
     factors: &[Factor],

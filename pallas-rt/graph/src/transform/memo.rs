@@ -30,7 +30,8 @@ thread_local! {
     static FLAG_CACHE: RefCell<FlagCache> = RefCell::default();
 }
 
-/// Guard during whose lifetime the cache keeps flags; the last one clears it.
+/// Guard during whose lifetime the cache keeps the flags of results of calls. When the last guard is dropped, the cache
+/// is cleared.
 pub(super) struct CacheScope(());
 
 /// Opens a scope in which the cache keeps flags.

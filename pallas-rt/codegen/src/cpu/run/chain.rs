@@ -31,7 +31,7 @@ pub(super) enum StripAccess {
     BufferedResult { start: *mut u8, buffer: *mut u8, streams: bool },
 }
 
-/// Access of a chain to the memory of all its inputs and results.
+/// Addresses and strides by which a chain of elementwise operations reads its inputs and writes its results.
 #[derive(Default)]
 pub(super) struct ChainAccess {
     /// The chain's inputs with their element types.
