@@ -27,6 +27,7 @@ pub mod flash_attention_resident;
 pub mod flash_attention_whole;
 pub mod gated;
 pub mod guide;
+mod mask_coverage;
 pub mod matmul;
 pub mod norm;
 pub mod norm_backward;

@@ -7,15 +7,14 @@
 //! partial    some do: the mask is evaluated
 //! empty      none do: the block is in no list, so nothing is loaded or computed for it
 //! ```
-mod block_coverage;
 
 use crate::argument_errors::argument_error;
 use crate::attention_options::soft_cap_bits;
 use crate::attention_scores::Rules;
 use crate::block_sizes::{BlockResources, BlockSizeChoice, UNBOUNDED_EXTENT, choose_block_sizes};
 use crate::flash_attention_backward;
+use crate::mask_coverage::BlockCoverage;
 use crate::online_softmax::upload_i32;
-use block_coverage::BlockCoverage;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 use std::collections::HashMap;

@@ -1,10 +1,10 @@
 //! The part of a block of queries and keys that a mask sees.
-use super::Mask;
+use crate::splash_mask::Mask;
 use std::ops::Range;
 
 /// Part of a block of queries and keys that is seen: every pair, some or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum BlockCoverage {
+pub(crate) enum BlockCoverage {
     Full,
     Partial,
     Empty,
@@ -12,7 +12,7 @@ pub(super) enum BlockCoverage {
 
 impl Mask {
     /// Returns how much of a block is seen, exactly: evaluates each element if the bounds do not decide.
-    pub(super) fn exact_coverage(&self, queries: Range<usize>, keys: Range<usize>) -> BlockCoverage {
+    pub(crate) fn exact_coverage(&self, queries: Range<usize>, keys: Range<usize>) -> BlockCoverage {
         match self.coverage_bounds(&queries, &keys) {
             BlockCoverage::Partial if matches!(self, Mask::Dense(_) | Mask::And(_) | Mask::Or(_) | Mask::Not(_)) => {
                 // Combined masks may see nothing, or all, of a block that each of them sees in part.
@@ -75,7 +75,7 @@ impl Mask {
     }
 
     /// Simplifies the mask for a block: drops operands of combinations that have no effect there.
-    pub(super) fn simplify_for_block(&self, queries: &Range<usize>, keys: &Range<usize>) -> Mask {
+    pub(crate) fn simplify_for_block(&self, queries: &Range<usize>, keys: &Range<usize>) -> Mask {
         let parts = |both: &[Mask; 2]| {
             both.each_ref().map(|m| (m.coverage_bounds(queries, keys), m.simplify_for_block(queries, keys)))
         };
