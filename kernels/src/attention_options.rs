@@ -123,7 +123,7 @@ pub struct Operands {
     pub lengths: Array,
     /// i32 `[2]`: positions of the first query and of the first key; see [`Options::offsets`].
     pub offsets: Array,
-    /// Bias added to the scores; see [`Options::load_bias`].
+    /// Bias added to the scores; see [`Options::bias`].
     pub bias: Array,
     /// Segment numbers of queries and of keys; see [`Options::segments`].
     pub segments: [Array; 2],

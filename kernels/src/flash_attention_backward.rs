@@ -212,7 +212,7 @@ pub fn flash_attention_backward<'a>(
         gradients_in_blocks::<E>(operands, results, by, options, [of_queries, [queries, keys]]))
 }
 
-/// [`flash_attention_backward`] that also returns the gradient by [`Options::load_bias`], of its shape: see
+/// [`flash_attention_backward`] that also returns the gradient by [`Options::bias`], of its shape: see
 /// [`crate::flash_attention_bias::bias_gradient`].
 ///
 /// On the CPU, a bias that no heads or batch elements share needs no additional products.

@@ -85,7 +85,7 @@ pub fn flash_attention_dsinks<E: Floating, const BQ: usize>(
     }
 }
 
-/// Gradient by [`Options::load_bias`], of its shape, from q, k and v, the forward pass' results and the gradients by them:
+/// Gradient by [`Options::bias`], of its shape, from q, k and v, the forward pass' results and the gradients by them:
 /// the arguments of [`crate::flash_attention_backward::flash_attention_backward`].
 ///
 /// # Errors

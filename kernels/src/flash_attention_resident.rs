@@ -219,7 +219,7 @@ pub fn resident_gradients<'a, E: Floating>(
     )
 }
 
-/// [`resident_gradients`] that also returns the gradient by [`Options::load_bias`], of which each head of queries has its
+/// [`resident_gradients`] that also returns the gradient by [`Options::bias`], of which each head of queries has its
 /// own.
 ///
 /// # Errors

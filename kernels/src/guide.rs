@@ -8,10 +8,10 @@
 //! | softmax or log-softmax of rows, and back | [`crate::softmax`], [`crate::softmax_backward`] | [`rows`] |
 //! | layer norm or RMS norm, and back | [`crate::norm`], [`crate::norm_backward`] | [`rows`] |
 //! | SwiGLU or GEGLU, and back | [`crate::gated`] | [`rows`] |
-//! | attention of many queries, and back | [`crate::flash_attention`], [`crate::flash_attention_backward`] | [`compose_attention`] |
-//! | attention under a mask with large holes, and back | [`crate::splash_attention`] | [`compose_attention`] |
-//! | attention of a few queries over a long cache | [`crate::decode_attention`] | [`compose_attention`] |
-//! | requests of different lengths, a cache in pages | [`crate::paged_attention`] | [`compose_attention`] |
+//! | attention of many queries, and back | [`crate::flash_attention`], [`crate::flash_attention_backward`] | [`attention`] |
+//! | attention under a mask with large holes, and back | [`crate::splash_attention`] | [`attention`] |
+//! | attention of a few queries over a long cache | [`crate::decode_attention`] | [`attention`] |
+//! | requests of different lengths, a cache in pages | [`crate::paged_attention`] | [`attention`] |
 //! | rotary positions | [`crate::rotary`] | [`language_models`] |
 //! | token embedding, and back | [`crate::embedding`] | [`language_models`] |
 //! | the loss of a large vocabulary, and back | [`crate::cross_entropy`] | [`language_models`] |

@@ -13,9 +13,9 @@
 //! | [`all_to_all`] | the device's part of each block of the group |
 //! | [`ppermute`] [`pshuffle`] | the block of another device |
 //! | [`axis_index`] [`axis_size`] | the device's number in the group; the number of devices |
-//! | [`pvary`] [`pcast`] | the block, in another [`State`] |
+//! | [`pvary`] [`pcast`] | the block, in another [`ManualAxisState`] |
 //!
-//! Inside of `shard_map` a value is in one [`State`] along each axis. A mistake makes a poisoned array, as for operations of
+//! Inside of `shard_map` a value is in one [`ManualAxisState`] along each axis. A mistake makes a poisoned array, as for operations of
 //! [`ops`](crate::ops).
 mod psum;
 mod runs;

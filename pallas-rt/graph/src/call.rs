@@ -24,7 +24,7 @@
 //! - **Kernels.** A `#[kernel]` call with a traced argument is bound and traced at once, so that mistakes are found at
 //!   that line, and becomes a call with its sizes; the launch looks up nothing. A kernel has forward mode without a
 //!   stated rule (`ops/kernel/jvp`): a second kernel with tangents of its operands and operations, by the rules that
-//!   graphs use. `vmap` adds an axis to its grid (`ops/kernel/batch`). `LoweredStep::inline_kernels` replaces kernels by
+//!   graphs use. `vmap` adds an axis to its grid (`ops/kernel/batch`). `Lowered::inline_kernels` replaces kernels by
 //!   plain operations (`transform/kernel_expansion`), for texts that other compilers take: the grid is a `while` that carries
 //!   outputs and scratch, blocks are windows of padded arrays.
 //! - **Stated derivatives.** They are graphs too (`custom_vjp`), traced when the function is called; `simplify` puts

@@ -6,8 +6,8 @@
 //! traced function --> Graph --transform--> Graph --simplify--> Graph --fuse--> Plan: kernels in an order, and their memory
 //! ```
 //!
-//! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text`, `jaxpr` and `stablehlo` print it, [`verify`] checks it,
-//!   [`file`](mod@file) prints and reads it;
+//! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `display`, `jaxpr` and `stablehlo` print it, [`verify`] checks it,
+//!   [`text_format`] prints and reads it;
 //! - [`call`]: loops and branches, which call other graphs (`unroll`: several steps in one), and functions of the host (`callback`); [`Dynamic`]: windows at
 //!   positions that are computed at run time;
 //! - [`ops`]: operations that have a file each;

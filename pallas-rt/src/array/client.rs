@@ -142,7 +142,7 @@ impl Client {
     /// Makes an array of this shape from a copy of `elements`, row-major.
     ///
     /// # Errors
-    /// [`Error::LengthProgram`] if `elements` are not as many as `shape` holds; [`Error::Memory`]; [`Error::Unsupported`] for
+    /// [`Error::Length`] if `elements` are not as many as `shape` holds; [`Error::Memory`]; [`Error::Unsupported`] for
     /// 64-bit elements on a GPU.
     #[track_caller]
     pub fn array<T: Elem>(&self, elements: &[T], shape: &[usize]) -> Result<Array> {

@@ -21,7 +21,7 @@ impl Array {
     /// rounded up to a multiple of 16. 8- and 16-bit elements are packed, as on the host.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) or [`Error::LengthProgram`](crate::Error::LengthProgram) if a requirement is
+    /// [`Error::Unsupported`](crate::Error::Unsupported) or [`Error::Length`](crate::Error::Length) if a requirement is
     /// not met.
     pub fn from_wgpu(client: &Client, buffer: wgpu::Buffer, dtype: DType, shape: &[usize]) -> Result<Array> {
         client.check_dtype(dtype)?;

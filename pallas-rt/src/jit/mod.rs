@@ -59,7 +59,7 @@
 //! 3. **`pallas_graph::transform`**: a function of a function, such as `value_and_grad`, `jvp` or `vmap`, replaces the graph by
 //!    one that computes gradients or tangents too (`vjp`, `jvp`) or the results for a batch (`batched`). Rules of operations
 //!    are pallas-ir's. The result is an ordinary graph, so transformations nest.
-//! 4. **`pallas_graph::simplify_graph`**: passes in one list, each with its rewrites as the text of its module (`opposites`: what is
+//! 4. **`pallas_graph::simplify`**: passes in one list, each with its rewrites as the text of its module (`opposites`: what is
 //!    reversed, rolled or transposed is an operand where one move undoes another, so no computed value has to be whole for it).
 //!    Those of `OUTERMOST` come last and leave bodies of loops alone, along whose axes programs divide what is carried: `axes`
 //!    makes adjacent axes one that no operation tells apart, so that rows are as long as they can be in every kernel and block

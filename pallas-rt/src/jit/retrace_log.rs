@@ -97,7 +97,7 @@ pub enum MissReason {
     Alone {
         /// The length of each size, as `n = 3, m = 5`.
         lengths: String,
-        /// The line of the first operation that differs from the trace for the bounds; `Loc::NONE_TAG` if none does.
+        /// The line of the first operation that differs from the trace for the bounds; `Loc::NONE` if none does.
         at: Loc,
         /// The difference, in words.
         why: String,

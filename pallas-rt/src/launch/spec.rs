@@ -51,11 +51,11 @@ pub struct DeclaredOperand {
     pub dtype: DType,
     pub dims: Option<&'static [Size]>,
     pub block: Option<&'static [BlockDim<Size>]>,
-    /// Index of the fill's bits in [`Site::outer_constants`].
+    /// Index of the fill's bits in [`Site::outer`].
     pub fill: Option<usize>,
-    /// Index of the number in [`Site::outer_constants`].
+    /// Index of the number in [`Site::outer`].
     pub buffered: Option<usize>,
-    /// Index of the value's bits in [`Site::outer_constants`].
+    /// Index of the value's bits in [`Site::outer`].
     pub empty: Option<usize>,
     pub alias: Option<&'static str>,
 }
@@ -67,7 +67,7 @@ pub enum Size {
     Number(i64),
     /// A dimension's name.
     Name(&'static str),
-    /// An outer constant, by its index in [`Site::outer_constants`].
+    /// An outer constant, by its index in [`Site::outer`].
     Outer(usize),
     /// `a + b`
     Add(&'static [Size; 2]),

@@ -9,7 +9,7 @@
 //! | [`key`], [`split`], [`fold_in`], [`bits`], [`randint`], [`uniform`], [`bernoulli`], [`rademacher`], [`permutation`], [`permuted`], [`shuffled`], [`choice`], [`choice_from`] | equal bits |
 //! | [`weighted_choice`] | equal, unless a number lies within rounding errors of a sum of weights, or two scores do |
 //! | [`normal`], [`truncated_normal`] | within 4 units in the last place; `truncated_normal` of f64 between -3 and 3 within 64 |
-//! | [`gamma`], [`loggamma`], [`incomplete_beta`], [`dirichlet`], [`chisquare`], [`f`], [`t`], [`poisson`], [`binomial`], [`multinomial`], [`geometric`] | the same algorithms: within rounding errors, unless a number is accepted or rejected by less than these |
+//! | [`gamma`], [`loggamma`], [`beta`], [`dirichlet`], [`chisquare`], [`f`], [`t`], [`poisson`], [`binomial`], [`multinomial`], [`geometric`] | the same algorithms: within rounding errors, unless a number is accepted or rejected by less than these |
 //! | [`lognormal`], [`pareto`], [`rayleigh`], [`weibull_min`], [`triangular`], [`wald`], [`generalized_normal`], [`maxwell`], [`double_sided_maxwell`], [`ball`], [`multivariate_normal`], [`orthogonal`] | within rounding errors |
 //! | [`categorical`] | equal, unless two scores differ by less than 1e-6 |
 //! | [`exponential`], [`gumbel`], [`laplace`], [`logistic`], [`cauchy`] | within the errors of `ln` and `tan` |

@@ -1,4 +1,4 @@
-//! Evaluates structural operations by their access forms, with poison; [`super::lanes`] has the scalar ones.
+//! Evaluates structural operations by their access forms, with poison; [`super::scalar_eval`] has the scalar ones.
 use super::datum::{Data, Datum, flatten, positions, strided_position, strides};
 use super::gather_scatter_eval::{gather, scatter};
 use super::scalar_eval::{broadcast, collect_elements};

@@ -6,8 +6,8 @@
 //! - [`promote_scratch`] replaces scratch by values;
 //! - [`sink_reductions`] moves reductions of sums after their loop;
 //! - [`software_pipeline`] moves loads one or more steps ahead;
-//! - [`resume`] splits sequential axes into ranges, for several dispatches;
-//! - [`positions`] computes the range of the positions of blocks;
+//! - [`split_long_loops`] splits sequential axes into ranges, for several dispatches;
+//! - [`block_position_ranges`] computes the range of the positions of blocks;
 //! - [`rewrite`] copies a kernel, [`variables`] lists the variables of control flow; all passes use them.
 //!
 //! The passes for placement are compiled only with the feature `wgsl`, and for unit tests.

@@ -148,7 +148,7 @@ fn get_or_choose(cache: DiskCache, by: String) -> &'static ChosenCache {
 /// called; else [`DiskCache::from_env`] does. It is a part of the [startup configuration](crate::startup::StartupConfig).
 ///
 /// # Errors
-/// [`Error::ChosenCache`] if something else was chosen before; it names that call, or the first use. [`Error::File`] for a
+/// [`Error::Settled`] if something else was chosen before; it names that call, or the first use. [`Error::File`] for a
 /// folder of another user, or one that others may write to.
 #[track_caller]
 pub fn set_disk_cache(cache: DiskCache) -> Result<()> {

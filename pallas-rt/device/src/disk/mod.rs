@@ -1,8 +1,8 @@
 //! Entries that outlive the process: lowered kernels, shaders, the driver's binaries, tuning results.
 //!
-//! An entry is a file whose name is the hash of everything that determines its contents ([`key`]), so a changed kernel,
+//! An entry is a file whose name is the hash of everything that determines its contents ([`entry_name`]), so a changed kernel,
 //! device or version of this crate never finds an old entry. [`store`] reads and writes the files, and reads only those
-//! that this user's processes wrote ([`own`]). [`policy`] determines their folder, which cannot change after the first
+//! that this user's processes wrote ([`authentication`]). [`cache_folder`] determines their folder, which cannot change after the first
 //! kernel.
 //!
 //! The reader of an entry still checks what memory safety depends on: tile IR is verified, and sizes and bindings are

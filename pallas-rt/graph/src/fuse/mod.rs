@@ -9,7 +9,7 @@
 //! the limits of the device.
 //!
 //! A cluster grows from one equation backwards (`grow`). Each value in it has an
-//! [`AxisTiling`](operand_cuts::AxisTiling) for each axis: split among the programs of a kernel along an axis of its
+//! [`AxisTiling`] for each axis: split among the programs of a kernel along an axis of its
 //! grid, or whole in each program. The tiling of a result determines those of the operands ([`operand_cuts`]), so all
 //! that a program computes follows from the tiling of the cluster's result. The kernel then consists of the same
 //! operations on blocks ([`lower`]), whose sizes `cluster_blocks` chooses.

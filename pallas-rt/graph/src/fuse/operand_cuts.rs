@@ -120,10 +120,14 @@ fn map_operand_tilings(
 /// their own.
 pub(super) fn find_moved_axes(pieces: &[MapPiece], shapes: &[&[usize]], result: &[usize]) -> Vec<usize> {
     let is = |n: &Dim, m: usize| n.as_number() == Some(m as i64);
+    // Of pieces side by side, as in a concatenation, none is the whole result of every block. Where another piece is all
+    // around, as in a pad, bounds that leave nothing to it are none.
+    let has_surroundings = pieces.iter().any(|piece| piece.bounds.is_empty());
     let is_moved = |axis: &usize| {
         let n = result[*axis];
+        let is_all = |lo: &Dim, hi: &Dim| has_surroundings && is(lo, 0) && is(hi, n);
         pieces.iter().any(|piece| {
-            let is_bounded = piece.bounds.iter().any(|(of, lo, hi)| of == axis && !(is(lo, 0) && is(hi, n)));
+            let is_bounded = piece.bounds.iter().any(|(of, lo, hi)| of == axis && !is_all(lo, hi));
             let of_axis = piece.index.iter().zip(shapes[piece.operand]).filter(|(index, _)| index.axis == Some(*axis));
             is_bounded
                 || of_axis.into_iter().any(|(index, &m)| !is(&index.offset, 0) || !is(&index.stride, 1) || m != n)

@@ -1,6 +1,6 @@
 //! Types the bodies of `shard_map` (graphs that every device runs on its blocks): which values differ between devices.
 //!
-//! A value has a [`State`] along each axis of the mesh. [`AxisStateInference`] finds the states of a graph's values in the order of its
+//! A value has a [`ManualAxisState`] along each axis of the mesh. [`AxisStateInference`] finds the states of a graph's values in the order of its
 //! equations, and makes them explicit: where an invariant value meets a varying one, it inserts a [`Pcast`] in
 //! front. The transpose of that cast is the sum over devices, so derivatives of a typed graph need no other rule than those of
 //! its equations.

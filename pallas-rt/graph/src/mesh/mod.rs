@@ -1,8 +1,8 @@
 //! Meshes of devices, and what a graph says about arrays on them.
 //!
 //! - [`Mesh`], [`Axis`], [`Sharding`], [`Form`]: from crate `pallas-mesh`;
-//! - [`Constraint`], [`ShardingGroup`], [`PropagationBarrier`]: statements about the sharding of a value;
-//! - [`Collective`]: an operation on the arrays of several devices; [`State`]: whether devices have equal values inside
+//! - [`ShardingConstraint`], [`ShardingGroup`], [`PropagationBarrier`]: statements about the sharding of a value;
+//! - [`Collective`]: an operation on the arrays of several devices; [`ManualAxisState`]: whether devices have equal values inside
 //!   of a `shard_map`.
 mod flow;
 mod state;

@@ -49,7 +49,7 @@ pub struct PartitionedGraph {
 /// A change of a value's sharding for which devices communicate.
 #[derive(Clone, Debug)]
 pub struct Reshard {
-    /// The value of the [`Program`] whose sharding changes.
+    /// The value of the [`RegionGraph`] whose sharding changes.
     pub value: Val,
     /// The sharding of the value before.
     pub from: Sharding,

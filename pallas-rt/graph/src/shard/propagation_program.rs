@@ -16,7 +16,7 @@ use std::collections::HashMap;
 pub struct Val(pub u32);
 
 impl Val {
-    /// Returns the value's index in the program's tables, such as [`RegionGraph::entry_param_types`].
+    /// Returns the value's index in the program's tables, such as [`RegionGraph::types`].
     pub fn index(self) -> usize {
         self.0 as usize
     }

@@ -8,7 +8,7 @@ use pallas_ir::Loc;
 
 /// A value or operation in a function that depends on true lengths, which the function reads on the host.
 pub(in crate::jit) struct LengthRead {
-    /// Its line; `Loc::NONE_TAG` if no operation has it.
+    /// Its line; `Loc::NONE` if no operation has it.
     pub at: Loc,
     /// Description of what depends on the lengths.
     pub what: String,

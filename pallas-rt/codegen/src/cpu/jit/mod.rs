@@ -21,7 +21,7 @@
 //!   vectors. Both widths give the same bits, but for the order of sums, and for subnormal numbers: machine code sets
 //!   the processor to flush them to zero while it runs, and restores its control word (Rust code may not run under
 //!   another).
-//! - `Explained::describe_uncompiled_chains` says which chains have no code, and why; `tests/product/native.rs` lists those of
+//! - `ExplainedKernel::chains_without_code` says which chains have no code, and why; `tests/product/native.rs` lists those of
 //!   shipped kernels.
 //! - The reason for an assembler of its own, with some fifty instruction forms: strips reach half the speed of a fused
 //!   loop at best (layer norm 4096x1024: 1.6 ms against 0.53), Cranelift has no 256-bit vectors, and LLVM is 100 times
