@@ -5,6 +5,9 @@
 //! on small arrays: it shows that it works, and measures nothing.
 mod cases;
 mod peak;
+#[path = "../kernels/cases/mod.rs"]
+#[allow(dead_code, unreachable_pub, reason = "tests read the rest")]
+mod registry;
 
 use cases::Case;
 use criterion::{BenchmarkId, Criterion, Throughput};
@@ -80,9 +83,9 @@ impl Bench<'_> {
     fn all(&mut self) -> Result<()> {
         let mut seconds = vec![];
         for case in cases::all(self.client, false)? {
-            seconds.push((case.name, self.one(&case)?));
+            seconds.push((case.name.clone(), self.one(&case)?));
         }
-        let of = |name: &str| seconds.iter().find(|(n, _)| *n == name).and_then(|(_, seconds)| *seconds);
+        let of = |name: &str| seconds.iter().find(|(n, _)| n == name).and_then(|(_, seconds)| *seconds);
         for (fused, kernels) in [("attention", "attention unfused"), ("cross-entropy", "cross-entropy unfused")] {
             if let (Some(a), Some(b)) = (of(fused), of(kernels)) {
                 println!("    {fused}: {:.2} times as fast as several kernels\n", b / a);
@@ -100,7 +103,7 @@ impl Bench<'_> {
         self.client.block_until_ready()?;
         let bytes = case.bytes(&outputs);
         let best = Cell::new(f64::INFINITY);
-        let mut group = self.criterion.benchmark_group(*name);
+        let mut group = self.criterion.benchmark_group(name);
         group.throughput(Throughput::ElementsAndBytes { elements: *flops as u64, bytes: bytes as u64 });
         group.bench_function(BenchmarkId::new(self.client.device().id(), shape), |b| {
             b.iter_custom(|times| {

@@ -2,30 +2,18 @@
 //! calls take turns, and the minimum of their times counts. A line per function; `plain / kernel` above 1: the kernel is ahead.
 //!
 //! `cargo bench --bench plain [-- part of a name] [--small]`; `--small` shows that it works, and measures nothing of use.
-use pallas_kernels::cross_entropy::{
-    self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits, cross_entropy_of_logits_backward,
-};
-use pallas_kernels::decode_attention::{self, decode_attention};
-use pallas_kernels::embedding::{embedding, embedding_backward};
-use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_with_lse};
-use pallas_kernels::flash_attention_backward::{flash_attention_backward, flash_attention_backward_with_bias};
-use pallas_kernels::flash_attention_bias::sinks_gradient;
-use pallas_kernels::gated::{Gate, gated, gated_backward};
-use pallas_kernels::matmul::matmul;
-use pallas_kernels::norm::{layer_norm, rms_norm};
-use pallas_kernels::norm_backward::{layer_norm_backward, rms_norm_backward};
-use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
+use pallas_kernels::flash_attention::{Options, flash_attention};
 use pallas_kernels::quantized_matmul::{Bits, Quantized, quantize, quantized_matmul};
-use pallas_kernels::rotary::{Pairs, rotary, rotary_backward, tables};
-use pallas_kernels::softmax::{log_softmax, softmax};
-use pallas_kernels::softmax_backward::{log_softmax_backward, softmax_backward};
-use pallas_kernels::splash_attention::{self, splash_attention, splash_attention_backward, splash_attention_with_lse};
-use pallas_kernels::splash_mask::{Mask, MaskInfo};
+use pallas_kernels::splash_mask::Mask;
 use pallas_rt::ir::DType;
 use pallas_rt::{Array, Client, Result, grad, jit, keep, ops};
+use registry::{Extents, Given, entry};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+#[path = "../kernels/cases/mod.rs"]
+#[allow(dead_code, unreachable_pub, reason = "tests read the rest")]
+mod registry;
 #[path = "plain/small.rs"]
 mod small;
 
@@ -81,13 +69,56 @@ impl Sizes {
         if self.small { (n / 16).max(4) } else { n }
     }
     fn floats(&self, shape: &[usize]) -> Result<Array> {
-        let n: usize = shape.iter().product();
-        let x: Vec<f32> = (0..n).map(|i| (i.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect();
-        self.client.array(&x, shape)
+        registry::array(&self.client, DType::F32, shape, &numbers(shape.iter().product(), 0))
     }
-    fn whole(&self, n: usize, below: usize) -> Result<Array> {
-        self.client.array(&(0..n).map(|i| (i * 7919 % below) as i32).collect::<Vec<_>>(), &[n])
+    fn registered(&self, name: &str, extents: &Extents) -> Result<registry::Case> {
+        entry(name).case(&Given::new(&self.client, DType::F32, extents, numbers))
     }
+    /// A function of the registry by its name, and plain operations on its operands.
+    fn value(
+        &self,
+        [name, shown]: [&'static str; 2],
+        extents: &Extents,
+        plain: impl Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
+    ) -> Result<Case> {
+        let registry::Case { operands, call, .. } = self.registered(name, extents)?;
+        // Behind the result is what its gradients take.
+        Ok(case(shown, operands, move |x| call(x).map(|all| all[..1].to_vec()), plain))
+    }
+    /// The function of its gradients, and plain operations on the operands of that one.
+    fn backward(
+        &self,
+        [name, shown]: [&'static str; 2],
+        extents: &Extents,
+        plain: impl Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
+    ) -> Result<Case> {
+        let (_, residuals, call) = self.residuals(name, extents)?;
+        Ok(case(shown, residuals, move |x| call(x), plain))
+    }
+    /// The function of its gradients, and those of a plain function of its operands, of which the first `n` have some.
+    fn gradients(
+        &self,
+        [name, shown]: [&'static str; 2],
+        extents: &Extents,
+        n: usize,
+        plain: impl Fn(&[Array]) -> Array + Clone + Send + Sync + 'static,
+    ) -> Result<Case> {
+        let (operands, residuals, call) = self.residuals(name, extents)?;
+        let arguments = [&operands[..], &residuals[residuals.len() - 1..]].concat();
+        Ok(case(shown, arguments, move |_| call(&residuals), gradients(n, plain)))
+    }
+    /// The operands of a function, those of its gradients, and these.
+    fn residuals(&self, name: &str, extents: &Extents) -> Result<(Vec<Array>, Vec<Array>, registry::Call)> {
+        let case = self.registered(name, extents)?;
+        let dy = self.floats(case.run()?[0].shape())?.roll(1, 0);
+        let Some(backward) = case.backward else { panic!("`{name}` has no gradients") };
+        let residuals = backward.operands(&case.operands, &dy)?;
+        Ok((case.operands, residuals, backward.call))
+    }
+}
+
+fn numbers(n: usize, operand: usize) -> Vec<f64> {
+    (0..n).map(|i| ((i + 7 * operand).wrapping_mul(2_654_435_761) % 1009) as f64 / 1009.0 - 0.5).collect()
 }
 
 fn main() -> ExitCode {
@@ -148,13 +179,13 @@ fn measured(case: &Case, runs: usize) -> Result<bool> {
     Ok(true)
 }
 
-const EPSILON: f32 = 1e-5;
+const EPSILON: f64 = 1e-5;
 
 fn rms(x: &[Array]) -> Array {
-    &x[0] * ((&x[0] * &x[0]).mean(keep(-1)) + f64::from(EPSILON)).rsqrt() * &x[1]
+    &x[0] * ((&x[0] * &x[0]).mean(keep(-1)) + EPSILON).rsqrt() * &x[1]
 }
 fn layer(x: &[Array]) -> Array {
-    (&x[0] - x[0].mean(keep(-1))) * (x[0].var(keep(-1)) + f64::from(EPSILON)).rsqrt() * &x[1] + &x[2]
+    (&x[0] - x[0].mean(keep(-1))) * (x[0].var(keep(-1)) + EPSILON).rsqrt() * &x[1] + &x[2]
 }
 fn silu(x: &[Array]) -> Array {
     &x[0] * x[0].sigmoid() * &x[1]
@@ -167,71 +198,29 @@ fn turned(x: &Array, cos: &Array, sin: &Array) -> Array {
 }
 
 fn rows(sizes: &Sizes) -> Result<Vec<Case>> {
-    let (n, d) = (sizes.of(4096), sizes.of(1024));
-    let x = sizes.floats(&[n, d])?;
-    let (scale, dy) = (sizes.floats(&[d])?, x.roll(1, 0));
-    let (y, log) = (softmax(&x)?, log_softmax(&x)?);
-    let (positions, heads, head) = (sizes.of(1024), 32, 64);
-    let q = sizes.floats(&[heads, positions, head])?;
-    let angles = tables(&sizes.client, 0, positions, head, 10_000.0)?;
-    let (kernel_angles, back_angles) = (angles.clone(), angles.clone());
-    let given = |more: &[&Array]| [&[&x][..], more].concat().into_iter().cloned().collect::<Vec<_>>();
+    let of = &[('n', sizes.of(4096)), ('d', sizes.of(1024))];
+    let positions = &[('h', 32), ('n', sizes.of(1024)), ('d', 64)];
     Ok(vec![
-        case("softmax", given(&[]), |x| Ok(vec![softmax(&x[0])?]), one(|x| x[0].softmax(-1))),
-        case("log softmax", given(&[]), |x| Ok(vec![log_softmax(&x[0])?]), one(|x| x[0].log_softmax(-1))),
-        case(
-            "softmax gradient",
-            vec![y, dy.clone()],
-            |x| Ok(vec![softmax_backward(&x[0], &x[1])?]),
+        sizes.value(["softmax"; 2], of, one(|x| x[0].softmax(-1)))?,
+        sizes.value(["log_softmax", "log softmax"], of, one(|x| x[0].log_softmax(-1)))?,
+        sizes.backward(
+            ["softmax", "softmax gradient"],
+            of,
             one(|x| &x[0] * (&x[1] - (&x[0] * &x[1]).sum(keep(-1)))),
-        ),
-        case(
-            "log softmax gradient",
-            vec![log, dy.clone()],
-            |x| Ok(vec![log_softmax_backward(&x[0], &x[1])?]),
+        )?,
+        sizes.backward(
+            ["log_softmax", "log softmax gradient"],
+            of,
             one(|x| &x[1] - x[0].exp() * x[1].sum(keep(-1))),
-        ),
-        case(
-            "layer norm",
-            given(&[&scale, &scale]),
-            |x| Ok(vec![layer_norm(&x[0], &x[1], &x[2], EPSILON)?]),
-            one(layer),
-        ),
-        case(
-            "layer norm gradients",
-            given(&[&scale, &scale, &dy]),
-            |x| Ok(<[Array; 3]>::from(layer_norm_backward(&x[0], &x[1], &x[3], EPSILON)?).into()),
-            gradients(3, layer),
-        ),
-        case("rms norm", given(&[&scale]), |x| Ok(vec![rms_norm(&x[0], &x[1], EPSILON)?]), one(rms)),
-        case(
-            "rms norm gradients",
-            given(&[&scale, &dy]),
-            |x| Ok(<[Array; 2]>::from(rms_norm_backward(&x[0], &x[1], &x[2], EPSILON)?).into()),
-            gradients(2, rms),
-        ),
-        case("gated unit", given(&[&dy]), |x| Ok(vec![gated(&x[0], &x[1], Gate::Silu)?]), one(silu)),
-        case(
-            "gated unit gradients",
-            given(&[&dy, &dy]),
-            |x| Ok(<[Array; 2]>::from(gated_backward(&x[0], &x[1], &x[2], Gate::Silu)?).into()),
-            gradients(2, silu),
-        ),
-        case(
-            "rotary",
-            vec![q.clone()],
-            move |x| Ok(vec![rotary(&x[0], &kernel_angles.0, &kernel_angles.1, Pairs::Halves)?]),
-            {
-                let (cos, sin) = angles.clone();
-                one(move |x| turned(&x[0], &cos, &sin))
-            },
-        ),
-        case(
-            "rotary gradient",
-            vec![q],
-            move |x| Ok(vec![rotary_backward(&x[0], &back_angles.0, &back_angles.1, Pairs::Halves)?]),
-            one(move |x| turned(&x[0], &angles.0, &-&angles.1)),
-        ),
+        )?,
+        sizes.value(["layer_norm", "layer norm"], of, one(layer))?,
+        sizes.gradients(["layer_norm", "layer norm gradients"], of, 3, layer)?,
+        sizes.value(["rms_norm", "rms norm"], of, one(rms))?,
+        sizes.gradients(["rms_norm", "rms norm gradients"], of, 2, rms)?,
+        sizes.value(["swiglu", "gated unit"], of, one(silu))?,
+        sizes.gradients(["swiglu", "gated unit gradients"], of, 2, silu)?,
+        sizes.value(["rotary"; 2], positions, one(|x| turned(&x[0], &x[1], &x[2])))?,
+        sizes.backward(["rotary", "rotary gradient"], positions, one(|x| turned(&x[2], &x[0], &-&x[1])))?,
     ])
 }
 
@@ -255,10 +244,9 @@ fn dequantised(x: &[Array], k: usize) -> Result<Array> {
 
 fn products(sizes: &Sizes) -> Result<Vec<Case>> {
     let n = sizes.of(1024);
-    let (a, b) = (sizes.floats(&[n, n])?, sizes.floats(&[n, n])?);
-    let few = sizes.floats(&[8, n])?;
-    let mut cases =
-        vec![case("product", vec![a, b.clone()], |x| Ok(vec![matmul(&x[0], &x[1])?]), one(|x| x[0].matmul(&x[1])))];
+    let (b, few) = (sizes.floats(&[n, n])?, sizes.floats(&[8, n])?);
+    let square = &[('n', n), ('k', n), ('m', n)];
+    let mut cases = vec![sizes.value(["matmul", "product"], square, one(|x| x[0].matmul(&x[1])))?];
     for (name, bits) in [("product by 8-bit weights", Bits::Eight), ("product by 4-bit weights", Bits::Four)] {
         let group = (bits == Bits::Four).then_some((n / 8).max(16));
         let w = quantize(&b, bits, group)?;
@@ -279,50 +267,18 @@ fn loss_of(z: &Array, labels: &Array) -> Array {
 }
 
 fn losses(sizes: &Sizes) -> Result<Vec<Case>> {
-    let (n, classes, d) = (sizes.of(1024), sizes.of(8192), sizes.of(256));
-    let (x, w) = (sizes.floats(&[n, d])?, sizes.floats(&[classes, d])?);
-    let (z, dloss) = (sizes.floats(&[n, classes])?, sizes.floats(&[n])?);
-    let (labels, dout) = (sizes.whole(n, classes)?, sizes.floats(&[n, d])?);
-    let options = cross_entropy::Options::default();
-    let (_, lse) = cross_entropy(&x, &w, &labels, &options)?;
-    let (_, lse_of_logits) = cross_entropy_of_logits(&z, &labels, &options)?;
+    let of = &[('n', sizes.of(1024)), ('v', sizes.of(8192)), ('d', sizes.of(256))];
+    let loss = |x: &[Array]| loss_of(&x[0].matmul(&x[1].t()), &x[2]);
+    let registry::Case { operands: table, call: rows, .. } = sizes.registered("embedding", of)?;
     Ok(vec![
-        case(
-            "cross-entropy",
-            vec![x.clone(), w.clone(), labels.clone()],
-            move |x| Ok(vec![cross_entropy(&x[0], &x[1], &x[2], &options)?.0]),
-            one(|x| loss_of(&x[0].matmul(&x[1].t()), &x[2])),
-        ),
-        case(
-            "cross-entropy gradients",
-            vec![x, w.clone(), labels.clone(), dloss.clone()],
-            move |x| Ok(<[Array; 2]>::from(cross_entropy_backward(&x[0], &x[1], &x[2], &lse, &x[3], &options)?).into()),
-            gradients(2, |x| loss_of(&x[0].matmul(&x[1].t()), &x[2])),
-        ),
-        case(
-            "cross-entropy of logits",
-            vec![z.clone(), labels.clone()],
-            move |x| Ok(vec![cross_entropy_of_logits(&x[0], &x[1], &options)?.0]),
-            one(|x| loss_of(&x[0], &x[1])),
-        ),
-        case(
-            "cross-entropy of logits gradient",
-            vec![z, labels.clone(), dloss],
-            move |x| Ok(vec![cross_entropy_of_logits_backward(&x[0], &x[1], &lse_of_logits, &x[2], &options)?]),
-            gradients(1, |x| loss_of(&x[0], &x[1])),
-        ),
-        small::case(
-            "embedding",
-            vec![w.clone(), labels.clone()],
-            |x| Ok(vec![embedding(&x[0], &x[1])?]),
-            one(|x| x[0].take(&x[1], 0)),
-        ),
-        case(
-            "embedding gradient",
-            vec![w, labels, dout],
-            move |x| Ok(vec![embedding_backward(&x[2], &x[1], classes, None)?]),
-            gradients(1, |x| x[0].take(&x[1], 0)),
-        ),
+        sizes.value(["cross-entropy"; 2], of, one(loss))?,
+        sizes.gradients(["cross-entropy", "cross-entropy gradients"], of, 2, loss)?,
+        sizes.value(["cross-entropy of logits"; 2], of, one(|x| loss_of(&x[0], &x[1])))?,
+        sizes.gradients(["cross-entropy of logits", "cross-entropy of logits gradient"], of, 1, |x| {
+            loss_of(&x[0], &x[1])
+        })?,
+        small::case("embedding", table, move |x| rows(x), one(|x| x[0].take(&x[1], 0))),
+        sizes.gradients(["embedding", "embedding gradient"], of, 1, |x| x[0].take(&x[1], 0))?,
     ])
 }
 
@@ -355,129 +311,46 @@ fn masked(client: &Client, n: usize, mask: &Mask) -> Result<Array> {
 }
 
 fn attention(sizes: &Sizes) -> Result<Vec<Case>> {
-    let (heads, n, d) = (8, sizes.of(1024), 64);
-    let q = sizes.floats(&[1, heads, n, d])?;
-    let (k, v) = (q.roll(1, 2), q.roll(2, 2));
-    let (bias, sinks, dout) = (sizes.floats(&[1, heads, n, n])?, sizes.floats(&[heads])?, q.roll(3, 2));
-    let plain = Options::default();
-    let (out, lse) = flash_attention_with_lse(&q, &k, &v, &plain)?;
-    let biased = Options { bias: Some(&bias), sinks: Some(&sinks), ..plain };
-    let (biased_out, biased_lse) = flash_attention_with_lse(&q, &k, &v, &biased)?;
-    let (causal, mask) = (Mask::causal() & Mask::window(n as i32 / 4), Options { causal: Causal::FromStart, ..plain });
-    let info = MaskInfo::new(&sizes.client, &vec![causal.clone(); heads], [n, n])?;
-    let (of_causal, of_window) = (masked(&sizes.client, n, &Mask::causal())?, masked(&sizes.client, n, &causal)?);
-    let splash = splash_attention::Options::default();
-    let (splash_out, splash_lse) = splash_attention_with_lse(&q, &k, &v, &info, &splash)?;
-    let (own, window) = (info.clone(), of_window.clone());
-    let qkv = |more: &[&Array]| [&[&q, &k, &v][..], more].concat().into_iter().cloned().collect::<Vec<_>>();
+    let (h, n) = (8, sizes.of(1024));
+    let of: &Extents = &[('b', 1), ('h', h), ('g', h), ('s', n), ('l', n), ('d', 64), ('y', 1), ('z', h), ('w', n / 4)];
+    let of_causal = masked(&sizes.client, n, &Mask::causal())?;
+    let of_window = masked(&sizes.client, n, &(Mask::causal() & Mask::window(n as i32 / 4)))?;
+    let (window, splash, added) = (of_window.clone(), "splash causal window", "attention with bias and sinks");
+    let by_grad = jit(|x: &Vec<Array>| {
+        gradients(5, |x| {
+            let options = Options { bias: Some(&x[3]), sinks: Some(&x[4]), ..Options::default() };
+            flash_attention(&x[0], &x[1], &x[2], &options).unwrap_or_else(|e| panic!("{e}"))
+        })(x)
+    });
+    let with_added = |x: &[Array]| attended(x, Some(&x[3]), Some(&x[4]));
+    let differentiated = sizes.gradients([added, "gradients with bias and sinks"], of, 5, with_added)?;
+    let arguments = differentiated.arguments.clone();
     Ok(vec![
-        case(
-            "attention",
-            qkv(&[]),
-            |x| Ok(vec![flash_attention(&x[0], &x[1], &x[2], &Options::default())?]),
-            one(|x| attended(x, None, None)),
-        ),
-        case(
-            "causal attention",
-            qkv(&[]),
-            move |x| {
-                let options = Options { causal: mask.causal, ..Options::default() };
-                Ok(vec![flash_attention(&x[0], &x[1], &x[2], &options)?])
-            },
-            one(move |x| attended(x, Some(&of_causal), None)),
-        ),
-        case(
-            "attention gradients",
-            qkv(&[&dout]),
-            move |x| {
-                let operands = [&x[0], &x[1], &x[2]];
-                let all = flash_attention_backward(operands, [&out, &lse], &x[3], &Options::default())?;
-                Ok(<[Array; 3]>::from(all).into())
-            },
-            gradients(3, |x| attended(x, None, None)),
-        ),
-        case(
-            "attention with bias and sinks",
-            qkv(&[&bias, &sinks]),
-            |x| {
-                let options = Options { bias: Some(&x[3]), sinks: Some(&x[4]), ..Options::default() };
-                Ok(vec![flash_attention(&x[0], &x[1], &x[2], &options)?])
-            },
-            one(|x| attended(x, Some(&x[3]), Some(&x[4]))),
-        ),
-        case(
-            "gradients with bias and sinks",
-            qkv(&[&bias, &sinks, &dout]),
-            move |x| {
-                let options = Options { bias: Some(&x[3]), sinks: Some(&x[4]), ..Options::default() };
-                let (operands, results) = ([&x[0], &x[1], &x[2]], [&biased_out, &biased_lse]);
-                let (dq, dk, dv, by_bias) = flash_attention_backward_with_bias(operands, results, &x[5], &options)?;
-                Ok(vec![dq, dk, dv, by_bias, sinks_gradient(results, &x[5], &x[4])?])
-            },
-            gradients(5, |x| attended(x, Some(&x[3]), Some(&x[4]))),
-        ),
-        case(
-            "the same by `grad`",
-            qkv(&[&bias, &sinks, &dout]),
-            {
-                let kernel = jit(|x: &Vec<Array>| {
-                    gradients(5, |x| {
-                        let options = Options { bias: Some(&x[3]), sinks: Some(&x[4]), ..Options::default() };
-                        flash_attention(&x[0], &x[1], &x[2], &options).unwrap_or_else(|e| panic!("{e}"))
-                    })(x)
-                });
-                move |x| kernel(&x.to_vec())
-            },
-            gradients(5, |x| attended(x, Some(&x[3]), Some(&x[4]))),
-        ),
-        case(
-            "attention under a mask",
-            qkv(&[]),
-            move |x| Ok(vec![splash_attention(&x[0], &x[1], &x[2], &info, &splash)?]),
-            one(move |x| attended(x, Some(&of_window), None)),
-        ),
-        case(
-            "gradients under a mask",
-            qkv(&[&dout]),
-            move |x| {
-                let (operands, results) = ([&x[0], &x[1], &x[2]], [&splash_out, &splash_lse]);
-                Ok(<[Array; 3]>::from(splash_attention_backward(operands, results, &x[3], &own, &splash)?).into())
-            },
-            gradients(3, move |x| attended(x, Some(&window), None)),
-        ),
+        sizes.value(["attention"; 2], of, one(|x| attended(x, None, None)))?,
+        sizes.value(["attention causal", "causal attention"], of, one(move |x| attended(x, Some(&of_causal), None)))?,
+        sizes.gradients(["attention", "attention gradients"], of, 3, |x| attended(x, None, None))?,
+        sizes.value([added; 2], of, one(with_added))?,
+        differentiated,
+        case("the same by `grad`", arguments, move |x| by_grad(&x.to_vec()), gradients(5, with_added)),
+        sizes.value([splash, "attention under a mask"], of, one(move |x| attended(x, Some(&of_window), None)))?,
+        sizes.gradients([splash, "gradients under a mask"], of, 3, move |x| attended(x, Some(&window), None))?,
     ])
 }
 
 fn caches(sizes: &Sizes) -> Result<Vec<Case>> {
     let (heads, key_heads, keys, d) = (32, 8, sizes.of(4096), 128);
-    let (q, k) = (sizes.floats(&[1, heads, 1, d])?, sizes.floats(&[1, key_heads, keys, d])?);
-    let v = k.roll(1, 2);
+    let of = &[('b', 1), ('h', heads), ('g', key_heads), ('s', 1), ('l', keys), ('d', d)];
     let (requests, page) = (4, 16);
-    let each = keys / page / requests;
-    let numbers: Vec<i32> = (0..requests * each).map(|j| (j * 7 % (requests * each)) as i32).collect();
-    let tables = sizes.client.array(&numbers, &[requests, each])?;
-    let pages = sizes.floats(&[requests * each, key_heads, page, d])?;
-    let cache = PagedCache { k: pages.clone(), v: pages.roll(1, 2), scales: None };
-    let step = Requests { tables: &numbers, lengths: &[(each * page) as i32; 4], starts: &[0, 1, 2, 3, 4] };
-    let batch = Batch::new(&cache, heads, step, BatchOptions::default())?;
-    let asked = sizes.floats(&[requests, heads, d])?;
-    let values = cache.v.clone();
+    let pages = keys / page;
+    let of_pages = &[('h', heads), ('g', key_heads), ('d', d), ('p', pages), ('t', page), ('r', requests)];
+    let numbers: Vec<i32> = (0..pages).map(|j| (j * 7 % pages) as i32).collect();
+    let tables = sizes.client.array(&numbers, &[requests, pages / requests])?;
     Ok(vec![
-        case(
-            "decoding",
-            vec![q, k, v],
-            |x| Ok(vec![decode_attention(&x[0], &x[1], &x[2], &decode_attention::Options::default())?]),
-            one(|x| attended(x, None, None)),
-        ),
-        case(
-            "decoding over pages",
-            vec![asked, pages, values],
-            move |x| Ok(vec![batch.attend(&x[0], &cache, &paged_attention::Options::default())?]),
-            move |x| {
-                let of = |x: &Array| x.take(&tables, 0).swapaxes(1, 2).reshape(&[requests, key_heads, each * page, d]);
-                let q = x[0].expand_dims(2);
-                Ok(vec![attended(&[q, of(&x[1]), of(&x[2])], None, None).reshape(&[requests, heads, d])])
-            },
-        ),
+        sizes.value(["decode", "decoding"], of, one(|x| attended(x, None, None)))?,
+        sizes.value(["paged", "decoding over pages"], of_pages, move |x| {
+            let of = |x: &Array| x.take(&tables, 0).swapaxes(1, 2).reshape(&[requests, key_heads, keys / requests, d]);
+            let q = x[0].expand_dims(2);
+            Ok(vec![attended(&[q, of(&x[1]), of(&x[2])], None, None).reshape(&[requests, heads, d])])
+        })?,
     ])
 }

@@ -1,10 +1,8 @@
 //! The same for arrays of sizes that nothing was tuned for: few positions, short rows, few classes.
+use crate::registry::Extents;
 use crate::{Case, Sizes, attended, gradients, loss_of, one, rms, turned};
-use pallas_kernels::cross_entropy::{self, cross_entropy};
-use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::flash_attention::{Options, flash_attention};
 use pallas_kernels::norm::rms_norm;
-use pallas_kernels::rotary::{Pairs, rotary, tables};
 use pallas_rt::ir::DType;
 use pallas_rt::{Array, Result, grad, jit, ops};
 
@@ -17,6 +15,18 @@ pub(crate) fn case(
 ) -> Case {
     let kernel = jit(move |x: &Vec<Array>| kernel(x));
     crate::case(name, arguments, move |x| kernel(&x.to_vec()), plain)
+}
+
+/// A function of the registry under `jit`, and plain operations on its operands.
+fn traced(
+    sizes: &Sizes,
+    [name, shown]: [&'static str; 2],
+    extents: &Extents,
+    plain: impl Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
+) -> Result<Case> {
+    let found = sizes.registered(name, extents)?;
+    let call = found.call;
+    Ok(case(shown, found.operands, move |x| call(x).map(|all| all[..1].to_vec()), plain))
 }
 
 /// Heads, positions and elements of attention `[batch, heads, positions, d]`.
@@ -45,15 +55,9 @@ pub(crate) fn small(sizes: &Sizes) -> Result<Vec<Case>> {
     }
     let rotaries =
         [("rotary 32x1x64", [32, 1, 64]), ("rotary 64x17x16", [64, 17, 16]), ("rotary 16x64x64", [16, 64, 64])];
-    for (name, shape) in rotaries {
-        let (cos, sin) = tables(&sizes.client, 5, shape[1], shape[2], 10_000.0)?;
-        let (own, other) = (cos.clone(), sin.clone());
-        cases.push(case(
-            name,
-            vec![sizes.floats(&shape)?],
-            move |x| Ok(vec![rotary(&x[0], &own, &other, Pairs::Halves)?]),
-            one(move |x| turned(&x[0], &cos, &sin)),
-        ));
+    for (name, [h, n, d]) in rotaries {
+        let plain = one(|x| turned(&x[0], &x[1], &x[2]));
+        cases.push(traced(sizes, ["rotary", name], &[('h', h), ('n', n), ('d', d)], plain)?);
     }
     for (forward, backward, [n, d]) in [
         ("rms norm 2048x192", "its gradients 2048x192", [2048, 192]),
@@ -71,18 +75,14 @@ pub(crate) fn small(sizes: &Sizes) -> Result<Vec<Case>> {
     for (name, [n, d, classes]) in
         [("cross-entropy 2048x192x84", [2048, 192, 84]), ("cross-entropy 48x64x10", [48, 64, 10])]
     {
-        let x = vec![sizes.floats(&[n, d])?, sizes.floats(&[classes, d])?, sizes.whole(n, classes)?];
-        let loss = |x: &[Array]| Ok(vec![cross_entropy(&x[0], &x[1], &x[2], &cross_entropy::Options::default())?.0]);
-        cases.push(case(name, x, loss, one(|x| loss_of(&x[0].matmul(&x[1].t()), &x[2]))));
+        let plain = one(|x| loss_of(&x[0].matmul(&x[1].t()), &x[2]));
+        cases.push(traced(sizes, ["cross-entropy", name], &[('n', n), ('v', classes), ('d', d)], plain)?);
     }
     for (name, [heads, key_heads, keys, d]) in
         [("decoding 12x64 of 192", [12, 12, 192, 64]), ("decoding 9x64 of 512", [9, 3, 512, 64])]
     {
-        let (q, k) = (sizes.floats(&[1, heads, 1, d])?, sizes.floats(&[1, key_heads, keys, d])?);
-        let v = k.roll(1, 2);
-        let decode =
-            |x: &[Array]| Ok(vec![decode_attention(&x[0], &x[1], &x[2], &decode_attention::Options::default())?]);
-        cases.push(case(name, vec![q, k, v], decode, one(|x| attended(x, None, None))));
+        let of = [('b', 1), ('h', heads), ('g', key_heads), ('s', 1), ('l', keys), ('d', d)];
+        cases.push(traced(sizes, ["decode", name], &of, one(|x| attended(x, None, None)))?);
     }
     Ok(cases)
 }

@@ -57,7 +57,7 @@ fn the_corpus_has_the_shipped_kernels() {
             }
         }
     };
-    GROUPS.iter().for_each(|group| group(&see, DType::F32));
+    GROUPS.iter().for_each(|group| group.call(&see, DType::F32));
     let found = found.into_inner();
     if std::env::var("UPDATE_EXPECT").is_ok() {
         let texts: Vec<&str> = found.values().map(|text| text.trim_end()).collect();

@@ -56,6 +56,9 @@
 //! second opinion on barriers and texts; its limit of ten storage buffers refuses gradients of splash attention under masks of
 //! arrays.
 mod accumulated;
+#[path = "../../kernels/cases/mod.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each reader has its part")]
+mod cases;
 mod corpus;
 mod disk;
 mod dumps;

@@ -26,7 +26,7 @@ fn chains_of_shipped_kernels_have_code() {
                 found.borrow_mut().extend(missing.into_iter().map(|why| (kernel.name.clone(), why)));
             }
         };
-        GROUPS.iter().for_each(|group| FLOATS.iter().for_each(|&dtype| group(&see, dtype)));
+        GROUPS.iter().for_each(|group| FLOATS.iter().for_each(|&dtype| group.call(&see, dtype)));
         let mut found = found.into_inner();
         for (kernel, reason) in STRIPS {
             let before = found.len();

@@ -2,20 +2,9 @@
 //! chooses there, no tile leaves for global memory, 32 neighbouring threads wait for no bank in inner loops (for two words of
 //! one elsewhere) and touch as few segments of arrays as they can, and those of attention meet three times a step. What
 //! cannot be so is listed (`may_leave`, `SPREAD`), with the reason.
+use crate::cases::{self, Entry, Extents, Given, entry};
 use crate::shaders::shipped;
 use crate::support::gpu_target;
-use pallas_kernels::flash_attention::{self, Causal, Dropout, Options, Window};
-use pallas_kernels::flash_attention_backward::flash_attention_backward;
-use pallas_kernels::flash_attention_bias::{bias_gradient, sinks_gradient};
-use pallas_kernels::gated::{Gate, gated, gated_backward};
-use pallas_kernels::matmul::{Layout, matmul_int8, matmul_with};
-use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
-use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
-use pallas_kernels::rotary::{Pairs, rotary, rotary_backward};
-use pallas_kernels::splash_mask::{Mask, MaskInfo};
-use pallas_kernels::{
-    cross_entropy, decode_attention, embedding, norm, norm_backward, softmax, softmax_backward, splash_attention,
-};
 use pallas_rt::launch::{ExplainedKernel, Explanation};
 use pallas_rt::prelude::*;
 use pallas_rt::shader::{PlacedTile, Placement};
@@ -31,137 +20,56 @@ struct Calls<'a> {
 }
 
 impl Calls<'_> {
-    fn call<R>(&mut self, f: impl FnOnce() -> Result<R>) {
-        let Explanation { kernels } = explain(f).expect("it is explained");
-        kernels.iter().for_each(|kernel| (self.see)(kernel));
+    fn call(&mut self, entries: &[Entry], extents: &Extents) {
+        for entry in entries {
+            let case = entry.case(&Given::new(&self.client, self.dtype, extents, cases::zeros));
+            let found = case.and_then(|case| explain(|| case.run_all()));
+            let Explanation { kernels } = found.unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+            kernels.iter().for_each(|kernel| (self.see)(kernel));
+        }
     }
-    fn zeros(&self, shape: &[usize]) -> Array {
-        self.client.zeros(shape, self.dtype).expect("it fits")
-    }
-    fn floats(&self, shape: &[usize]) -> Array {
-        self.client.zeros(shape, DType::F32).expect("it fits")
-    }
-    fn numbers(&self, shape: &[usize]) -> Array {
-        self.client.zeros(shape, DType::I32).expect("it fits")
+    fn one(&mut self, name: &str, extents: &Extents) {
+        self.call(std::slice::from_ref(entry(name)), extents);
     }
 
     fn all(&mut self) {
-        self.products();
-        self.rows();
-        self.elements_and_tables();
-        self.losses();
+        let odd = self.odd;
+        let square = [('n', 256 + odd), ('k', 256 + odd), ('m', 256 + odd)];
+        self.call(cases::PRODUCTS, &square);
+        if self.dtype == DType::F32 {
+            self.call(cases::BYTES, &square);
+        }
+        let weights = [('n', 64), ('k', 128), ('m', 128 + odd), ('q', 32)];
+        self.call(cases::QUANTISED, &weights[..3]);
+        self.call(cases::QUANTISED, &weights);
+        for d in [1024, 8192] {
+            self.call(cases::ROWS, &[('n', 16), ('d', d + odd)]);
+        }
+        let rows = [('n', 64), ('d', 4096 + odd), ('v', 70)];
+        self.call(cases::GATES, &rows);
+        self.call(cases::TABLES, &rows);
+        self.call(cases::ROTARY, &[('h', 4), ('n', 64), ('d', 64)]);
+        for v in [512, 5000 + odd] {
+            self.call(cases::LOSSES, &[('n', 64), ('d', 256 + odd), ('v', v)]);
+        }
         self.attention();
-        self.attention_with_every_option();
-        self.attention_under_masks();
-        self.attention_of_few_queries();
-        self.attention_over_pages();
-    }
-    fn products(&mut self) {
-        let n = 256 + self.odd;
-        for [a, b] in [[false, false], [true, false], [false, true], [true, true]] {
-            let layout = Layout { a_transposed: a, b_transposed: b };
-            let (x, w) = (self.zeros(&[n, n]), self.zeros(&[n, n]));
-            self.call(|| matmul_with(&x, &w, layout, |x| x));
-            if self.dtype == DType::F32 {
-                let bytes = self.client.zeros(&[n, n], DType::I8).expect("it fits");
-                self.call(|| matmul_int8(&bytes, &bytes, layout));
-            }
-        }
-        let x = self.zeros(&[64, 128]);
-        for (bits, group) in [(Bits::Eight, None), (Bits::Eight, Some(32)), (Bits::Four, None), (Bits::Four, Some(32))]
-        {
-            let w = quantize(&self.floats(&[128, 128 + self.odd]), bits, group).expect("it is a matrix");
-            self.call(|| quantized_matmul(&x, &w));
-        }
-    }
-    fn rows(&mut self) {
-        for n in [1024, 8192] {
-            let (x, row) = (self.zeros(&[16, n + self.odd]), self.zeros(&[n + self.odd]));
-            self.call(|| softmax::softmax(&x));
-            self.call(|| softmax_backward::softmax_backward(&x, &x));
-            self.call(|| norm::layer_norm(&x, &row, &row, 1e-5));
-            self.call(|| norm::rms_norm(&x, &row, 1e-5));
-            self.call(|| norm_backward::layer_norm_backward(&x, &row, &x, 1e-5));
-            self.call(|| norm_backward::rms_norm_backward(&x, &row, &x, 1e-5));
-        }
-    }
-    fn elements_and_tables(&mut self) {
-        let (x, ids) = (self.zeros(&[64, 4096 + self.odd]), self.numbers(&[64]));
-        self.call(|| gated(&x, &x, Gate::Gelu));
-        self.call(|| gated_backward(&x, &x, &x, Gate::Silu));
-        self.call(|| embedding::embedding(&x, &ids));
-        self.call(|| embedding::embedding_backward(&x, &ids, 70, None));
-        let (heads, angles) = (self.zeros(&[4, 64, 64]), self.floats(&[64, 32]));
-        for pairs in [Pairs::Halves, Pairs::Neighbours] {
-            self.call(|| rotary(&heads, &angles, &angles, pairs));
-            self.call(|| rotary_backward(&heads, &angles, &angles, pairs));
-        }
-    }
-    fn losses(&mut self) {
-        let (x, w) = (self.zeros(&[64, 256 + self.odd]), self.zeros(&[512, 256 + self.odd]));
-        let (labels, rows) = (self.numbers(&[64]), self.floats(&[64]));
-        let (logits, options) = (self.zeros(&[64, 5000 + self.odd]), cross_entropy::Options::default());
-        self.call(|| cross_entropy::cross_entropy(&x, &w, &labels, &options));
-        self.call(|| cross_entropy::cross_entropy_backward(&x, &w, &labels, &rows, &rows, &options));
-        self.call(|| cross_entropy::cross_entropy_of_logits(&logits, &labels, &options));
-        self.call(|| cross_entropy::cross_entropy_of_logits_backward(&logits, &labels, &rows, &rows, &options));
-        self.call(|| cross_entropy::cross_entropy_lse(&rows));
     }
     fn attention(&mut self) {
-        for d in [64, 128] {
-            let (x, lse) = (self.zeros(&[1, 2, 256, d]), self.floats(&[1, 2, 256]));
-            let options = Options { causal: Causal::FromStart, ..Options::default() };
-            self.call(|| flash_attention::flash_attention(&x, &x, &x, &options));
-            self.call(|| flash_attention_backward([&x; 3], [&x, &lse], &x, &options));
-        }
-    }
-    fn attention_with_every_option(&mut self) {
-        let n = 256 + self.odd;
-        let (x, lse, ids) = (self.zeros(&[1, 2, n, 64]), self.floats(&[1, 2, n]), self.numbers(&[1, n]));
-        let (bias, sinks) = (self.zeros(&[1, 2, n, n]), self.zeros(&[2]));
-        let every = Options {
-            causal: Causal::FromEnd,
-            window: Window { left: Some(100), right: None },
-            segments: Some([&ids, &ids]),
-            bias: Some(&bias),
-            soft_cap: Some(2.0),
-            sinks: Some(&sinks),
-            dropout: Some(Dropout { rate: 0.1, seed: 1.into() }),
-            ..Options::default()
+        let of = |n: usize, d: usize| {
+            [('b', 1), ('h', 2), ('g', 2), ('s', n), ('l', n), ('d', d), ('y', 1), ('z', 2), ('w', 100)]
         };
-        self.call(|| flash_attention::flash_attention(&x, &x, &x, &every));
-        self.call(|| flash_attention_backward([&x; 3], [&x, &lse], &x, &every));
-        self.call(|| bias_gradient([&x; 3], [&x, &lse], &x, &Options { dropout: None, ..every }));
-        self.call(|| sinks_gradient([&x, &lse], &x, &sinks));
-    }
-    fn attention_under_masks(&mut self) {
-        let (x, lse) = (self.zeros(&[1, 2, 256, 64]), self.floats(&[1, 2, 256]));
-        let masks = [Mask::window(40), Mask::dense(256, 256, |i, j| (i + j) % 5 == 0)];
-        let info = MaskInfo::new(&self.client, &masks, [256, 256]).expect("it fits");
-        let options = splash_attention::Options { scale: None, soft_cap: None };
-        self.call(|| splash_attention::splash_attention(&x, &x, &x, &info, &options));
-        self.call(|| splash_attention::splash_attention_backward([&x; 3], [&x, &lse], &x, &info, &options));
-    }
-    fn attention_of_few_queries(&mut self) {
-        for (d, heads) in [(64, 4), (128, 8)] {
-            let (q, k) = (self.zeros(&[1, 2 * heads, 1, d]), self.zeros(&[1, 2, 512, d]));
-            let options = decode_attention::Options { causal: true, splits: Some(4), ..Default::default() };
-            self.call(|| decode_attention::decode_attention(&q, &k, &k, &options));
+        self.one("attention causal", &of(256, 64));
+        self.one("attention causal", &of(256, 128));
+        self.one("attention with every option", &of(256 + self.odd, 64));
+        self.one("splash of unlike heads", &of(256, 64));
+        self.one("splash of arrays", &of(256, 64));
+        for (h, d) in [(8, 64), (16, 128)] {
+            self.one("decode in parts", &[('b', 1), ('h', h), ('g', 2), ('s', 1), ('l', 512), ('d', d), ('a', 4)]);
         }
-    }
-    fn attention_over_pages(&mut self) {
-        for (d, heads, stored) in
-            [(64, 8, self.dtype), (128, 8, self.dtype), (128, 16, self.dtype), (128, 8, DType::I8)]
-        {
-            let cache = PagedCache::new(&self.client, stored, [64, 2, 16, d]).expect("it fits");
+        for (h, d) in [(8, 64), (8, 128), (16, 128)] {
             // A prompt and a step.
-            let tables: Vec<i32> = (0..64).collect();
-            let requests = Requests { tables: &tables, lengths: &[300, 17], starts: &[0, 20, 21] };
-            let options = BatchOptions { pages_per_item: Some(8), ..BatchOptions::default() };
-            let batch = Batch::new(&cache, heads, requests, options).expect("it is right");
-            let (q, new) = (self.zeros(&[21, heads, d]), self.zeros(&[21, 2, d]));
-            self.call(|| batch.attend(&q, &cache, &paged_attention::Options::default()));
-            self.call(|| cache.clone().append(&batch, &new, &new));
+            let pages = [('p', 64), ('g', 2), ('t', 16), ('d', d), ('h', h), ('r', 2), ('c', 20), ('a', 8)];
+            self.call(cases::PAGES, &pages);
         }
     }
 }

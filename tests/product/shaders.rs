@@ -1,22 +1,9 @@
 //! Every shipped kernel's shader, in every float type, for every kind of device, passes naga's validator and its SPIR-V, MSL
 //! and HLSL writers, and the race checker.
 //!
-//! The groups call them all; a kernel of `kernels/src` that no group calls fails a test.
-use crate::kernels::typed;
+//! The groups are families of `kernels/cases` with extents; a kernel of `kernels/src` that no group calls fails a test.
+use crate::cases::{self, Entry, Extents, Given};
 use crate::validate::validate;
-use pallas_kernels::flash_attention::{Causal, Dropout, Options, Window, flash_attention_in_blocks};
-use pallas_kernels::flash_attention_backward::gradients_in_blocks;
-use pallas_kernels::flash_attention_bias::{bias_gradient_in_blocks, sinks_gradient};
-use pallas_kernels::flash_attention_resident::resident_gradients;
-use pallas_kernels::gated::{Gate, gated, gated_backward};
-use pallas_kernels::matmul::{Layout, matmul_int8, matmul_with};
-use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
-use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
-use pallas_kernels::rotary::{Pairs, rotary, rotary_backward};
-use pallas_kernels::splash_mask::{Mask, MaskInfo};
-use pallas_kernels::{
-    cross_entropy, decode_attention, embedding, norm, norm_backward, softmax, softmax_backward, splash_attention,
-};
 use pallas_rt::__tests::{BarrierAudit, audit_barriers};
 use pallas_rt::Target;
 use pallas_rt::launch::Explanation;
@@ -27,41 +14,74 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What is done with the kernels of a call.
 pub(crate) type See<'a> = &'a dyn Fn(&Explanation);
-/// Calls of shipped kernels on arrays of an element type.
-pub(crate) type Group = fn(See<'_>, DType);
+/// Functions of a family, and the extents of their calls.
+pub(crate) struct Group(&'static [Entry], &'static [&'static Extents]);
+
+impl Group {
+    /// Calls them and their gradients, on arrays of an element type.
+    pub(crate) fn call(&self, see: See<'_>, dtype: DType) {
+        let seen = RefCell::default();
+        for (entry, extents) in self.0.iter().flat_map(|entry| self.1.iter().map(move |extents| (entry, extents))) {
+            let case = entry.case(&Given::new(&Client::cpu(), dtype, extents, cases::zeros));
+            let case = case.unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+            call(see, &seen, || case.run_all());
+        }
+    }
+}
 
 pub(crate) const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
 /// Names the groups, and makes a test of each for each element type.
 macro_rules! groups {
-    ($($group:ident)*) => {
-        pub(crate) const GROUPS: &[Group] = &[$($group),*];
+    ($($group:ident: $family:ident $(, $extents:expr)+;)*) => {
+        pub(crate) const GROUPS: &[Group] = &[$(Group(cases::$family, &[$(&$extents),+])),*];
         $(mod $group {
-            use pallas_rt::prelude::DType;
+            use super::*;
+            const GROUP: Group = Group(cases::$family, &[$(&$extents),+]);
             #[test]
             fn shaders_are_valid_everywhere_in_f32() {
-                super::$group(&super::validate_all, DType::F32);
+                GROUP.call(&validate_all, DType::F32);
             }
             #[test]
             fn shaders_are_valid_everywhere_in_f16() {
-                super::$group(&super::validate_all, DType::F16);
+                GROUP.call(&validate_all, DType::F16);
             }
             #[test]
             fn shaders_are_valid_everywhere_in_bf16() {
-                super::$group(&super::validate_all, DType::Bf16);
+                GROUP.call(&validate_all, DType::Bf16);
             }
         })*
     };
 }
+const ATTENTION: [(char, usize); 10] =
+    [('b', 1), ('h', 2), ('g', 1), ('s', 9), ('l', 7), ('d', 8), ('y', 1), ('z', 2), ('w', 3), ('u', 16)];
 groups! {
-    products quantised_products rows gradients_of_rows losses tables attention gradients_of_attention gradients_in_one_pass
-    attention_with_every_option gradients_with_every_option gradients_of_a_bias attention_of_few_queries
-    attention_over_pages attention_under_masks
+    products: PRODUCTS, [('n', 9), ('k', 6), ('m', 7)];
+    products_of_bytes: BYTES, [('n', 9), ('k', 9), ('m', 9)];
+    quantised_products: QUANTISED, [('n', 5), ('k', 70), ('m', 9)], [('n', 5), ('k', 70), ('m', 9), ('q', 32)];
+    rows: ROWS, [('n', 3), ('d', 9)];
+    // More elements than a core keeps of a row.
+    long_rows: ROWS, [('n', 3), ('d', (1 << 17) + 1)];
+    gates: GATES, [('n', 10), ('d', 8)];
+    rotations: ROTARY, [('h', 2), ('n', 5), ('d', 8)];
+    losses: LOSSES, [('n', 5), ('v', 9), ('d', 70)], [('n', 5), ('v', 70), ('d', 9)];
+    tables: TABLES, [('n', 5), ('v', 9), ('d', 70)];
+    // Kernels that a GPU takes, in small blocks.
+    rows_in_blocks: ROWS_IN_BLOCKS, [('n', 3), ('d', 9), ('u', 4)];
+    classes_in_blocks: CLASSES_IN_BLOCKS, [('n', 5), ('v', 9), ('d', 70), ('u', 16)];
+    attention: ATTENTION_IN_BLOCKS, ATTENTION;
+    attention_with_options: OPTIONS_IN_BLOCKS, ATTENTION;
+    attention_of_few_queries: CACHES, [('b', 1), ('h', 4), ('g', 2), ('s', 3), ('l', 70), ('d', 8), ('a', 2)];
+    attention_over_pages: PAGES, [
+        ('p', 8), ('g', 2), ('t', 4), ('d', 8), ('h', 4), ('r', 2), ('c', 3), ('w', 5), ('a', 1)
+    ];
+    attention_under_masks: CAPPED_MASKS, [
+        ('b', 1), ('h', 2), ('g', 2), ('s', 150), ('l', 150), ('d', 8), ('w', 40), ('u', 16)
+    ];
 }
 
 /// For every kind of device: a kernel's shader is valid, its threads meet where they must, and nowhere else.
 fn validate_all(explanation: &Explanation) {
-    assert!(!explanation.kernels.is_empty());
     // Block sizes are those of the CPU here.
     let plain = Target { workgroup_bytes: 256 << 10, ..Target::webgpu() };
     let matrices = CooperativeMatrices { half: Some(16), float: Some(8), lanes: 32 };
@@ -97,15 +117,9 @@ pub fn shipped() -> Vec<(String, bool)> {
     found
 }
 
-/// Kernels that no group calls: the first three are chosen on the CPU, the others on GPUs, where `reaches` looks at their
-/// shaders.
-const ELSEWHERE: &[&str] = &[
-    "flash_attention_whole",
-    "flash_attention_whole_gradients",
-    "flash_attention_resident_bias",
-    "embedding_blocks",
-    "embedding_backward_blocks",
-];
+/// Kernels that no group calls: they are chosen on the CPU.
+const ELSEWHERE: &[&str] =
+    &["flash_attention_whole", "flash_attention_whole_gradients", "flash_attention_resident_bias"];
 
 #[test]
 fn no_shipped_kernel_is_forgotten() {
@@ -116,7 +130,7 @@ fn no_shipped_kernel_is_forgotten() {
             seen.borrow_mut().entry(kernel.name.clone()).or_default().extend(types);
         }
     };
-    GROUPS.iter().for_each(|group| FLOATS.iter().for_each(|&dtype| group(&see, dtype)));
+    GROUPS.iter().for_each(|group| FLOATS.iter().for_each(|&dtype| group.call(&see, dtype)));
     let shipped = shipped();
     assert!(shipped.len() > 40, "the kernels are found: {shipped:?}");
     let mut missing = vec![];
@@ -145,203 +159,13 @@ fn orders(
 
 #[test]
 fn shaders_of_sorts_are_valid_everywhere() {
-    call(&validate_all, || orders(zeros(DType::F32, &[3, 37])));
+    call(&validate_all, &RefCell::default(), || orders(Client::cpu().zeros(&[3, 37], DType::F32)?));
 }
 
-/// Shows the kernels of a call.
-fn call<R>(see: See<'_>, f: impl FnOnce() -> Result<R>) {
-    see(&explain(f).expect("it is explained"));
-}
-fn zeros(dtype: DType, shape: &[usize]) -> Array {
-    Client::cpu().zeros(shape, dtype).expect("it fits")
-}
-
-fn products(see: See<'_>, dtype: DType) {
-    for (a, b) in [(false, false), (true, false), (false, true), (true, true)] {
-        let layout = Layout { a_transposed: a, b_transposed: b };
-        let (x, y) = (zeros(dtype, if a { &[6, 9] } else { &[9, 6] }), zeros(dtype, if b { &[7, 6] } else { &[6, 7] }));
-        call(see, || matmul_with(&x, &y, layout, |x| x));
-        if dtype == DType::F32 && a == b {
-            let x = zeros(DType::I8, &[9, 9]);
-            call(see, || matmul_int8(&x, &x, layout));
-        }
-    }
-}
-
-fn quantised_products(see: See<'_>, dtype: DType) {
-    let w = zeros(DType::F32, &[70, 9]);
-    for bits in [Bits::Eight, Bits::Four] {
-        for group in [None, Some(32)] {
-            let w = quantize(&w, bits, group).expect("it is a matrix");
-            call(see, || quantized_matmul(&zeros(dtype, &[5, 70]), &w));
-        }
-    }
-}
-
-/// More elements than a core keeps of a row.
-const LONG_ROW: usize = (1 << 17) + 1;
-
-fn rows(see: See<'_>, dtype: DType) {
-    // Short rows are a block, long ones are swept.
-    for n in [9, LONG_ROW] {
-        let (x, parameter) = (zeros(dtype, &[3, n]), zeros(dtype, &[n]));
-        call(see, || softmax::softmax(&x));
-        call(see, || softmax::log_softmax(&x));
-        call(see, || norm::layer_norm(&x, &parameter, &parameter, 1e-5));
-        call(see, || norm::rms_norm(&x, &parameter, 1e-5));
-    }
-    let x = zeros(dtype, &[2, 5, 8]);
-    call(see, || gated(&x, &x, Gate::Gelu));
-    for pairs in [Pairs::Halves, Pairs::Neighbours] {
-        let angles = zeros(DType::F32, &[5, 4]);
-        call(see, || rotary(&x, &angles, &angles, pairs));
-        call(see, || rotary_backward(&x, &angles, &angles, pairs));
-    }
-}
-
-fn gradients_of_rows(see: See<'_>, dtype: DType) {
-    for n in [9, LONG_ROW] {
-        let (x, parameter) = (zeros(dtype, &[3, n]), zeros(dtype, &[n]));
-        call(see, || softmax_backward::softmax_backward(&x, &x));
-        call(see, || softmax_backward::log_softmax_backward(&x, &x));
-        call(see, || norm_backward::layer_norm_backward(&x, &parameter, &x, 1e-5));
-        call(see, || norm_backward::rms_norm_backward(&x, &parameter, &x, 1e-5));
-    }
-    // What a GPU takes for short rows.
-    let (x, gamma) = (zeros(dtype, &[3, 9]), zeros(dtype, &[1, 9]));
-    call(see, || match dtype {
-        DType::F16 => norm_backward::norm_backward_whole_rows::<f16>(&x, &gamma, &x, 1e-5, true, 4),
-        DType::Bf16 => norm_backward::norm_backward_whole_rows::<bf16>(&x, &gamma, &x, 1e-5, true, 4),
-        _ => norm_backward::norm_backward_whole_rows::<f32>(&x, &gamma, &x, 1e-5, true, 4),
-    });
-    let x = zeros(dtype, &[2, 5, 8]);
-    call(see, || gated_backward(&x, &x, &x, Gate::Silu));
-}
-
-fn losses(see: See<'_>, dtype: DType) {
-    let (x, w, labels) = (zeros(dtype, &[5, 70]), zeros(dtype, &[9, 70]), zeros(DType::I32, &[5]));
-    let (rows, options) = (zeros(DType::F32, &[5]), cross_entropy::Options::default());
-    call(see, || cross_entropy::cross_entropy(&x, &w, &labels, &options));
-    call(see, || cross_entropy::cross_entropy_backward(&x, &w, &labels, &rows, &rows, &options));
-    // What a GPU takes.
-    let [column, columns] = [DType::I32, DType::F32].map(|dtype| zeros(dtype, &[5, 1]));
-    macro_rules! gradients {
-        ($E:ty) => {{
-            let (column, columns) = (&column, &columns);
-            call(see, || {
-                cross_entropy::cross_entropy_dx::<$E>(&x, &w, column, columns, columns, -100, 0.0, 0.0, 16, 80, 4, 4)
-            });
-            call(see, || {
-                cross_entropy::cross_entropy_dw::<$E>(&x, &w, column, columns, columns, -100, 0.0, 0.0, 16, 80, 4, 4)
-            });
-        }};
-    }
-    match dtype {
-        DType::F16 => gradients!(f16),
-        DType::Bf16 => gradients!(bf16),
-        _ => gradients!(f32),
-    }
-    call(see, || cross_entropy::cross_entropy_of_logits(&x, &labels, &options));
-    call(see, || cross_entropy::cross_entropy_of_logits_backward(&x, &labels, &rows, &rows, &options));
-    call(see, || cross_entropy::cross_entropy_lse(&rows));
-}
-
-fn tables(see: See<'_>, dtype: DType) {
-    let (x, w, labels) = (zeros(dtype, &[5, 70]), zeros(dtype, &[9, 70]), zeros(DType::I32, &[5]));
-    call(see, || embedding::embedding(&w, &labels));
-    call(see, || embedding::embedding_backward(&x, &labels, 9, None));
-}
-
-/// Attention without options, and causal.
-fn attention(see: See<'_>, dtype: DType) {
-    plain_and_causal(dtype, |[q, k, _], options| {
-        typed!(dtype, E => call(see, || flash_attention_in_blocks::<E>(q, k, k, options, [16, 16])));
-    });
-}
-fn gradients_of_attention(see: See<'_>, dtype: DType) {
-    plain_and_causal(dtype, |[q, k, lse], options| {
-        typed!(dtype, E => call(see, || gradients_in_blocks::<E>([q, k, k], [q, lse], q, options, [[16; 2]; 2])));
-    });
-}
-fn gradients_in_one_pass(see: See<'_>, dtype: DType) {
-    plain_and_causal(dtype, |[q, k, lse], options| {
-        typed!(dtype, E => call(see, || resident_gradients::<E>([q, k, k], [q, lse], q, options, [16, 16])));
-    });
-}
-fn plain_and_causal(dtype: DType, f: impl Fn([&Array; 3], &Options<'_>)) {
-    let (q, k, lse) = (zeros(dtype, &[1, 2, 9, 8]), zeros(dtype, &[1, 2, 7, 8]), zeros(DType::F32, &[1, 2, 9]));
-    for causal in [Causal::No, Causal::FromStart] {
-        f([&q, &k, &lse], &Options { causal, ..Options::default() });
-    }
-}
-
-fn attention_with_every_option(see: See<'_>, dtype: DType) {
-    with_every_option(dtype, |[q, k, v], _, every| {
-        typed!(dtype, E => call(see, || flash_attention_in_blocks::<E>(q, k, v, every, [16, 16])));
-    });
-}
-
-fn gradients_with_every_option(see: See<'_>, dtype: DType) {
-    with_every_option(dtype, |operands, lse, every| {
-        let (q, results) = (operands[0], [operands[0], lse]);
-        typed!(dtype, E => call(see, || gradients_in_blocks::<E>(operands, results, q, every, [[16; 2]; 2])));
-        call(see, || sinks_gradient(results, q, every.sinks.expect("there are")));
-    });
-}
-
-fn gradients_of_a_bias(see: See<'_>, dtype: DType) {
-    with_every_option(dtype, |operands, lse, every| {
-        let (q, results) = (operands[0], [operands[0], lse]);
-        let options = Options { dropout: None, ..*every };
-        typed!(dtype, E => call(see, || bias_gradient_in_blocks::<E>(operands, results, q, &options, [16, 16])));
-    });
-}
-
-/// Calls with q, k and v, a log-sum-exp, and all options of attention at once.
-fn with_every_option(dtype: DType, call: impl Fn([&Array; 3], &Array, &Options<'_>)) {
-    let (q, k, lse) = (zeros(dtype, &[1, 2, 9, 8]), zeros(dtype, &[1, 1, 7, 8]), zeros(DType::F32, &[1, 2, 9]));
-    let (bias, sinks) = (zeros(dtype, &[1, 2, 9, 7]), zeros(dtype, &[2]));
-    let segments = [zeros(DType::I32, &[1, 9]), zeros(DType::I32, &[1, 7])];
-    let every = Options {
-        causal: Causal::FromEnd,
-        window: Window { left: Some(3), right: None },
-        segments: Some(segments.each_ref()),
-        bias: Some(&bias),
-        soft_cap: Some(2.0),
-        sinks: Some(&sinks),
-        dropout: Some(Dropout { rate: 0.1, seed: 1.into() }),
-        ..Options::default()
-    };
-    call([&q, &k, &k], &lse, &every);
-}
-
-fn attention_of_few_queries(see: See<'_>, dtype: DType) {
-    let (q, k) = (zeros(dtype, &[1, 4, 3, 8]), zeros(dtype, &[1, 2, 70, 8]));
-    let options = decode_attention::Options { causal: true, splits: Some(2), ..Default::default() };
-    call(see, || decode_attention::decode_attention(&q, &k, &k, &options));
-}
-
-fn attention_over_pages(see: See<'_>, dtype: DType) {
-    for stored in [dtype, DType::I8] {
-        let cache = PagedCache::new(&Client::cpu(), stored, [9, 2, 4, 8]).expect("it fits");
-        let requests = Requests { tables: &[0, 1, 2, 8, 4, 5], lengths: &[9, 12], starts: &[0, 1, 4] };
-        let options = BatchOptions { window: Some(5), pages_per_item: Some(1) };
-        let batch = Batch::new(&cache, 4, requests, options).expect("it is right");
-        let (q, new) = (zeros(dtype, &[4, 4, 8]), zeros(dtype, &[4, 2, 8]));
-        call(see, || batch.attend(&q, &cache, &paged_attention::Options::default()));
-        call(see, || cache.clone().append(&batch, &new, &new));
-    }
-}
-
-fn attention_under_masks(see: See<'_>, dtype: DType) {
-    let x = zeros(dtype, &[1, 2, 150, 8]);
-    // Masks that are computed, and one that is an array.
-    for mask in [Mask::window(40), Mask::dense(150, 150, |i, j| (i + j) % 5 == 0)] {
-        let info = MaskInfo::in_blocks(&Client::cpu(), &[mask, Mask::Full], [150, 150], [16, 16]).expect("it fits");
-        let options = splash_attention::Options { scale: None, soft_cap: Some(3.0) };
-        call(see, || {
-            let (out, lse) = splash_attention::splash_attention_with_lse(&x, &x, &x, &info, &options)?;
-            splash_attention::splash_attention_backward([&x; 3], [&out, &lse], &x, &info, &options)
-        });
-    }
+/// Shows the kernels of a call that are not among those seen.
+fn call<R>(see: See<'_>, seen: &RefCell<BTreeSet<String>>, f: impl FnOnce() -> Result<R>) {
+    let mut explanation = explain(f).expect("it is explained");
+    assert!(!explanation.kernels.is_empty());
+    explanation.kernels.retain(|kernel| seen.borrow_mut().insert(kernel.lowered.to_string()));
+    see(&explanation);
 }

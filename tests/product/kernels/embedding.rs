@@ -8,17 +8,12 @@ use pallas_rt::prelude::*;
 /// The k of the tolerance.
 const K: f64 = 4.0;
 
-pub(super) fn numbers(n: usize, vocabulary: usize) -> Vec<i32> {
+fn numbers(n: usize, vocabulary: usize) -> Vec<i32> {
     (0..n).map(|i| (i * i * 5 % vocabulary) as i32).collect()
 }
 
-/// Where each number's positions begin in the order of numbers, and the positions in that order.
-pub(super) fn places(client: &Client, ids: &[i32], vocabulary: usize) -> (Array, Array) {
-    let mut order: Vec<i32> = (0..ids.len() as i32).collect();
-    order.sort_by_key(|&t| ids[t as usize]);
-    let starts: Vec<i32> = (0..=vocabulary as i32).map(|v| ids.iter().filter(|&&id| id < v).count() as i32).collect();
-    let array = |x: &[i32]| client.array(x, &[x.len()]).expect("it fits");
-    (array(&starts), array(&order))
+fn places(client: &Client, ids: &[i32], vocabulary: usize) -> (Array, Array) {
+    crate::cases::blocks::places(client, ids, vocabulary).expect("they fit")
 }
 
 fn sums(dout: &[f64], ids: &[i32], [v, d]: [usize; 2], padding: Option<i32>) -> Vec<f64> {

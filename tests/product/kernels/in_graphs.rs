@@ -1,23 +1,13 @@
 //! Shipped kernels inside of traced functions: equal to calls at once, and differentiable without a rule of the user's.
+use super::{Function, functions, given_functions};
+use crate::cases::{self, Call, Entry, Extents, Given, entry};
 use crate::support::{clients, doubles, values};
-use pallas_kernels::cross_entropy::{
-    self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits, cross_entropy_of_logits_backward,
-};
-use pallas_kernels::decode_attention::{self, decode_attention};
-use pallas_kernels::embedding::{embedding, embedding_backward};
-use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_with_lse};
-use pallas_kernels::flash_attention_backward::flash_attention_backward;
-use pallas_kernels::gated::{Gate, gated, gated_backward};
-use pallas_kernels::matmul::matmul;
-use pallas_kernels::norm::{layer_norm, rms_norm};
-use pallas_kernels::norm_backward::{layer_norm_backward, rms_norm_backward};
-use pallas_kernels::rotary::{Pairs, rotary, rotary_backward, tables};
-use pallas_kernels::softmax::{log_softmax, softmax};
-use pallas_kernels::softmax_backward::{log_softmax_backward, softmax_backward};
-use pallas_kernels::splash_attention::{self, splash_attention, splash_attention_backward, splash_attention_with_lse};
-use pallas_kernels::splash_mask::{Mask, MaskInfo};
+use pallas_kernels::cross_entropy::{self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits};
+use pallas_kernels::embedding::embedding;
+use pallas_kernels::flash_attention::{Options, flash_attention_with_lse};
 use pallas_rt::prelude::*;
 use pallas_rt::{grad, jit, ops, vmap};
+use std::sync::Arc;
 
 fn array(shape: &[usize], seed: usize) -> Array {
     let numbers: Vec<f32> = values(shape.iter().product(), seed).into_iter().map(|x| x as f32).collect();
@@ -32,114 +22,58 @@ fn close(what: &str, found: &Array, want: &Array) {
     }
 }
 
-/// That a function of arrays gives in a trace what it gives at once, and that the gradient of `Σ weights·f` is this one.
-fn check(
-    what: &str,
-    args: &[Array],
-    f: fn(&[Array]) -> Result<Array>,
-    backward: fn(&[Array], &Array) -> Result<Vec<Array>>,
-) {
-    let args = args.to_vec();
-    let at_once = f(&args).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let traced = jit(move |args: &Vec<Array>| f(args).map(|y| y * 1.0))(&args);
+/// That a function of arrays gives in a trace what it gives at once, and that the gradients of `Σ weights·f` by its first
+/// operands are these. The other operands are captured.
+fn check(what: &str, f: &Call, Function { operands, call: backward, .. }: &Function) {
+    let want = backward(operands).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let (weights, args) = operands.split_last().expect("a cotangent");
+    let (own, others) = args.split_at(want.len());
+    let (f, others, own) = (f.clone(), others.to_vec(), own.to_vec());
+    let f = move |own: &Vec<Array>| f(&[&own[..], &others[..]].concat()).map(|mut all| all.swap_remove(0));
+    let at_once = f(&own).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let of_traced = f.clone();
+    let traced = jit(move |own: &Vec<Array>| of_traced(own).map(|y| y * 1.0))(&own);
     close(what, &traced.unwrap_or_else(|e| panic!("{what}: {e}")), &at_once);
-    let weights = array(at_once.shape(), 99);
-    let loss = {
-        let weights = weights.clone();
-        move |args: &Vec<Array>| f(args).map(|y| (y * &weights).sum(..))
-    };
-    let found = jit(grad(loss))(&args).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let want = backward(&args, &weights).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let weights = weights.clone();
+    let loss = move |own: &Vec<Array>| f(own).map(|y| (y * &weights).sum(..));
+    let found = jit(grad(loss))(&own).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(found.len(), want.len());
     found.iter().zip(&want).for_each(|(found, want)| close(what, found, want));
 }
 
+/// Checks the functions of a family that have gradients.
+fn check_all(family: &[Entry], extents: &Extents) {
+    for entry in family {
+        let (value, gradients) = functions(entry, &Client::cpu(), DType::F32, extents);
+        if let Some(gradients) = gradients {
+            check(entry.name, &value.call, &gradients);
+        }
+    }
+}
+
 #[test]
 fn shipped_kernels_are_differentiable_in_traced_functions() {
-    let x = || array(&[3, 5], 1);
-    check(
-        "gated",
-        &[x(), array(&[3, 5], 2)],
-        |x| gated(&x[0], &x[1], Gate::Gelu),
-        |x, dy| Ok(<[Array; 2]>::from(gated_backward(&x[0], &x[1], dy, Gate::Gelu)?).into()),
-    );
-    let parameters = [x(), array(&[5], 2), array(&[5], 3)];
-    check(
-        "layer norm",
-        &parameters,
-        |x| layer_norm(&x[0], &x[1], &x[2], 1e-5),
-        |x, dy| Ok(<[Array; 3]>::from(layer_norm_backward(&x[0], &x[1], dy, 1e-5)?).into()),
-    );
-    check(
-        "rms norm",
-        &parameters[..2],
-        |x| rms_norm(&x[0], &x[1], 1e-5),
-        |x, dy| Ok(<[Array; 2]>::from(rms_norm_backward(&x[0], &x[1], dy, 1e-5)?).into()),
-    );
-    check("softmax", &[x()], |x| softmax(&x[0]), |x, dy| Ok(vec![softmax_backward(&softmax(&x[0])?, dy)?]));
-    check(
-        "log softmax",
-        &[x()],
-        |x| log_softmax(&x[0]),
-        |x, dy| Ok(vec![log_softmax_backward(&log_softmax(&x[0])?, dy)?]),
-    );
-    fn turned(x: &Array, back: bool) -> Result<Array> {
-        let (cos, sin) = tables(x.client(), 0, 3, 4, 100.0)?;
-        if back { rotary_backward(x, &cos, &sin, Pairs::Halves) } else { rotary(x, &cos, &sin, Pairs::Halves) }
-    }
-    check("rotary", &[array(&[2, 3, 4], 1)], |x| turned(&x[0], false), |_, dy| Ok(vec![turned(dy, true)?]));
-    check(
-        "matmul",
-        &[x(), array(&[5, 4], 2)],
-        |x| matmul(&x[0], &x[1]),
-        |x, dc| Ok(vec![dc.matmul(&x[1].t()), x[0].t().matmul(dc)]),
-    );
+    check_all(cases::GATES, &[('n', 3), ('d', 5)]);
+    check_all(cases::ROWS, &[('n', 3), ('d', 5)]);
+    check_all(cases::ROTARY, &[('h', 2), ('n', 3), ('d', 4)]);
+    check_all(cases::PRODUCTS, &[('n', 3), ('k', 5), ('m', 4)]);
+    check_all(cases::TABLES, &[('n', 4), ('v', 3), ('d', 4)]);
+    check_all(cases::LOSSES, &[('n', 3), ('v', 5), ('d', 4)]);
 }
 
 #[test]
 fn shipped_attention_is_differentiable_in_traced_functions() {
-    let operands = [array(&[1, 2, 5, 4], 1), array(&[1, 1, 7, 4], 2), array(&[1, 1, 7, 4], 3)];
-    check(
-        "flash attention",
-        &operands,
-        |x| flash_attention(&x[0], &x[1], &x[2], &Options::default()),
-        |x, dy| {
-            let (out, lse) = flash_attention_with_lse(&x[0], &x[1], &x[2], &Options::default())?;
-            let operands = [&x[0], &x[1], &x[2]];
-            Ok(<[Array; 3]>::from(flash_attention_backward(operands, [&out, &lse], dy, &Options::default())?).into())
-        },
-    );
-    fn masks() -> Result<MaskInfo> {
-        MaskInfo::new(&Client::cpu(), &[Mask::causal()], [6, 6])
-    }
-    let square = [1, 2, 3].map(|seed| array(&[1, 1, 6, 4], seed));
-    fn options() -> splash_attention::Options {
-        splash_attention::Options::default()
-    }
-    check(
-        "splash attention",
-        &square,
-        |x| splash_attention(&x[0], &x[1], &x[2], &masks()?, &options()),
-        |x, dy| {
-            let operands = [&x[0], &x[1], &x[2]];
-            let (out, lse) = splash_attention_with_lse(operands[0], operands[1], operands[2], &masks()?, &options())?;
-            Ok(<[Array; 3]>::from(splash_attention_backward(operands, [&out, &lse], dy, &masks()?, &options())?).into())
-        },
-    );
+    let extents = [('b', 1), ('h', 2), ('g', 1), ('s', 5), ('l', 7), ('d', 4), ('y', 1), ('z', 2), ('w', 3)];
+    check_all(cases::ATTENTION, &extents);
+    let square = [('b', 1), ('h', 1), ('g', 1), ('s', 6), ('l', 6), ('d', 4), ('w', 2)];
+    check_all(cases::MASKS, &square);
+    check_all(cases::CAPPED_MASKS, &square);
 }
 
 /// Attention of a few positions is operations in a traced function, and a kernel at once.
 #[test]
 fn small_attention_of_traced_functions_is_that_of_kernels() {
-    fn attend(x: &[Array], causal: Causal) -> Result<Array> {
-        flash_attention(&x[0], &x[1], &x[2], &Options { causal, ..Options::default() })
-    }
-    fn gradients(x: &[Array], dy: &Array, causal: Causal) -> Result<Vec<Array>> {
-        let (operands, options) = ([&x[0], &x[1], &x[2]], Options { causal, ..Options::default() });
-        let (out, lse) = flash_attention_with_lse(operands[0], operands[1], operands[2], &options)?;
-        Ok(<[Array; 3]>::from(flash_attention_backward(operands, [&out, &lse], dy, &options)?).into())
-    }
-    for [batch, heads, queries, keys, d] in [
+    for [b, h, s, l, d] in [
         [2, 3, 1, 4, 8],
         [1, 2, 5, 9, 4],
         [2, 2, 17, 17, 16],
@@ -147,28 +81,29 @@ fn small_attention_of_traced_functions_is_that_of_kernels() {
         [1, 2, 129, 129, 8],
         [2, 1, 1, 300, 8],
     ] {
-        let x: Vec<Array> =
-            [queries, keys, keys].iter().zip(1..).map(|(&n, seed)| array(&[batch, heads, n, d], seed)).collect();
-        let what = format!("{batch}x{heads}x{queries}x{keys}x{d}");
-        check(&what, &x, |x| attend(x, Causal::No), |x, dy| gradients(x, dy, Causal::No));
-        check(&what, &x, |x| attend(x, Causal::FromStart), |x, dy| gradients(x, dy, Causal::FromStart));
-        check(&what, &x, |x| attend(x, Causal::FromEnd), |x, dy| gradients(x, dy, Causal::FromEnd));
-        let decode = |x: &[Array]| decode_attention(&x[0], &x[1], &x[2], &decode_attention::Options::default());
+        let extents = [('b', b), ('h', h), ('g', h), ('s', s), ('l', l), ('d', d)];
+        let of = |name: &str| functions(entry(name), &Client::cpu(), DType::F32, &extents);
+        for name in ["attention", "attention causal", "attention causal from the end"] {
+            check_all(std::slice::from_ref(entry(name)), &extents);
+        }
+        let what = format!("{extents:?}");
+        let (Function { operands: x, call, .. }, gradients) = of("attention");
         // Of the first query all scores are -inf.
         let mut infinite = x.clone();
         infinite[0] = x[0].at((.., .., 0)).set(0.0).at((.., .., 0, 0)).set(f32::NEG_INFINITY);
         infinite[1] = x[1].at((.., .., .., 0)).set(1.0);
-        let at_once = attend(&infinite, Causal::No).expect("it runs");
-        let traced = jit(|x: &Vec<Array>| attend(x, Causal::No).map(|y| y * 1.0))(&infinite).expect("it runs");
+        let at_once = call(&infinite).expect("it runs").swap_remove(0);
+        let traced = jit(move |x: &Vec<Array>| call(x).map(|y| &y[0] * 1.0))(&infinite).expect("it runs");
         close(&what, &traced, &at_once);
-        if queries == 1 && keys <= 256 {
-            check(&what, &x, decode, |x, dy| gradients(x, dy, Causal::No));
+        if s == 1 && l <= 256 {
+            check(&what, &of("decode").0.call, &gradients.expect("attention has gradients"));
         }
     }
 }
 
 #[test]
 fn shipped_losses_are_differentiable_in_traced_functions() {
+    let cpu = Client::cpu();
     fn labels() -> Array {
         Client::cpu().array(&[2i32, 0, -100], &[3]).expect("it fits")
     }
@@ -179,33 +114,21 @@ fn shipped_losses_are_differentiable_in_traced_functions() {
     fn other() -> Array {
         Client::cpu().array(&[2i32, 0, -100], &[1, 3]).expect("it fits")
     }
-    check(
-        "cross-entropy, labels [1, 3] of rows [3, 1]",
-        &[array(&[3, 1, 4], 1), array(&[5, 4], 2)],
-        |x| Ok(cross_entropy(&x[0], &x[1], &other(), &options())?.0),
-        |x, dy| {
-            let lse = cross_entropy(&x[0], &x[1], &other(), &options())?.1;
-            Ok(<[Array; 2]>::from(cross_entropy_backward(&x[0], &x[1], &other(), &lse, dy, &options())?).into())
-        },
-    );
-    check(
-        "cross-entropy",
-        &[array(&[3, 4], 1), array(&[5, 4], 2)],
-        |x| Ok(cross_entropy(&x[0], &x[1], &labels(), &options())?.0),
-        |x, dy| {
-            let (_, lse) = cross_entropy(&x[0], &x[1], &labels(), &options())?;
-            Ok(<[Array; 2]>::from(cross_entropy_backward(&x[0], &x[1], &labels(), &lse, dy, &options())?).into())
-        },
-    );
-    check(
-        "cross-entropy of logits",
-        &[array(&[3, 5], 1)],
-        |x| Ok(cross_entropy_of_logits(&x[0], &labels(), &options())?.0),
-        |x, dy| {
-            let (_, lse) = cross_entropy_of_logits(&x[0], &labels(), &options())?;
-            Ok(vec![cross_entropy_of_logits_backward(&x[0], &labels(), &lse, dy, &options())?])
-        },
-    );
+    let call: Call = Arc::new(|x| Ok(vec![cross_entropy(&x[0], &x[1], &other(), &options())?.0]));
+    let gradients: Call = Arc::new(|x| {
+        let lse = cross_entropy(&x[0], &x[1], &other(), &options())?.1;
+        Ok(<[Array; 2]>::from(cross_entropy_backward(&x[0], &x[1], &other(), &lse, &x[2], &options())?).into())
+    });
+    let what = "cross-entropy, labels [1, 3] of rows [3, 1]";
+    let mut operands = vec![array(&[3, 1, 4], 1), array(&[5, 4], 2)];
+    operands.push(array(call(&operands).expect("it runs")[0].shape(), 99));
+    check(what, &call, &Function { name: what.to_string(), operands, call: gradients });
+    let mut given = Given::new(&cpu, DType::F32, &[('n', 3), ('v', 5), ('d', 4)], values);
+    given.labels = |n, _| vec![2, 0, -100][..n].to_vec();
+    for entry in ["cross-entropy", "cross-entropy of logits"].map(entry) {
+        let (value, gradients) = given_functions(entry, &given);
+        check(entry.name, &value.call, &gradients.expect("losses have gradients"));
+    }
     let by_lse = grad(move |x: &Array| Ok::<_, Error>(cross_entropy_of_logits(x, &labels(), &options())?.1.sum(..)));
     let error = by_lse(&array(&[3, 5], 1)).expect_err("the kernels have no gradient for it").to_string();
     assert!(error.contains("the gradient of kernel `cross_entropy_lse`"), "{error}");
@@ -232,12 +155,6 @@ fn shipped_losses_are_differentiable_in_traced_functions() {
     fn ids() -> Array {
         Client::cpu().array(&[2i32, 0, 2, 1], &[4]).expect("it fits")
     }
-    check(
-        "embedding",
-        &[array(&[3, 4], 1)],
-        |x| embedding(&x[0], &ids()),
-        |_, dy| Ok(vec![embedding_backward(dy, &ids(), 3, None)?]),
-    );
     let traced = jit(|table: &Array, ids: &Array| embedding(table, ids));
     let table = array(&[3, 4], 1);
     close("ids", &traced(&table, &ids()).expect("it runs"), &embedding(&table, &ids()).expect("it runs"));

@@ -39,10 +39,44 @@ mod splash_attention;
 #[cfg(feature = "graph")]
 mod tangents;
 
+use crate::cases::{Call, Entry, Extents, Given};
+use crate::support::{array, values};
 use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
 
 const FLOATS: [DType; 3] = [DType::F16, DType::Bf16, DType::F32];
+
+/// A function of the registry with its operands, or that of its gradients, whose last operand is a cotangent.
+#[derive(Clone)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) operands: Vec<Array>,
+    pub(crate) call: Call,
+}
+
+/// The function of an entry, and its gradients.
+pub(crate) fn functions(
+    entry: &Entry,
+    client: &Client,
+    dtype: DType,
+    extents: &Extents,
+) -> (Function, Option<Function>) {
+    given_functions(entry, &Given::new(client, dtype, extents, values))
+}
+
+/// The same of operands with other numbers.
+pub(crate) fn given_functions(entry: &Entry, given: &Given<'_>) -> (Function, Option<Function>) {
+    let case = entry.case(given);
+    let case = case.unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+    let gradients = case.gradients().map(|call| {
+        let y = &case.run().unwrap_or_else(|e| panic!("{}: {e}", entry.name))[0];
+        let dy = array(given.client, y.dtype(), y.shape(), &values(y.len(), 99));
+        let operands = [&case.operands[..], &[dy]].concat();
+        Function { name: format!("gradients of {}", entry.name), operands, call }
+    });
+    (Function { name: entry.name.to_string(), operands: case.operands, call: case.call }, gradients)
+}
+
 /// Block size along every axis.
 const B: usize = 4;
 

@@ -2,7 +2,8 @@
 //! its dimensions, and lengths and blocks of all kinds on two to seven devices. Gradients, too.
 mod cases;
 
-use super::inlined::{self, array};
+use super::Function;
+use super::inlined::array;
 use pallas_kernels::attention_scores::Causal;
 use pallas_kernels::cross_entropy::cross_entropy;
 use pallas_kernels::flash_attention::{Options, flash_attention, flash_attention_in_blocks};
@@ -15,7 +16,6 @@ use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
 use pallas_rt::{grad, jit, partitioned, value_and_grad};
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Kernels that no division of an operand reaches, which run whole on each device: data decide which blocks of `parts` a
@@ -27,7 +27,7 @@ const NEVER_SHARDED: [&str; 4] =
 const TOLERANCE: f32 = 2e-5;
 
 fn numbers(x: &Array) -> Vec<f32> {
-    x.to_vec().unwrap_or_else(|e| panic!("{e}"))
+    x.cast(DType::F32).to_vec().unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The array on a mesh of so many devices, padded along a dimension to a length that they divide.
@@ -57,7 +57,7 @@ where
         Err(error) if error.code() == "sharded-kernel" => {
             let behind = move |x: &Vec<Array>| {
                 let mut x = x.clone();
-                x[which] = &x[which] * 1.0;
+                x[which] = (&x[which] * 1.0).cast(x[which].dtype());
                 f(&x)
             };
             declared(behind, args, which, dim, devices)
@@ -100,38 +100,26 @@ fn close(what: &str, found: &[Array], want: &[Array]) {
     }
 }
 
-/// The names of all kernels of the crate, sorted.
-fn shipped() -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/src");
-    let mut names = BTreeSet::new();
-    for entry in std::fs::read_dir(folder).expect("the crate's sources") {
-        let text = std::fs::read_to_string(entry.expect("a file").path()).expect("text");
-        let mut lines = text.lines();
-        while lines.any(|line| line.starts_with("#[kernel")) {
-            let name = lines.find_map(|line| line.split_once("fn ")).expect("a function").1;
-            names.insert(name.split(['<', '(']).next().expect("its name").to_string());
-        }
-    }
-    names
-}
-
 #[test]
 fn shipped_kernels_with_each_dimension_sharded() {
     let mut seen: BTreeSet<String> = BTreeSet::new();
-    for (name, args, f) in inlined::cases().into_iter().chain(cases::more()) {
+    for Function { name, operands: args, call } in cases::all() {
+        let f = move |x: &Vec<Array>| call(x);
         let want = f(&args).unwrap_or_else(|e| panic!("{name}: {e}"));
         for which in 0..args.len() {
             for dim in 0..args[which].shape().len() {
                 for devices in [2, 3] {
                     let what = format!("{name}, dimension {dim} of operand {which} on {devices} devices");
-                    let found = on_mesh(f, &args, which, dim, devices).unwrap_or_else(|e| panic!("{what}: {e}"));
+                    let found =
+                        on_mesh(f.clone(), &args, which, dim, devices).unwrap_or_else(|e| panic!("{what}: {e}"));
                     close(&what, &found.0, &want);
                     seen.extend(found.1);
                 }
             }
         }
     }
-    let never: Vec<String> = shipped().into_iter().filter(|name| !seen.contains(name)).collect();
+    let shipped: BTreeSet<String> = crate::shaders::shipped().into_iter().map(|(name, _)| name).collect();
+    let never: Vec<&String> = shipped.difference(&seen).collect();
     assert_eq!(never, NEVER_SHARDED, "sharded are {seen:?}");
 }
 

@@ -7,23 +7,9 @@
 //! some 1e-9. Hence [`TOLERANCE`]. A step computed in f32 would be seen: 6e-8 over 2h are 4e-3.
 //!
 //! Attention with all its options is in [`super::attention_options`]; weights that are quantised have no gradient.
-use super::B;
-use super::embedding::{numbers, places};
-use super::norm::EPSILON;
+use super::{B, functions};
+use crate::cases::{self, Entry, Extents, entry};
 use crate::support::{array, doubles, values};
-use pallas_kernels::cross_entropy::{
-    Options, cross_entropy_blocks, cross_entropy_dw, cross_entropy_dx, cross_entropy_of_logits_blocks,
-    cross_entropy_of_logits_dz,
-};
-use pallas_kernels::embedding::{embedding_backward_blocks, embedding_blocks};
-use pallas_kernels::gated::{gated_backward_blocks, gated_blocks};
-use pallas_kernels::norm::{layer_norm_whole_rows, normalise, rms_norm_whole_rows, row_moment};
-use pallas_kernels::norm_backward::{
-    norm_backward_apply, norm_backward_means, norm_backward_parameters, norm_backward_whole_rows,
-};
-use pallas_kernels::rotary::{rotary_blocks, tables};
-use pallas_kernels::softmax::{softmax_apply, softmax_statistics, softmax_whole_rows};
-use pallas_kernels::softmax_backward::{softmax_backward_apply, softmax_backward_sums, softmax_backward_whole_rows};
 use pallas_kernels::splash_attention::{Options as SplashOptions, attention_in_blocks, gradients_in_blocks};
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_rt::prelude::*;
@@ -42,12 +28,12 @@ fn product(x: &Array, y: &Array) -> f64 {
 
 /// The slopes of `Σ dout·forward(x)` by operand `which` along two directions, against every gradient that is said to have
 /// them. An operand without elements has none.
-pub(super) fn check<const N: usize>(
+pub(super) fn check(
     what: &str,
-    x: &[Array; N],
+    x: &[Array],
     which: usize,
     dout: &Array,
-    forward: impl Fn(&[Array; N]) -> Result<Array>,
+    forward: impl Fn(&[Array]) -> Result<Array>,
     gradients: &[&Array],
 ) {
     if x[which].is_empty() {
@@ -59,7 +45,7 @@ pub(super) fn check<const N: usize>(
         let direction: Vec<f64> = values(x[which].len(), seed).into_iter().map(shift).collect();
         let loss = |by: f64| {
             let moved: Vec<f64> = doubles(&x[which]).iter().zip(&direction).map(|(x, u)| x + by * u).collect();
-            let mut operands = x.clone();
+            let mut operands = x.to_vec();
             operands[which] = array(x[which].client(), DType::F64, x[which].shape(), &moved);
             let out = forward(&operands).unwrap_or_else(|e| panic!("{what}: {e}"));
             assert_eq!(out.dtype(), DType::F64);
@@ -75,123 +61,43 @@ pub(super) fn check<const N: usize>(
     }
 }
 
-#[test]
-fn of_softmax_and_its_logarithm() -> Result<()> {
-    let (x, dy) = (operand(&[5, 6], 1), operand(&[5, 6], 2));
-    for log in [false, true] {
-        let whole = |[x]: &[Array; 1]| softmax_whole_rows::<f64>(x, log, B);
-        let swept = |[x]: &[Array; 1]| {
-            let (max, sum) = softmax_statistics::<f64>(x, B, B)?;
-            softmax_apply::<f64>(x, &max, &sum, log, B, B)
-        };
-        let x = [x.clone()];
-        let y = whole(&x)?;
-        let dx = softmax_backward_whole_rows::<f64>(&y, &dy, log, B)?;
-        let sums = softmax_backward_sums::<f64>(&y, &dy, log, B, B)?;
-        let dx_swept = softmax_backward_apply::<f64>(&y, &dy, &sums, log, B, B)?;
-        check(&format!("whole, log {log}"), &x, 0, &dy, whole, &[&dx, &dx_swept]);
-        check(&format!("swept, log {log}"), &x, 0, &dy, swept, &[&dx]);
-    }
-    Ok(())
-}
-
-#[test]
-fn of_norms() -> Result<()> {
-    let shape = [5, 6];
-    let x = [operand(&shape, 1), operand(&[1, 6], 7), operand(&[1, 6], 8)];
-    let dy = operand(&shape, 2);
-    let zero = dy.client().zeros(&[5, 1], DType::F64)?;
-    for centre in [true, false] {
-        let shifted = |out: Array, beta: &Array| {
-            // RMS norm has no shift: as if there were one, so that both have three gradients.
-            let rows = doubles(&out).iter().enumerate().map(|(i, y)| y + doubles(beta)[i % 6]).collect::<Vec<_>>();
-            array(out.client(), DType::F64, &shape, &rows)
-        };
-        let whole = |[x, gamma, beta]: &[Array; 3]| match centre {
-            true => layer_norm_whole_rows::<f64>(x, gamma, beta, EPSILON, B),
-            false => rms_norm_whole_rows::<f64>(x, gamma, EPSILON, B).map(|out| shifted(out, beta)),
-        };
-        let mean_of = |x: &Array| if centre { row_moment::<f64>(x, &zero, 1, B, B) } else { Ok(zero.clone()) };
-        let swept = |[x, gamma, beta]: &[Array; 3]| {
-            let mean = mean_of(x)?;
-            normalise::<f64>(x, &mean, &row_moment::<f64>(x, &mean, 2, B, B)?, gamma, beta, EPSILON, B, B)
-        };
-        let (dx, mean, variance) = norm_backward_whole_rows::<f64>(&x[0], &x[1], &dy, EPSILON, centre, B)?;
-        let (dgamma, dbeta) = norm_backward_parameters::<f64>(&x[0], &dy, &mean, &variance, EPSILON, B, B)?;
-        let mean = mean_of(&x[0])?;
-        let variance = row_moment::<f64>(&x[0], &mean, 2, B, B)?;
-        let (level, along) = norm_backward_means::<f64>(&x[0], &x[1], &dy, &mean, &variance, EPSILON, B, B)?;
-        let level = if centre { level } else { zero.clone() };
-        let dx_swept = norm_backward_apply::<f64>(&x[0], &x[1], &dy, &mean, &variance, &level, &along, EPSILON, B, B)?;
-        for (which, gradients) in [&[&dx, &dx_swept][..], &[&dgamma], &[&dbeta]].into_iter().enumerate() {
-            check(&format!("whole, centre {centre}"), &x, which, &dy, whole, gradients);
-            check(&format!("swept, centre {centre}"), &x, which, &dy, swept, gradients);
+/// Checks the functions of a family that have gradients.
+fn check_all(family: &[Entry], extents: &Extents) {
+    for entry in family {
+        let (value, gradients) = functions(entry, &Client::interpreter(), DType::F64, extents);
+        let Some(gradients) = gradients else { continue };
+        let found = (gradients.call)(&gradients.operands).unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+        let dout = gradients.operands.last().expect("a cotangent");
+        for (which, gradient) in found.iter().enumerate() {
+            let forward = |x: &[Array]| (value.call)(x).map(|mut all| all.swap_remove(0));
+            check(entry.name, &value.operands, which, dout, forward, &[gradient]);
         }
     }
-    Ok(())
 }
 
 #[test]
-fn of_rotary_embedding_and_gated_units() -> Result<()> {
-    let (x, dy) = ([operand(&[2, 6, 6], 1)], operand(&[2, 6, 6], 2));
-    let (cos, sin) = tables(x[0].client(), 3, 6, 6, 100.0)?;
-    for neighbours in [false, true] {
-        let forward = |[x]: &[Array; 1]| rotary_blocks::<f64>(x, &cos, &sin, neighbours, false, 1, B);
-        let dx = rotary_blocks::<f64>(&dy, &cos, &sin, neighbours, true, 2, B)?;
-        check(&format!("rotary, neighbours {neighbours}"), &x, 0, &dy, forward, &[&dx]);
-    }
-    let (x, dy) = ([operand(&[9], 1), operand(&[9], 2)], operand(&[9], 3));
-    for gelu in [false, true] {
-        let forward = |[gate, up]: &[Array; 2]| gated_blocks::<f64>(gate, up, gelu, B);
-        let (dgate, dup) = gated_backward_blocks::<f64>(&x[0], &x[1], &dy, gelu, B)?;
-        check(&format!("gated, gelu {gelu}"), &x, 0, &dy, forward, &[&dgate]);
-        check(&format!("gated, gelu {gelu}"), &x, 1, &dy, forward, &[&dup]);
-    }
-    Ok(())
+fn of_rows() {
+    check_all(cases::ROWS_IN_BLOCKS, &[('n', 5), ('d', 6), ('u', B)]);
 }
 
 #[test]
-fn of_cross_entropy() -> Result<()> {
-    let ([n, v, d], depth) = ([5, 6, 7], 8);
-    let x = [operand(&[n, d], 1), operand(&[v, d], 2)];
-    let (z, dloss) = ([operand(&[n, v], 3)], operand(&[n, 1], 4));
-    let labels = x[0].client().array(&[0, 3, 2, 5, 3], &[n, 1])?;
-    for options in super::cross_entropy::OPTIONS {
-        let Options { ignore, smoothing, z_loss } = options;
-        let smooth = smoothing != 0.0;
-        let what = format!("{options:?}");
-        let fused = |x: &Array, w: &Array| {
-            cross_entropy_blocks::<f64>(x, w, &labels, ignore, smoothing, z_loss, smooth, B, depth, B, B)
-        };
-        let (_, lse) = fused(&x[0], &x[1])?;
-        let dx =
-            cross_entropy_dx::<f64>(&x[0], &x[1], &labels, &lse, &dloss, ignore, smoothing, z_loss, B, depth, B, B)?;
-        let dw =
-            cross_entropy_dw::<f64>(&x[0], &x[1], &labels, &lse, &dloss, ignore, smoothing, z_loss, B, depth, B, B)?;
-        let loss = |[x, w]: &[Array; 2]| fused(x, w).map(|(loss, _)| loss);
-        check(&what, &x, 0, &dloss, loss, &[&dx]);
-        check(&what, &x, 1, &dloss, loss, &[&dw]);
-        let given = |z: &Array| {
-            let columns = if smooth { z.shape()[1] } else { B };
-            cross_entropy_of_logits_blocks::<f64>(z, &labels, ignore, smoothing, z_loss, smooth, smooth, B, columns)
-        };
-        let (_, lse) = given(&z[0])?;
-        let dz = cross_entropy_of_logits_dz::<f64>(&z[0], &labels, &lse, &dloss, ignore, smoothing, z_loss, B, B)?;
-        check(&format!("of logits, {what}"), &z, 0, &dloss, |[z]| given(z).map(|(loss, _)| loss), &[&dz]);
-    }
-    Ok(())
+fn of_products_gates_and_rotations() {
+    check_all(cases::PRODUCTS_IN_BLOCKS, &[('b', 2), ('n', 5), ('k', 7), ('m', 6), ('u', B)]);
+    check_all(cases::GATES_IN_BLOCKS, &[('h', 2), ('n', 9), ('d', 6), ('u', B)]);
 }
 
 #[test]
-fn of_embedding() -> Result<()> {
-    let [n, v, d] = [9, 5, 6];
-    let (table, dout, ids) = ([operand(&[v, d], 1)], operand(&[n, d], 2), numbers(n, v));
-    let client = table[0].client();
-    let (starts, order) = places(client, &ids, v);
-    let at = client.array(&ids, &[n])?;
-    let dtable = embedding_backward_blocks::<f64, B>(&starts, &order, &dout, v, n.next_power_of_two())?;
-    check("embedding", &table, 0, &dout, |[table]| embedding_blocks::<f64, B>(&at, table), &[&dtable]);
-    Ok(())
+fn of_losses_and_tables() {
+    check_all(cases::CLASSES_IN_BLOCKS, &[('n', 5), ('v', 6), ('d', 7), ('u', B)]);
+    // Some rows are taken several times.
+    check_all(std::slice::from_ref(entry("embedding in blocks")), &[('n', 9), ('v', 5), ('d', 6), ('u', B)]);
+}
+
+#[test]
+fn of_attention() {
+    let extents = [('b', 1), ('h', 2), ('g', 1), ('s', 6), ('l', 7), ('d', 3), ('y', 1), ('z', 2), ('w', 3), ('u', B)];
+    check_all(cases::ATTENTION_IN_BLOCKS, &extents);
+    check_all(cases::OPTIONS_IN_BLOCKS, &extents);
 }
 
 #[test]
@@ -205,7 +111,7 @@ fn of_splash_attention() -> Result<()> {
     ] {
         let info = MaskInfo::in_blocks(x[0].client(), &heads, [s, l], [B, B])?;
         let options = SplashOptions { scale: Some(0.5), soft_cap };
-        let run = |[q, k, v]: &[Array; 3]| attention_in_blocks::<f64, B, B>(q, k, v, &info, &options);
+        let run = |x: &[Array]| attention_in_blocks::<f64, B, B>(&x[0], &x[1], &x[2], &info, &options);
         let (out, lse) = run(&x)?;
         let (dq, dk, dv) = gradients_in_blocks::<f64, B, B>(x.each_ref(), [&out, &lse], &dout, &info, &options)?;
         for (which, gradient) in [&dq, &dk, &dv].into_iter().enumerate() {

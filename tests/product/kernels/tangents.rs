@@ -3,81 +3,74 @@
 //! For operands x and a direction u, with h = 2⁻¹⁷ in float64, `(f(x + h·u) - f(x - h·u)) / 2h` is compared with the tangent of
 //! each result; see [`super::slopes`] for the bound. Kernels that take f32 alone are compared with h = 2⁻⁸: the difference
 //! leaves out 1e-5 of the third derivative, and rounding of f32 over 2h is some 1e-5 of the result.
-use super::B;
-use super::embedding::{numbers, places};
-use super::norm::EPSILON;
+use super::{B, Function, functions};
+use crate::cases::{self, Entry, Extents, entry};
 use crate::support::{array, doubles, values};
-use pallas_kernels::attention_scores::flash_attention_delta;
-use pallas_kernels::cross_entropy::{
-    cross_entropy_blocks, cross_entropy_dw, cross_entropy_dx, cross_entropy_lse, cross_entropy_of_logits_blocks,
-    cross_entropy_of_logits_dz,
-};
 use pallas_kernels::decode_attention::{self, decode_attention_with_lse};
-use pallas_kernels::embedding::{embedding_backward_blocks, embedding_blocks};
-use pallas_kernels::flash_attention::{Causal, Dropout, Options, flash_attention_in_blocks};
-use pallas_kernels::flash_attention_backward::gradients_in_blocks;
-use pallas_kernels::flash_attention_bias::{bias_gradient_in_blocks, sinks_gradient_in};
-use pallas_kernels::flash_attention_resident::resident_gradients;
-use pallas_kernels::gated::{Gate, gated, gated_backward_blocks, gated_blocks};
-use pallas_kernels::matmul::{matmul_blocks, matmul_nt_blocks, matmul_tn_blocks, matmul_tt_blocks};
-use pallas_kernels::norm::{layer_norm_whole_rows, normalise, rms_norm_whole_rows, row_moment};
-use pallas_kernels::norm_backward::{
-    norm_backward_apply, norm_backward_means, norm_backward_parameters, norm_backward_parts, norm_backward_sums,
-    norm_backward_whole_rows,
-};
+use pallas_kernels::gated::{Gate, gated};
+use pallas_kernels::matmul::matmul_blocks;
 use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
 use pallas_kernels::paged_cache::{paged_append, paged_append_quantised};
 use pallas_kernels::quantized_matmul::{Bits, Quantized, quantize, quantized_matmul};
-use pallas_kernels::rotary::{rotary_blocks, tables};
-use pallas_kernels::softmax::{softmax, softmax_apply, softmax_statistics, softmax_whole_rows};
-use pallas_kernels::softmax_backward::{softmax_backward_apply, softmax_backward_sums, softmax_backward_whole_rows};
-use pallas_kernels::splash_attention::{self, attention_in_blocks, gradients_in_blocks as splash_gradients};
+use pallas_kernels::softmax::softmax;
+use pallas_kernels::splash_attention::{self, attention_in_blocks, gradients_in_blocks};
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_rt::prelude::*;
 use pallas_rt::{grad, hessian, jit, jvp};
+use std::sync::Arc;
 
-type F = fn(&Vec<Array>) -> Result<Vec<Array>>;
+type F = fn(&[Array]) -> Result<Vec<Array>>;
 
-/// An operand: a float of this shape, or whole numbers.
-#[derive(Clone)]
-enum Given {
-    Floats(&'static [usize]),
-    Whole(Vec<i32>, &'static [usize]),
+/// That the tangents of `f` by operands of this type are its slopes.
+fn check(what: &str, dtype: DType, shapes: &[&[usize]], f: F) {
+    check_on(dtype, |client| {
+        let operands = shapes.iter().zip(1..);
+        let operands =
+            operands.map(|(shape, i)| array(client, dtype, shape, &values(shape.iter().product(), i))).collect();
+        Function { name: what.to_string(), operands, call: Arc::new(f) }
+    });
 }
-use Given::{Floats, Whole};
 
-/// That the tangents of `f`, whose floats have this type, are its slopes.
-fn check(what: &str, dtype: DType, given: &[Given], f: F) {
+/// Checks the functions of a family, and those of their gradients.
+fn check_all(family: &[Entry], dtype: DType, extents: &Extents) {
+    for entry in family {
+        check_on(dtype, |client| functions(entry, client, dtype, extents).0);
+        if functions(entry, &Client::cpu(), dtype, extents).1.is_some() {
+            check_on(dtype, |client| functions(entry, client, dtype, extents).1.expect("as there"));
+        }
+    }
+}
+
+/// That the tangents of a function on the interpreter and on the CPU, whose floats have this type, are its slopes.
+fn check_on(dtype: DType, function: impl Fn(&Client) -> Function) {
     let (step, bound) = if dtype == DType::F64 { (1.0 / 131_072.0, 1e-8) } else { (1.0 / 256.0, 1e-3) };
     let mut of_interpreter: Option<Vec<Vec<f64>>> = None;
     for client in [Client::interpreter(), Client::cpu()] {
-        let float = |i: usize, shape: &[usize], seed: usize, by: f64| {
-            let n = shape.iter().product();
-            let moved: Vec<f64> = values(n, i).into_iter().zip(values(n, 40 + i)).map(|(x, u)| x + by * u).collect();
-            let along: Vec<f64> = values(n, 40 + i);
-            array(&client, dtype, shape, if seed == 0 { &moved } else { &along })
-        };
-        let at = |by: f64, direction: usize| -> Vec<Array> {
-            let one = |(i, given): (usize, &Given)| match given {
-                Floats(shape) => float(i + 1, shape, direction, by),
-                Whole(..) if direction == 1 => client.zeros(&[0], DType::I32).expect("it fits"),
-                Whole(numbers, shape) => client.array(numbers, shape).expect("it fits"),
+        let Function { name: what, operands: x, call: f } = function(&client);
+        // Each operand as it is and so much along its direction, or the direction.
+        let moved = |own: f64, by: f64| -> Vec<Array> {
+            let one = |(i, x): (usize, &Array)| {
+                if !x.dtype().is_float() {
+                    return x.clone();
+                }
+                let along = values(x.len(), 41 + i);
+                let numbers: Vec<f64> = doubles(x).iter().zip(along).map(|(x, u)| own * x + by * u).collect();
+                array(&client, x.dtype(), x.shape(), &numbers)
             };
-            given.iter().enumerate().map(one).collect()
+            x.iter().enumerate().map(one).collect()
         };
-        let run = |x: &Vec<Array>| f(x).unwrap_or_else(|e| panic!("{what}: {e}"));
-        let x = at(0.0, 0);
+        let run = |x: &[Array]| f(x).unwrap_or_else(|e| panic!("{what}: {e}"));
         // Whole numbers have no tangents: the function captures them.
         let floats = |all: &[Array]| all.iter().filter(|x| x.dtype().is_float()).cloned().collect::<Vec<_>>();
-        let (primals, direction) = ((floats(&x),), (floats(&at(0.0, 1)),));
-        let given_x = x.clone();
+        let (primals, direction) = ((floats(&x),), (floats(&moved(0.0, 1.0)),));
+        let (given_x, f) = (x.clone(), f.clone());
         let along = jit(jvp(move |floats: &Vec<Array>| {
             let mut floats = floats.iter().cloned();
             let one = |x: &Array| if x.dtype().is_float() { floats.next().expect("as many") } else { x.clone() };
-            f(&given_x.iter().map(one).collect())
+            f(&given_x.iter().map(one).collect::<Vec<_>>())
         }));
         let (y, dy) = along(&primals, &direction).unwrap_or_else(|e| panic!("{what}: {e}"));
-        let (want, ends) = (run(&x), [run(&at(step, 0)), run(&at(-step, 0))]);
+        let (want, ends) = (run(&x), [run(&moved(1.0, step)), run(&moved(1.0, -step))]);
         assert_eq!((y.len(), dy.len()), (want.len(), want.len()), "{what}");
         let mut tangents = vec![];
         for i in (0..y.len()).filter(|&i| y[i].dtype().is_float()) {
@@ -116,82 +109,21 @@ fn two<T>((a, b): (T, T)) -> Vec<T> {
 
 #[test]
 fn of_rows() {
-    let f64 = DType::F64;
-    check("softmax", f64, &[Floats(&[5, 6])], |x| Ok(vec![softmax_whole_rows::<f64>(&x[0], false, B)?]));
-    check("log softmax", f64, &[Floats(&[5, 6])], |x| {
-        let (max, sum) = softmax_statistics::<f64>(&x[0], B, B)?;
-        Ok(vec![softmax_apply::<f64>(&x[0], &max, &sum, true, B, B)?])
-    });
-    check("softmax backward", f64, &[Floats(&[5, 6]), Floats(&[5, 6])], |x| {
-        let sums = softmax_backward_sums::<f64>(&x[0], &x[1], false, B, B)?;
-        Ok(vec![
-            softmax_backward_whole_rows::<f64>(&x[0], &x[1], true, B)?,
-            softmax_backward_apply::<f64>(&x[0], &x[1], &sums, false, B, B)?,
-        ])
-    });
-    let norm = [Floats(&[5, 6]), Floats(&[1, 6]), Floats(&[1, 6])];
-    check("norms of whole rows", f64, &norm, |x| {
-        Ok(vec![
-            layer_norm_whole_rows::<f64>(&x[0], &x[1], &x[2], EPSILON, B)?,
-            rms_norm_whole_rows::<f64>(&x[0], &x[1], EPSILON, B)?,
-        ])
-    });
-    check("norms in blocks", f64, &norm, |x| {
-        let mean = row_moment::<f64>(&x[0], &x[0].client().zeros(&[5, 1], DType::F64)?, 1, B, B)?;
-        let variance = row_moment::<f64>(&x[0], &mean, 2, B, B)?;
-        Ok(vec![normalise::<f64>(&x[0], &mean, &variance, &x[1], &x[2], EPSILON, B, B)?])
-    });
-    let back = [Floats(&[5, 6]), Floats(&[1, 6]), Floats(&[5, 6])];
-    check("gradients of norms of whole rows", f64, &back, |x| {
-        let (dx, dgammas, dbetas) = norm_backward_parts::<f64>(&x[0], &x[1], &x[2], EPSILON, true, 1, 2, B)?;
-        let (dgamma, dbeta) = norm_backward_sums::<f64>(&dgammas, &dbetas, 1, B)?;
-        let whole = norm_backward_whole_rows::<f64>(&x[0], &x[1], &x[2], EPSILON, false, B)?;
-        Ok(vec![dx, dgamma, dbeta, whole.0, whole.2])
-    });
-    check("gradients of norms in blocks", f64, &back, |x| {
-        let (_, mean, variance) = norm_backward_whole_rows::<f64>(&x[0], &x[1], &x[2], EPSILON, true, B)?;
-        let (level, along) = norm_backward_means::<f64>(&x[0], &x[1], &x[2], &mean, &variance, EPSILON, B, B)?;
-        let dx = norm_backward_apply::<f64>(&x[0], &x[1], &x[2], &mean, &variance, &level, &along, EPSILON, B, B)?;
-        let (dgamma, dbeta) = norm_backward_parameters::<f64>(&x[0], &x[2], &mean, &variance, EPSILON, B, B)?;
-        Ok(vec![dx, dgamma, dbeta])
-    });
+    check_all(cases::ROWS_IN_BLOCKS, DType::F64, &[('n', 5), ('d', 6), ('u', B)]);
 }
 
 #[test]
 fn of_gates_rotations_and_products() {
-    let f64 = DType::F64;
-    check("gates", f64, &[Floats(&[9]), Floats(&[9])], |x| {
-        Ok(vec![gated_blocks::<f64>(&x[0], &x[1], true, B)?, gated_blocks::<f64>(&x[0], &x[1], false, B)?])
-    });
-    check("gradients of gates", f64, &[Floats(&[9]), Floats(&[9]), Floats(&[9])], |x| {
-        Ok([true, false]
-            .into_iter()
-            .map(|gelu| gated_backward_blocks::<f64>(&x[0], &x[1], &x[2], gelu, B).map(two))
-            .collect::<Result<Vec<_>>>()?
-            .concat())
-    });
-    check("rotary", f64, &[Floats(&[2, 6, 6])], |x| {
-        let (cos, sin) = tables(x[0].client(), 3, 6, 6, 100.0)?;
-        Ok(vec![
-            rotary_blocks::<f64>(&x[0], &cos, &sin, true, false, 1, B)?,
-            rotary_blocks::<f64>(&x[0], &cos, &sin, false, true, 2, B)?,
-        ])
-    });
-    check("products", f64, &[Floats(&[2, 5, 7]), Floats(&[2, 7, 6])], |x| {
+    check_all(cases::GATES_IN_BLOCKS, DType::F64, &[('h', 2), ('n', 9), ('d', 6), ('u', B)]);
+    check_all(cases::PRODUCTS_IN_BLOCKS, DType::F64, &[('b', 2), ('n', 5), ('k', 7), ('m', 6), ('u', B)]);
+    check("products with an epilogue", DType::F64, &[&[2, 5, 7], &[2, 7, 6]], |x| {
         Ok(vec![matmul_blocks::<f64, f64>(&x[0], &x[1], |acc| acc.tanh(), B, B, B)?])
-    });
-    check("products of transposed", f64, &[Floats(&[2, 6, 6]), Floats(&[2, 6, 6])], |x| {
-        Ok(vec![
-            matmul_tn_blocks::<f64, f64>(&x[0], &x[1], |acc| acc, B, B, B)?,
-            matmul_nt_blocks::<f64, f64>(&x[0], &x[1], |acc| acc, B, B, B)?,
-            matmul_tt_blocks::<f64, f64>(&x[0], &x[1], |acc| acc, B, B, B)?,
-        ])
     });
     for (bits, f) in [
         (Bits::Eight, (|x| quantized(x, Bits::Eight, None)) as F),
         (Bits::Four, |x| quantized(x, Bits::Four, Some(16))),
     ] {
-        check(&format!("weights of {bits:?} bits"), DType::F32, &[Floats(&[3, 32])], f);
+        check(&format!("weights of {bits:?} bits"), DType::F32, &[&[3, 32]], f);
     }
 }
 
@@ -204,74 +136,27 @@ fn quantized(x: &[Array], bits: Bits, group: Option<usize>) -> Result<Vec<Array>
 }
 
 #[test]
-fn of_losses_and_embeddings() {
-    let labels = || Whole(vec![0, 3, 2, 5, 3], &[5, 1]);
-    let by_features = [Floats(&[5, 7]), Floats(&[6, 7]), labels(), Floats(&[5, 1])];
-    check("cross-entropy", DType::F64, &by_features, |x| {
-        let (loss, lse) = cross_entropy_blocks::<f64>(&x[0], &x[1], &x[2], 2, 0.1, 0.01, true, B, 8, B, B)?;
-        let dx = cross_entropy_dx::<f64>(&x[0], &x[1], &x[2], &lse, &x[3], 2, 0.1, 0.01, B, 8, B, B)?;
-        let dw = cross_entropy_dw::<f64>(&x[0], &x[1], &x[2], &lse, &x[3], 2, 0.1, 0.01, B, 8, B, B)?;
-        Ok(vec![loss, lse, dx, dw])
-    });
-    check("cross-entropy of logits", DType::F64, &[Floats(&[5, 6]), labels(), Floats(&[5, 1])], |x| {
-        let (loss, lse) = cross_entropy_of_logits_blocks::<f64>(&x[0], &x[1], 2, 0.0, 0.01, false, false, B, B)?;
-        let dz = cross_entropy_of_logits_dz::<f64>(&x[0], &x[1], &lse, &x[2], 2, 0.0, 0.01, B, B)?;
-        Ok(vec![loss, dz])
-    });
-    check("log-sum-exp", DType::F32, &[Floats(&[5])], |x| Ok(vec![cross_entropy_lse(&x[0])?]));
-    let [n, v] = [9, 5];
-    let rows = [Floats(&[5, 6]), Floats(&[9, 6]), Whole(numbers(n, v), &[9])];
-    check("embedding", DType::F64, &rows, |x| {
-        let (starts, order) = places(x[0].client(), &numbers(9, 5), 5);
-        let sums = embedding_backward_blocks::<f64, B>(&starts, &order, &x[1], 5, 16)?;
-        Ok(vec![embedding_blocks::<f64, B>(&x[2], &x[0])?, sums])
-    });
-}
-
-/// Attention with all its options.
-fn options<'a>(x: &'a [Array]) -> Options<'a> {
-    Options {
-        causal: Causal::FromEnd,
-        soft_cap: Some(1.5),
-        bias: Some(&x[3]),
-        sinks: Some(&x[4]),
-        dropout: Some(Dropout { rate: 0.25, seed: 7.into() }),
-        ..Options::default()
-    }
+fn of_losses_and_tables() {
+    check_all(cases::CLASSES_IN_BLOCKS, DType::F64, &[('n', 5), ('v', 6), ('d', 7), ('u', B)]);
+    // Some rows are taken several times.
+    let table = std::slice::from_ref(entry("embedding in blocks"));
+    check_all(table, DType::F64, &[('n', 9), ('v', 5), ('d', 6), ('u', B)]);
+    check_all(std::slice::from_ref(entry("log-sum-exp of losses")), DType::F32, &[('n', 5)]);
 }
 
 #[test]
 fn of_attention() {
-    let operands = || {
-        let shapes: [&[usize]; 5] = [&[1, 2, 6, 3], &[1, 1, 7, 3], &[1, 1, 7, 3], &[1, 2, 6, 7], &[2]];
-        shapes.map(Floats).to_vec()
-    };
-    check("flash attention", DType::F64, &operands(), |x| {
-        flash_attention_in_blocks::<f64>(&x[0], &x[1], &x[2], &options(x), [B, B]).map(two)
-    });
-    check("plain flash attention", DType::F64, &operands()[..3], |x| {
-        flash_attention_in_blocks::<f64>(&x[0], &x[1], &x[2], &Options::default(), [B, B]).map(two)
-    });
-    let mut back = operands();
-    back.push(Floats(&[1, 2, 6, 3]));
-    check("gradients of flash attention", DType::F64, &back, |x| {
-        let (operands, options) = ([&x[0], &x[1], &x[2]], options(x));
-        let (out, lse) = flash_attention_in_blocks::<f64>(&x[0], &x[1], &x[2], &options, [B, B])?;
-        let mut all = three(gradients_in_blocks::<f64>(operands, [&out, &lse], &x[5], &options, [[B; 2]; 2])?);
-        all.extend(three(resident_gradients::<f64>(operands, [&out, &lse], &x[5], &options, [B, B])?));
-        all.push(bias_gradient_in_blocks::<f64>(operands, [&out, &lse], &x[5], &options, [B, B])?);
-        all.push(sinks_gradient_in::<f64>([&out, &lse], &x[5], &x[4])?);
-        all.push(flash_attention_delta::<f64>(&out, &x[5], &lse, true, B)?);
-        Ok(all)
-    });
-    let splash = [Floats(&[1, 2, 9, 3]), Floats(&[1, 1, 11, 3]), Floats(&[1, 1, 11, 3]), Floats(&[1, 2, 9, 3])];
+    let extents = [('b', 1), ('h', 2), ('g', 1), ('s', 6), ('l', 7), ('d', 3), ('y', 1), ('z', 2), ('w', 3), ('u', B)];
+    check_all(cases::ATTENTION_IN_BLOCKS, DType::F64, &extents);
+    check_all(cases::OPTIONS_IN_BLOCKS, DType::F64, &extents);
+    let splash: [&[usize]; 4] = [&[1, 2, 9, 3], &[1, 1, 11, 3], &[1, 1, 11, 3], &[1, 2, 9, 3]];
     check("splash attention", DType::F64, &splash, |x| {
         let heads = [Mask::causal(), Mask::dense(9, 11, |i, j| (i * 5 + j * 3) % 7 < 3)];
         let info = MaskInfo::in_blocks(x[0].client(), &heads, [9, 11], [B, B])?;
         let options = splash_attention::Options { scale: Some(0.5), soft_cap: Some(1.5) };
         let (out, lse) = attention_in_blocks::<f64, B, B>(&x[0], &x[1], &x[2], &info, &options)?;
         let operands = [&x[0], &x[1], &x[2]];
-        let mut all = three(splash_gradients::<f64, B, B>(operands, [&out, &lse], &x[3], &info, &options)?);
+        let mut all = three(gradients_in_blocks::<f64, B, B>(operands, [&out, &lse], &x[3], &info, &options)?);
         all.push(out);
         Ok(all)
     });
@@ -279,7 +164,7 @@ fn of_attention() {
 
 #[test]
 fn of_attention_over_caches() {
-    check("decoding", DType::F32, &[Floats(&[2, 4, 1, 8]), Floats(&[2, 2, 40, 8]), Floats(&[2, 2, 40, 8])], |x| {
+    check("decoding", DType::F32, &[&[2, 4, 1, 8], &[2, 2, 40, 8], &[2, 2, 40, 8]], |x| {
         let options =
             decode_attention::Options { splits: Some(2), soft_cap: Some(1.5), ..decode_attention::Options::default() };
         decode_attention_with_lse(&x[0], &x[1], &x[2], &options).map(two)
@@ -290,17 +175,17 @@ fn of_attention_over_caches() {
         let batch = Batch::new(&cache, 2, requests, BatchOptions::default())?;
         batch.attend_with_lse(&x[0], &cache, &paged_attention::Options::default()).map(two)
     }
-    let pages = [Floats(&[3, 2, 4]), Floats(&[4, 1, 2, 4]), Floats(&[4, 1, 2, 4])];
-    check("pages", DType::F32, &pages, |x| attend(x));
+    let pages: [&[usize]; 3] = [&[3, 2, 4], &[4, 1, 2, 4], &[4, 1, 2, 4]];
+    check("pages", DType::F32, &pages, attend);
     // Rows that are written keep what was there elsewhere.
-    let append = [Floats(&[4, 1, 2, 4]), Floats(&[4, 1, 2, 4]), Floats(&[3, 1, 4]), Floats(&[3, 1, 4])];
+    let append: [&[usize]; 4] = [&[4, 1, 2, 4], &[4, 1, 2, 4], &[3, 1, 4], &[3, 1, 4]];
     check("writing into pages", DType::F64, &append, |x| {
         let slots = x[0].client().array(&[2i32, 1, 0, 0, 3, 1], &[3, 2])?;
         let [new_k, new_v, k, v] = [2, 3, 0, 1].map(|i: usize| x[i].cast(DType::F32));
         paged_append::<f32, f32>(&new_k, &new_v, &slots, &k, &v)
             .map(|(k, v)| vec![k.cast(DType::F64), v.cast(DType::F64)])
     });
-    check("writing quantised rows", DType::F32, &[Floats(&[3, 1, 4]), Floats(&[4, 1, 2])], |x| {
+    check("writing quantised rows", DType::F32, &[&[3, 1, 4], &[4, 1, 2]], |x| {
         let slots = x[0].client().array(&[2i32, 1, 0, 0, 3, 1], &[3, 2])?;
         let pages = x[0].client().zeros(&[4, 1, 2, 4], DType::I8)?;
         paged_append_quantised::<f32>(&x[0], &slots, &pages, &x[1]).map(|(_, scales)| vec![scales])
@@ -310,7 +195,7 @@ fn of_attention_over_caches() {
 /// Functions that state their gradients have tangents as well: those of the kernels, and of the kernels of the gradients.
 #[test]
 fn of_functions_that_state_gradients() {
-    check("functions", DType::F32, &[Floats(&[3, 5]), Floats(&[3, 5])], |x| {
+    check("functions", DType::F32, &[&[3, 5], &[3, 5]], |x| {
         let y = gated(&x[0], &x[1], Gate::Silu)?;
         Ok(vec![softmax(&(&y * 2.0))?, y])
     });

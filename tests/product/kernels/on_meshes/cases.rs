@@ -1,5 +1,5 @@
 //! Calls of shipped kernels that the texts for other compilers do not have.
-use super::super::inlined::{Case, array};
+use super::super::{Function, inlined, inlined::array};
 use pallas_kernels::attention_scores::{Causal, segment_spans};
 use pallas_kernels::cross_entropy::{self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits_backward};
 use pallas_kernels::decode_attention::{self, decode_attention};
@@ -19,6 +19,10 @@ use pallas_kernels::softmax_backward::softmax_backward;
 use pallas_kernels::splash_attention::{self, splash_attention, splash_attention_backward, splash_attention_with_lse};
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_rt::prelude::*;
+use std::sync::Arc;
+
+/// A case: its name, its arguments and the function of them.
+type Case = (&'static str, Vec<Array>, fn(&Vec<Array>) -> Result<Vec<Array>>);
 
 fn integers(x: &[i32], shape: &[usize]) -> Array {
     Client::cpu().array(x, shape).expect("it fits")
@@ -58,7 +62,16 @@ fn losses(x: &[Array]) -> Result<Vec<Array>> {
     Ok(all)
 }
 
-pub(super) fn more() -> Vec<Case> {
+/// Those that have texts, and the others.
+pub(super) fn all() -> Vec<Function> {
+    let function = |(name, operands, f): Case| {
+        let call = Arc::new(move |x: &[Array]| f(&x.to_vec()));
+        Function { name: name.to_string(), operands, call }
+    };
+    inlined::cases().into_iter().chain(more().into_iter().map(function)).collect()
+}
+
+fn more() -> Vec<Case> {
     vec![
         ("quantized-matmul-4", vec![array(&[37, 64], 1)], |x| quantised(x, Bits::Four, Some(32))),
         ("quantized-matmul-8", vec![array(&[37, 64], 1)], |x| quantised(x, Bits::Eight, None)),
