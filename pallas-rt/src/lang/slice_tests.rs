@@ -180,7 +180,7 @@ fn positions_of_tiles_are_inside_and_known() {
 fn slices_of_computed_tiles_in_other_profiles() {
     if !gpus().is_empty() {
         for profile in ["gpu", "baseline"] {
-            let test = "lang::slices::slices_of_computed_tiles_mean_the_same_everywhere";
+            let test = "lang::slice_tests::slices_of_computed_tiles_mean_the_same_everywhere";
             again(test, &[("PALLAS_PROFILE", profile)]);
         }
     }
