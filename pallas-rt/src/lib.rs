@@ -251,7 +251,7 @@ pub mod interpreter {
     ///     out.store(x.at(ds(0, 1)).load());
     /// }
     /// let x = Client::interpreter().full(&[8], 1.0f32)?;
-    /// let (y, loads) = pallas_rt::interpreter::loads(|| firsts(&x, 2));
+    /// let (y, loads) = pallas_rt::interpreter::count_loads(|| firsts(&x, 2));
     /// assert_eq!(y?.to_vec::<f32>()?, [1.0, 1.0]);
     /// assert_eq!(loads[&("firsts".into(), "x".into())], 2);
     /// # Ok::<(), Error>(())

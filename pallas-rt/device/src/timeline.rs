@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use pallas_rt::prelude::*;
-//! use pallas_rt::timeline::{Kind, Timeline};
+//! use pallas_rt::timeline::{SpanKind, Timeline};
 //!
 //! #[kernel(grid = (cdiv(N, 8)))]
 //! fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
@@ -13,7 +13,7 @@
 //! let timeline = Timeline::start();
 //! doubled(&x)?.block_until_ready()?;
 //! let spans = timeline.stop();
-//! assert!(spans.iter().any(|span| span.kind == Kind::Launch && span.name == "doubled"));
+//! assert!(spans.iter().any(|span| span.kind == SpanKind::Launch && span.name == "doubled"));
 //! # #[cfg(any())]
 //! pallas_rt::timeline::write("timeline.json", &spans)?;
 //! # Ok::<(), Error>(())

@@ -24,8 +24,8 @@ use std::str::FromStr;
 /// ** = inferred
 /// "#;
 /// let policy: ShardingPolicy = text.parse()?;
-/// assert_eq!(policy.of("layers[3].mlp.up"), Some(&P((None, "model"))));
-/// assert_eq!(policy.of("embedding"), None);
+/// assert_eq!(policy.spec_for("layers[3].mlp.up"), Some(&P((None, "model"))));
+/// assert_eq!(policy.spec_for("embedding"), None);
 /// assert_eq!(ShardingPolicy::from_json(&policy.to_json())?, policy);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
