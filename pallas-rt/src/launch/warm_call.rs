@@ -117,7 +117,10 @@ mod tests {
         const HERE: &str = "PALLAS_ONE_KERNEL";
         if std::env::var_os(HERE).is_none() {
             // The limits apply to the whole process.
-            again("launch::warm_call::tests::a_kernel_that_left_the_cache_is_not_kept_by_the_last_calls", &[(HERE, "1")]);
+            again(
+                "launch::warm_call::tests::a_kernel_that_left_the_cache_is_not_kept_by_the_last_calls",
+                &[(HERE, "1")],
+            );
             return;
         }
         crate::set_cache_limits(crate::CacheLimits { kernels: 1, ..crate::CacheLimits::default() });
