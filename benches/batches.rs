@@ -1,8 +1,9 @@
-//! The gradient of `mean(vmap(loss))` against that of the same loss written for a batch, on the CPU: results of drawn pairs are
-//! compared, then calls take turns, and the minimum of their times counts. A line per pair, and its time mapped over written.
+//! The gradient of `mean(vmap(loss))` against that of the same loss written for a batch, on the CPU: results of drawn
+//! pairs are compared, then calls take turns, and the minimum of their times counts. A line per pair, and its time
+//! mapped over written.
 //!
-//! `cargo bench --bench batches [-- part of a name] [--small] [--pairs N] [--seed N] [--runs N]`; `--small` shows that it works,
-//! and measures nothing of use.
+//! `cargo bench --bench batches [-- part of a name] [--small] [--pairs N] [--seed N] [--runs N]`; `--small` shows that
+//! it works, and measures nothing of use.
 #[path = "../pallas-rt/src/jit/tests/batches/pairs/mod.rs"]
 #[allow(dead_code, reason = "the tests plan functions for types")]
 mod pairs;

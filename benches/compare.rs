@@ -29,7 +29,8 @@ use std::time::Instant;
 type Arrays = BTreeMap<String, Array>;
 type Kernels = fn(&Arrays) -> Result<Vec<Array>>;
 
-/// Calls of kernels, by the first word of its name; the rest of a name says sizes and element types, which the inputs have.
+/// Calls of kernels, by the first word of its name; the rest of a name says sizes and element types, which the inputs
+/// have.
 const KERNELS: [(&str, Kernels); 8] = [
     ("matmul", |x| Ok(vec![matmul(&x["a"], &x["b"])?])),
     ("softmax", |x| Ok(vec![softmax(&x["x"])?])),

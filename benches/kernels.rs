@@ -1,8 +1,8 @@
-//! The shipped kernels on the CPU and on every GPU: FLOP/s and bytes/s, and their share of what the device can do, measured
-//! in the same run. Software adapters only with `PALLAS_DEVICE=gpu`, on smaller arrays.
+//! The shipped kernels on the CPU and on every GPU: FLOP/s and bytes/s, and their share of what the device can do,
+//! measured in the same run. Software adapters only with `PALLAS_DEVICE=gpu`, on smaller arrays.
 //!
-//! `cargo bench [-- part of a name] [--small]`; plots in `target/criterion/report/index.html`. `--small` calls each case once
-//! on small arrays: it shows that it works, and measures nothing.
+//! `cargo bench [-- part of a name] [--small]`; plots in `target/criterion/report/index.html`. `--small` calls each
+//! case once on small arrays: it shows that it works, and measures nothing.
 mod cases;
 mod peak;
 #[path = "../kernels/cases/mod.rs"]
@@ -94,8 +94,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Measures a call; prints its rates and their shares of the peaks; gives the seconds of the fastest sample, or nothing
-    /// where it was not asked for.
+    /// Measures a call; prints its rates and their shares of the peaks; gives the seconds of the fastest sample, or
+    /// nothing where it was not asked for.
     fn one(&mut self, case: &Case) -> Result<Option<f64>> {
         let Case { name, shape, flops, .. } = case;
         // A mistake shows here, before criterion takes over.

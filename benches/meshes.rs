@@ -1,5 +1,5 @@
-//! A perceptron of four layers on a mesh of eight virtual devices, and on one device: results are compared, then calls take
-//! turns, and the minimum of their times counts. `mesh / one` is what the division costs in one process.
+//! A perceptron of four layers on a mesh of eight virtual devices, and on one device: results are compared, then calls
+//! take turns, and the minimum of their times counts. `mesh / one` is what the division costs in one process.
 //!
 //! `cargo bench --bench meshes [-- --small]`; `--small` shows that it works, and measures nothing of use.
 use pallas_rt::ir::DType;

@@ -1,5 +1,5 @@
-//! The time to propagate shardings through a transformer and to partition it for 64 x 64 devices, for each number of layers
-//! the minimum of 15.
+//! The time to propagate shardings through a transformer and to partition it for 64 x 64 devices, for each number of
+//! layers the minimum of 15.
 //!
 //! `cargo bench --bench partition [-- --small]`; `--small` shows that it works, and measures nothing of use.
 #[path = "../pallas-rt/graph/tests/shardy/large/transformer.rs"]

@@ -1,7 +1,9 @@
-//! Each shipped kernel against the same function in plain array operations under `jit`, on the CPU: results are compared, then
-//! calls take turns, and the minimum of their times counts. A line per function; `plain / kernel` above 1: the kernel is ahead.
+//! Each shipped kernel against the same function in plain array operations under `jit`, on the CPU: results are
+//! compared, then calls take turns, and the minimum of their times counts. A line per function; `plain / kernel` above
+//! 1: the kernel is ahead.
 //!
-//! `cargo bench --bench plain [-- part of a name] [--small]`; `--small` shows that it works, and measures nothing of use.
+//! `cargo bench --bench plain [-- part of a name] [--small]`; `--small` shows that it works, and measures nothing of
+//! use.
 use pallas_kernels::flash_attention::{Options, flash_attention};
 use pallas_kernels::quantized_matmul::{Bits, Quantized, quantize, quantized_matmul};
 use pallas_kernels::splash_mask::Mask;
@@ -162,8 +164,8 @@ fn measured(case: &Case, runs: usize) -> Result<bool> {
         }
     }
     let mut best = [f64::INFINITY; 2];
-    // Each is as often the first of a turn, whose arguments the caches hold less of. A call that is short takes more turns: now
-    // and then another thread joins it late.
+    // Each is as often the first of a turn, whose arguments the caches hold less of. A call that is short takes more
+    // turns: now and then another thread joins it late.
     let (start, mut turns) = (Instant::now(), 0);
     while turns < runs || runs > 1 && turns < 100 * runs && start.elapsed() < SHORT {
         for which in [turns % 2, 1 - turns % 2] {

@@ -1,5 +1,5 @@
-//! Every option of flash attention on the operands of a sentence encoder's layer: its time, and the largest error against
-//! plain attention in double precision.
+//! Every option of flash attention on the operands of a sentence encoder's layer: its time, and the largest error
+//! against plain attention in double precision.
 //!
 //! `cargo run --release --example attention_zoo [-- --device cpu|gpu|interpret]`
 mod data;

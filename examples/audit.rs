@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --example audit`
 //!
-//! A policy says how the model is to be sharded, as text. The model is marked by it, audited against it, and audited again
-//! with a mark that somebody forgot. The exit code is 1 unless each answer is the right one.
+//! A policy says how the model is to be sharded, as text. The model is marked by it, audited against it, and audited
+//! again with a mark that somebody forgot. The exit code is 1 unless each answer is the right one.
 mod usage;
 
 use pallas_rt::audit::{Audit, AuditOptions, FindingKind};

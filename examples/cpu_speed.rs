@@ -1,5 +1,5 @@
-//! Speed of the CPU backend as a share of what the machine can do: fused multiply-adds and copied memory, measured here.
-//! What is compared runs in turn, at least 15 times each; the fastest run of each counts.
+//! Speed of the CPU backend as a share of what the machine can do: fused multiply-adds and copied memory, measured
+//! here. What is compared runs in turn, at least 15 times each; the fastest run of each counts.
 //!
 //! `cargo run --release --no-default-features --example cpu_speed [-- part of a line's name]`
 #[allow(dead_code, reason = "benches measure other peaks, too")]

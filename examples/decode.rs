@@ -1,6 +1,6 @@
-//! Generating text, without the text: requests of different lengths grow token by token over one pool of pages. Each step
-//! appends keys and values in place and attends; what a request had is never copied, and pages are taken as they are needed.
-//! Times are those of one layer's attention, without the model around it.
+//! Generating text, without the text: requests of different lengths grow token by token over one pool of pages. Each
+//! step appends keys and values in place and attends; what a request had is never copied, and pages are taken as they
+//! are needed. Times are those of one layer's attention, without the model around it.
 //!
 //! `cargo run --release --example decode [-- --device cpu|gpu|interpret]`
 mod device;

@@ -1,4 +1,5 @@
-//! Fused attention on the real operands of a sentence encoder's layer (all-MiniLM-L6-v2), held against its stored result.
+//! Fused attention on the real operands of a sentence encoder's layer (all-MiniLM-L6-v2), held against its stored
+//! result.
 //!
 //! `cargo run --release -p pallas-examples --example flash_attention [-- --device cpu|gpu|interpret] [-- --explain]`
 mod data;

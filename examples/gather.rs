@@ -1,5 +1,5 @@
-//! An embedding look-up by scalar prefetch: a table of numbers, read ahead of the body, chooses which block each program
-//! sees. Rows that nobody asks for are never touched.
+//! An embedding look-up by scalar prefetch: a table of numbers, read ahead of the body, chooses which block each
+//! program sees. Rows that nobody asks for are never touched.
 //!
 //! `cargo run --example gather [-- --device cpu|gpu|interpret]`
 mod device;
@@ -17,8 +17,8 @@ fn gather<const B: usize>(
     out.store(table.load());
 }
 
-// The sum of the rows of each bag: bag i has the ids `starts[i]..starts[i + 1]`. Here the body reads the prefetched tables
-// itself, and a window of the whole table's rows; the loop's length is known only when the kernel runs.
+// The sum of the rows of each bag: bag i has the ids `starts[i]..starts[i + 1]`. Here the body reads the prefetched
+// tables itself, and a window of the whole table's rows; the loop's length is known only when the kernel runs.
 #[kernel(grid = (N))]
 fn bags(
     #[prefetch([N1])] starts: Prefetch<i32>,

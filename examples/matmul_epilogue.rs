@@ -7,9 +7,9 @@ mod usage;
 use pallas_kernels::matmul::{Layout, matmul_with};
 use pallas_rt::prelude::*;
 
-// Programs along the first two axes are parallel; along the third they are steps of one program, in order: block (i, j) of
-// the result stays while blocks of x and w stream past it. `fill = 0.0` is what loads see outside of the arrays, so that a
-// ragged last step adds nothing.
+// Programs along the first two axes are parallel; along the third they are steps of one program, in order: block (i, j)
+// of the result stays while blocks of x and w stream past it. `fill = 0.0` is what loads see outside of the arrays, so
+// that a ragged last step adds nothing.
 #[kernel(grid = (cdiv(M, B), cdiv(N, B), cdiv(K, B)), semantics = (parallel, parallel, arbitrary))]
 fn linear<const B: usize>(
     #[block([M, K] => [B, B], |i, _, p| (i, p), fill = 0.0)] x: In<f32>,

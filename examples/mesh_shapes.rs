@@ -1,12 +1,12 @@
 //! A transformer block on meshes of 64 devices that are not there: which shape of (data, fsdp, model) is best?
 //!
-//! `cargo run --release --example mesh_shapes`, or `.. mesh_shapes FOLDER` to write the times as `meshes.svg` and the function on
-//! the best mesh as `block.html`.
+//! `cargo run --release --example mesh_shapes`, or `.. mesh_shapes FOLDER` to write the times as `meshes.svg` and the
+//! function on the best mesh as `block.html`.
 //!
-//! Batches are sharded by `data` and `fsdp`, parameters by `fsdp` (gathered where they are needed: ZeRO-3) and by `model` (in
-//! the way of Megatron: heads of the attention, hidden numbers of the perceptron). The gradient of a block is planned on each mesh:
-//! exchanges, memory of a device, time of a step. The exit code is 1 unless the exchanges are those that these divisions need,
-//! and the block runs on eight virtual devices, 2 x 2 x 2, as it does on one.
+//! Batches are sharded by `data` and `fsdp`, parameters by `fsdp` (gathered where they are needed: ZeRO-3) and by
+//! `model` (in the way of Megatron: heads of the attention, hidden numbers of the perceptron). The gradient of a block
+//! is planned on each mesh: exchanges, memory of a device, time of a step. The exit code is 1 unless the exchanges are
+//! those that these divisions need, and the block runs on eight virtual devices, 2 x 2 x 2, as it does on one.
 mod usage;
 
 use pallas_rt::plan::{MeshComparison, Shardings, StepPlan};
@@ -132,9 +132,9 @@ fn shapes(sizes: Sizes) -> Result<(Block, Array)> {
     Ok((Block::new(sizes, |shape| client.shape_dtype(&shape, DType::F32))?, x))
 }
 
-/// True if the six matrices are gathered along `fsdp`, and results of three products added up along `model`: of the attention
-/// and the perceptron, and in the gradient of what the perceptron reads. There is no exchange along axes of one device, and the
-/// planned bytes are those of all exchanges.
+/// True if the six matrices are gathered along `fsdp`, and results of three products added up along `model`: of the
+/// attention and the perceptron, and in the gradient of what the perceptron reads. There is no exchange along axes of
+/// one device, and the planned bytes are those of all exchanges.
 fn is_expected(found: &Shardings, plan: &StepPlan) -> bool {
     let mesh = &plan.mesh;
     let sized = |axes: &[String]| axes.iter().all(|axis| mesh.find(axis).is_ok_and(|axis| axis.size > 1));

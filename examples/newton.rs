@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --example newton [-- --device cpu|gpu|interpret]`
 //!
-//! Logistic regression tells odd digits from even ones. Its loss has one minimum, which Newton's method reaches in a few
-//! steps: near it, each step doubles the number of right digits. The system is solved by conjugate gradients in a
+//! Logistic regression tells odd digits from even ones. Its loss has one minimum, which Newton's method reaches in a
+//! few steps: near it, each step doubles the number of right digits. The system is solved by conjugate gradients in a
 //! `fori_loop`. The exit code is 1 if losses are not JAX's, or the minimum is not that of JAX in float64.
 #[path = "data/digits.rs"]
 mod digits;

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release --example priority`
 //!
-//! The weights are sharded by features, the indices by examples, and the result of the lookup has both dimensions; one axis
-//! divides only one of them. Without priorities propagation decides, as Shardy does; a priority lets the user decide. The
-//! exit code is 1 unless the winner of each case is the expected one.
+//! The weights are sharded by features, the indices by examples, and the result of the lookup has both dimensions; one
+//! axis divides only one of them. Without priorities propagation decides, as Shardy does; a priority lets the user
+//! decide. The exit code is 1 unless the winner of each case is the expected one.
 mod usage;
 
 use pallas_rt::prelude::*;

@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release --example retrace`
 //!
-//! A mesh of 1 x 2 devices with the axes `batch` and `model`, one array that is marked and two that are not: fifty steps,
-//! each with the results of the one before, are one trace. What is declared is compared, not where arrays lie, so equal
-//! declarations in other words do not compile the function again, and each real change does so once, with its reason. The
-//! exit code is 1 unless this is so.
+//! A mesh of 1 x 2 devices with the axes `batch` and `model`, one array that is marked and two that are not: fifty
+//! steps, each with the results of the one before, are one trace. What is declared is compared, not where arrays lie,
+//! so equal declarations in other words do not compile the function again, and each real change does so once, with its
+//! reason. The exit code is 1 unless this is so.
 mod usage;
 
 use pallas_rt::prelude::*;

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release --example rnn_scan [-- --device cpu|gpu|interpret]`
 //!
-//! The state after eight rows of handwritten digits, each of eight pixels, tells which digit it was. A step of training is
-//! traced once, and the body of the scan once in it. The exit code is 1 if the losses of the first epoch are not JAX's, or
-//! less than 94% of the held-out images are right after the last.
+//! The state after eight rows of handwritten digits, each of eight pixels, tells which digit it was. A step of training
+//! is traced once, and the body of the scan once in it. The exit code is 1 if the losses of the first epoch are not
+//! JAX's, or less than 94% of the held-out images are right after the last.
 #[path = "data/digits.rs"]
 mod digits;
 #[path = "data/numbers.rs"]

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release --example sample [-- --device cpu|gpu|interpret]`
 //!
-//! The model is the smallest one that is of use: how often each letter follows the two before it in the names of the 118
-//! elements. `vmap` draws sixteen names at once; each goes on until its own end. The exit code is 1 if a name has letters
-//! that follow each other in no element, or the names are not those that JAX draws with the same key.
+//! The model is the smallest one that is of use: how often each letter follows the two before it in the names of the
+//! 118 elements. `vmap` draws sixteen names at once; each goes on until its own end. The exit code is 1 if a name has
+//! letters that follow each other in no element, or the names are not those that JAX draws with the same key.
 #[path = "data/numbers.rs"]
 mod numbers;
 mod usage;

@@ -1,5 +1,5 @@
-//! A perceptron on a mesh of devices, sharded in the way of Megatron (Shoeybi et al., 2019): columns of the first matrix,
-//! rows of the second one.
+//! A perceptron on a mesh of devices, sharded in the way of Megatron (Shoeybi et al., 2019): columns of the first
+//! matrix, rows of the second one.
 //!
 //! `cargo run --release --example tensor_parallel`
 //!
@@ -8,9 +8,9 @@
 //! `cargo build --release --example tensor_parallel --features mpi`
 //! `mpirun --oversubscribe -n 4 target/release/examples/tensor_parallel`
 //!
-//! Three arrays are annotated; propagation decides about all others, and the partitioner inserts one exchange. Eight virtual
-//! devices share the processor. The exit code is 1 unless there is exactly one all-reduce over `model`, the result is
-//! sharded by `data` alone, and it is that of one device.
+//! Three arrays are annotated; propagation decides about all others, and the partitioner inserts one exchange. Eight
+//! virtual devices share the processor. The exit code is 1 unless there is exactly one all-reduce over `model`, the
+//! result is sharded by `data` alone, and it is that of one device.
 mod usage;
 
 use pallas_rt::plan::Shardings;
@@ -68,8 +68,8 @@ pub fn sharded(mesh: &Arc<Mesh>) -> impl Fn(&Array, &Array, &Array) -> Array + C
     }
 }
 
-/// Runs it; returns false if the exchanges, the division of the result or its numbers are not as they should be. One process
-/// of a job shows what it finds.
+/// Runs it; returns false if the exchanges, the division of the result or its numbers are not as they should be. One
+/// process of a job shows what it finds.
 pub fn run(shows: bool) -> Result<bool> {
     let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("axes with names of their own"));
     let sharded = sharded(&mesh);

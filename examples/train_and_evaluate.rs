@@ -1,5 +1,5 @@
-//! Trains a classifier of handwritten digits on a mesh of eight devices and evaluates it; every number that it reports carries the
-//! exchanges that made it the number of all devices.
+//! Trains a classifier of handwritten digits on a mesh of eight devices and evaluates it; every number that it reports
+//! carries the exchanges that made it the number of all devices.
 //!
 //! ```text
 //! cargo run --release --example train_and_evaluate
@@ -7,9 +7,9 @@
 //! mpirun --oversubscribe -n 4 target/release/examples/train_and_evaluate
 //! ```
 //!
-//! Weights and their momenta are sharded by rows over `fsdp` (ZeRO-3), images over both axes. The exit code is 1 unless 95% of
-//! the held-out images are right, each function was traced once, training and evaluation agree about mesh and parameters, and a
-//! number of one device alone is refused.
+//! Weights and their momenta are sharded by rows over `fsdp` (ZeRO-3), images over both axes. The exit code is 1 unless
+//! 95% of the held-out images are right, each function was traced once, training and evaluation agree about mesh and
+//! parameters, and a number of one device alone is refused.
 //!
 //! The data are those of scikit-learn's `load_digits`: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten
 //! Digits, UCI Machine Learning Repository (1998).

@@ -7,7 +7,8 @@ mod usage;
 
 use pallas_rt::prelude::*;
 
-// The sum of each row, in blocks of columns, one step a block. First attempt: nobody fills the sum before the first step.
+// The sum of each row, in blocks of columns, one step a block. First attempt: nobody fills the sum before the first
+// step.
 #[kernel(grid = (R, cdiv(C, 4)), semantics = (parallel, arbitrary))]
 fn first_attempt(
     #[block([R, C] => [1, 4], |i, j| (i, j), fill = 0.0)] x: In<f32>,
@@ -18,8 +19,8 @@ fn first_attempt(
     out.store(sum.load());
 }
 
-// Nothing undefined is summed any more. But the steps of one row do not follow each other: the sum mixes rows, and a block of
-// `out` comes back after another one.
+// Nothing undefined is summed any more. But the steps of one row do not follow each other: the sum mixes rows, and a
+// block of `out` comes back after another one.
 #[kernel(grid = (cdiv(C, 4), R), semantics = (arbitrary, arbitrary))]
 fn second_attempt(
     #[block([R, C] => [1, 4], |j, i| (i, j), fill = 0.0)] x: In<f32>,

@@ -1,5 +1,5 @@
-//! Kernels as a person would write them for this one adapter: no staging, register tiles, eight invocations a workgroup, sizes that
-//! fit. Lines that repeat are written out by loops here.
+//! Kernels as a person would write them for this one adapter: no staging, register tiles, eight invocations a
+//! workgroup, sizes that fit. Lines that repeat are written out by loops here.
 #![allow(unsafe_code, reason = "shaders without checks, as the library compiles its own")]
 use crate::clock::{self, Took};
 use crate::{Case, HEAD, Peer, numbers};

@@ -1,10 +1,11 @@
 //! The shipped kernels on the present adapter against WGSL written by hand for the same wgpu device, and against CubeK.
 //!
-//! `cargo bench --bench adapter [-- part of a case's name] [--cubek] [--runs=15] [--json] [--small]` prints a line a case
-//! and peer: the peer's wall time over ours, that of the processors' time, which is what counts on a software adapter, and
-//! that of the first results, compilation included, caches empty. More than 1 is ahead. `--json` prints JSON lines.
-//! `--cubek` builds the crate `benches/cubek`, which takes ten minutes, and runs it at the other end of a pipe;
-//! `--cubek=PATH` takes a program that was built before. `--small` shows that it works, and measures nothing of use.
+//! `cargo bench --bench adapter [-- part of a case's name] [--cubek] [--runs=15] [--json] [--small]` prints a line a
+//! case and peer: the peer's wall time over ours, that of the processors' time, which is what counts on a software
+//! adapter, and that of the first results, compilation included, caches empty. More than 1 is ahead. `--json` prints
+//! JSON lines. `--cubek` builds the crate `benches/cubek`, which takes ten minutes, and runs it at the other end of a
+//! pipe; `--cubek=PATH` takes a program that was built before. `--small` shows that it works, and measures nothing of
+//! use.
 mod clock;
 mod cubek;
 mod hand;

@@ -1,4 +1,5 @@
-//! Cases that are measured: functions of `kernels/cases` with extents, and compositions of kernels to compare them with.
+//! Cases that are measured: functions of `kernels/cases` with extents, and compositions of kernels to compare them
+//! with.
 use crate::registry::{self, Call, Extents, Given, entry};
 use pallas_kernels::cross_entropy::cross_entropy_of_logits;
 use pallas_kernels::embedding::{embedding, embedding_backward};
@@ -149,8 +150,8 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// One query against a long cache, bound by the bytes of keys and values; as many keys in pages, of requests of a quarter
-    /// each.
+    /// One query against a long cache, bound by the bytes of keys and values; as many keys in pages, of requests of a
+    /// quarter each.
     fn caches(&mut self, [heads, key_heads, keys, d]: [usize; 4]) -> Result<()> {
         let (of_heads, page) = ([('h', heads), ('g', key_heads), ('d', d)], 16);
         self.forward(&["decode"], &[&of_heads[..], &[('b', 1), ('s', 1), ('l', keys)]].concat())?;

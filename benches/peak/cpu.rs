@@ -1,5 +1,5 @@
-//! The processor: chains of fused multiply-adds that wait for nothing but themselves, and copies and sums by all threads of
-//! as many bytes as each cache holds.
+//! The processor: chains of fused multiply-adds that wait for nothing but themselves, and copies and sums by all
+//! threads of as many bytes as each cache holds.
 #![allow(unsafe_code, reason = "the fastest loops of the machine")]
 use pallas_rt::ir::DType;
 use std::hint::black_box;
@@ -125,8 +125,8 @@ pub fn flops(threads: usize) -> f64 {
     all_threads(run, lanes, threads)
 }
 
-/// Bytes a second, read and written ones counted, of all threads on memory of this size: the faster of a copy within it and
-/// a sum over it, each thread on its own part again and again.
+/// Bytes a second, read and written ones counted, of all threads on memory of this size: the faster of a copy within it
+/// and a sum over it, each thread on its own part again and again.
 pub fn bytes(size: usize, threads: usize) -> f64 {
     let n = (size / 4 / threads / 2).max(SUMS);
     // Long enough that the start of threads does not count.

@@ -14,8 +14,8 @@
 //! Calls take turns, so that a machine that slows down slows all of them; the minimum of their times counts.
 //! - On a GPU, if there is one: the parts of the first call of a function of 1,000 operations. They have no floor.
 //!
-//! `cargo bench --bench ratios [-- masks|dropout|reads|fusion|shaders|compile|nested] [--small]`; `--small` shows that it
-//! works, and measures nothing of use.
+//! `cargo bench --bench ratios [-- masks|dropout|reads|fusion|shaders|compile|nested] [--small]`; `--small` shows that
+//! it works, and measures nothing of use.
 #[expect(dead_code, reason = "the peak of f32 alone is measured")]
 #[path = "../peak/mod.rs"]
 mod peak;

@@ -9,14 +9,15 @@ use pallas_rt::{Array, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Bytes a second of operands that are read once, as a share of those of a sum over as many bytes, and the time that reading
-/// or multiplying takes at least, whichever takes longer, as a share of the call's.
+/// Bytes a second of operands that are read once, as a share of those of a sum over as many bytes, and the time that
+/// reading or multiplying takes at least, whichever takes longer, as a share of the call's.
 pub fn table(bench: &Bench) -> Result<bool> {
     // More than caches hold: each sum goes on where the one before ended.
     let (numbers, mut next) = (vec![1.0f32; bench.of(48 << 20)], 0);
     let (rows, flops): (Vec<Row>, Vec<f64>) = products(bench)?.into_iter().chain(caches(bench)?).unzip();
     let mut best = vec![[f64::INFINITY; 2]; rows.len()];
-    // A sum is timed from when all threads have begun: a call before one that is timed wakes them, as in a step of a model.
+    // A sum is timed from when all threads have begun: a call before one that is timed wakes them, as in a step of a
+    // model.
     let x = bench.numbers(&[512, 512])?;
     let waking = row("", 0.0, move || matmul(&x, &x));
     // The first turn compiles.
@@ -78,8 +79,8 @@ fn sum(numbers: &[f32]) -> f64 {
     })
 }
 
-/// Bytes that a turn reads: those of several layers where one has fewer, as a step of a model does. No cache holds what the
-/// next turn reads.
+/// Bytes that a turn reads: those of several layers where one has fewer, as a step of a model does. No cache holds what
+/// the next turn reads.
 const TURN: usize = 64 << 20;
 
 /// A row of as many layers as a turn reads, each with operands of its own of so many bytes, and its additions and

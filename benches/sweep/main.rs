@@ -7,8 +7,8 @@
 //! | `{"program": P, "inputs": FILE, "outputs": FILE, "gradient": N}` | `{"seconds": S}` of the first call, whose results are written |
 //! | `{"time": N}` | `{"nanoseconds": [..]}` of N calls |
 //!
-//! A request that fails is answered with `{"error": TEXT}`. `gradient` above 0 asks for the gradients by the first N inputs
-//! of a sum over the results instead of the results. Files are safetensors with arrays `0`, `1`, ...
+//! A request that fails is answered with `{"error": TEXT}`. `gradient` above 0 asks for the gradients by the first N
+//! inputs of a sum over the results instead of the results. Files are safetensors with arrays `0`, `1`, ...
 #[path = "../../examples/data/mod.rs"]
 mod data;
 mod program;

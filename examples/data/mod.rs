@@ -8,7 +8,8 @@ use std::path::Path;
 /// Loads every array of a file onto a client, by name. `file` is relative to this folder, or absolute.
 ///
 /// # Errors
-/// [`Error::File`] if it cannot be read, is truncated, has gaps or overlaps, or holds an element type that no kernel has.
+/// [`Error::File`] if it cannot be read, is truncated, has gaps or overlaps, or holds an element type that no kernel
+/// has.
 pub fn load(client: &Client, file: impl AsRef<Path>) -> Result<BTreeMap<String, Array>> {
     // Packages of several folders include this file.
     let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|root| root.join("examples/data"));

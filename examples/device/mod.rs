@@ -1,4 +1,5 @@
-//! Choice of the device of an example: `--device cpu|gpu|interpret`, else as `PALLAS_DEVICE` says, else on the best device there is.
+//! Choice of the device of an example: `--device cpu|gpu|interpret`, else as `PALLAS_DEVICE` says, else on the best
+//! device there is.
 use pallas_rt::{Client, Error, Result};
 
 /// The client an example runs on, as its arguments say.

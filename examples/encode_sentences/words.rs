@@ -46,8 +46,8 @@ impl Vocabulary {
     }
 }
 
-/// The words of a text in lower case and without accents. Punctuation marks and Chinese characters are words of their own.
-/// Marks of Latin, Greek and Cyrillic letters alone are accents.
+/// The words of a text in lower case and without accents. Punctuation marks and Chinese characters are words of their
+/// own. Marks of Latin, Greek and Cyrillic letters alone are accents.
 fn words(text: &str) -> Vec<String> {
     let (mut words, mut inside) = (Vec::<String>::new(), false);
     for c in text.to_lowercase().nfd().filter(|c| !('\u{300}'..='\u{36f}').contains(c)) {

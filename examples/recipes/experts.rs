@@ -1,6 +1,6 @@
-//! A mixture of experts with a fixed capacity, as in GShard (Lepikhin et al., 2020): tokens are sharded among devices, and so
-//! are experts. Products with one-hot masks dispatch tokens to their experts and combine what these return; in between the
-//! array is sharded by experts in place of tokens, which is an all-to-all.
+//! A mixture of experts with a fixed capacity, as in GShard (Lepikhin et al., 2020): tokens are sharded among devices,
+//! and so are experts. Products with one-hot masks dispatch tokens to their experts and combine what these return; in
+//! between the array is sharded by experts in place of tokens, which is an all-to-all.
 use super::report::{agree, are, counted, normal};
 use pallas_rt::ops::einsum;
 use pallas_rt::prelude::*;
@@ -15,8 +15,8 @@ const EXPERTS: usize = 4;
 /// Tokens of a group that an expert takes.
 const CAPACITY: usize = 6;
 
-/// For each token its place among those of its expert, as a mask `[groups, tokens, experts, capacity]` with the weight of the
-/// expert; zeros for tokens that are too many.
+/// For each token its place among those of its expert, as a mask `[groups, tokens, experts, capacity]` with the weight
+/// of the expert; zeros for tokens that are too many.
 fn dispatch(x: &Array, router: &Array) -> Array {
     let scores = x.matmul(router).softmax(-1);
     let chosen = scores.argmax(-1).one_hot(EXPERTS, DType::F32);
@@ -26,7 +26,8 @@ fn dispatch(x: &Array, router: &Array) -> Array {
     place * weight
 }
 
-/// The mixture. The last arguments say that an array of experts and groups of tokens is sharded by groups, or by experts.
+/// The mixture. The last arguments say that an array of experts and groups of tokens is sharded by groups, or by
+/// experts.
 fn mixture(
     x: &Array,
     router: &Array,

@@ -64,8 +64,8 @@ pub fn data_parallel() -> Result<bool> {
     train(&[("data", 8)], P(()), P(()), P("data"), &expected)
 }
 
-/// Weights are sharded as well (ZeRO-3; Rajbhandari et al., 2020): a device gathers each where it reads it, and keeps its
-/// part of the gradient.
+/// Weights are sharded as well (ZeRO-3; Rajbhandari et al., 2020): a device gathers each where it reads it, and keeps
+/// its part of the gradient.
 pub fn fully_sharded() -> Result<bool> {
     let expected = [("all_gather data", 2), ("all_reduce data", 1), ("reduce_scatter data", 2)];
     train(&[("data", 8)], P("data"), P("data"), P("data"), &expected)

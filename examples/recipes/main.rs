@@ -1,5 +1,5 @@
-//! The ways in which models are sharded among devices, each as a program of its own. All of them compute what one device
-//! computes, and count their exchanges.
+//! The ways in which models are sharded among devices, each as a program of its own. All of them compute what one
+//! device computes, and count their exchanges.
 //!
 //! `cargo run --release --example recipes` runs all, `.. recipes pipeline ring` those with these names.
 //!

@@ -1,6 +1,6 @@
-//! Products of matrices whose operand is gathered, or whose result is scattered, block by block: while devices multiply one
-//! block, the next one is on its way (Wang et al., "Overlap Communication with Dependent Computation", 2023). No exchange
-//! depends on the product that is computed beside it.
+//! Products of matrices whose operand is gathered, or whose result is scattered, block by block: while devices multiply
+//! one block, the next one is on its way (Wang et al., "Overlap Communication with Dependent Computation", 2023). No
+//! exchange depends on the product that is computed beside it.
 use super::report::{agree, are, counted, normal};
 use pallas_rt::ops::{arange, concatenate};
 use pallas_rt::prelude::*;

@@ -1,8 +1,9 @@
-//! Layers on devices one after the other, through which micro-batches pass as through a pipeline: GPipe (Huang et al., 2019).
+//! Layers on devices one after the other, through which micro-batches pass as through a pipeline: GPipe (Huang et al.,
+//! 2019).
 //!
-//! In each turn every device computes its layer for the micro-batch that it has, and passes the result on to the next device.
-//! The first device takes a new micro-batch in each turn; the last one has the first result after as many turns as there are
-//! layers. Gradients take the same way back.
+//! In each turn every device computes its layer for the micro-batch that it has, and passes the result on to the next
+//! device. The first device takes a new micro-batch in each turn; the last one has the first result after as many turns
+//! as there are layers. Gradients take the same way back.
 use super::report::{agree, are, counted, normal};
 use pallas_rt::ops::{concatenate, select, zeros};
 use pallas_rt::prelude::*;

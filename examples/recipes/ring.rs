@@ -1,5 +1,6 @@
-//! An all-reduce by hand: devices in a ring pass parts of their blocks on. In the first round every part is added up on its
-//! way, in the second one the sums go around (Patarasuk and Yuan, 2009). Each device sends 2 (n - 1) / n of its block.
+//! An all-reduce by hand: devices in a ring pass parts of their blocks on. In the first round every part is added up on
+//! its way, in the second one the sums go around (Patarasuk and Yuan, 2009). Each device sends 2 (n - 1) / n of its
+//! block.
 use super::report::{agree, are, counted, normal};
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, P};

@@ -1,6 +1,7 @@
-//! Attention over positions that are sharded among devices in a ring (Liu et al., 2023): queries stay, and blocks of keys and
-//! values go around. A device runs the shipped kernel on its queries and the block that it has, with the positions of both, and
-//! merges the results by their log-sum-exp. Backward the gradients of keys and values go around with them.
+//! Attention over positions that are sharded among devices in a ring (Liu et al., 2023): queries stay, and blocks of
+//! keys and values go around. A device runs the shipped kernel on its queries and the block that it has, with the
+//! positions of both, and merges the results by their log-sum-exp. Backward the gradients of keys and values go around
+//! with them.
 use super::report::{agree, are, counted, normal};
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;

@@ -1,6 +1,6 @@
-//! Attention over positions that are sharded among devices, as in DeepSpeed-Ulysses (Jacobs et al., 2023): in front of it
-//! devices exchange positions for heads, and behind it heads for positions. In between each has whole sequences of some
-//! heads, on which the shipped kernel runs.
+//! Attention over positions that are sharded among devices, as in DeepSpeed-Ulysses (Jacobs et al., 2023): in front of
+//! it devices exchange positions for heads, and behind it heads for positions. In between each has whole sequences of
+//! some heads, on which the shipped kernel runs.
 use super::report::{agree, are, counted, normal};
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention};
 use pallas_rt::prelude::*;

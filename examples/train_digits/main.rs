@@ -1,9 +1,10 @@
-//! Trains a classifier of handwritten digits: `cargo run --release --example train_digits [-- --device cpu|gpu|interpret]`.
+//! Trains a classifier of handwritten digits: `cargo run --release --example train_digits [-- --device
+//! cpu|gpu|interpret]`.
 //!
-//! A network of two hidden layers learns from 1,437 images of 8 x 8 pixels by AdamW, and is tested on the other 360, for
-//! each of three seeds. One step is one function under `jit`: the loss, its gradient by `value_and_grad`, and the update.
-//! It is traced once. The loss curve is written to `train_digits.svg`; the exit code is 1 if a network has less than 97%
-//! of the held-out images right.
+//! A network of two hidden layers learns from 1,437 images of 8 x 8 pixels by AdamW, and is tested on the other 360,
+//! for each of three seeds. One step is one function under `jit`: the loss, its gradient by `value_and_grad`, and the
+//! update. It is traced once. The loss curve is written to `train_digits.svg`; the exit code is 1 if a network has less
+//! than 97% of the held-out images right.
 //!
 //! The data are those of scikit-learn's `load_digits`: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten
 //! Digits, UCI Machine Learning Repository (1998).

@@ -120,8 +120,8 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// Trains with each image once, but for those that make no whole batch, or with the first so many batches; returns the
-    /// loss of each step.
+    /// Trains with each image once, but for those that make no whole batch, or with the first so many batches; returns
+    /// the loss of each step.
     pub fn epoch(&mut self, most: usize) -> Result<Vec<f32>> {
         let images = &self.digits.train;
         let mut order: Vec<usize> = (0..images.labels.len()).collect();

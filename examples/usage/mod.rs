@@ -1,8 +1,8 @@
 //! The arguments that all examples share: `--help`, and the refusal of options that an example does not have.
 use std::process::exit;
 
-/// Ends the process if `--help` is among its arguments, with the page of the example (the `//!` lines of its `source`), or
-/// if an option is not one of these, with exit code 2.
+/// Ends the process if `--help` is among its arguments, with the page of the example (the `//!` lines of its `source`),
+/// or if an option is not one of these, with exit code 2.
 pub fn read(source: &str, options: &[&str]) {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match answer(source, options, &args) {

@@ -1,6 +1,6 @@
-//! The shipped kernels with arguments, for tests and benches. An [`Entry`] says how the operands of a function are made,
-//! how it is called and which function gives its gradients; a reader asks for it by name or by family, with the sizes, the
-//! element type and the numbers that it wants. A new kernel is one more entry.
+//! The shipped kernels with arguments, for tests and benches. An [`Entry`] says how the operands of a function are
+//! made, how it is called and which function gives its gradients; a reader asks for it by name or by family, with the
+//! sizes, the element type and the numbers that it wants. A new kernel is one more entry.
 //!
 //! Included by path, so that the crate has none of it. Letters name the extents of operands:
 //!

@@ -91,7 +91,8 @@ impl Rules {
         let segments = self.segments.then_some(segments.numbers);
         Block { rules: self, size, row, position, queries, key, length, segments, spans }
     }
-    /// Applies soft-cap and bias to scaled products; also returns tanh of the soft-cap, which [`Rules::scores_backward`] needs.
+    /// Applies soft-cap and bias to scaled products; also returns tanh of the soft-cap, which
+    /// [`Rules::scores_backward`] needs.
     pub fn scores<A: Wide>(self, products: Tile<A>, bias: Option<Tile<A>>) -> (Tile<A>, Option<Tile<A>>) {
         let (mut scores, mut slope) = (products, None);
         if let Some(bits) = self.soft_cap {
@@ -320,7 +321,8 @@ impl<E: Floating> BackwardInputs<E> {
     }
 }
 
-/// Gradients of a block of scores from [`BackwardInputs::backward_of_block`], `[queries, keys]`, and the operands they are multiplied with.
+/// Gradients of a block of scores from [`BackwardInputs::backward_of_block`], `[queries, keys]`, and the operands they
+/// are multiplied with.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockGradients<A> {
     /// Probabilities after dropout.

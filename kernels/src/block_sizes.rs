@@ -1,25 +1,28 @@
 //! Block sizes of the shipped kernels: one rule for all kernels and devices.
 //!
-//! A kernel lists block sizes in order of preference, each with the resources that a program needs for them ([`BlockResources`]).
-//! The rule ([`choose_block_sizes`]) takes the first that is within the target's [`ProgramBudget`](pallas_rt::shader::ProgramBudget), else the last. The
-//! list depends on the problem and on limits of the target: where the number of cores is known, it begins with blocks
-//! that fit the caches of a core. Rows of [`tuned_block_sizes`], which were measured on a kind of device, override the rule. No
-//! other file of this crate names a profile.
+//! A kernel lists block sizes in order of preference, each with the resources that a program needs for them
+//! ([`BlockResources`]). The rule ([`choose_block_sizes`]) takes the first that is within the target's
+//! [`ProgramBudget`](pallas_rt::shader::ProgramBudget), else the last. The list depends on the problem and on limits of
+//! the target: where the number of cores is known, it begins with blocks that fit the caches of a core. Rows of
+//! [`tuned_block_sizes`], which were measured on a kind of device, override the rule. No other file of this crate names
+//! a profile.
 //!
 //! Where operations on arrays are faster than a kernel, a shipped function is made of them by one rule, in
-//! `kernels/src/composed_ops.rs`: on the CPU, in traced functions that no mesh divides, for attention of few positions, losses of
-//! few logits, norms of few elements, softmax of long rows and rows of a table; and, where a gradient is asked for, for
-//! attention in which each head has a bias of its own, whose probabilities then stay in memory
+//! `kernels/src/composed_ops.rs`: on the CPU, in traced functions that no mesh divides, for attention of few positions,
+//! losses of few logits, norms of few elements, softmax of long rows and rows of a table; and, where a gradient is
+//! asked for, for attention in which each head has a bias of its own, whose probabilities then stay in memory
 //! (`Differentiable::begin_forward`). The bench `plain` compares both.
 //!
-//! Block sizes of shipped kernels follow from the target by one rule, `choose_block_sizes` in `kernels/src/block_sizes.rs`: a kernel lists block
-//! sizes in order of preference, each with the workgroup memory and the live elements that a program needs for them; the first
-//! that is within the target's budget is taken, else the last. On targets whose number of cores is known (the CPU) the list
-//! begins with blocks for a core's caches. There no block is larger than its axis: an axis is divided into as few equal blocks
-//! as the listed size allows (`equal_block_size`), short rows are taken many at a time (`choose_block_rows`), and attention of at most 128
-//! positions is one block a head (`flash_attention_whole`), since a program computes all of its block, also what is outside of
-//! the array. Axes that meshes divide keep eight blocks, and in a function on a mesh each device has whole ones (`mesh_block_size`).
-//! Rows of `tuned` in that file, which were measured on a kind of device, override the rule. No kernel names a profile.
+//! Block sizes of shipped kernels follow from the target by one rule, `choose_block_sizes` in
+//! `kernels/src/block_sizes.rs`: a kernel lists block sizes in order of preference, each with the workgroup memory and
+//! the live elements that a program needs for them; the first that is within the target's budget is taken, else the
+//! last. On targets whose number of cores is known (the CPU) the list begins with blocks for a core's caches. There no
+//! block is larger than its axis: an axis is divided into as few equal blocks as the listed size allows
+//! (`equal_block_size`), short rows are taken many at a time (`choose_block_rows`), and attention of at most 128
+//! positions is one block a head (`flash_attention_whole`), since a program computes all of its block, also what is
+//! outside of the array. Axes that meshes divide keep eight blocks, and in a function on a mesh each device has whole
+//! ones (`mesh_block_size`). Rows of `tuned` in that file, which were measured on a kind of device, override the rule.
+//! No kernel names a profile.
 use pallas_rt::Target;
 use pallas_rt::launch::launch_parts;
 use pallas_rt::shader::Profile;
@@ -81,9 +84,11 @@ fn tuned_block_sizes(choice: BlockSizeChoice, profile: Profile) -> Option<&'stat
 /// Resources that a program needs for given block sizes; 0: no need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct BlockResources {
-    /// Bytes of tiles that threads share; see [`ProgramBudget::staged_bytes`](pallas_rt::shader::ProgramBudget::staged_bytes).
+    /// Bytes of tiles that threads share; see
+    /// [`ProgramBudget::staged_bytes`](pallas_rt::shader::ProgramBudget::staged_bytes).
     pub(crate) staged_bytes: usize,
-    /// Elements live at the same time; see [`ProgramBudget::live_elements`](pallas_rt::shader::ProgramBudget::live_elements).
+    /// Elements live at the same time; see
+    /// [`ProgramBudget::live_elements`](pallas_rt::shader::ProgramBudget::live_elements).
     pub(crate) live_elements: usize,
     /// Bytes of scratch; it is in workgroup memory on every kind of device.
     pub(crate) scratch_bytes: usize,

@@ -1,12 +1,12 @@
 //! Functions composed of operations on arrays, which take a kernel's place where they are faster.
 //!
-//! One rule ([`is_composed_faster`]): a traced function that no mesh divides computes small problems of f32, and softmax and
-//! norms of long rows in any type of floats, by operations where the number of cores is known. `jit` fuses them with
-//! their neighbours, and their gradients reuse intermediate values; a kernel is a launch of its own, and recomputes
-//! scores and logits for its gradients, since those of large problems need too much memory. A long row is work for
-//! several programs, while a kernel of rows has one program for it. The limits are stated at each function. Two use
-//! operations at any size and in any type of floats: [`compose_segment_sums`], also outside of traced functions, and [`compose_row_lookup`].
-//! `cargo bench --bench plain` compares both.
+//! One rule ([`is_composed_faster`]): a traced function that no mesh divides computes small problems of f32, and
+//! softmax and norms of long rows in any type of floats, by operations where the number of cores is known. `jit` fuses
+//! them with their neighbours, and their gradients reuse intermediate values; a kernel is a launch of its own, and
+//! recomputes scores and logits for its gradients, since those of large problems need too much memory. A long row is
+//! work for several programs, while a kernel of rows has one program for it. The limits are stated at each function.
+//! Two use operations at any size and in any type of floats: [`compose_segment_sums`], also outside of traced
+//! functions, and [`compose_row_lookup`]. `cargo bench --bench plain` compares both.
 use crate::attention_options::{Options, attention_extents, score_scale};
 use crate::attention_scores::Causal;
 use crate::row_blocks::{has_long_rows, is_divided_by_cores};
@@ -70,7 +70,8 @@ pub(crate) fn compose_attention(
         let positions = ops::arange(0, keys as u32, 1, DType::I32);
         scores = ops::select(&positions.expand_dims(1).ge(&positions), &scores, f64::NEG_INFINITY);
     }
-    // A softmax in which a row whose scores are all -inf has weights of 0: its sum is 0, and at least 1 in any other row.
+    // A softmax in which a row whose scores are all -inf has weights of 0: its sum is 0, and at least 1 in any other
+    // row.
     let most = scores.max(keep(-1)).maximum(f64::from(f32::MIN)).stop_gradient();
     let weights = (&scores - most).exp();
     let sum = weights.sum(keep(-1)).broadcast_to(scores.shape()).maximum(0.5);
@@ -119,8 +120,8 @@ pub(crate) fn compose_attention_with_probabilities(
     Ok([probabilities.matmul(v), lse, probabilities])
 }
 
-/// Gradients of [`compose_attention_with_probabilities`] by q, k, v, the bias and the sinks, given those by its result (`dout`)
-/// and by its log-sum-exp (`dlse`). log-sum-exp.
+/// Gradients of [`compose_attention_with_probabilities`] by q, k, v, the bias and the sinks, given those by its result
+/// (`dout`) and by its log-sum-exp (`dlse`). log-sum-exp.
 ///
 /// # Errors
 /// A scale that is not finite.

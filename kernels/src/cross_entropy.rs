@@ -301,8 +301,8 @@ fn choose_cross_entropy_blocks(choice: BlockSizeChoice, x: &Array, w: &Array) ->
     let [bn, bv, bd] = choose_block_sizes(choice, target, [n, classes, d], all.map(|blocks| (blocks, need(blocks))));
     [mesh_block_size(n, bn), mesh_block_size(classes, bv), bd, d.next_multiple_of(bd)]
 }
-/// Loss and log-sum-exp, f32 `[..]`, of logits `x wᵀ` for `x [.., d]`, `w [vocabulary, d]` (both f32, f16 or bf16) and i32
-/// labels `[..]`. An ignored row has loss 0.
+/// Loss and log-sum-exp, f32 `[..]`, of logits `x wᵀ` for `x [.., d]`, `w [vocabulary, d]` (both f32, f16 or bf16) and
+/// i32 labels `[..]`. An ignored row has loss 0.
 ///
 /// Labels are read on the host to check them: on a GPU the call waits for what makes them. Those that a traced function
 /// computes are not known: a row whose label is no class has a loss of NaN, and the gradient of its log-sum-exp.
@@ -339,7 +339,8 @@ pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) ->
         return Ok((loss.reshape(labels.shape()), lse.reshape(labels.shape())));
     }
     let (call, [x, w]) = Differentiable::begin([x, w])?;
-    // Each row passes all classes: devices that divide the classifier gather it, and add up their parts of the gradients.
+    // Each row passes all classes: devices that divide the classifier gather it, and add up their parts of the
+    // gradients.
     let w = may_gather(&w);
     let flat = check_operands(&x, &w)?;
     let Options { ignore, smoothing, z_loss } = *options;
@@ -355,8 +356,8 @@ pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) ->
     Ok((loss, without_gradient(lse)?))
 }
 
-/// Gradients of [`cross_entropy`] by x and w, in their element type, from its log-sum-exp and the gradient `dloss` (f32,
-/// shaped as the labels) by its losses. Sums are kept in f32 arrays as large as the gradients.
+/// Gradients of [`cross_entropy`] by x and w, in their element type, from its log-sum-exp and the gradient `dloss`
+/// (f32, shaped as the labels) by its losses. Sums are kept in f32 arrays as large as the gradients.
 ///
 /// # Errors
 /// As [`cross_entropy`].

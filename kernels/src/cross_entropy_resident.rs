@@ -1,5 +1,5 @@
-//! Both gradients of the cross-entropy in one pass: three products instead of four, for processors with few threads and much
-//! memory.
+//! Both gradients of the cross-entropy in one pass: three products instead of four, for processors with few threads and
+//! much memory.
 //!
 //! A program has a part of the classes. A block of them stays while all rows stream past. Its sums of the gradient by x
 //! form an array of all rows, so that logits and their gradients are computed once:

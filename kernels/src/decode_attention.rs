@@ -3,14 +3,14 @@
 //! ```text
 //! out = softmax(cap(q kᵀ · scale)) v            cap(s) = c · tanh(s / c), or s
 //! ```
-//! One query has too few rows to keep a machine busy, so the keys are split ("split-k", Flash-Decoding, Dao et al. 2023):
-//! each split gives a result and its log-sum-exp, and a second kernel weighs them:
+//! One query has too few rows to keep a machine busy, so the keys are split ("split-k", Flash-Decoding, Dao et al.
+//! 2023): each split gives a result and its log-sum-exp, and a second kernel weighs them:
 //!
 //! ```text
 //! out = Σ_p exp(lse_p - lse) out_p              lse = ln Σ_p exp(lse_p)
 //! ```
-//! The queries of all heads that share a head of keys are rows of one product, so keys and values are read once. A step's
-//! time is that of reading them.
+//! The queries of all heads that share a head of keys are rows of one product, so keys and values are read once. A
+//! step's time is that of reading them.
 //!
 //! Use this for 1 to 64 queries against a contiguous cache, [`crate::flash_attention`] for more queries, and
 //! [`crate::paged_attention`] if the cache is in pages or requests have different numbers of queries.
@@ -164,11 +164,11 @@ pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) ->
     block
 }
 
-/// Attention of queries `[batch, heads, queries, d]`, at most 64 of them, over keys and values `[batch, key heads, keys, d]`;
-/// f32, f16 or bf16, computed in f32.
+/// Attention of queries `[batch, heads, queries, d]`, at most 64 of them, over keys and values `[batch, key heads,
+/// keys, d]`; f32, f16 or bf16, computed in f32.
 ///
-/// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row without
-/// live key gives 0.
+/// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row
+/// without live key gives 0.
 ///
 /// # Errors
 /// Ranks, sizes, element types or heads that do not fit, more than 64 queries; device trouble.

@@ -5,9 +5,9 @@
 //! ```
 //! The numbers are a prefetch operand: index maps read them, so a program loads the one row it copies. For the gradient
 //! the positions of each number are gathered on the host (a counting sort, O(positions + vocabulary)); one program then
-//! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one read
-//! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros. On the CPU it is `segment_sum` of arrays, with the
-//! feature `graph`.
+//! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one
+//! read of `dout` and one write of `dtable`, as rows that nobody looked up are zeros. On the CPU it is `segment_sum` of
+//! arrays, with the feature `graph`.
 use crate::argument_errors::argument_error;
 use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_rows, choose_block_sizes, mesh_block_size};
 use crate::dtype_dispatch::{floats, read_i32_elements, with_gradient};

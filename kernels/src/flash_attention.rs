@@ -7,10 +7,10 @@
 //! m' = max(m, max_j s_j)   p_j = exp(s_j - m')   l' = l·exp(m - m') + Σ p_j   a' = a·exp(m - m') + Σ p_j v_j
 //! out = a / l              lse = m + ln l
 //! ```
-//! Masks, bias, soft-cap, sinks and dropout are those of [`crate::attention_scores`]. Everything but the operands is f32;
-//! where the device multiplies 16-bit floats faster (f16 by cooperative matrices, bf16 on the CPU), probabilities are rounded
-//! to the type of the operands before their product with the values, as on every tensor core.
-//! Blocks of keys that no row of a program sees are skipped: nothing is loaded or multiplied for them.
+//! Masks, bias, soft-cap, sinks and dropout are those of [`crate::attention_scores`]. Everything but the operands is
+//! f32; where the device multiplies 16-bit floats faster (f16 by cooperative matrices, bf16 on the CPU), probabilities
+//! are rounded to the type of the operands before their product with the values, as on every tensor core. Blocks of
+//! keys that no row of a program sees are skipped: nothing is loaded or multiplied for them.
 use crate::attention_options::attention_extents;
 pub use crate::attention_options::{Cotangents, Dropout, Operands, Options, Seed, Window};
 pub use crate::attention_scores::Causal;
@@ -158,7 +158,8 @@ pub fn block_sizes(
     keys: usize,
     options: &Options<'_>,
 ) -> [usize; 2] {
-    // Keys are packed once for all queries of a block. Of keys that only some rows see, wide blocks multiply more in vain.
+    // Keys are packed once for all queries of a block. Of keys that only some rows see, wide blocks multiply more in
+    // vain.
     let all_seen = options.causal == Causal::No && options.window == Window::default();
     let whole = 2 * queries.div_ceil(256) == queries.div_ceil(128);
     let on_cores = |cores: usize| match (queries, d) {
@@ -206,10 +207,11 @@ fn has_narrow_products(target: &Target, dtype: DType) -> bool {
     }
 }
 
-/// Attention of queries `[batch, heads, queries, d]` over keys and values `[batch, key heads, keys, d]`; f32, f16 or bf16.
+/// Attention of queries `[batch, heads, queries, d]` over keys and values `[batch, key heads, keys, d]`; f32, f16 or
+/// bf16.
 ///
-/// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row without
-/// live key gives 0, and so does one whose live scores are all -inf.
+/// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row
+/// without live key gives 0, and so does one whose live scores are all -inf.
 ///
 /// Keys past [`Options::lengths`], and queries and keys of padding (a segment below 0), may hold anything: they do not
 /// affect any result, on any device, forward or backward. A NaN in another key reaches the queries that see it. Since 0

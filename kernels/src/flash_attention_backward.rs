@@ -1,17 +1,17 @@
 //! Gradients of flash attention: the scores are computed anew, block by block, from q, k and the log-sum-exp.
 //!
-//! With `P = exp(s - lse)`, and masks, bias, soft-cap, sinks and dropout as in [`crate::attention_scores`] (Dao et al. 2022,
-//! Algorithm 4; Dao 2023):
+//! With `P = exp(s - lse)`, and masks, bias, soft-cap, sinks and dropout as in [`crate::attention_scores`] (Dao et al.
+//! 2022, Algorithm 4; Dao 2023):
 //!
 //! ```text
 //! δ_i = Σ_c dout_ic·out_ic - dlse_i      dv = P'ᵀ dout      ds = P ∘ (kept ∘ dout vᵀ - δ)      dx = ds · (1 - tanh²(scale·q kᵀ / cap))
 //! dq = dx k · scale             dk = dxᵀ q · scale     dbias = Σ ds over what it is broadcast to
 //! dsink = -Σ_i exp(sink - lse_i)·δ_i
 //! ```
-//! Where there are many threads and little memory (a GPU), one kernel gathers dq while keys stream past, one dk and dv while
-//! the queries of all heads of a group do: seven products. On the CPU, [`crate::flash_attention_resident`] has them in one
-//! pass of five. Either way every element is summed by one program in one order, so gradients are the same every time.
-//! Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
+//! Where there are many threads and little memory (a GPU), one kernel gathers dq while keys stream past, one dk and dv
+//! while the queries of all heads of a group do: seven products. On the CPU, [`crate::flash_attention_resident`] has
+//! them in one pass of five. Either way every element is summed by one program in one order, so gradients are the same
+//! every time. Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
 use crate::attention_options::{Cotangents, Operands, Options, attention_extents, score_scale};
 use crate::attention_scores::{BackwardInputs, BlockGradients, Rules, Segments};
 use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes};

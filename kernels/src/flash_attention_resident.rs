@@ -1,14 +1,15 @@
-//! All gradients of flash attention in one pass: five products instead of seven, for processors with few threads and much
-//! memory.
+//! All gradients of flash attention in one pass: five products instead of seven, for processors with few threads and
+//! much memory.
 //!
-//! A program has one head of keys. Blocks of keys stream past in the outer loop, queries in the inner one, and the gradients
-//! of the whole head stay in scratch, so that scores and their gradients are computed once:
+//! A program has one head of keys. Blocks of keys stream past in the outer loop, queries in the inner one, and the
+//! gradients of the whole head stay in scratch, so that scores and their gradients are computed once:
 //!
 //! ```text
 //! for each head of the group, block j of keys, block i of queries:
 //!     P', dx of the block        dv_j += P'ᵀ dout_i        dk_j += dxᵀ q_i        dq_i += dx k_j
 //! ```
-//! The formulas are those of [`crate::flash_attention_backward`]. Sums have one order: gradients are the same every time.
+//! The formulas are those of [`crate::flash_attention_backward`]. Sums have one order: gradients are the same every
+//! time.
 use crate::attention_options::{Cotangents, Operands, Options, attention_extents};
 use crate::attention_scores::{BackwardInputs, Rules, Segments};
 use crate::element::Floating;

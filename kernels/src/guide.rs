@@ -16,7 +16,8 @@
 //! | token embedding, and back | [`crate::embedding`] | [`language_models`] |
 //! | the loss of a large vocabulary, and back | [`crate::cross_entropy`] | [`language_models`] |
 //!
-//! All of them take f32, f16 and bf16, compute in f32, and give the same bits at every call on the same device. Sizes need not
+//! All of them take f32, f16 and bf16, compute in f32, and give the same bits at every call on the same device. Sizes
+//! need not
 //!
 
 /// Declares the pages of the guide: empty modules, each documented by the file of its name in `kernels/guide`.

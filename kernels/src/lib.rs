@@ -3,8 +3,8 @@
 //! The functions named after the operation choose block sizes by the device's [`Target`](pallas_rt::Target) and the
 //! kernel by element type; the `_blocks` kernels that they call are public, for callers who choose their own.
 //!
-//! Those functions are `#[inline]`: a crate compiles the kernels that it calls, for every element type and block size, and
-//! no others.
+//! Those functions are `#[inline]`: a crate compiles the kernels that it calls, for every element type and block size,
+//! and no others.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
 mod argument_errors;

@@ -3,8 +3,8 @@
 //! ```text
 //! C[b, i, j] = epilogue(Σ_p A[b, i, p] · B[b, p, j])
 //! ```
-//! Sums are held in f32 for 16-bit floats and in i32 for 8- and 16-bit integers; C is of any type. Each program computes
-//! one block of C; blocks of A and B stream past it (Goto & van de Geijn 2008).
+//! Sums are held in f32 for 16-bit floats and in i32 for 8- and 16-bit integers; C is of any type. Each program
+//! computes one block of C; blocks of A and B stream past it (Goto & van de Geijn 2008).
 use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes, equal_block_size, mesh_block_size};
 use crate::dtype_dispatch::{floats, with_gradient};
 use pallas_rt::prelude::*;
@@ -203,7 +203,8 @@ fn reshape_to_batch(x: &Array) -> Result<Array> {
     }
 }
 
-/// `A·B` of matrices `[m, k]·[k, n]`, or of batches of them `[g, m, k]·[g, k, n]`; f32, f16 or bf16, and i8 with result i32.
+/// `A·B` of matrices `[m, k]·[k, n]`, or of batches of them `[g, m, k]·[g, k, n]`; f32, f16 or bf16, and i8 with result
+/// i32.
 ///
 /// # Errors
 /// Ranks, sizes or element types that do not fit; device trouble.

@@ -4,8 +4,8 @@
 //! layer_norm(x)_j = (x_j - μ) / sqrt(σ² + ε) · γ_j + β_j      μ = mean_k x_k, σ² = mean_k (x_k - μ)²
 //! rms_norm(x)_j = x_j / sqrt(mean_k x_k² + ε) · γ_j
 //! ```
-//! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept in blocks: one sweep
-//! for the mean, one for the variance around it (no cancellation), one that writes.
+//! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept in blocks: one
+//! sweep for the mean, one for the variance around it (no cancellation), one that writes.
 use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::norm_backward::{layer_norm_backward, rms_norm_backward};

@@ -5,10 +5,10 @@
 //! dx = r·(g - mean g - x̂·mean(g·x̂))                        RMS norm: without mean g
 //! dγ = Σ_rows dy·x̂   dβ = Σ_rows dy
 //! ```
-//! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept: mean and variance
-//! by [`row_moment`], a sweep for the two means of g, one that writes. Gradients of the parameters take blocks of rows in
-//! turn, so that they are the same every time; on a CPU short rows are read once for all gradients, in as many parts as
-//! keep it busy.
+//! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept: mean and
+//! variance by [`row_moment`], a sweep for the two means of g, one that writes. Gradients of the parameters take blocks
+//! of rows in turn, so that they are the same every time; on a CPU short rows are read once for all gradients, in as
+//! many parts as keep it busy.
 use crate::block_sizes::mesh_block_size;
 use crate::dtype_dispatch::floats;
 use crate::element::{Floating, Wide};
@@ -220,8 +220,8 @@ fn norm_gradients(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bo
     let n = flat.shape()[1];
     let gamma = reshape_parameter("gamma", gamma, n)?;
     floats!("norm_backward", x.dtype(), E => {
-        // Where the number of cores is known, there are enough parts to occupy all of them. Devices of a mesh have parts of
-        // the rows already.
+        // Where the number of cores is known, there are enough parts to occupy all of them. Devices of a mesh have
+        // parts of the rows already.
         if has_whole_rows(&flat) && is_divided_by_cores(x) {
             let [br, _] = blocks_of_rows(&flat, ONE_PASS_BLOCK_ROWS, None);
             let parts = min_busy_programs(x.client()).min(flat.shape()[0].div_ceil(br)).max(1);

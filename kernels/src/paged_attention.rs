@@ -4,9 +4,9 @@
 //! out_t = softmax(cap(q_t kᵀ · scale)) v       over the keys of query t's request, up to its own position
 //! ```
 //! (PagedAttention, Kwon et al. 2023.) The cache is `[pages, key heads, page, d]`, so that a page of one head is one
-//! piece of memory: FlashInfer's and vLLM's HND layout. JAX's `paged_attention` has `[key heads, pages, page, d]`, vLLM's
-//! default NHD `[pages, page, key heads, d]`: transpose those once. Page `j` of request r is number `tables[r][j]` of the
-//! pool.
+//! piece of memory: FlashInfer's and vLLM's HND layout. JAX's `paged_attention` has `[key heads, pages, page, d]`,
+//! vLLM's default NHD `[pages, page, key heads, d]`: transpose those once. Page `j` of request r is number
+//! `tables[r][j]` of the pool.
 //!
 //! Queries of all requests are contiguous, `[queries, heads, d]`; those of request r are from `starts[r]` to
 //! `starts[r + 1]`, as in JAX's `ragged_paged_attention`: a prefill of hundreds of queries and steps of one query each
@@ -325,8 +325,8 @@ impl Batch {
         let parts = self.parts.as_ref().map_or(self.queries, |p| p.1);
         let (k, v) = (&cache.k, &cache.v);
         let rules = Rules { soft_cap: soft_cap_bits(options.soft_cap)?, ..Rules::default() };
-        // A core of a CPU copies a few pages in less time than a product of a page takes to begin. Elsewhere pools of about a size
-        // share a kernel.
+        // A core of a CPU copies a few pages in less time than a product of a page takes to begin. Elsewhere pools of
+        // about a size share a kernel.
         let is_gathered = q.client().target().cores.is_some() && self.sizes.iter().all(|n| *n > 0);
         let pool = if is_gathered { self.sizes[0] } else { self.sizes[0].next_power_of_two() };
         let sizes = [self.block, group, self.sizes[2], d];

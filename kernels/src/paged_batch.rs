@@ -92,8 +92,8 @@ impl Batch {
     /// Checks a step of requests over a cache and cuts it into items, for queries of `heads` heads.
     ///
     /// # Errors
-    /// Lengths and starts that contradict each other or the tables, with the request; a page that the pool does not have,
-    /// with its place in the table; device trouble.
+    /// Lengths and starts that contradict each other or the tables, with the request; a page that the pool does not
+    /// have, with its place in the table; device trouble.
     ///
     /// ```
     /// use pallas_kernels::paged_attention::{Batch, BatchOptions, Options, PagedCache, Requests};

@@ -3,9 +3,9 @@
 //! ```text
 //! w_pj = scale_gj·(q_pj - zero_gj)        g = p / group        out = x w
 //! ```
-//! (LLM.int8, Dettmers et al. 2022; groups and zero points as in GPTQ and AWQ.) With one group to a step of k the product is
-//! taken over plain q, and scale and zero are applied to its sums, `scale·(x q - zero·Σ x)`: no work per weight but its
-//! conversion. For a few rows a step has several groups, each a product of its own. Sums are f32.
+//! (LLM.int8, Dettmers et al. 2022; groups and zero points as in GPTQ and AWQ.) With one group to a step of k the
+//! product is taken over plain q, and scale and zero are applied to its sums, `scale·(x q - zero·Σ x)`: no work per
+//! weight but its conversion. For a few rows a step has several groups, each a product of its own. Sums are f32.
 //!
 //! | bits | values | scales | zero points |
 //! |---|---|---|---|

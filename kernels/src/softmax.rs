@@ -4,8 +4,8 @@
 //! softmax(x)_j = exp(x_j - m) / Σ_k exp(x_k - m)      m = max_k x_k
 //! log_softmax(x)_j = x_j - m - ln Σ_k exp(x_k - m)
 //! ```
-//! Rows of any length: a first sweep over blocks of the row finds maximum and sum (online, Milakov & Gimelshein 2018), a
-//! second one writes. A row without finite maximum gives NaN, as IEEE arithmetic does.
+//! Rows of any length: a first sweep over blocks of the row finds maximum and sum (online, Milakov & Gimelshein 2018),
+//! a second one writes. A row without finite maximum gives NaN, as IEEE arithmetic does.
 use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::row_blocks::{blocks_of_long_rows, blocks_of_rows, has_whole_rows, reshape_to_rows};

@@ -4,8 +4,8 @@
 //! softmax:      dx_j = y_j · (dy_j - Σ_k y_k·dy_k)
 //! log_softmax:  dx_j = dy_j - exp(y_j) · Σ_k dy_k
 //! ```
-//! (The transpose of the Jacobian `diag(y) - y yᵀ`.) Short rows are one block; long ones are swept twice: one sweep for the
-//! sum, one that writes.
+//! (The transpose of the Jacobian `diag(y) - y yᵀ`.) Short rows are one block; long ones are swept twice: one sweep for
+//! the sum, one that writes.
 use crate::dtype_dispatch::floats;
 use crate::element::{Floating, Wide};
 use crate::row_blocks::{blocks_of_long_rows, blocks_of_rows, has_whole_rows, reshape_to_rows};

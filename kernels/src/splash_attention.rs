@@ -4,13 +4,14 @@
 //! ```text
 //! out_i = softmax(cap(q_i kᵀ · scale)) v        over the keys that the mask lets query i see
 //! ```
-//! A [`MaskInfo`] holds for each block of queries the list of blocks of keys that are not empty, and the same by columns.
-//! The lists are prefetched: index maps read them, so that a program's step n loads the n-th *live* block, whichever it is.
-//! A masked block is neither fetched nor visited; the grid is as long as the longest list, not as the row of keys. Blocks
-//! that are seen whole are multiplied without a mask. Others compute it from positions, or load it: each different block of
-//! an array is stored once.
+//! A [`MaskInfo`] holds for each block of queries the list of blocks of keys that are not empty, and the same by
+//! columns. The lists are prefetched: index maps read them, so that a program's step n loads the n-th *live* block,
+//! whichever it is. A masked block is neither fetched nor visited; the grid is as long as the longest list, not as the
+//! row of keys. Blocks that are seen whole are multiplied without a mask. Others compute it from positions, or load it:
+//! each different block of an array is stored once.
 //!
-//! Gradients are those of [`crate::flash_attention_backward`]: dq over the lists by rows, dk and dv over those by columns.
+//! Gradients are those of [`crate::flash_attention_backward`]: dq over the lists by rows, dk and dv over those by
+//! columns.
 //!
 //! Use it for masks that leave large holes: windows, chunks, documents, patterns in an array, different ones for each
 //! head. [`crate::flash_attention`] needs no lists and skips blocks above a diagonal or outside of a window, too; it
@@ -207,8 +208,8 @@ pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
     }
 }
 
-/// Attention of queries `[batch, heads, queries, d]` over keys and values `[batch, key heads, keys, d]` under the masks of
-/// each head; f32, f16 or bf16, computed in f32.
+/// Attention of queries `[batch, heads, queries, d]` over keys and values `[batch, key heads, keys, d]` under the masks
+/// of each head; f32, f16 or bf16, computed in f32.
 ///
 /// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row that
 /// sees no key gives 0. Blocks that no query sees may hold anything. In other blocks values must not be NaN or
@@ -301,8 +302,8 @@ pub fn attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     )
 }
 
-/// Gradients by q, k and v of [`splash_attention`] with the same masks and options, from its result, its log-sum-exp and the
-/// gradient by the result.
+/// Gradients by q, k and v of [`splash_attention`] with the same masks and options, from its result, its log-sum-exp
+/// and the gradient by the result.
 ///
 /// # Errors
 /// Ranks, sizes, element types or heads that do not fit; device trouble.

@@ -1,6 +1,7 @@
 //! Masks of block-sparse attention, and the lists of blocks that are left of them.
 //!
-//! A [`Mask`] says which keys a query sees. [`MaskInfo`] cuts the matrix of queries and keys into blocks, once, on the host:
+//! A [`Mask`] says which keys a query sees. [`MaskInfo`] cuts the matrix of queries and keys into blocks, once, on the
+//! host:
 //!
 //! ```text
 //! full       every query of the block sees every key of it: no mask is needed
@@ -47,7 +48,8 @@ pub enum Mask {
         /// Number of keys before the first query.
         offset: i32,
     },
-    /// Keys of the query's own chunk: `j / size == i / size`. Llama 4's chunked attention is `Mask::causal() & chunked`.
+    /// Keys of the query's own chunk: `j / size == i / size`. Llama 4's chunked attention is `Mask::causal() &
+    /// chunked`.
     Chunked {
         /// Number of queries and keys in a chunk. [`MaskInfo`] refuses a size below 1, which would mask every key.
         size: i32,

@@ -2,8 +2,8 @@
 //! and `#[derive(Tree)]` for structs and enums of arrays.
 //!
 //! They are functions on tokens, which tests call without a compiler: [`ast`] and [`attr`] read the signature,
-//! [`size_language`] the sizes, [`check`] checks specs and body, [`tune`] reads candidates, [`rewrite`] stages the body's
-//! control flow, [`expand`] writes the result. [`derive_tree`] is `#[derive(Tree)]`.
+//! [`size_language`] the sizes, [`check`] checks specs and body, [`tune`] reads candidates, [`rewrite`] stages the
+//! body's control flow, [`expand`] writes the result. [`derive_tree`] is `#[derive(Tree)]`.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
 mod ast;

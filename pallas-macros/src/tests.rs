@@ -209,8 +209,8 @@ fn hostile_types_give_tokens() {
     assert!(derived * 20 > FEW, "one in twenty is still a type: {derived} of {FEW}");
 }
 
-/// `CARGO_PROFILE_TEST_OPT_LEVEL=0 cargo test -p pallas-macros --lib -- --ignored --nocapture time_of` says what the macro
-/// costs as cargo builds it for debugging.
+/// `CARGO_PROFILE_TEST_OPT_LEVEL=0 cargo test -p pallas-macros --lib -- --ignored --nocapture time_of` says what the
+/// macro costs as cargo builds it for debugging.
 #[test]
 #[ignore = "measures time"]
 #[allow(clippy::print_stdout, reason = "the figure")]

@@ -3,7 +3,8 @@ use std::path::{Path, PathBuf};
 
 fn main() {
     let mut files = vec![];
-    // The language and its executions lie beside this folder in the repository; published, they are crates with versions.
+    // The language and its executions lie beside this folder in the repository; published, they are crates with
+    // versions.
     for folder in ["src", "../ir/src", "../codegen/src"] {
         if Path::new(folder).is_dir() {
             println!("cargo::rerun-if-changed={folder}");

@@ -1,5 +1,5 @@
-//! The guide: from a first kernel to reading what is compiled. Its code runs as tests. When to use which of the kernels that
-//! are ready to call is in the guide of pallas-kernels, `pallas_kernels::guide`.
+//! The guide: from a first kernel to reading what is compiled. Its code runs as tests. When to use which of the kernels
+//! that are ready to call is in the guide of pallas-kernels, `pallas_kernels::guide`.
 //!
 //! | page | what |
 //! |---|---|

@@ -114,8 +114,8 @@ pub fn truncated_normal(deviation: f64, lower: f64, upper: f64) -> Initializer {
 
 /// Numbers with a variance of `scale` divided by the number that `mode` names, of this distribution.
 ///
-/// Inputs are the extents of [`in_axis`](Initializer::in_axis), outputs those of [`out_axis`](Initializer::out_axis), both
-/// times the extents of all other axes but the batch's.
+/// Inputs are the extents of [`in_axis`](Initializer::in_axis), outputs those of [`out_axis`](Initializer::out_axis),
+/// both times the extents of all other axes but the batch's.
 #[must_use]
 pub fn variance_scaling(scale: f64, mode: Fan, distribution: Distribution) -> Initializer {
     new_variance_scaling(scale, mode, distribution)

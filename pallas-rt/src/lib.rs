@@ -57,9 +57,9 @@
 //! | [`spmd`], [`collective`] | exchanges between devices: as functions, and their engines |
 //! | [`distributed`] | meshes over several processes |
 //!
-//! [`jit`], [`grad`], [`vmap`] and the other transformations are here at the root, with what programs write every day; types of
-//! results and options are in modules by subject. Kernels that are ready to call (attention,
-//! products, norms, losses) are the crate `pallas-kernels`.
+//! [`jit`], [`grad`], [`vmap`] and the other transformations are here at the root, with what programs write every day;
+//! types of results and options are in modules by subject. Kernels that are ready to call (attention, products, norms,
+//! losses) are the crate `pallas-kernels`.
 #![warn(clippy::print_stdout)]
 #![cfg_attr(not(feature = "graph"), allow(dead_code, unused_imports, reason = "traced arrays use the rest"))]
 extern crate self as pallas_rt;
@@ -167,8 +167,8 @@ pub mod prelude {
 
 /// Everything that functions of arrays are written with.
 ///
-/// No word in it hides one of [`prelude`], so a file may import both. Words that kernels have too, such as `select`, `zeros` and
-/// `full`, are those of [`ops`] for arrays:
+/// No word in it hides one of [`prelude`], so a file may import both. Words that kernels have too, such as `select`,
+/// `zeros` and `full`, are those of [`ops`] for arrays:
 ///
 /// ```
 /// use pallas_rt::array_prelude::*;

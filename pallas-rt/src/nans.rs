@@ -27,12 +27,12 @@ impl Drop for NansDebugged {
     }
 }
 
-/// Looks for NaN in the results of all kernels, functions of `jit` and operations on arrays that this thread calls, until
-/// the guard is dropped: as `jax.debug_nans`. `PALLAS_DEBUG_NANS=1` does so in the whole process.
+/// Looks for NaN in the results of all kernels, functions of `jit` and operations on arrays that this thread calls,
+/// until the guard is dropped: as `jax.debug_nans`. `PALLAS_DEBUG_NANS=1` does so in the whole process.
 ///
 /// If a result has NaN and no argument has, the call is made again, step by step: a function one operation at a time, a
-/// kernel on the strict interpreter. The call's error has the code `nan` and names the first operation that makes NaN of
-/// operands without NaN, its line, and in a kernel its program. Each call waits for its results.
+/// kernel on the strict interpreter. The call's error has the code `nan` and names the first operation that makes NaN
+/// of operands without NaN, its line, and in a kernel its program. Each call waits for its results.
 ///
 /// ```
 /// use pallas_rt::prelude::*;

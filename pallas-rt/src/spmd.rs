@@ -1,9 +1,9 @@
-//! Collectives: what the devices of a mesh exchange inside of [`shard_map`](crate::shard_map), and the examples of a batch
-//! inside of a [`vmap`](crate::vmap()) with an [`axis_name`](crate::transform::Transformed::axis_name).
+//! Collectives: what the devices of a mesh exchange inside of [`shard_map`](crate::shard_map), and the examples of a
+//! batch inside of a [`vmap`](crate::vmap()) with an [`axis_name`](crate::transform::Transformed::axis_name).
 //!
-//! Each function names one axis of the mesh or several of them, `"data"` or `["data", "model"]`; the devices that differ
-//! along these axes alone are a *group*, in which a device has its number, [`axis_index`], the last axis fastest. The
-//! functions are those of `jax.lax`, with the same results and gradients.
+//! Each function names one axis of the mesh or several of them, `"data"` or `["data", "model"]`; the devices that
+//! differ along these axes alone are a *group*, in which a device has its number, [`axis_index`], the last axis
+//! fastest. The functions are those of `jax.lax`, with the same results and gradients.
 //!
 //! | function | the result on each device |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | [`axis_index`] [`axis_size`] | the device's number in the group; the number of devices |
 //! | [`pvary`] [`pcast`] | the block, in another [`ManualAxisState`] |
 //!
-//! Inside of `shard_map` a value is in one [`ManualAxisState`] along each axis. A mistake makes a poisoned array, as for operations of
-//! [`ops`](crate::ops).
+//! Inside of `shard_map` a value is in one [`ManualAxisState`] along each axis. A mistake makes a poisoned array, as
+//! for operations of [`ops`](crate::ops).
 mod psum;
 mod runs;
 
@@ -257,8 +257,8 @@ pub fn pshuffle(x: &Array, axes: impl AxisNames, sources: &[usize]) -> Array {
     })
 }
 
-/// The block of the device `source` of each group, on all devices; `lax.pbroadcast`. The gradient by that block is the sum of the
-/// gradients of all devices.
+/// The block of the device `source` of each group, on all devices; `lax.pbroadcast`. The gradient by that block is the
+/// sum of the gradients of all devices.
 ///
 /// # Errors
 /// The result holds: an axis that is not bound; a source that the group does not have.
@@ -314,8 +314,8 @@ pub fn pvary(x: &Array, axes: impl AxisNames) -> Array {
     cast_state("pvary", x, &axes, Loc::caller(), ManualAxisState::Varying)
 }
 
-/// The block in another state along axes; `lax.pcast`: from invariant or reduced to varying, from varying to unreduced, from
-/// invariant to reduced.
+/// The block in another state along axes; `lax.pcast`: from invariant or reduced to varying, from varying to unreduced,
+/// from invariant to reduced.
 #[track_caller]
 #[must_use]
 pub fn pcast(x: &Array, axes: impl AxisNames, to: ManualAxisState) -> Array {

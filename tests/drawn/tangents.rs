@@ -1,7 +1,7 @@
 //! Law: the tangent of a random kernel, from its tile operations, is its slope, on the interpreter and the CPU.
 //!
-//! Random kernels compare, round and choose, so that they have jumps and kinks, and their values are f32. Differences over two
-//! steps agree where there is neither; only there is the tangent compared with them.
+//! Random kernels compare, round and choose, so that they have jumps and kinks, and their values are f32. Differences
+//! over two steps agree where there is neither; only there is the tangent compared with them.
 use super::draw::PROGRAMS;
 use super::{Call, OLD, SHAPE, inputs, kernels, source};
 use pallas_rt::jvp;

@@ -1,7 +1,8 @@
-//! Sums of products in scratch need neither be zeros first nor be copied where they end, but only where nobody can tell.
+//! Sums of products in scratch need neither be zeros first nor be copied where they end, but only where nobody can
+//! tell.
 //!
-//! The shortcuts are the CPU's, for blocks too large for code that keeps them in registers; elements are small integers, whose
-//! sums are the same in any order.
+//! The shortcuts are the CPU's, for blocks too large for code that keeps them in registers; elements are small
+//! integers, whose sums are the same in any order.
 use pallas_rt::prelude::*;
 
 /// One or two blocks along each axis, whole or not, and one to three turns.

@@ -18,7 +18,7 @@ const ELEMENTS: usize = 10_000;
 const LATER: &[&str] =
     &["cross_entropy_dx_of_parts", "cross_entropy_resident", "embedding_backward_rows", "embedding_rows"];
 
-/// Returns the text with sizes sharded by a factor.
+/// Returns the text with sizes divided by a factor.
 fn shrunk(text: &str, factor: u64) -> String {
     let mut out = String::new();
     let mut rest = text;

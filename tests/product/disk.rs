@@ -184,8 +184,8 @@ fn killed_writers_leave_whole_entries() {
     let (folder, kernels) = (Folder::new("killed"), 40);
     let whole = || folder.entries().iter().filter(|path| !path.to_string_lossy().contains("unfinished-")).count();
     let (wait, mut among) = (Instant::now(), 0);
-    // Each dies among its writes, a little later than the one before; the next finds what is there. On a busy machine the
-    // later ones may be done before they are killed.
+    // Each dies among its writes, a little later than the one before; the next finds what is there. On a busy machine
+    // the later ones may be done before they are killed.
     for entries in [1, 6, 12, 18, 24] {
         let mut killed = many(&folder.0, kernels).spawn().expect("it starts");
         while whole() < entries && wait.elapsed() < Duration::from_secs(60) {

@@ -1,5 +1,5 @@
-//! Shaders with cooperative matrices, on adapters that have none: the text as it is emitted, its matrix types and functions
-//! replaced by plain WGSL, and its f16 by f32.
+//! Shaders with cooperative matrices, on adapters that have none: the text as it is emitted, its matrix types and
+//! functions replaced by plain WGSL, and its f16 by f32.
 use crate::support::{doubles, epsilon};
 use crate::validate::validate;
 use pallas_rt::__tests::UNIFORM_HEADER_WORDS;

@@ -1,5 +1,5 @@
-//! Products of blocks that go on behind the end of their arrays, where there are zeros: the numbers are the interpreter's,
-//! also in what the results have there, and where zeros meet infinities.
+//! Products of blocks that go on behind the end of their arrays, where there are zeros: the numbers are the
+//! interpreter's, also in what the results have there, and where zeros meet infinities.
 //!
 //! Elements are small integers, whose sums are the same in any order.
 use pallas_rt::prelude::*;

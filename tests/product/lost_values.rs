@@ -1,5 +1,5 @@
-//! Faults of values that are lost without a trace: stores that a later step replaces, and integers that overflow. A kernel
-//! says by `allow` that it means them.
+//! Faults of values that are lost without a trace: stores that a later step replaces, and integers that overflow. A
+//! kernel says by `allow` that it means them.
 use pallas_rt::prelude::*;
 
 fn ten(client: &Client) -> Array {

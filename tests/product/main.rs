@@ -50,11 +50,11 @@
 //! | five programs beside the same ones in JAX: lengths of the sources, and numbers if `PALLAS_JAX` is a Python with JAX | `tests/product/twins.rs` |
 //! | the guides' code | `pallas-rt/guide` (the language), `kernels/guide` (when to use which kernel), as doctests |
 //!
-//! GPU tests run on the first adapter there is that is not OpenGL's; those of `lang` on the first one of OpenGL, too. Vulkan's
-//! loader takes another driver by `VK_DRIVER_FILES=/path/to/icd.json`: SwiftShader's (Chromium brings it) has subgroups of four
-//! where lavapipe has eight, and a compiler of its own, so `PALLAS_PROFILE=gpu cargo test --test product kernels::` on it is a
-//! second opinion on barriers and texts; its limit of ten storage buffers refuses gradients of splash attention under masks of
-//! arrays.
+//! GPU tests run on the first adapter there is that is not OpenGL's; those of `lang` on the first one of OpenGL, too.
+//! Vulkan's loader takes another driver by `VK_DRIVER_FILES=/path/to/icd.json`: SwiftShader's (Chromium brings it) has
+//! subgroups of four where lavapipe has eight, and a compiler of its own, so `PALLAS_PROFILE=gpu cargo test --test
+//! product kernels::` on it is a second opinion on barriers and texts; its limit of ten storage buffers refuses
+//! gradients of splash attention under masks of arrays.
 mod accumulated;
 #[path = "../../kernels/cases/mod.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each reader has its part")]

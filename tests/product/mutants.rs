@@ -1,4 +1,5 @@
-//! The faults that `tests/mutants.sh` brings back: one that does not fit the code any more says nothing about the tests.
+//! The faults that `tests/mutants.sh` brings back: one that does not fit the code any more says nothing about the
+//! tests.
 use super::tidy::{files, name, root, text};
 use std::path::Path;
 use std::process::Command;

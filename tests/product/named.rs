@@ -1,4 +1,5 @@
-//! Operations of graphs are named in few files besides their own: what makes or improves them, and their public functions.
+//! Operations of graphs are named in few files besides their own: what makes or improves them, and their public
+//! functions.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

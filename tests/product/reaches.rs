@@ -1,7 +1,7 @@
-//! Every shipped kernel on GPUs with 16, 32 and 48 KiB of workgroup memory, counted without one: with the blocks that it
-//! chooses there, no tile leaves for global memory, 32 neighbouring threads wait for no bank in inner loops (for two words of
-//! one elsewhere) and touch as few segments of arrays as they can, and those of attention meet three times a step. What
-//! cannot be so is listed (`may_leave`, `SPREAD`), with the reason.
+//! Every shipped kernel on GPUs with 16, 32 and 48 KiB of workgroup memory, counted without one: with the blocks that
+//! it chooses there, no tile leaves for global memory, 32 neighbouring threads wait for no bank in inner loops (for two
+//! words of one elsewhere) and touch as few segments of arrays as they can, and those of attention meet three times a
+//! step. What cannot be so is listed (`may_leave`, `SPREAD`), with the reason.
 use crate::cases::{self, Entry, Extents, Given, entry};
 use crate::shaders::shipped;
 use crate::support::gpu_target;
@@ -96,8 +96,8 @@ const SPREAD: [(&str, &[&str], usize); 2] = [
     ("flash_attention", &["`q`", "`k`", "`v`", "`dout`"], 8),
 ];
 
-/// True if a tile may leave for global memory: of heads of 128 the scaled queries, so that keys are read once for as many of
-/// them as in flash attention's other blocks.
+/// True if a tile may leave for global memory: of heads of 128 the scaled queries, so that keys are read once for as
+/// many of them as in flash attention's other blocks.
 fn may_leave(kernel: &ExplainedKernel, tile: &PlacedTile) -> bool {
     kernel.name == "flash_attention_blocks" && tile.name.contains("(mul)") && tile.ty.ends_with(",128]")
 }
@@ -161,8 +161,8 @@ fn a_variable_that_is_only_written_is_found() {
     assert_eq!(unread(text).collect::<Vec<_>>(), ["a"]);
 }
 
-/// Places all kernels on GPUs with so much workgroup memory, for elements of a type, and rows of arrays so much longer than
-/// whole vectors.
+/// Places all kernels on GPUs with so much workgroup memory, for elements of a type, and rows of arrays so much longer
+/// than whole vectors.
 fn check(kib: u64, runs: &[(DType, usize)]) {
     let client = Client::cpu_as(gpu_target(kib));
     let (mut seen, mut found) = (BTreeSet::new(), vec![]);

@@ -1,5 +1,5 @@
-//! Every shipped kernel's shader, in every float type, for every kind of device, passes naga's validator and its SPIR-V, MSL
-//! and HLSL writers, and the race checker.
+//! Every shipped kernel's shader, in every float type, for every kind of device, passes naga's validator and its
+//! SPIR-V, MSL and HLSL writers, and the race checker.
 //!
 //! The groups are families of `kernels/cases` with extents; a kernel of `kernels/src` that no group calls fails a test.
 use crate::cases::{self, Entry, Extents, Given};

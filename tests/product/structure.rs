@@ -1,5 +1,5 @@
-//! What kernels do on a GPU, counted on their placed form without one: where tiles live, words that products read, barriers,
-//! segments and banks that 32 neighbouring threads reach at once.
+//! What kernels do on a GPU, counted on their placed form without one: where tiles live, words that products read,
+//! barriers, segments and banks that 32 neighbouring threads reach at once.
 //!
 //! Blocks are those that the kernels choose there. What holds for all shipped kernels is in `reaches`.
 use crate::support::gpu_target;
@@ -17,8 +17,8 @@ fn zeros(dtype: DType, shape: &[usize]) -> Array {
     Client::cpu().zeros(shape, dtype).expect("it fits")
 }
 
-/// The placements of the kernels that `f` calls on a GPU with so much workgroup memory: for arrays of any size, and for rows
-/// of whole vectors.
+/// The placements of the kernels that `f` calls on a GPU with so much workgroup memory: for arrays of any size, and for
+/// rows of whole vectors.
 fn placed<R>(kib: u64, f: impl Fn() -> Result<R>) -> Vec<Placement> {
     [ragged(kib, &f), vectors(kib, &f)].concat()
 }

@@ -26,8 +26,8 @@ pub fn gpu_target(kib: u64) -> Target {
     Target { workgroup_bytes: kib << 10, has_64_bit: true, ..Target::webgpu() }
 }
 
-/// Runs the test of this name once more, in a process of its own that keeps nothing on disk: what the user's cache holds,
-/// wherever it lies, is no part of it. False in that process, which goes on.
+/// Runs the test of this name once more, in a process of its own that keeps nothing on disk: what the user's cache
+/// holds, wherever it lies, is no part of it. False in that process, which goes on.
 pub fn apart_from_disk(test: &str) -> bool {
     const APART: &str = "PALLAS_TEST_APART";
     if std::env::var(APART).as_deref() == Ok(test) {

@@ -27,7 +27,8 @@ const RUNTIME: &[&str] = &[
     "distributed",
     "guide",
 ];
-/// Imports that close a cycle between folders of these crates, or go against the order of [`LAYERS`], each with its reason.
+/// Imports that close a cycle between folders of these crates, or go against the order of [`LAYERS`], each with its
+/// reason.
 const UPWARD: &[(&str, &str, &str)] = &[("cpu/plan", "cpu/jit", "a step keeps the machine code of its chain")];
 /// Files with more than 500 lines, each with its reason.
 const LONG: &[(&str, &str)] = &[("pallas-rt/ir/src/scalar/table.rs", "the table: one row an operation")];

@@ -28,8 +28,8 @@ pub fn validate(text: &str) {
     naga::back::hlsl::Writer::new(&mut out, &hlsl, &options).write(&module, &info, None).expect("HLSL");
 }
 
-/// No statement stores to one component of a vector that other threads see: what the threads of its neighbours store may be
-/// lost (gpuweb issue 2112; Metal and D3D write whole vectors).
+/// No statement stores to one component of a vector that other threads see: what the threads of its neighbours store
+/// may be lost (gpuweb issue 2112; Metal and D3D write whole vectors).
 fn whole_vectors(
     module: &naga::Module,
     function: &naga::Function,

@@ -1,7 +1,7 @@
 //! A tile stays what it was when the scratch it was loaded from, or the variable that held it, is written again.
 //!
-//! Every device gives memory and variables new names in its own way: values that branches and loops carry, tiles that refer
-//! to memory instead of copying it, registers that change places.
+//! Every device gives memory and variables new names in its own way: values that branches and loops carry, tiles that
+//! refer to memory instead of copying it, registers that change places.
 #![allow(clippy::manual_swap, reason = "variables change places by hand: that is what kernels are tested for")]
 use crate::support::{again, clients, gpu};
 use pallas_rt::prelude::*;

@@ -1,7 +1,7 @@
 //! CubeK's matmul and attention, run by `benches/adapter` through a pipe.
 //!
-//! `cubek matmul N` or `cubek attention HEADS POSITIONS HEAD full|causal`; then, for each line `run` on stdin, a run and its
-//! milliseconds on the wall and of all processors, and for `result` the numbers it gave.
+//! `cubek matmul N` or `cubek attention HEADS POSITIONS HEAD full|causal`; then, for each line `run` on stdin, a run
+//! and its milliseconds on the wall and of all processors, and for `result` the numbers it gave.
 use cubecl::future::block_on;
 use cubecl::prelude::*;
 use cubecl::std::tensor::TensorHandle;

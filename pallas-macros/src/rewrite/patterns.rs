@@ -1,5 +1,5 @@
-//! A `match` of numbers, or of a tuple of them, becomes a chain of `if`s, so that the types of the numbers determine when a
-//! condition is decided.
+//! A `match` of numbers, or of a tuple of them, becomes a chain of `if`s, so that the types of the numbers determine
+//! when a condition is decided.
 //!
 //! ```text
 //! match x { 0 => a, 1..=3 | 7 => b, n if n > 9 => c, _ => d }

@@ -1,5 +1,5 @@
-//! Kernels that are right, and look wrong to a hasty check of shapes: helpers, views in arrays, host conditions on sizes,
-//! swapped variables, declared equalities, shadowed names.
+//! Kernels that are right, and look wrong to a hasty check of shapes: helpers, views in arrays, host conditions on
+//! sizes, swapped variables, declared equalities, shadowed names.
 use pallas_rt::prelude::*;
 
 struct Ops<const K: usize>;

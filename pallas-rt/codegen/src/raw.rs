@@ -3,11 +3,12 @@
 //!
 //! # Safety
 //!
-//! No program without `unsafe` of its own reaches undefined behaviour, whatever it passes, stores in a buffer, or writes in a
-//! kernel. `unsafe_code` is denied in the workspace; the modules below allow it, and `clippy::undocumented_unsafe_blocks` keeps
-//! a reason at each block. `pallas-ir`, `pallas-graph`, `pallas-macros`, `kernels`, `array/` (but `array/client`), `tree/`, `jit/`, `ops/`,
-//! `random/`, `interp/`, `passes/`, `launch/`, `lang/` (but one test, `lang/random/hostile/run`) and `wgsl/` have none. Nothing
-//! public takes an address (`tests/product/tidy.rs`).
+//! No program without `unsafe` of its own reaches undefined behaviour, whatever it passes, stores in a buffer, or
+//! writes in a kernel. `unsafe_code` is denied in the workspace; the modules below allow it, and
+//! `clippy::undocumented_unsafe_blocks` keeps a reason at each block. `pallas-ir`, `pallas-graph`, `pallas-macros`,
+//! `kernels`, `array/` (but `array/client`), `tree/`, `jit/`, `ops/`, `random/`, `interp/`, `passes/`, `launch/`,
+//! `lang/` (but one test, `lang/random/hostile/run`) and `wgsl/` have none. Nothing public takes an address
+//! (`tests/product/tidy.rs`).
 //!
 //! **What a CPU program trusts**, and who proves it before the first step:
 //!
@@ -61,8 +62,8 @@
 //! | `array/client` | a device's client seen as a client of arrays | it is a transparent struct of that one field |
 //! | `disk/authentication` | asks whose process this is | `geteuid` takes nothing and touches no memory |
 //!
-//! A panic in a program is a mistake in this crate; it ends the launch after all threads have left it, and the results are
-//! dropped. Stores past the caches are fenced on that way too (`tile::NonTemporalFence`).
+//! A panic in a program is a mistake in this crate; it ends the launch after all threads have left it, and the results
+//! are dropped. Stores past the caches are fenced on that way too (`tile::NonTemporalFence`).
 
 /// Returns the slice of `len` elements at `start`; `start` may be null if `len` is 0.
 ///

@@ -14,7 +14,8 @@ pub enum Profile {
     /// workgroup memory.
     #[default]
     Gpu,
-    /// A software adapter (lavapipe, SwiftShader): a program is a loop of one CPU thread over the lanes of a SIMD vector.
+    /// A software adapter (lavapipe, SwiftShader): a program is a loop of one CPU thread over the lanes of a SIMD
+    /// vector.
     SimtCpu,
     /// A GPU without registers for tiles: every tile is in workgroup memory or scratch. Used as a reference in tests.
     Baseline,

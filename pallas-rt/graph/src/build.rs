@@ -174,7 +174,8 @@ impl From<Call> for Op {
 const MAX_ARRAY_BYTES: usize = 1 << 48;
 
 /// Refuses array types that no graph may have: too many axes, elements along an axis, or bytes. The limits are wider
-/// than those of kernels, since an array may be sharded among devices; [`check_arrays_indexable`] checks what one device runs.
+/// than those of kernels, since an array may be sharded among devices; [`check_arrays_indexable`] checks what one
+/// device runs.
 pub(crate) fn check_array_limits(ty: &Type) -> Result<(), Diag> {
     if ty.shape.len() > MAX_RANK {
         let message = format!("an array of {ty} has {} axes", ty.shape.len());

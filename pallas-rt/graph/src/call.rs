@@ -1,7 +1,7 @@
 //! Operations that call other graphs or kernels: loops, branches and functions. They alone have several results.
 //!
-//! The operands of a called graph are its parameters, so it mentions no variable of its caller. Each call has a file of its own
-//! in `ops`.
+//! The operands of a called graph are its parameters, so it mentions no variable of its caller. Each call has a file of
+//! its own in `ops`.
 //!
 //! - **Captured values.** The body of a `scan` or a `while` is a graph whose captured arrays are parameters, so
 //!   transformations and passes treat it like any other graph.

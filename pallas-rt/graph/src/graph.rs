@@ -16,8 +16,8 @@
 //! Type     = dtype "[" extent,* "]"
 //! ```
 //!
-//! Operations have the forms of StableHLO. Operands of an elementwise operation have equal shapes, so every broadcast is
-//! an equation of its own. A literal has rank 0. Every variable is defined once, by an equation or as a parameter,
+//! Operations have the forms of StableHLO. Operands of an elementwise operation have equal shapes, so every broadcast
+//! is an equation of its own. A literal has rank 0. Every variable is defined once, by an equation or as a parameter,
 //! before it is used. Tracing is deterministic: the same function gives the same equations and results in the same
 //! order.
 //!

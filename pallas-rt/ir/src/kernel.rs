@@ -17,9 +17,9 @@
 //! Everything is a flat vector indexed by a typed `u32`; regions own the order of their instructions, and a value is
 //! defined once, by an instruction or as a region's parameter.
 //!
-//! Two forms use the same grammar. *Traced*: operands have blocks and maps, accesses are relative to the block, the grid
-//! has sequential axes. *Lowered* (what backends read, after `passes::lower`): accesses are [`ViewFrame::Array`], relative to
-//! the array's origin; every grid axis is parallel; sequential axes are `for` loops.
+//! Two forms use the same grammar. *Traced*: operands have blocks and maps, accesses are relative to the block, the
+//! grid has sequential axes. *Lowered* (what backends read, after `passes::lower`): accesses are [`ViewFrame::Array`],
+//! relative to the array's origin; every grid axis is parallel; sequential axes are `for` loops.
 use crate::{Allow, DType, Dim, Literal, ScalarOp, StructuralOp};
 use std::collections::BTreeMap;
 use std::fmt;

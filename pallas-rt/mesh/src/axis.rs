@@ -61,8 +61,8 @@ impl Axis {
         other.contains(self) && self.pre == other.pre
     }
 
-    /// Returns true if both are parts of one axis whose ranges from `pre` to [`next_pre`](Axis::next_pre) overlap by more than
-    /// an end.
+    /// Returns true if both are parts of one axis whose ranges from `pre` to [`next_pre`](Axis::next_pre) overlap by
+    /// more than an end.
     pub fn overlaps(self, other: Axis) -> bool {
         self.id == other.id && self.pre < other.next_pre() && other.pre < self.next_pre()
     }

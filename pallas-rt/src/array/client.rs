@@ -100,9 +100,9 @@ impl Client {
         Client(pallas_device::Client::best())
     }
 
-    /// The default client: that of the [`StartupConfig`](pallas_device::startup::StartupConfig) of this process, which the environment
-    /// variable `PALLAS_DEVICE` decides if the program does not (`best`, `cpu`, `gpu`, `gpu:N`, `gl`, `gl:N`, `interpret`);
-    /// [`Client::best`] if neither names one.
+    /// The default client: that of the [`StartupConfig`](pallas_device::startup::StartupConfig) of this process, which
+    /// the environment variable `PALLAS_DEVICE` decides if the program does not (`best`, `cpu`, `gpu`, `gpu:N`, `gl`,
+    /// `gl:N`, `interpret`); [`Client::best`] if neither names one.
     ///
     /// # Errors
     /// [`Error::Environment`] for another value of the variable, [`Error::NoDevice`] if there is no such device.
@@ -110,8 +110,8 @@ impl Client {
         pallas_device::Client::from_env().map(Client)
     }
 
-    /// The CPU with the [`target`](pallas_device::Client::target) of another device, which need not be present: functions
-    /// choose block sizes for that device, and [`explain`](crate::explain) shows its shaders.
+    /// The CPU with the [`target`](pallas_device::Client::target) of another device, which need not be present:
+    /// functions choose block sizes for that device, and [`explain`](crate::explain) shows its shaders.
     ///
     /// ```
     /// use pallas_rt::{Client, Target};

@@ -279,8 +279,8 @@ impl Array {
         self.require_buffer(Loc::caller(), || "completion".into(), "wait for the result of the traced function")?.wait()
     }
 
-    /// Returns true for a value of a function that is being traced by `jit` or a transformation, which has a shape and an
-    /// element type, and no elements yet; also for an array of `Client::shape_dtype`, which never has any.
+    /// Returns true for a value of a function that is being traced by `jit` or a transformation, which has a shape and
+    /// an element type, and no elements yet; also for an array of `Client::shape_dtype`, which never has any.
     pub fn is_traced(&self) -> bool {
         matches!(self.what, ArrayContents::Traced(_))
     }

@@ -56,7 +56,8 @@ impl Array {
     /// Returns the shape with -1 replaced by the number of elements that are left.
     ///
     /// # Errors
-    /// The error of a poisoned array; several extents of -1, one that does not divide the elements, another negative one.
+    /// The error of a poisoned array; several extents of -1, one that does not divide the elements, another negative
+    /// one.
     #[track_caller]
     pub(crate) fn resolve_extents<E: Extent>(&self, shape: &[E]) -> Result<Vec<usize>> {
         self.check()?;

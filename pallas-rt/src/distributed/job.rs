@@ -17,8 +17,8 @@ pub struct Distributed {
     processes: usize,
 }
 
-/// Joins the job that started this process, before the first array is made: `mpirun` with the cargo feature `mpi`. A process
-/// that is in no job is the only one. `jax.distributed.initialize`.
+/// Joins the job that started this process, before the first array is made: `mpirun` with the cargo feature `mpi`. A
+/// process that is in no job is the only one. `jax.distributed.initialize`.
 ///
 /// # Errors
 /// [`Error::Settled`] if something has been used before, such as an array: it names that and its line.

@@ -152,7 +152,8 @@ impl Compiled {
         run::run_kernel(self, client, call)
     }
 
-    /// Prepares launches that repeat on the same client with the same sizes, the extents of the kernel's dimensions in order.
+    /// Prepares launches that repeat on the same client with the same sizes, the extents of the kernel's dimensions in
+    /// order.
     ///
     /// # Errors
     /// [`Error::Kernel`] for sizes that do not fit the kernel.

@@ -107,13 +107,13 @@ impl Prepared {
         LAUNCHES.fetch_add(1, Ordering::Relaxed);
         let launch =
             Launch { kernel, at: Loc::NONE, called, geometry: &self.geometry, params: &values, buffers: &buffers };
-        // SAFETY: `operand` has checked the shapes; outputs are borrowed mutably, and `exclusive_output_buffer` has checked that no other
-        // array shares their memory.
+        // SAFETY: `operand` has checked the shapes; outputs are borrowed mutably, and `exclusive_output_buffer` has
+        // checked that no other array shares their memory.
         unsafe { self.compiled.executable_for(&self.client).run(&self.client, &launch) }
     }
 
-    /// Runs the kernel on memory: the inputs and prefetches in the order of the operands, the parameters, and the outputs. An
-    /// input that an output aliases is not among the inputs: that output holds its contents.
+    /// Runs the kernel on memory: the inputs and prefetches in the order of the operands, the parameters, and the
+    /// outputs. An input that an output aliases is not among the inputs: that output holds its contents.
     ///
     /// # Errors
     /// On the interpreter any fault; device errors.

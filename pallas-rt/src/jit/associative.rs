@@ -102,8 +102,8 @@ impl AssociativeScan {
 /// of the first three, and so on; `lax.associative_scan`.
 ///
 /// # Errors
-/// `combine`'s own error; arrays without the axis, or of other lengths; a result of `combine` that is another tree or has
-/// other types than it takes; errors of the device.
+/// `combine`'s own error; arrays without the axis, or of other lengths; a result of `combine` that is another tree or
+/// has other types than it takes; errors of the device.
 ///
 /// ```
 /// use pallas_rt::{Array, associative_scan};

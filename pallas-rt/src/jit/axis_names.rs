@@ -1,5 +1,5 @@
-//! The names of axes that are bound in a function: the axes of the mesh in a body of `shard_map`, the axis of the batch in a
-//! function of `vmap`.
+//! The names of axes that are bound in a function: the axes of the mesh in a body of `shard_map`, the axis of the batch
+//! in a function of `vmap`.
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{self, Axis, AxisStates, ManualAxisState, Mesh};
 use pallas_ir::{At, Diag, Loc};

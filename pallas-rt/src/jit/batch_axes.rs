@@ -4,10 +4,10 @@ use crate::tree::{Mapped, Structure};
 /// Axes of a batch for the leaves of a tree: `Some(axis)`, where negative ones count from the end, or `None` for leaves
 /// that are the same for all examples.
 ///
-/// It is one of both, which holds for all leaves; or a list or tuple with an entry for each child of the tree (argument,
-/// element, or field in the order of its declaration), each of which is again any of these; or an entry for each leaf; or
-/// a tree of the same structure ([`tree::map_to`](crate::tree::map_to)). A number is an axis, too: `(None, 0)` is
-/// `(None, Some(0))`.
+/// It is one of both, which holds for all leaves; or a list or tuple with an entry for each child of the tree
+/// (argument, element, or field in the order of its declaration), each of which is again any of these; or an entry for
+/// each leaf; or a tree of the same structure ([`tree::map_to`](crate::tree::map_to)). A number is an axis, too:
+/// `(None, 0)` is `(None, Some(0))`.
 ///
 /// ```
 /// use pallas_rt::{Array, vmap};

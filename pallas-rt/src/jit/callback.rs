@@ -19,8 +19,8 @@ use pallas_ir::{At, Diag, Loc, Type};
 /// at all where nothing reads its results; on a mesh it is called once for devices that have the same arguments. In a
 /// [`vmap`](super::vmap()) it is called for one example after the other; [`PureCallback`] has other methods.
 ///
-/// Its floating-point results have no derivative: [`custom_jvp`](super::custom_jvp()) around the call states one. A function with a callback is not
-/// exported, and its StableHLO has a `custom_call` that no other compiler knows.
+/// Its floating-point results have no derivative: [`custom_jvp`](super::custom_jvp()) around the call states one. A
+/// function with a callback is not exported, and its StableHLO has a `custom_call` that no other compiler knows.
 ///
 /// # Errors
 /// The function's own error or panic, and results of another structure, shape or element type, at the call of the

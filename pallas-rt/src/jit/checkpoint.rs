@@ -84,8 +84,8 @@ fn call_checkpointed<Args: Tree + 'static, F: Function<Args>>(
     tree::rebuild(&out, results)
 }
 
-/// Names an array, so that a [`CheckpointPolicy`] can store it, and returns it; `jax.ad_checkpoint.checkpoint_name`. The name
-/// holds for the returned array: a value computed from `x` itself does not use it.
+/// Names an array, so that a [`CheckpointPolicy`] can store it, and returns it; `jax.ad_checkpoint.checkpoint_name`.
+/// The name holds for the returned array: a value computed from `x` itself does not use it.
 #[track_caller]
 pub fn checkpoint_name(x: &Array, name: impl Into<String>) -> Array {
     if !x.is_traced() {

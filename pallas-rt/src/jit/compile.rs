@@ -1,7 +1,8 @@
 //! The stages between a traced function and its program, as one list.
 //!
-//! `jit`, `lower`, `partitioned`, `audit`, `to_plan` and `compile` share one [`Compilation`], which runs each stage once. What a
-//! stage makes is verified in debug builds, written to the folder that `PALLAS_DUMP` names, and is a span of a timeline.
+//! `jit`, `lower`, `partitioned`, `audit`, `to_plan` and `compile` share one [`Compilation`], which runs each stage
+//! once. What a stage makes is verified in debug builds, written to the folder that `PALLAS_DUMP` names, and is a span
+//! of a timeline.
 use super::dump::StageWatcher;
 use super::program::Program;
 use super::sharded::DeclaredShardings;
@@ -242,8 +243,8 @@ impl Compilation {
     /// Runs all stages, and makes the program of their results.
     ///
     /// # Errors
-    /// Sizes that no launch can have; the errors of [`sharded_graph`](Compilation::sharded_graph); in a job of several processes, a
-    /// client that is not a CPU's; SPMD is off; processes of a job that compile other programs.
+    /// Sizes that no launch can have; the errors of [`sharded_graph`](Compilation::sharded_graph); in a job of several
+    /// processes, a client that is not a CPU's; SPMD is off; processes of a job that compile other programs.
     #[track_caller]
     pub(super) fn into_program(self) -> Result<Program> {
         if let Some(mesh) = &self.input.declared.mesh {

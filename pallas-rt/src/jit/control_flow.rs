@@ -1,5 +1,5 @@
-//! Loops and branches as operations: their bodies are traced once, so the size of a program does not depend on the number of
-//! steps.
+//! Loops and branches as operations: their bodies are traced once, so the size of a program does not depend on the
+//! number of steps.
 mod carry_check;
 
 use super::axis_names;
@@ -280,8 +280,8 @@ fn push_while(condition: TracedFunction, body: TracedFunction, carried: &[Array]
     apply_all(&args, at, |graph, v| graph.push_multi_result(call, v))
 }
 
-/// Calls one of two functions: the first if `condition`, a bool scalar, is true; `lax.cond`. Both are traced, and return
-/// equal trees with equal types; one of them runs.
+/// Calls one of two functions: the first if `condition`, a bool scalar, is true; `lax.cond`. Both are traced, and
+/// return equal trees with equal types; one of them runs.
 ///
 /// # Errors
 /// The functions' own errors; a condition of another type; results that differ; errors of the device.

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// Estimates the work of a call, one operation at a time as XLA's `HloCostAnalysis` counts it before fusion:
-    /// `jax.jit(f).lower(..).cost_analysis()`. Every operation reads its operands and writes its result; bodies of loops count
-    /// once, and every branch of a `cond`.
+    /// `jax.jit(f).lower(..).cost_analysis()`. Every operation reads its operands and writes its result; bodies of
+    /// loops count once, and every branch of a `cond`.
     ///
     /// ```
     /// use pallas_rt::prelude::*;
@@ -29,8 +29,8 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         graph_cost(self.graph(), false)
     }
 
-    /// Returns the memory that a call takes on its client, and when: `jax.jit(f).lower(..).compile().memory_analysis()`.
-    /// Nothing is compiled.
+    /// Returns the memory that a call takes on its client, and when:
+    /// `jax.jit(f).lower(..).compile().memory_analysis()`. Nothing is compiled.
     ///
     /// ```
     /// use pallas_rt::prelude::*;
@@ -57,8 +57,8 @@ pub struct MemoryAnalysis {
     pub output_bytes: usize,
     /// Bytes of the arena, in which all other values lie; XLA's `temp_size_in_bytes`.
     pub temporary_bytes: usize,
-    /// Bytes that would be added if the last two axes of every value, before fusion, were padded to tiles of 8 x 128, as on a
-    /// TPU.
+    /// Bytes that would be added if the last two axes of every value, before fusion, were padded to tiles of 8 x 128,
+    /// as on a TPU.
     pub padding_bytes: usize,
     /// Number of steps, of which each is a launch, a loop or a branch.
     steps: usize,
@@ -106,8 +106,8 @@ impl MemoryAnalysis {
         alive.map(|held| held.region.bytes).sum()
     }
 
-    /// The arena over time as SVG: a box for each value, from the step that makes it to the last one that reads it, and from its
-    /// first to its last byte.
+    /// The arena over time as SVG: a box for each value, from the step that makes it to the last one that reads it, and
+    /// from its first to its last byte.
     pub fn to_svg(&self) -> String {
         let (width, height) = (960.0, 480.0);
         let (x, y) = (width / self.steps.max(1) as f64, height / self.temporary_bytes.max(1) as f64);

@@ -18,8 +18,8 @@ use pallas_ir::{At, Diag, Literal, Loc, Type};
 /// `rule` takes the tuple of the arguments and the tuple of their tangents, and returns the function's result and its
 /// tangent, two trees of equal types. The tangent is linear in the tangents. Tangents of leaves that are no floats are
 /// zeros, and those of such results are not read. Reverse mode follows from the rule, and higher derivatives
-/// differentiate it. The rule may call the function itself; then it holds for derivatives up to the fourth, and higher ones are
-/// those of `f`.
+/// differentiate it. The rule may call the function itself; then it holds for derivatives up to the fourth, and higher
+/// ones are those of `f`.
 ///
 /// # Errors
 /// The functions' own errors; a tangent that is not linear in the tangents; results of the rule of other types than

@@ -25,8 +25,8 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// The functions' own errors; a guess that is not of floating-point type; a residual, a root or a solution of another
-/// structure, shape or element type than the guess; a tangent solution that is not linear; a derivative by an array that one of the
-/// solvers captures.
+/// structure, shape or element type than the guess; a tangent solution that is not linear; a derivative by an array
+/// that one of the solvers captures.
 ///
 /// ```
 /// use pallas_rt::{Array, Error, custom_root, fori_loop, grad};

@@ -24,8 +24,8 @@ use pallas_ir::{At, Diag, Loc, Type};
 /// refuses them.
 ///
 /// # Errors
-/// The functions' own errors; at the batch, leaves of another shape or element type, and a rule that captures an array of a
-/// function that is being traced, or one with elements: those are arguments; those of [`jit`](super::jit).
+/// The functions' own errors; at the batch, leaves of another shape or element type, and a rule that captures an array
+/// of a function that is being traced, or one with elements: those are arguments; those of [`jit`](super::jit).
 ///
 /// ```
 /// use pallas_rt::ops::ones;

@@ -22,8 +22,8 @@ const FILE_HEADER: &str = "pallas function 1 big-endian";
 /// A function that was traced for arguments of certain types, in a form that can be saved; `jax.export`.
 /// [`Lowered::export`](crate::transform::Lowered::export) makes one.
 ///
-/// It contains the operations and the elements of captured arrays, and no machine code: it is compiled for the machine that
-/// loads it.
+/// It contains the operations and the elements of captured arrays, and no machine code: it is compiled for the machine
+/// that loads it.
 ///
 /// ```
 /// use pallas_rt::prelude::*;

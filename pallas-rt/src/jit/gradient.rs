@@ -12,8 +12,8 @@ use pallas_graph::transform::vjp_of_results;
 use pallas_ir::{At, Diag, Literal, Loc};
 use std::sync::Arc;
 
-/// Result of a function that has a gradient: a number, or a pair of a number and another tree, which has no part in the gradient
-/// (`has_aux` in JAX).
+/// Result of a function that has a gradient: a number, or a pair of a number and another tree, which has no part in the
+/// gradient (`has_aux` in JAX).
 #[diagnostic::on_unimplemented(
     message = "a function that returns `{Self}` has no gradient",
     note = "it returns an array, which is one number, or a tuple of that and one more tree"
@@ -42,9 +42,9 @@ impl<Aux: Tree + Send + Sync + 'static> Loss for (Array, Aux) {
 
 /// A function's value and its gradient by the first argument: a tree like that argument.
 ///
-/// The function returns an array of rank 0 of a floating-point type, and the leaves of its first argument have such types
-/// too. It may return a pair of that array and another tree, which has no part in the gradient: the value is then that pair.
-/// [`argnums`](Transformed::argnums) chooses other arguments. Reverse mode, see [`vjp`](super::vjp).
+/// The function returns an array of rank 0 of a floating-point type, and the leaves of its first argument have such
+/// types too. It may return a pair of that array and another tree, which has no part in the gradient: the value is then
+/// that pair. [`argnums`](Transformed::argnums) chooses other arguments. Reverse mode, see [`vjp`](super::vjp).
 ///
 /// # Errors
 /// The call returns an error if the function does not return one number, or a leaf has integers; and those of
@@ -73,8 +73,8 @@ where
     Transformed::new(f, ValueAndGrad(Arg), Loc::caller())
 }
 
-/// A function's gradient by the first argument; see [`value_and_grad()`]. With a pair of a number and another tree, the call returns
-/// the gradient and that tree.
+/// A function's gradient by the first argument; see [`value_and_grad()`]. With a pair of a number and another tree, the
+/// call returns the gradient and that tree.
 ///
 /// # Errors
 /// As [`value_and_grad()`].

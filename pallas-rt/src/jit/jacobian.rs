@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// array has elements. Cheaper than [`jacrev`] where results have more elements than the argument.
 ///
 /// The first argument is an array of a floating-point type; the function returns a tree of such arrays. Each becomes
-/// its derivatives, of the array's shape followed by the argument's. [`argnums`](Transformed::argnums) chooses other arguments.
+/// its derivatives, of the array's shape followed by the argument's. [`argnums`](Transformed::argnums) chooses other
+/// arguments.
 ///
 /// # Errors
 /// The call returns an error if the argument or a result has integers; and those of [`jit`](super::jit).

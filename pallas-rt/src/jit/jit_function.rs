@@ -13,15 +13,15 @@ use pallas_device::error::Result;
 use pallas_ir::Loc;
 use std::sync::Arc;
 
-/// A function that is traced once for each structure, element types and shapes of its arguments, and then runs as a whole:
-/// operations share kernels, and intermediate results share memory.
+/// A function that is traced once for each structure, element types and shapes of its arguments, and then runs as a
+/// whole: operations share kernels, and intermediate results share memory.
 ///
 /// The result is called like the function and returns a `Result`. It can be used inside of other traced functions. What
 /// the function does besides computing its result happens when it is traced, not at each call; arrays that it captures
-/// keep the elements that they have then. It stays compiled for 256 kinds of arguments.
-/// [`counters`](crate::counters) counts traces and calls, and [`jit_misses`](super::jit_misses) has the reason for each
-/// compilation. [`Static`](crate::tree::Static) arguments are values that are no arrays. Options let results take over the
-/// memory of an argument ([`donate_argnums`](Transformed::donate_argnums)) and compile once for all lengths up to a bound
+/// keep the elements that they have then. It stays compiled for 256 kinds of arguments. [`counters`](crate::counters)
+/// counts traces and calls, and [`jit_misses`](super::jit_misses) has the reason for each compilation.
+/// [`Static`](crate::tree::Static) arguments are values that are no arrays. Options let results take over the memory of
+/// an argument ([`donate_argnums`](Transformed::donate_argnums)) and compile once for all lengths up to a bound
 /// ([`bounded`](Transformed::bounded)); [`disable_jit`](super::disable_jit) runs functions as they are.
 ///
 /// # Errors
@@ -50,11 +50,13 @@ pub struct Jit<const DONATES: bool = false> {
 
 /// Options of [`jit()`](super::jit()).
 impl<Args: Tree + 'static, F: Function<Args>, const DONATES: bool> Transformed<Args, F, Jit<DONATES>> {
-    /// Calls the function with its first argument by value: the argument is *donated*, so results may take over its memory.
+    /// Calls the function with its first argument by value: the argument is *donated*, so results may take over its
+    /// memory.
     ///
-    /// A result takes over the memory of an array of the same number of bytes which is not needed later. An array that has
-    /// another owner, such as a clone of it, keeps its elements; it is copied if a result takes its place. What is used after
-    /// it was donated is an error of rustc, which names both lines. To donate several arguments, pass a tuple of them.
+    /// A result takes over the memory of an array of the same number of bytes which is not needed later. An array that
+    /// has another owner, such as a clone of it, keeps its elements; it is copied if a result takes its place. What is
+    /// used after it was donated is an error of rustc, which names both lines. To donate several arguments, pass a
+    /// tuple of them.
     ///
     /// # Errors
     /// Those of [`jit`](super::jit()). Donated arrays are dropped also by a call that fails.
@@ -101,8 +103,8 @@ impl<Args: Tree + 'static, F: Function<Args>, const DONATES: bool> Transformed<A
     /// Calls inside of other traced functions are traced with them, for their own shapes.
     ///
     /// # Errors
-    /// The call returns an error for a length over the bound, for arrays that have one size and differ in their lengths, for a
-    /// path that the arguments do not have; and the errors of [`jit`](super::jit()).
+    /// The call returns an error for a length over the bound, for arrays that have one size and differ in their
+    /// lengths, for a path that the arguments do not have; and the errors of [`jit`](super::jit()).
     ///
     /// ```
     /// use pallas_rt::{Array, BoundedSize, counters, jit};

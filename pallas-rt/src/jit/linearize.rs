@@ -19,8 +19,9 @@ pub type LinearMap<A, B> = Box<dyn Fn(&A) -> Result<B> + Send + Sync>;
 
 /// A function's value and its directional derivative: the Jacobian-vector product, by forward mode.
 ///
-/// It takes the tuple of the arguments and the tuple of their tangents, which have the same types. Integers have no tangent:
-/// those given for them are not read, and those of results are zeros. Every operation has a forward derivative, [`while_loop`](super::while_loop) as well.
+/// It takes the tuple of the arguments and the tuple of their tangents, which have the same types. Integers have no
+/// tangent: those given for them are not read, and those of results are zeros. Every operation has a forward
+/// derivative, [`while_loop`](super::while_loop) as well.
 ///
 /// # Errors
 /// The call returns an error if the tangents are another tree or have other types; and the errors of
@@ -107,11 +108,12 @@ where
 /// A function's value, and the function from a cotangent of its result to those of its arguments, a tuple: the
 /// vector-Jacobian product, by reverse mode. What both need is computed once.
 ///
-/// A cotangent is a tree like the result; elements of its integers are not read. Cotangents of arguments of integers are
-/// zeros.
+/// A cotangent is a tree like the result; elements of its integers are not read. Cotangents of arguments of integers
+/// are zeros.
 ///
 /// # Errors
-/// The call returns the errors of [`grad`](super::grad); the linear function if the cotangent is another tree or has other types.
+/// The call returns the errors of [`grad`](super::grad); the linear function if the cotangent is another tree or has
+/// other types.
 ///
 /// ```
 /// use pallas_rt::{Array, vjp};
@@ -154,14 +156,14 @@ where
 /// The transpose of a linear function: from a cotangent of its result to those of its arguments, a tuple;
 /// `jax.linear_transpose`.
 ///
-/// Arguments and results are arrays of floating-point types. Of the arguments only the types are used: the function is not
-/// computed at them. It is linear in all arguments together, and so are its loops and branches. An array that it captures
-/// counts as a number other than zero, so a term of zeros is made inside of the function.
+/// Arguments and results are arrays of floating-point types. Of the arguments only the types are used: the function is
+/// not computed at them. It is linear in all arguments together, and so are its loops and branches. An array that it
+/// captures counts as a number other than zero, so a term of zeros is made inside of the function.
 ///
 /// # Errors
-/// The call returns an error if the function is not linear in its arguments, by its operations, if an argument or a result is
-/// not of floating-point type, and the errors of [`vjp`]; the linear function if the cotangent is another tree or has
-/// other types.
+/// The call returns an error if the function is not linear in its arguments, by its operations, if an argument or a
+/// result is not of floating-point type, and the errors of [`vjp`]; the linear function if the cotangent is another
+/// tree or has other types.
 ///
 /// ```
 /// use pallas_rt::{Array, linear_transpose};

@@ -18,9 +18,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The types and shapes of a function's results, as a tree of arrays without elements; `jax.eval_shape`.
 ///
-/// The function is traced, and neither compiled nor run. Leaves of the arguments are arrays, whose elements do not matter,
-/// or come from [`Client::shape_dtype`](crate::Client::shape_dtype); [`tree::types`](crate::tree::types) shows the
-/// result.
+/// The function is traced, and neither compiled nor run. Leaves of the arguments are arrays, whose elements do not
+/// matter, or come from [`Client::shape_dtype`](crate::Client::shape_dtype); [`tree::types`](crate::tree::types) shows
+/// the result.
 ///
 /// # Errors
 /// The call returns the function's own error, and the first error of an operation that its result depends on.
@@ -45,8 +45,8 @@ pub fn eval_shape<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Res
 
 /// Returns the text of a function for arguments like the given ones, in the style of JAX 0.12; `jax.make_jaxpr`.
 ///
-/// The function is traced, and neither simplified nor compiled; elements of the arguments do not matter. The text differs
-/// from JAX's by design:
+/// The function is traced, and neither simplified nor compiled; elements of the arguments do not matter. The text
+/// differs from JAX's by design:
 ///
 /// - Functions of `jax.numpy` that JAX traces on their own (`jit[name=_where ..]`) are inlined.
 /// - Operands of an elementwise operation have equal shapes, so a broadcast is always to the full shape. JAX lets axes of
@@ -165,15 +165,15 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         self.graph().to_jaxpr(self.captured.len())
     }
 
-    /// The text of what runs on its client, after simplification: a line for each launch, loop and branch with the memory
-    /// that it reads and writes, and below them the kernels. `PALLAS_DUMP=FOLDER` writes it for every function that is
-    /// compiled. For a function on a mesh it is what each device runs.
+    /// The text of what runs on its client, after simplification: a line for each launch, loop and branch with the
+    /// memory that it reads and writes, and below them the kernels. `PALLAS_DUMP=FOLDER` writes it for every function
+    /// that is compiled. For a function on a mesh it is what each device runs.
     pub fn to_plan(&self) -> String {
         self.with_plan(|_, plan| plan.to_string())
     }
 
-    /// The function as a StableHLO module, text that XLA compiles; see [`Graph::to_stablehlo`], and the list of operations in
-    /// the [guide](crate::guide::stablehlo).
+    /// The function as a StableHLO module, text that XLA compiles; see [`Graph::to_stablehlo`], and the list of
+    /// operations in the [guide](crate::guide::stablehlo).
     ///
     /// `@main` takes the leaves of the arguments in order, then the arrays that the function captures, and returns the
     /// leaves of the result.
@@ -232,7 +232,8 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// The function in a form that can be saved, and run where its Rust code is not known.
     ///
     /// # Errors
-    /// Arguments that are declared to be sharded, constraints on how values are sharded; captured arrays that are still traced, or whose memory cannot be read.
+    /// Arguments that are declared to be sharded, constraints on how values are sharded; captured arrays that are still
+    /// traced, or whose memory cannot be read.
     pub fn export(&self) -> Result<Exported> {
         if let Some(i) = self.compilation.input.declared.shardings.iter().position(Option::is_some) {
             let what =

@@ -76,10 +76,12 @@ impl Shardings {
     /// device, and the time of a step. The mesh may have thousands of devices; arguments may be shapes alone
     /// ([`Client::shape_dtype`](crate::Client::shape_dtype)).
     ///
-    /// Scans count all their steps, other loops one, and branches all of them. The guide, page `planning`, has the formulas.
+    /// Scans count all their steps, other loops one, and branches all of them. The guide, page `planning`, has the
+    /// formulas.
     ///
     /// # Errors
-    /// A topology that does not fit the mesh: an axis without links, a torus of another size, a rate that is no positive number.
+    /// A topology that does not fit the mesh: an axis without links, a torus of another size, a rate that is no
+    /// positive number.
     ///
     /// ```
     /// use pallas_rt::prelude::*;
@@ -108,7 +110,8 @@ impl Shardings {
         Ok(StepPlan::from_local_graph(self.device_graph(), self.mesh(), topology))
     }
 
-    /// The memory that a call takes on each device; see [`Lowered::memory_analysis`](crate::transform::Lowered::memory_analysis).
+    /// The memory that a call takes on each device; see
+    /// [`Lowered::memory_analysis`](crate::transform::Lowered::memory_analysis).
     pub fn memory_analysis(&self) -> MemoryAnalysis {
         with_graph_plan(self.device_graph(), &Client::cpu(), MemoryAnalysis::from_plan)
     }

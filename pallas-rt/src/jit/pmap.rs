@@ -16,7 +16,8 @@ use pallas_ir::{Dim, Loc, StructuralOp, Type};
 use std::sync::Arc;
 
 /// A function of one element, which every device of a mesh calls on its own element of the arguments' first axis;
-/// `jax.pmap`. The results of all devices lie along a first axis. The function is compiled, as by [`jit`](super::jit()).
+/// `jax.pmap`. The results of all devices lie along a first axis. The function is compiled, as by
+/// [`jit`](super::jit()).
 ///
 /// The first axis is as long as the mesh has devices, in the order of their positions. Arrays that the function
 /// captures are the same on every device. Its collectives ([`spmd`](crate::spmd)) name axes of the mesh. [`shard_map`]

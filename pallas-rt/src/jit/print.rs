@@ -14,9 +14,9 @@ pub(super) static PRINTED_LINES: Mutex<Vec<String>> = Mutex::new(vec![]);
 impl Array {
     /// Shows the array on standard error, with the caller's line and a label; `jax.debug.print`.
     ///
-    /// In a function that is being traced it does so at each call, when the elements are known, while `println!` runs once
-    /// for each trace. Lines of one call come in the order of the function; in a [`scan`](crate::scan()) for each step, and
-    /// in a [`vmap`](crate::vmap()) for each example. A poisoned array is not shown.
+    /// In a function that is being traced it does so at each call, when the elements are known, while `println!` runs
+    /// once for each trace. Lines of one call come in the order of the function; in a [`scan`](crate::scan()) for each
+    /// step, and in a [`vmap`](crate::vmap()) for each example. A poisoned array is not shown.
     ///
     /// ```
     /// use pallas_rt::{Array, jit};

@@ -2,7 +2,8 @@
 //!
 //! The forward rule of `custom_vjp` may call `f(x)` and return also what the derivative needs, as in JAX's first
 //! example, and `f` then states the rule again: tracing it would never end. The rule inside of the rule matters to the
-//! second derivative, the one inside of that to the third, so after [`MAX_NESTED_RULES`] of them the function alone is traced.
+//! second derivative, the one inside of that to the third, so after [`MAX_NESTED_RULES`] of them the function alone is
+//! traced.
 use pallas_ir::Loc;
 use std::cell::RefCell;
 
@@ -33,8 +34,8 @@ pub(super) fn enter_rule(rule: RuleId) -> RuleGuard {
     RuleGuard(())
 }
 
-/// Returns true if a rule is being traced inside of itself [`MAX_NESTED_RULES`] times, so that the function is traced without its
-/// rule.
+/// Returns true if a rule is being traced inside of itself [`MAX_NESTED_RULES`] times, so that the function is traced
+/// without its rule.
 pub(super) fn has_max_rule_nesting(rule: RuleId) -> bool {
     OPEN_RULES.with_borrow(|open| open.iter().filter(|known| **known == rule).count() >= MAX_NESTED_RULES)
 }

@@ -133,8 +133,8 @@ impl fmt::Display for Miss {
     }
 }
 
-/// Returns the latest calls of functions of [`jit`](crate::jit()) that traced and compiled, of all threads, oldest first;
-/// at most 1024. With `PALLAS_LOG_COMPILES=1` each is a line on standard error as well.
+/// Returns the latest calls of functions of [`jit`](crate::jit()) that traced and compiled, of all threads, oldest
+/// first; at most 1024. With `PALLAS_LOG_COMPILES=1` each is a line on standard error as well.
 ///
 /// ```
 /// use pallas_rt::transform::MissReason;

@@ -16,22 +16,22 @@ use std::sync::Arc;
 
 /// A function that every device of a mesh calls on its blocks of the arguments; `jax.shard_map`.
 ///
-/// `in_specs` says how the arguments are sharded: one spec for all of them, one for each argument, or one for each array of
-/// theirs. `out_specs` says how the blocks that the function returns are put together: one spec for all, or one for each
-/// array. In the function, arrays have the shapes of blocks, and devices exchange what the collectives of
+/// `in_specs` says how the arguments are sharded: one spec for all of them, one for each argument, or one for each
+/// array of theirs. `out_specs` says how the blocks that the function returns are put together: one spec for all, or
+/// one for each array. In the function, arrays have the shapes of blocks, and devices exchange what the collectives of
 /// [`spmd`](crate::spmd) name; arrays that it captures are whole on every device.
 ///
-/// A value is *invariant* along an axis if the devices along it have equal values, and *varying* otherwise. A result that
-/// varies along an axis has to name it in its spec. The gradient of an argument that is invariant along an axis is the sum
-/// over the devices along it. A function called outside of [`jit`](super::jit()) is traced at each call.
+/// A value is *invariant* along an axis if the devices along it have equal values, and *varying* otherwise. A result
+/// that varies along an axis has to name it in its spec. The gradient of an argument that is invariant along an axis is
+/// the sum over the devices along it. A function called outside of [`jit`](super::jit()) is traced at each call.
 ///
 /// # Errors
-/// The call returns an error for specs that do not fit (another number, an axis that the mesh does not have, more entries
-/// than dimensions, a dimension that its axes do not divide evenly, an open dimension or one with a priority), for a
-/// result that varies along an axis that its spec does not name, and for a collective in a loop or branch whose condition
-/// varies along its axis; if the condition varies along another axis, for different steps when it runs. In a loop or branch
-/// without collectives each device goes its own way. Inside of a body, the call returns an error if that is on another mesh
-/// or manual along all axes. It returns the errors of [`jit`](super::jit()) too.
+/// The call returns an error for specs that do not fit (another number, an axis that the mesh does not have, more
+/// entries than dimensions, a dimension that its axes do not divide evenly, an open dimension or one with a priority),
+/// for a result that varies along an axis that its spec does not name, and for a collective in a loop or branch whose
+/// condition varies along its axis; if the condition varies along another axis, for different steps when it runs. In a
+/// loop or branch without collectives each device goes its own way. Inside of a body, the call returns an error if that
+/// is on another mesh or manual along all axes. It returns the errors of [`jit`](super::jit()) too.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, P};

@@ -263,8 +263,8 @@ impl Shardings {
         &self.partitioned().graph
     }
 
-    /// The function on whole arrays, as a module of StableHLO and Shardy with what was declared: the shardings of arguments
-    /// and of constraints, with the priority of each dimension. XLA's own partitioner reads it.
+    /// The function on whole arrays, as a module of StableHLO and Shardy with what was declared: the shardings of
+    /// arguments and of constraints, with the priority of each dimension. XLA's own partitioner reads it.
     ///
     /// ```
     /// use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put, dim};
@@ -282,7 +282,8 @@ impl Shardings {
         self.sharded.flat.to_shardy("main", &self.mesh, &self.declared.shardings, &results)
     }
 
-    /// The program that every device runs on its blocks, as a module of StableHLO for XLA, which takes devices for partitions.
+    /// The program that every device runs on its blocks, as a module of StableHLO for XLA, which takes devices for
+    /// partitions.
     ///
     /// ```
     /// use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};

@@ -19,7 +19,8 @@ pub trait Transformation<Args: Tree + 'static, F: Function<Args>>: Clone + Send 
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call;
 }
 
-/// A transformed function, which is called like the function and returns a `Result`; its methods are the options of the transformation.
+/// A transformed function, which is called like the function and returns a `Result`; its methods are the options of the
+/// transformation.
 ///
 /// ```
 /// use pallas_rt::{Array, jit};

@@ -20,14 +20,14 @@ use std::sync::Arc;
 /// results.
 ///
 /// Each operation becomes one operation on the whole batch, such as one product of matrices for many products of
-/// vectors: nothing is a loop, and what is the same for all examples is neither copied nor computed for each. Arrays that
-/// the function captures are the same for all examples, and so are the numbers of a captured key
+/// vectors: nothing is a loop, and what is the same for all examples is neither copied nor computed for each. Arrays
+/// that the function captures are the same for all examples, and so are the numbers of a captured key
 /// ([`random`](crate::random)).
 ///
 /// A [`while_loop`](super::while_loop) runs until all examples are done, and a [`cond`](super::cond) or
 /// [`switch`](super::switch) that differs between examples computes all branches: what the function computes for an
-/// example that is done, or in a branch that is not its own, is dropped, also where it is no number: gradients are those of
-/// the example's own branch. So loops in there have to end for all examples.
+/// example that is done, or in a branch that is not its own, is dropped, also where it is no number: gradients are
+/// those of the example's own branch. So loops in there have to end for all examples.
 ///
 /// # Errors
 /// The call returns an error if arguments have no first axis or if their first axes differ, and the errors of
@@ -67,12 +67,13 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Vmap {
 impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, Vmap> {
     /// Sets the axis of the batch for each argument; negative ones count from the end.
     ///
-    /// There is one entry for each argument, which holds for all of its leaves, or has an entry for each of them: the axis, or
-    /// `None` for an argument that is the same for all examples. [`BatchAxes`] says what else it may be.
+    /// There is one entry for each argument, which holds for all of its leaves, or has an entry for each of them: the
+    /// axis, or `None` for an argument that is the same for all examples. [`BatchAxes`] says what else it may be.
     ///
     /// # Errors
     /// The call returns an error if there are more or fewer entries, if all are `None` and no
-    /// [`axis_size`](Transformed::axis_size) is given, if an array has no such axis, or if arrays differ in the extent of theirs.
+    /// [`axis_size`](Transformed::axis_size) is given, if an array has no such axis, or if arrays differ in the extent
+    /// of theirs.
     ///
     /// ```
     /// use pallas_rt::{Array, grad, jit, vmap};
@@ -89,8 +90,8 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, Vmap> {
         self.map_options(|options| Vmap { in_axes: axes.into(), ..options })
     }
 
-    /// Sets the axis of the batch of results: one entry for all leaves, or one for each; `None` for a result that is the same for
-    /// all examples.
+    /// Sets the axis of the batch of results: one entry for all leaves, or one for each; `None` for a result that is
+    /// the same for all examples.
     ///
     /// # Errors
     /// The call returns an error if there are more or fewer entries, and if a result for `None` depends on the example.
@@ -98,15 +99,16 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, Vmap> {
         self.map_options(|options| Vmap { out_axes: axes.into(), ..options })
     }
 
-    /// Names the axis of the batch, over which collectives ([`spmd`](crate::spmd)) in the function combine the examples.
+    /// Names the axis of the batch, over which collectives ([`spmd`](crate::spmd)) in the function combine the
+    /// examples.
     ///
-    /// `psum` of a value adds those of all examples, `axis_index` is the number of the example, `all_gather` and `all_to_all`
-    /// rearrange the batch. Collectives over several axes may name axes of `vmap`s and of a [`shard_map`](super::shard_map)
-    /// together.
+    /// `psum` of a value adds those of all examples, `axis_index` is the number of the example, `all_gather` and
+    /// `all_to_all` rearrange the batch. Collectives over several axes may name axes of `vmap`s and of a
+    /// [`shard_map`](super::shard_map) together.
     ///
     /// # Errors
-    /// The call returns an error for a name that nothing binds, for a name that is an axis of the mesh of a
-    /// `shard_map` around, for a batch without examples, for a collective in a loop or branch whose condition differs between the
+    /// The call returns an error for a name that nothing binds, for a name that is an axis of the mesh of a `shard_map`
+    /// around, for a batch without examples, for a collective in a loop or branch whose condition differs between the
     /// examples, and for `pvary` and `pcast`: examples have no states.
     ///
     /// ```

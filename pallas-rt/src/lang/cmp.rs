@@ -1,4 +1,5 @@
-//! `a < b` in a kernel is `Cmp(&a).lt(&b)`: an inherent method for tiles and scalars, a trait method for everything else.
+//! `a < b` in a kernel is `Cmp(&a).lt(&b)`: an inherent method for tiles and scalars, a trait method for everything
+//! else.
 //!
 //! Handles implement neither `PartialEq` nor `PartialOrd`, whose results would have to be host truth values; helper
 //! functions, which no macro rewrites, call the methods: `t.gt(0.0)`.

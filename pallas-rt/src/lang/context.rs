@@ -365,8 +365,8 @@ pub(crate) fn can_continue() -> bool {
     .unwrap_or(false)
 }
 
-/// The state of eager execution at the start of a region, to which [`close_eager_region`] returns: numbers of open regions and
-/// values.
+/// The state of eager execution at the start of a region, to which [`close_eager_region`] returns: numbers of open
+/// regions and values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EagerRegionMark {
     regions: usize,

@@ -113,7 +113,8 @@ impl MayDefer for Elementwise {}
 #[diagnostic::do_not_recommend]
 impl MayDefer for Undecided {}
 
-/// Values that a staged region can carry from one side or iteration to the next: tiles, scalars, tuples and arrays of them.
+/// Values that a staged region can carry from one side or iteration to the next: tiles, scalars, tuples and arrays of
+/// them.
 pub trait Carry {
     #[doc(hidden)]
     fn collect_handles(&self, out: &mut Vec<Handle>);

@@ -1,9 +1,9 @@
 //! The language: what a kernel's body is written with.
 //!
-//! [`context`] has the running kernel, and executes or records every operation; [`tile`] has tiles and scalars; [`operand`]
-//! what stands beside them; [`operators`] the rows of the scalar table; [`refs`] blocks of operands; [`make`] free functions,
-//! [`methods`] those of tiles; [`cmp`] comparisons and logic; [`decide`] the time at which conditions are decided, [`stage`]
-//! control flow, [`staged_while`] its `while`; [`threefry`] random numbers.
+//! [`context`] has the running kernel, and executes or records every operation; [`tile`] has tiles and scalars;
+//! [`operand`] what stands beside them; [`operators`] the rows of the scalar table; [`refs`] blocks of operands;
+//! [`make`] free functions, [`methods`] those of tiles; [`cmp`] comparisons and logic; [`decide`] the time at which
+//! conditions are decided, [`stage`] control flow, [`staged_while`] its `while`; [`threefry`] random numbers.
 pub mod cmp;
 pub(crate) mod context;
 pub mod decide;

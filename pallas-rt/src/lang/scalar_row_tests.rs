@@ -1,7 +1,7 @@
 //! Law: a row of the scalar table means on a GPU what it means on the interpreter, within what the row promises.
 //!
-//! Only running on an adapter shows it: a wrong WGSL text is valid all the same. Every row meets every pair of edge values
-//! of every element type that it is defined for and that shaders compute with.
+//! Only running on an adapter shows it: a wrong WGSL text is valid all the same. Every row meets every pair of edge
+//! values of every element type that it is defined for and that shaders compute with.
 use super::context;
 use super::random::gpus;
 use super::tile::{Tile, emit_structural};

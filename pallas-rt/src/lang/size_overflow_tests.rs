@@ -1,4 +1,5 @@
-//! Sizes that fit an i32 but have terms that do not: the launch computes them once, and every device runs with its numbers.
+//! Sizes that fit an i32 but have terms that do not: the launch computes them once, and every device runs with its
+//! numbers.
 use super::random::gpus;
 use crate::prelude::*;
 

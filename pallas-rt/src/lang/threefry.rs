@@ -1,8 +1,10 @@
-//! Random numbers of tiles from counters: the same bits for the same key and counter, wherever and in whatever order they are made.
+//! Random numbers of tiles from counters: the same bits for the same key and counter, wherever and in whatever order
+//! they are made.
 //!
 //! Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011), the
-//! generator behind JAX's keys. A kernel counts with the coordinates of its elements, so that what it draws depends neither
-//! on block sizes nor on the device. Whole arrays of random numbers are made by `pallas_rt::random`, from the same rounds.
+//! generator behind JAX's keys. A kernel counts with the coordinates of its elements, so that what it draws depends
+//! neither on block sizes nor on the device. Whole arrays of random numbers are made by `pallas_rt::random`, from the
+//! same rounds.
 //!
 //! ```
 //! use pallas_rt::prelude::*;

@@ -94,7 +94,8 @@ impl CallKey {
     pub(super) fn new(site: &Site<'_>, spec: &KernelSpec, sizes: &CallSizes, instance: TypeId) -> CallKey {
         let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
         let fixed = site.fixed.iter().map(FixedKey::stored_value).collect();
-        // Blocks and dims may mention const generics and outer constants; an operand without dims has its array's shape.
+        // Blocks and dims may mention const generics and outer constants; an operand without dims has its array's
+        // shape.
         let shape = |i: usize| if spec.operands[i].dims.is_none() { sizes.geometry.shapes[i].clone() } else { vec![] };
         let describe = |i: usize| {
             let o = &spec.operands[i];

@@ -27,7 +27,8 @@ pub(super) fn time_candidates(
     let show = |line: &str| {
         let mut err = std::io::stderr();
         if err.is_terminal() {
-            // Back to the first column, and what the longer line before has left is cleared. A failure to show is none to time.
+            // Back to the first column, and what the longer line before has left is cleared. A failure to show is none
+            // to time.
             let _ = write!(err, "\r{line}\x1b[K").and_then(|()| err.flush());
         }
     };

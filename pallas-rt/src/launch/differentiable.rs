@@ -97,8 +97,8 @@ impl Differentiable {
     /// traced functions.
     ///
     /// # Errors
-    /// The error of a poisoned result; a call that is not the innermost one. [`end`](Differentiable::end) refuses results of
-    /// other types than these.
+    /// The error of a poisoned result; a call that is not the innermost one. [`end`](Differentiable::end) refuses
+    /// results of other types than these.
     ///
     /// ```
     /// use pallas_rt::launch::Ended;

@@ -99,8 +99,8 @@ pub fn cost<R>(f: impl FnOnce() -> Result<R>) -> Result<Cost> {
 /// [`jit`](crate::jit()) runs one operation at a time.
 ///
 /// # Errors
-/// The interpreter's fault; [`Error::Kernel`](crate::Error::Kernel) with the first element that differs, its block, and the line of the store
-/// that wrote it; what `f` returns.
+/// The interpreter's fault; [`Error::Kernel`](crate::Error::Kernel) with the first element that differs, its block, and
+/// the line of the store that wrote it; what `f` returns.
 pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
     let agreed = Rc::<Cell<usize>>::default();
     let purpose = CallPurpose::Check(agreed.clone());

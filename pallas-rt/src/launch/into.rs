@@ -1,7 +1,7 @@
 //! Launching into existing outputs: no allocation, the arrays keep their memory.
 //!
-//! While the closure runs, the first launch on this thread whose outputs fit takes over the arrays' memory. A result that
-//! lies elsewhere in the end (the closure called several kernels, or an interpreter computed it) is copied.
+//! While the closure runs, the first launch on this thread whose outputs fit takes over the arrays' memory. A result
+//! that lies elsewhere in the end (the closure called several kernels, or an interpreter computed it) is copied.
 use super::scope;
 use crate::exec::{Compiled, exclusive_output_buffer};
 use crate::{Array, Client, DeviceKind, Error, Result};
@@ -65,9 +65,9 @@ tuples! { results }
 /// ```
 ///
 /// # Errors
-/// [`Error::Output`] if an output is shared or a result does not fit it; what `f` returns; [`Error::Traced`] if an output
-/// or a result is traced; the error of a poisoned one. Outputs then hold what they held before, except where a kernel
-/// has begun to write them.
+/// [`Error::Output`] if an output is shared or a result does not fit it; what `f` returns; [`Error::Traced`] if an
+/// output or a result is traced; the error of a poisoned one. Outputs then hold what they held before, except where a
+/// kernel has begun to write them.
 pub fn into<'a, R: Results>(
     outputs: impl IntoIterator<Item = &'a mut Array>,
     f: impl FnOnce() -> Result<R>,

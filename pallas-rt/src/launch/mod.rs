@@ -1,13 +1,14 @@
 //! Calls of `#[kernel]` functions. Every call goes through [`launch`] ([`call`]).
 //!
-//! [`spec`] describes a kernel as the expansion passes it; [`fixed_values`] compares `#[fixed]` values; [`bind`] determines sizes
-//! from arrays, with every check that needs numbers; [`recorded_calls`] records calls that do not run, and [`scope`] stores the purpose
-//! of calls; [`trace`] records tile IR; [`uninitialized_reads`] finds reads of memory that nothing wrote; [`cache`] keeps compiled kernels by
-//! call; [`warm_call`] and [`recent_calls`] recognise a thread's most recent calls, for which none of this is repeated; [`run`] runs a
-//! kernel, on the interpreter its body; [`into`](mod@into) writes outputs to the user's arrays; [`compare`] compares two
-//! executions; [`nans`](mod@nans) searches for NaN; [`tune`](mod@tune) selects block sizes by measurement ([`candidate_timing`]), and
-//! [`tuning_outcome`] is its outcome; [`inspect`] has explain, check and cost, and [`mod@explain`] the texts and pages of a kernel;
-//! [`differentiable`] is for functions of kernels that state their gradient.
+//! [`spec`] describes a kernel as the expansion passes it; [`fixed_values`] compares `#[fixed]` values; [`bind`]
+//! determines sizes from arrays, with every check that needs numbers; [`recorded_calls`] records calls that do not run,
+//! and [`scope`] stores the purpose of calls; [`trace`] records tile IR; [`uninitialized_reads`] finds reads of memory
+//! that nothing wrote; [`cache`] keeps compiled kernels by call; [`warm_call`] and [`recent_calls`] recognise a
+//! thread's most recent calls, for which none of this is repeated; [`run`] runs a kernel, on the interpreter its body;
+//! [`into`](mod@into) writes outputs to the user's arrays; [`compare`] compares two executions; [`nans`](mod@nans)
+//! searches for NaN; [`tune`](mod@tune) selects block sizes by measurement ([`candidate_timing`]), and
+//! [`tuning_outcome`] is its outcome; [`inspect`] has explain, check and cost, and [`mod@explain`] the texts and pages
+//! of a kernel; [`differentiable`] is for functions of kernels that state their gradient.
 //!
 //! # The way of one call
 //!

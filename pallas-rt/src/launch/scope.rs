@@ -95,8 +95,8 @@ pub fn on<R>(client: &Client, f: impl FnOnce() -> R) -> R {
     run_in_scope(CallScope { client: Some(client.clone()), ..CallScope::clone(&current_scope()) }, f)
 }
 
-/// Returns true if kernels of this thread are called for their results alone, not inside of `explain`, `cost`, `check` or
-/// `into`. A function may then compute its result in another way than by a kernel.
+/// Returns true if kernels of this thread are called for their results alone, not inside of `explain`, `cost`, `check`
+/// or `into`. A function may then compute its result in another way than by a kernel.
 ///
 /// ```
 /// use pallas_rt::launch::calls_run;

@@ -170,7 +170,8 @@ fn find_early_read(kernel: &Kernel, extents: Vec<i64>, grid: Vec<i64>) -> Option
     };
     for lane in cartesian_product(&numbers) {
         follow.memory = vec![OperandFacts::default(); kernel.operands.len()];
-        // All steps of few, else those along the innermost axis up to the fourth, whatever happens between, and the last.
+        // All steps of few, else those along the innermost axis up to the fourth, whatever happens between, and the
+        // last.
         for step in ends(steps, MAX_FOLLOWED_STEPS) {
             if step >= MAX_FOLLOWED_STEPS {
                 follow.program = (0..lane.len()).map(|axis| parallel(axis).then_some(lane[axis])).collect();

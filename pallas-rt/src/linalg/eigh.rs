@@ -12,8 +12,8 @@ use std::sync::LazyLock;
 /// The eigenvalues of symmetric matrices in ascending order, and the orthonormal eigenvectors as columns;
 /// `jnp.linalg.eigh`.
 ///
-/// The mean of `a` and `aᵀ` is taken, as JAX does. The sign of a vector is arbitrary; the derivative of the vectors is not
-/// finite where two eigenvalues are equal. f32 or f64; other types and shapes give arrays that hold an error.
+/// The mean of `a` and `aᵀ` is taken, as JAX does. The sign of a vector is arbitrary; the derivative of the vectors is
+/// not finite where two eigenvalues are equal. f32 or f64; other types and shapes give arrays that hold an error.
 ///
 /// ```
 /// use pallas_rt::{Array, linalg};

@@ -1,7 +1,8 @@
 //! One-sided Jacobi: rotations of pairs of columns until all are orthogonal.
 //!
-//! M. Hestenes, "Inversion of matrices by biorthogonalization and related results" (1958); the pairs of a round by R. Brent
-//! and F. Luk, "The solution of singular-value and symmetric eigenvalue problems on multiprocessor arrays" (1985).
+//! M. Hestenes, "Inversion of matrices by biorthogonalization and related results" (1958); the pairs of a round by R.
+//! Brent and F. Luk, "The solution of singular-value and symmetric eigenvalue problems on multiprocessor arrays"
+//! (1985).
 use crate::array::Array;
 use crate::{fori_loop, keep, ops, while_loop};
 use pallas_device::error::Result;

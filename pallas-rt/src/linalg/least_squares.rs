@@ -11,8 +11,8 @@ fn machine_epsilon(dtype: DType) -> f64 {
     if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) }
 }
 
-/// The pseudo-inverse of matrices (Moore and Penrose); `jnp.linalg.pinv`. Singular values below `10 max(m, n)` times the
-/// distance of 1 to the next number, times the largest one, count as zeros.
+/// The pseudo-inverse of matrices (Moore and Penrose); `jnp.linalg.pinv`. Singular values below `10 max(m, n)` times
+/// the distance of 1 to the next number, times the largest one, count as zeros.
 ///
 /// f32 or f64; other types and shapes give an array that holds an error.
 ///

@@ -2,8 +2,8 @@
 //!
 //! Matrices are the last two axes of f32 or f64 arrays; all axes before them are a batch. A function is a program of
 //! products of blocks and loops over the columns of a block, so that it runs, differentiates, batches and exports like
-//! any other function of arrays. Derivatives are stated ([`custom_jvp`](crate::custom_jvp)) and equal those of JAX: of a
-//! solution they solve with the same matrix instead of differentiating the elimination.
+//! any other function of arrays. Derivatives are stated ([`custom_jvp`](crate::custom_jvp)) and equal those of JAX: of
+//! a solution they solve with the same matrix instead of differentiating the elimination.
 //!
 //! A mistake in the shapes or element types is an array that holds the error, as in [`ops`]. A matrix that
 //! has no such factors (one that is not positive definite, for [`cholesky()`]) gives NaN, as in JAX.

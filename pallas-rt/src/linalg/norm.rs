@@ -6,7 +6,8 @@ use pallas_device::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc};
 use std::borrow::Borrow;
 
-/// A norm of matrices; `jnp.linalg.norm` and `jnp.linalg.matrix_norm` of `"fro"`, `"nuc"`, 1, -1, 2, -2, `inf` and `-inf`.
+/// A norm of matrices; `jnp.linalg.norm` and `jnp.linalg.matrix_norm` of `"fro"`, `"nuc"`, 1, -1, 2, -2, `inf` and
+/// `-inf`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MatrixNorm {
     /// The root of the sum of squares: `"fro"`.

@@ -10,8 +10,8 @@ use pallas_device::error::Result;
 use pallas_ir::{DType, Loc};
 use std::sync::LazyLock;
 
-/// The matrices `q`, whose columns are orthonormal, and `r`, an upper triangular one, with `q r = a`; `jnp.linalg.qr`. Of
-/// a matrix of m rows and n columns, `q` has `min(m, n)` columns and `r` as many rows.
+/// The matrices `q`, whose columns are orthonormal, and `r`, an upper triangular one, with `q r = a`; `jnp.linalg.qr`.
+/// Of a matrix of m rows and n columns, `q` has `min(m, n)` columns and `r` as many rows.
 ///
 /// f32 or f64; other types and shapes give arrays that hold an error. Signs are those of LAPACK: by Householder
 /// reflections (Golub and Van Loan, "Matrix Computations", 5.1).

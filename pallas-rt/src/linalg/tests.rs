@@ -1,4 +1,5 @@
-//! Factors multiplied back, solutions put into their equations, derivatives against differences and batches against loops.
+//! Factors multiplied back, solutions put into their equations, derivatives against differences and batches against
+//! loops.
 use super::*;
 use crate::ops::Item::Rest;
 use crate::prelude::*;

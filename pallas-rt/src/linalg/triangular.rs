@@ -20,11 +20,11 @@ pub enum Triangle {
 
 /// The solution `x` of `a x = b` for a triangular matrix `a`; `jax.scipy.linalg.solve_triangular`.
 ///
-/// `b` is a vector, if it has one axis, or a matrix of right sides as columns. Axes before the matrices broadcast. For the
-/// transposed matrix pass `a.t()` and the other triangle.
+/// `b` is a vector, if it has one axis, or a matrix of right sides as columns. Axes before the matrices broadcast. For
+/// the transposed matrix pass `a.t()` and the other triangle.
 ///
-/// Both are f32 or f64; other types and shapes give an array that holds an error. A zero on the diagonal gives infinities
-/// or NaN.
+/// Both are f32 or f64; other types and shapes give an array that holds an error. A zero on the diagonal gives
+/// infinities or NaN.
 ///
 /// ```
 /// use pallas_rt::{Array, linalg};

@@ -1,6 +1,7 @@
 //! Checks the form of SVG and HTML that this crate writes.
 
-/// Fails unless a text is well-formed markup: tags that close in order, attributes in quotes and once each, known entities.
+/// Fails unless a text is well-formed markup: tags that close in order, attributes in quotes and once each, known
+/// entities.
 pub(crate) fn check_markup(text: &str) {
     let mut open: Vec<&str> = vec![];
     let mut rest = text.strip_prefix("<!DOCTYPE html>").unwrap_or(text);

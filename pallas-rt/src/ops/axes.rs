@@ -33,8 +33,8 @@ pub fn keep(axes: impl Into<Axes>) -> Axes {
 /// Axes along which a reduction is computed on elements of another type, which is that of its result; JAX's `dtype`
 /// argument.
 ///
-/// Without it sums and products of `f16` and `bf16` accumulate in `f32` and are rounded once, those of `bool` and narrow
-/// integers are computed in 32 bits, and others in the type of their operand.
+/// Without it sums and products of `f16` and `bf16` accumulate in `f32` and are rounded once, those of `bool` and
+/// narrow integers are computed in 32 bits, and others in the type of their operand.
 ///
 /// ```
 /// use pallas_rt::ops::accumulate;

@@ -125,8 +125,8 @@ fn convolution(graph: &mut Graph, lhs: Var, rhs: Var, options: &Convolution<'_>)
     cast(graph, made, dtype)
 }
 
-/// Convolution of any number of spatial axes; `jax.lax.conv_general_dilated`. The window is not reversed. Operands get one
-/// element type; sums of f16 and bf16 are computed in f32.
+/// Convolution of any number of spatial axes; `jax.lax.conv_general_dilated`. The window is not reversed. Operands get
+/// one element type; sums of f16 and bf16 are computed in f32.
 ///
 /// ```
 /// # use pallas_rt::{Client, ops::{Convolution, Padding, conv_general_dilated}};

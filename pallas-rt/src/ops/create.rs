@@ -33,7 +33,8 @@ fn float_coordinates(graph: &mut Graph, count: usize, dtype: DType) -> Result<Va
     push_coordinates(graph, &[count], 0, if dtype == DType::F64 { DType::F64 } else { DType::F32 })
 }
 
-/// Numbers in nested arrays of Rust, the argument of [`array`](fn@array). They are f32, i32 or bool, so that rustc infers the type of literals.
+/// Numbers in nested arrays of Rust, the argument of [`array`](fn@array). They are f32, i32 or bool, so that rustc
+/// infers the type of literals.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no nested array of numbers",
     note = "elements are f32, i32 or bool; `Array::from_slice` takes other types and slices"

@@ -13,8 +13,8 @@ use pallas_ir::DType;
 /// | `u64` and a signed integer | `f64` |
 /// | floats | the wider; `f32` for `f16` and `bf16` |
 ///
-/// A Rust number has the array's type, except a float beside an integer array, which gives `f32`. This is JAX's lattice with
-/// 64-bit types enabled.
+/// A Rust number has the array's type, except a float beside an integer array, which gives `f32`. This is JAX's lattice
+/// with 64-bit types enabled.
 ///
 /// ```
 /// use pallas_rt::ops::promote_types;

@@ -26,11 +26,11 @@ struct LabelledOperand {
 /// all axes that have no letter, which broadcast from the last one; they are summed over if the result has none. An
 /// axis of one element fits every extent.
 ///
-/// Arrays are multiplied two at a time, in the order with the fewest products of elements; of more than five arrays, the
-/// cheapest pair first.
+/// Arrays are multiplied two at a time, in the order with the fewest products of elements; of more than five arrays,
+/// the cheapest pair first.
 ///
-/// A wrong number of letters or arrays, unequal extents, and letters of the result that are given twice or that no array
-/// has make an array that holds the error.
+/// A wrong number of letters or arrays, unequal extents, and letters of the result that are given twice or that no
+/// array has make an array that holds the error.
 ///
 /// ```
 /// use pallas_rt::{Array, ops::einsum};

@@ -21,8 +21,8 @@ const MAX_FRACTION_TERMS: f64 = 2000.0;
 impl Array {
     /// Regularized lower incomplete gamma function of the array's order at x; `jax.scipy.special.gammainc(self, x)`.
     ///
-    /// Floating-point arrays that broadcast; integers are taken as f32. NaN where one of both is negative. Derivatives by
-    /// both are those of JAX.
+    /// Floating-point arrays that broadcast; integers are taken as f32. NaN where one of both is negative. Derivatives
+    /// by both are those of JAX.
     ///
     /// ```
     /// use pallas_rt::Array;
@@ -36,17 +36,19 @@ impl Array {
         call_with_pair(&LOWER_GAMMA, self, x)
     }
 
-    /// One minus [`gammainc`](Array::gammainc), precise where that is close to 1; `jax.scipy.special.gammaincc(self, x)`.
+    /// One minus [`gammainc`](Array::gammainc), precise where that is close to 1; `jax.scipy.special.gammaincc(self,
+    /// x)`.
     #[track_caller]
     #[must_use]
     pub fn gammaincc(&self, x: &Array) -> Array {
         call_with_pair(&UPPER_GAMMA, self, x)
     }
 
-    /// Regularized incomplete beta function of the parameters `self` and `b` at x; `jax.scipy.special.betainc(self, b, x)`.
+    /// Regularized incomplete beta function of the parameters `self` and `b` at x; `jax.scipy.special.betainc(self, b,
+    /// x)`.
     ///
-    /// Floating-point arrays that broadcast; integers are taken as f32. NaN for negative parameters, and for x outside of
-    /// [0, 1]. As in JAX it has a derivative by x alone; one by a parameter is an error.
+    /// Floating-point arrays that broadcast; integers are taken as f32. NaN for negative parameters, and for x outside
+    /// of [0, 1]. As in JAX it has a derivative by x alone; one by a parameter is an error.
     ///
     /// ```
     /// use pallas_rt::Array;

@@ -248,8 +248,8 @@ impl Array {
     /// | `x[i, :, j]` by arrays | `x.index((&i, .., &j))` |
     ///
     /// Negative positions count from the end. A range that leaves the axis ends there; a position that does not exist
-    /// is a mistake. Arrays of positions broadcast to one shape, which the result has in place of their axes, or in front
-    /// if other axes lie between them; there a position that does not exist is moved to the nearest one
+    /// is a mistake. Arrays of positions broadcast to one shape, which the result has in place of their axes, or in
+    /// front if other axes lie between them; there a position that does not exist is moved to the nearest one
     /// ([`take`](Array::take) and [`at`](Array::at) have other ways). The shape of `x[mask]` depends on elements:
     /// [`extract`](Array::extract) with a size, or [`select`](crate::ops::select).
     ///

@@ -18,8 +18,8 @@ pub struct IndexedElements {
 }
 
 impl IndexedElements {
-    /// Sets the meaning of positions in arrays that do not exist. The default is [`IndexMode::Fill`], and [`IndexMode::Clip`] for
-    /// [`get`](IndexedElements::get).
+    /// Sets the meaning of positions in arrays that do not exist. The default is [`IndexMode::Fill`], and
+    /// [`IndexMode::Clip`] for [`get`](IndexedElements::get).
     pub fn mode(self, mode: IndexMode) -> IndexedElements {
         IndexedElements { mode: Some(mode), ..self }
     }
@@ -256,8 +256,8 @@ fn element_scatter(op: Option<ScalarOp>) -> Scatter {
 
 impl Array {
     /// The elements that an index names ([`Array::index`]), to make an array in which they are replaced. Positions in
-    /// arrays that do not exist are skipped; see [`IndexedElements::mode`]. A mask of bools names the elements where it is
-    /// true.
+    /// arrays that do not exist are skipped; see [`IndexedElements::mode`]. A mask of bools names the elements where it
+    /// is true.
     ///
     /// | JAX | here |
     /// |---|---|

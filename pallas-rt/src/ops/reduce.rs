@@ -49,8 +49,8 @@ pub(super) fn check_has_elements(graph: &Graph, name: &str, v: Var, axes: &Axes)
     }
 }
 
-/// Appends equations on floats in the type that accumulates them; their result is rounded to the operand's type, f32 for
-/// integers.
+/// Appends equations on floats in the type that accumulates them; their result is rounded to the operand's type, f32
+/// for integers.
 pub(super) fn with_accumulator_type(
     graph: &mut Graph,
     v: Var,
@@ -82,7 +82,8 @@ macro_rules! reductions {
 }
 reductions! {
     /// Sum over axes, which are dropped; [`keep`](crate::keep) keeps them. `bool` and narrow integers are summed in 32
-    /// bits, `f16` and `bf16` in `f32`, whose sum is rounded; [`accumulate`](crate::ops::accumulate) names another type.
+    /// bits, `f16` and `bf16` in `f32`, whose sum is rounded; [`accumulate`](crate::ops::accumulate) names another
+    /// type.
     sum |graph, v, axes| reduce_widened(graph, ScalarOp::Add, v, axes);
     /// Product over axes, which are dropped; computed in the types of [`sum`](Array::sum).
     prod |graph, v, axes| reduce_widened(graph, ScalarOp::Mul, v, axes);

@@ -41,8 +41,8 @@ fn call_pair_or_poisoned(f: &CompiledBinary, x: &Array, y: impl Into<Operand>) -
 }
 
 impl Array {
-    /// Logarithm of the magnitude of the gamma function; `jax.scipy.special.gammaln`, `lax.lgamma`. Integers are taken as
-    /// f32. Infinite at 0 and at the negative whole numbers.
+    /// Logarithm of the magnitude of the gamma function; `jax.scipy.special.gammaln`, `lax.lgamma`. Integers are taken
+    /// as f32. Infinite at 0 and at the negative whole numbers.
     ///
     /// By Lanczos' approximation of 1964, with its sum for g = 7.
     ///

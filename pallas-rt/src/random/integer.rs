@@ -7,11 +7,11 @@ use crate::ops::Operand;
 use pallas_graph::Var;
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
 
-/// Uniform integers in [low, high) of an integer type; bounds are integers, or integer arrays that stretch to the shape;
-/// `jax.random.randint`.
+/// Uniform integers in [low, high) of an integer type; bounds are integers, or integer arrays that stretch to the
+/// shape; `jax.random.randint`.
 ///
-/// Bounds outside of the type are moved to its ends, where `high` may be one more than its largest value. Where `high` is
-/// not above `low`, the result is `low`. The remainder of twice as many random bits is taken, so the distribution is
+/// Bounds outside of the type are moved to its ends, where `high` may be one more than its largest value. Where `high`
+/// is not above `low`, the result is `low`. The remainder of twice as many random bits is taken, so the distribution is
 /// slightly uneven unless the span is a power of two.
 ///
 /// ```
@@ -56,8 +56,8 @@ pub fn randint(key: Key, shape: &[usize], low: impl Into<Operand>, high: impl In
 /// Appends the remainder of unsigned integers; `a` where `b` is 0.
 ///
 /// That of u32 is computed by way of f32, since CPUs have no vector instructions for integer division. The quotient of
-/// floats has a relative error below 2^-20, on GPUs too. Made smaller by 2^-19, it is at most the integers' quotient, and
-/// leaves at most `b + 2^14`. A second step leaves less than `2·b`.
+/// floats has a relative error below 2^-20, on GPUs too. Made smaller by 2^-19, it is at most the integers' quotient,
+/// and leaves at most `b + 2^14`. A second step leaves less than `2·b`.
 pub(super) fn remainder(lanes: &mut ElementwiseBuilder<'_>, a: Var, b: Var) -> VarResult {
     if lanes.graph.ty(a).dtype != DType::U32 {
         return lanes.push_op(ScalarOp::Rem, &[a, b]);

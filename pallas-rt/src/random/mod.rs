@@ -1,8 +1,8 @@
 //! Random arrays from keys; `jax.random`.
 //!
-//! A [`Key`] is 64 bits, from which a function makes all its numbers: the same key, shape and element type give the same
-//! numbers on every device, at once and under [`jit`](crate::jit), whatever else runs. Bits are those of JAX's default
-//! generator (Threefry-2x32, `jax_threefry_partitionable`), so equal seeds give equal numbers there:
+//! A [`Key`] is 64 bits, from which a function makes all its numbers: the same key, shape and element type give the
+//! same numbers on every device, at once and under [`jit`](crate::jit), whatever else runs. Bits are those of JAX's
+//! default generator (Threefry-2x32, `jax_threefry_partitionable`), so equal seeds give equal numbers there:
 //!
 //! | functions | compared with JAX 0.12 on the CPU |
 //! |---|---|
@@ -30,8 +30,8 @@
 //!
 //! # A key is used once
 //!
-//! Two arrays from one key are not independent of each other, so every function takes its key by value, and a second use
-//! does not compile:
+//! Two arrays from one key are not independent of each other, so every function takes its key by value, and a second
+//! use does not compile:
 //!
 //! ```compile_fail,E0382
 //! use pallas_rt::{ir::DType, random};
@@ -68,9 +68,9 @@
 //! their own. Inside of a function that is being traced, functions of this module are part of it even if their key is
 //! not an argument: the key is then a constant, and every call gives the same numbers.
 //!
-//! A step of [`scan`](crate::scan) or another loop and a function of [`vmap`](crate::vmap) are traced once, so a key that they
-//! capture gives the same numbers in every step and for every example. Give each its own: [`fold_in`] the number of the step
-//! or example, or split the key before and pass the parts.
+//! A step of [`scan`](crate::scan) or another loop and a function of [`vmap`](crate::vmap) are traced once, so a key
+//! that they capture gives the same numbers in every step and for every example. Give each its own: [`fold_in`] the
+//! number of the step or example, or split the key before and pass the parts.
 //!
 //! ```
 //! use pallas_rt::{Array, ir::DType, ops, random, scan, vmap};

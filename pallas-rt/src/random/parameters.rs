@@ -24,8 +24,8 @@ macro_rules! distributions {
     )*};
 }
 distributions! {
-    /// Numbers of the beta distribution with these parameters; `jax.random.beta`. They have derivatives by both, as those
-    /// of [`gamma`].
+    /// Numbers of the beta distribution with these parameters; `jax.random.beta`. They have derivatives by both, as
+    /// those of [`gamma`].
     beta(a, b) |key, shape, dtype| {
         let [for_a, for_b] = split(key);
         let (a, b) = (loggamma(for_a, a, shape, dtype), loggamma(for_b, b, shape, dtype));

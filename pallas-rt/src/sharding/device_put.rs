@@ -84,7 +84,8 @@ pub(crate) fn place_like(x: &Array, like: &Placement) -> Result<Array> {
 /// `jax.make_array_from_callback`.
 ///
 /// # Errors
-/// As for [`device_put`]; processes whose functions give one block different elements; the function's own error; a block of another shape or element type, on another client, or traced.
+/// As for [`device_put`]; processes whose functions give one block different elements; the function's own error; a
+/// block of another shape or element type, on another client, or traced.
 ///
 /// ```
 /// use pallas_rt::Array;

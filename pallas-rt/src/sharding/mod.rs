@@ -8,8 +8,8 @@
 //! - `hlo`: shardings in XLA's text; `picture`: which devices hold each block, `show`: as text, `draw`: as SVG;
 //! - `topology`: the time of a collective on a machine.
 //!
-//! A function of `jit` whose arguments are declared to be sharded, or that says how its values are, runs on the mesh: see
-//! [`with_sharding_constraint`](crate::with_sharding_constraint).
+//! A function of `jit` whose arguments are declared to be sharded, or that says how its values are, runs on the mesh:
+//! see [`with_sharding_constraint`](crate::with_sharding_constraint).
 mod blocks;
 mod device_put;
 mod draw;

@@ -411,8 +411,8 @@ impl NamedSharding {
         Ok(positions.map(|p| (self.mesh.device(p), block_ranges(&self.mesh, &own, shape, p))).collect())
     }
 
-    /// Returns true if both declare the same about arrays with `rank` dimensions: `P("data")` and `P(("data", None))` do, and
-    /// axes of size 1 mean nothing.
+    /// Returns true if both declare the same about arrays with `rank` dimensions: `P("data")` and `P(("data", None))`
+    /// do, and axes of size 1 mean nothing.
     ///
     /// # Errors
     /// More entries than dimensions, an axis that the mesh does not have, an axis twice.

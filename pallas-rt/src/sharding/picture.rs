@@ -4,12 +4,12 @@ use pallas_graph::mesh::{Mesh, Sharding, axes_text};
 use pallas_ir::Diag;
 use std::ops::Range;
 
-/// The blocks of an array, and the devices that hold each of them. It prints as a table ([`visualize_sharding`]), in the form
-/// of JAX ([`to_jax_text`](Picture::to_jax_text)) and of PyTorch/XLA ([`to_xla_text`](Picture::to_xla_text)), and as SVG
-/// ([`to_svg`](Picture::to_svg)).
+/// The blocks of an array, and the devices that hold each of them. It prints as a table ([`visualize_sharding`]), in
+/// the form of JAX ([`to_jax_text`](Picture::to_jax_text)) and of PyTorch/XLA ([`to_xla_text`](Picture::to_xla_text)),
+/// and as SVG ([`to_svg`](Picture::to_svg)).
 ///
-/// Arrays with more than two dimensions are shown as several tables, one for each block of the dimensions in front of the
-/// last two.
+/// Arrays with more than two dimensions are shown as several tables, one for each block of the dimensions in front of
+/// the last two.
 ///
 /// [`visualize_sharding`]: super::visualize_sharding
 ///

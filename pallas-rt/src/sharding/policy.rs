@@ -9,10 +9,10 @@ use std::str::FromStr;
 /// A list of patterns of paths, each with the spec of the arrays that it matches; the first pattern that matches a path
 /// decides. A policy is data: it is built in Rust, or read from text or JSON.
 ///
-/// A pattern has the form of a path of a [`Tree`](crate::tree::Tree): `layers[0].mlp.weight`, `params["bias"]`. In it `*`
-/// stands for any characters of one step, so that `layers[*].w*` matches the index of every layer and every field that
-/// begins with `w`; `**` stands for any number of steps. The empty path of a tree that is one array matches `**` and the
-/// empty pattern.
+/// A pattern has the form of a path of a [`Tree`](crate::tree::Tree): `layers[0].mlp.weight`, `params["bias"]`. In it
+/// `*` stands for any characters of one step, so that `layers[*].w*` matches the index of every layer and every field
+/// that begins with `w`; `**` stands for any number of steps. The empty path of a tree that is one array matches `**`
+/// and the empty pattern.
 ///
 /// ```
 /// use pallas_rt::sharding::{P, ShardingPolicy};
@@ -93,9 +93,9 @@ impl ShardingPolicy {
             .find(|pattern| !paths.iter().any(|path| pattern_matches(pattern, path)))
     }
 
-    /// Reads [`to_json`](ShardingPolicy::to_json) back: a list of objects with `pattern` and `spec`. A spec is `null` for
-    /// arrays that are left to propagation, else a list with an entry for each dimension: `null`, the name of an axis, a
-    /// list of names, or `{"axes": [..], "open": true, "priority": 1}`.
+    /// Reads [`to_json`](ShardingPolicy::to_json) back: a list of objects with `pattern` and `spec`. A spec is `null`
+    /// for arrays that are left to propagation, else a list with an entry for each dimension: `null`, the name of an
+    /// axis, a list of names, or `{"axes": [..], "open": true, "priority": 1}`.
     ///
     /// # Errors
     /// Text that is no such list.

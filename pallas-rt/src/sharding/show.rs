@@ -7,8 +7,8 @@ use pallas_ir::{At, Diag, Loc};
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
 
-/// A table of the blocks of an array: each cell has the devices that hold the block. The last dimension runs to the right,
-/// the one before it downwards; there is a table for each block of the dimensions in front.
+/// A table of the blocks of an array: each cell has the devices that hold the block. The last dimension runs to the
+/// right, the one before it downwards; there is a table for each block of the dimensions in front.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, Sharding, visualize_sharding};
@@ -119,8 +119,8 @@ impl fmt::Display for Picture {
 }
 
 impl Picture {
-    /// The table in the form of `jax.debug.visualize_array_sharding`: cells as large as their blocks are. Its text is JAX's
-    /// for arrays with one or two dimensions whose table is not wider than `max_width`.
+    /// The table in the form of `jax.debug.visualize_array_sharding`: cells as large as their blocks are. Its text is
+    /// JAX's for arrays with one or two dimensions whose table is not wider than `max_width`.
     ///
     /// ```
     /// use pallas_rt::sharding::{Mesh, Picture, Sharding, TextStyle};

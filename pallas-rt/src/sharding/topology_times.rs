@@ -61,8 +61,8 @@ impl Topology {
     /// Checks that this machine fits a mesh.
     ///
     /// # Errors
-    /// An axis of more than one device without links; a torus of another size than its axis; a rate that is not positive and
-    /// finite, a latency that is negative or not finite.
+    /// An axis of more than one device without links; a torus of another size than its axis; a rate that is not
+    /// positive and finite, a latency that is negative or not finite.
     pub fn verify(&self, mesh: &Mesh) -> Result<(), Diag> {
         let wrong = |found: String, help: &str| Err(Diag::new("topology", At::Op, found, help));
         let is_rate = |x: f64| x.is_finite() && x > 0.0;
@@ -198,7 +198,8 @@ impl GroupLinks<'_> {
             // Each member sends to one partner after the other.
             NetworkShape::Switch => (self.k - 1) as f64 * (self.link.latency + part_bytes / self.link.bandwidth),
             NetworkShape::Ring | NetworkShape::Torus(_) => {
-                // The sum of distances along a side is side^2 / 4, over as many links as there are members and directions.
+                // The sum of distances along a side is side^2 / 4, over as many links as there are members and
+                // directions.
                 let load = |&side: &usize| match self.count_send_directions(side) {
                     0 => 0.0,
                     n => (self.k / side * (side * side / 4)) as f64 / n as f64,

@@ -239,8 +239,8 @@ fn all_engines_give_the_same_bits() {
     }
 }
 
-/// Every exchange of every element type by every monoid, more elements than a strip among them; what combines no elements
-/// of a type is refused with the operations that do.
+/// Every exchange of every element type by every monoid, more elements than a strip among them; what combines no
+/// elements of a type is refused with the operations that do.
 #[test]
 fn every_exchange_of_every_type() {
     let mut dice = Dice(13);
@@ -264,8 +264,8 @@ fn every_exchange_of_every_type() {
     }
 }
 
-/// A device leaves out one of many equal exchanges, or does another in its place: all devices have an error, and those that
-/// meet it name it. The devices of other groups go on until they need one that has failed.
+/// A device leaves out one of many equal exchanges, or does another in its place: all devices have an error, and those
+/// that meet it name it. The devices of other groups go on until they need one that has failed.
 #[test]
 fn a_device_that_differs_is_an_error_on_all_devices() {
     let mut dice = Dice(5);

@@ -102,7 +102,8 @@ fn dispatches_run_in_order_and_the_pipeline_is_compiled_once() {
     assert_eq!((counters.pipelines_compiled, counters.dispatches), (1, 8));
 }
 
-/// An upload takes effect before all that is submitted with it, but a program's launches before the upload do not see it.
+/// An upload takes effect before all that is submitted with it, but a program's launches before the upload do not see
+/// it.
 #[cfg(feature = "graph")]
 #[test]
 fn what_is_written_follows_the_launches_before_it() {

@@ -6,8 +6,8 @@ use std::ops::Deref;
 /// structure.
 ///
 /// A function of [`jit`](crate::jit()) is compiled again for each value of it, and may branch on it in Rust, as with
-/// `static_argnums` in JAX. The value implements `Clone`, `Hash` and `Debug`; two are equal if their `Hash` writes equal
-/// bytes.
+/// `static_argnums` in JAX. The value implements `Clone`, `Hash` and `Debug`; two are equal if their `Hash` writes
+/// equal bytes.
 ///
 /// ```
 /// use pallas_rt::tree::{self, Static};

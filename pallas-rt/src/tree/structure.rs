@@ -190,8 +190,9 @@ impl Structure {
 
 impl PartialEq for Structure {
     fn eq(&self, other: &Structure) -> bool {
-        // Word by word: the words of arguments have just been written, and vectors of several would wait for them. Most have no
-        // bytes: where `memcmp` reads vectors through masks, no bytes at no address take as long as a page that is not there.
+        // Word by word: the words of arguments have just been written, and vectors of several would wait for them. Most
+        // have no bytes: where `memcmp` reads vectors through masks, no bytes at no address take as long as a page that
+        // is not there.
         self.words.iter().eq(&other.words)
             && self.bytes.len() == other.bytes.len()
             && (self.bytes.is_empty() || self.bytes == other.bytes)

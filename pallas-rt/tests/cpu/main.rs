@@ -1,6 +1,6 @@
-//! The CPU backend against the strict interpreter where its plan is daring: tiles that refer to operands' memory, stores
-//! computed in place, accumulating products, strips over edges. Inputs are small integers, so that every order of a sum
-//! gives the same bits.
+//! The CPU backend against the strict interpreter where its plan is daring: tiles that refer to operands' memory,
+//! stores computed in place, accumulating products, strips over edges. Inputs are small integers, so that every order
+//! of a sum gives the same bits.
 mod memory;
 mod products;
 mod queue;

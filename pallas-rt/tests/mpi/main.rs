@@ -1,7 +1,7 @@
 //! Jobs of four processes under `mpirun`, which this test starts as programs of its own: `ranks` has what they do.
 //!
-//! `cargo test -p pallas-rt --features mpi --test mpi`. Without `mpirun` nothing is tested, unless `PALLAS_REQUIRE_MPI` is
-//! set.
+//! `cargo test -p pallas-rt --features mpi --test mpi`. Without `mpirun` nothing is tested, unless `PALLAS_REQUIRE_MPI`
+//! is set.
 #![allow(clippy::print_stdout, unreachable_pub, reason = "times of jobs; the example is a program of its own")]
 mod ranks;
 #[allow(dead_code, reason = "an example with a main function of its own")]
@@ -111,7 +111,8 @@ fn the_example_runs() {
     }
 }
 
-/// Fifty steps of training, sharded as in FSDP and Megatron: the same bits as in one process, and the numbers of one device.
+/// Fifty steps of training, sharded as in FSDP and Megatron: the same bits as in one process, and the numbers of one
+/// device.
 #[test]
 fn training_has_the_bits_of_one_process() {
     if !is_installed() {

@@ -1,7 +1,7 @@
 //! Law: folds are within a bound of what float64 gives that follows from the number of their additions.
 //!
-//! An addition in a type rounds by `u`, half of its precision, so `n` of them, in whatever order, are within `n·u·Σ|x|` of
-//! the sum; a product is within `n·u·|Π x|`. 16-bit floats add the rounding of the result, and no more.
+//! An addition in a type rounds by `u`, half of its precision, so `n` of them, in whatever order, are within `n·u·Σ|x|`
+//! of the sum; a product is within `n·u·|Π x|`. 16-bit floats add the rounding of the result, and no more.
 use super::folds::folded;
 use super::{clients, numbers};
 use pallas_rt::DeviceKind;

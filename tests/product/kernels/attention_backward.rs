@@ -1,4 +1,5 @@
-//! Gradients of flash attention: lengths around the blocks, masks, groups of heads; the reference against finite differences.
+//! Gradients of flash attention: lengths around the blocks, masks, groups of heads; the reference against finite
+//! differences.
 use super::attention::{Case, MASKS};
 use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, gpu, values};
@@ -146,8 +147,8 @@ fn after_the_forward_pass_with_blocks_that_are_chosen() {
     }
 }
 
-/// Head dimensions of models, powers of two and others, there and back on every device; a GPU, which compiles each anew, has
-/// some of them with one element type each.
+/// Head dimensions of models, powers of two and others, there and back on every device; a GPU, which compiles each
+/// anew, has some of them with one element type each.
 #[test]
 fn head_dimensions_there_and_back() {
     for client in clients() {

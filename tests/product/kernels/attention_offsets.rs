@@ -1,5 +1,5 @@
-//! Attention of parts of a sequence, each at its positions: merged by the log-sum-exp, and its gradients summed, they are
-//! those of the whole sequence in float64.
+//! Attention of parts of a sequence, each at its positions: merged by the log-sum-exp, and its gradients summed, they
+//! are those of the whole sequence in float64.
 use super::attention_reference::{Scene, Tensors};
 use crate::support::{array, clients, values};
 use pallas_kernels::flash_attention::{Causal, Options, Window, flash_attention_in_blocks};

@@ -1,6 +1,6 @@
-//! Every option of attention with every other: a table in which each pair of levels of two options stands at least once,
-//! results and gradients against a float64 reference, that one against finite differences, and the kernels in float64 as
-//! well.
+//! Every option of attention with every other: a table in which each pair of levels of two options stands at least
+//! once, results and gradients against a float64 reference, that one against finite differences, and the kernels in
+//! float64 as well.
 use super::attention_reference::{Scene, Tensors};
 use super::{B, typed};
 use crate::support::{array, clients, close, doubles, gpu, values};
@@ -18,8 +18,8 @@ const K: [f64; 2] = [8.0, 32.0];
 const LEVELS: [usize; 12] = [3, 3, 2, 2, 3, 5, 2, 2, 2, 3, 2, 3];
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
-/// Rows of levels, one per option, in which every pair of levels of two options stands: each new row takes the levels that
-/// make most new pairs.
+/// Rows of levels, one per option, in which every pair of levels of two options stands: each new row takes the levels
+/// that make most new pairs.
 fn covering(levels: &[usize]) -> Vec<Vec<usize>> {
     let mut missing = vec![];
     for (b, &of_b) in levels.iter().enumerate() {
@@ -315,8 +315,8 @@ fn verdicts<const BQ: usize, const BK: usize>(
     whole.store(full([1, 1], block.is_fully_seen().cast::<i32>()));
 }
 
-/// Kernels look at a block of keys exactly if some query of theirs sees one of it, and need a mask exactly if one does not
-/// see all.
+/// Kernels look at a block of keys exactly if some query of theirs sees one of it, and need a mask exactly if one does
+/// not see all.
 #[test]
 fn blocks_that_no_query_sees_are_known() {
     const BQ: usize = 3;
@@ -348,7 +348,8 @@ fn blocks_that_no_query_sees_are_known() {
     }
 }
 
-/// lavapipe runs both sides of a branch, whichever is taken: there, blocks that are seen whole have no side of their own.
+/// lavapipe runs both sides of a branch, whichever is taken: there, blocks that are seen whole have no side of their
+/// own.
 #[test]
 fn whole_blocks_have_a_branch_where_it_is_worth_one() {
     for client in clients() {

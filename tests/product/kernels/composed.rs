@@ -1,5 +1,5 @@
-//! Shipped functions that a traced function computes by operations: as kernels compute them, for odd values and for batches of
-//! which some operands are the same for all examples.
+//! Shipped functions that a traced function computes by operations: as kernels compute them, for odd values and for
+//! batches of which some operands are the same for all examples.
 use super::inlined::array;
 use crate::support::{clients, doubles};
 use pallas_kernels::cross_entropy::{self, cross_entropy};
@@ -111,7 +111,8 @@ fn odd_numbers_are_those_of_kernels() {
     }
 }
 
-/// Rows that are work for several programs, by operations in a jitted function and by kernels outside of one, and gradients.
+/// Rows that are work for several programs, by operations in a jitted function and by kernels outside of one, and
+/// gradients.
 #[test]
 fn long_rows_are_those_of_kernels() {
     const N: usize = (1 << 17) + 9;
@@ -147,8 +148,8 @@ fn long_rows_are_those_of_kernels() {
     }
 }
 
-/// Attention whose gradients keep probabilities, in a function that is differentiated, and in kernels that compute scores again:
-/// by the result and the log-sum-exp, with rows of which no score is finite.
+/// Attention whose gradients keep probabilities, in a function that is differentiated, and in kernels that compute
+/// scores again: by the result and the log-sum-exp, with rows of which no score is finite.
 #[test]
 fn gradients_of_attention_with_a_bias_are_those_of_kernels() {
     for client in clients() {

@@ -1,5 +1,5 @@
-//! Cross-entropy with and without logits in memory: extents around the blocks, every option; the reference against finite
-//! differences; labels that are none.
+//! Cross-entropy with and without logits in memory: extents around the blocks, every option; the reference against
+//! finite differences; labels that are none.
 use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::cross_entropy::{

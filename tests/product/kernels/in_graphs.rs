@@ -22,8 +22,8 @@ fn close(what: &str, found: &Array, want: &Array) {
     }
 }
 
-/// That a function of arrays gives in a trace what it gives at once, and that the gradients of `Σ weights·f` by its first
-/// operands are these. The other operands are captured.
+/// That a function of arrays gives in a trace what it gives at once, and that the gradients of `Σ weights·f` by its
+/// first operands are these. The other operands are captured.
 fn check(what: &str, f: &Call, Function { operands, call: backward, .. }: &Function) {
     let want = backward(operands).unwrap_or_else(|e| panic!("{what}: {e}"));
     let (weights, args) = operands.split_last().expect("a cotangent");
@@ -183,8 +183,8 @@ fn shipped_losses_are_differentiable_in_traced_functions() {
     }
 }
 
-/// Attention by plain operations, of arrays of any float type: queries, keys, values, then a bias and sinks if there are any.
-/// The elements of the result, then those of the log-sum-exp.
+/// Attention by plain operations, of arrays of any float type: queries, keys, values, then a bias and sinks if there
+/// are any. The elements of the result, then those of the log-sum-exp.
 fn plain_attention(x: &[Array], bias: bool, sinks: bool) -> Result<Array> {
     let heads = x[0].shape()[1] / x[1].shape()[1];
     let (keys, values) = (x[1].repeat(heads, 1), x[2].repeat(heads, 1));

@@ -1,5 +1,6 @@
 //! The shipped kernels against float64 references: every float type, every size from 0 to two blocks and one along each
-//! axis in turn, on the interpreter and the CPU; on a GPU sizes 0 (f16), 1 (f16), one block (bf16), two blocks and one (f32).
+//! axis in turn, on the interpreter and the CPU; on a GPU sizes 0 (f16), 1 (f16), one block (bf16), two blocks and one
+//! (f32).
 //!
 //! Each comparison allows `k · (ε of the result + ε of f32 · sqrt(terms))` with the k it states; operands are the
 //! rounded ones for the reference, too.
@@ -81,8 +82,8 @@ pub(crate) fn given_functions(entry: &Entry, given: &Given<'_>) -> (Function, Op
 /// Block size along every axis.
 const B: usize = 4;
 
-/// The element types that a size is run with: all of them; on a GPU, which compiles each anew, no size but a few has any,
-/// and those have one.
+/// The element types that a size is run with: all of them; on a GPU, which compiles each anew, no size but a few has
+/// any, and those have one.
 fn runs(client: &Client, size: usize) -> &'static [DType] {
     if client.kind() != DeviceKind::Gpu {
         return &FLOATS;

@@ -1,5 +1,5 @@
-//! Gradients of layer norm and RMS norm: rows and columns around the blocks, whole and swept; the reference against finite
-//! differences.
+//! Gradients of layer norm and RMS norm: rows and columns around the blocks, whole and swept; the reference against
+//! finite differences.
 use super::norm::EPSILON;
 use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};

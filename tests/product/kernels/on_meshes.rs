@@ -1,5 +1,5 @@
-//! Shipped kernels on meshes of virtual devices, against the same calls on one device: each operand sharded along each of
-//! its dimensions, and lengths and blocks of all kinds on two to seven devices. Gradients, too.
+//! Shipped kernels on meshes of virtual devices, against the same calls on one device: each operand sharded along each
+//! of its dimensions, and lengths and blocks of all kinds on two to seven devices. Gradients, too.
 mod cases;
 
 use super::Function;
@@ -18,8 +18,9 @@ use pallas_rt::{grad, jit, partitioned, value_and_grad};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Kernels that no division of an operand reaches, which run whole on each device: data decide which blocks of `parts` a
-/// program combines, the results of `norm_backward_parts` have unlike blocks, and those of parts of classes are not called.
+/// Kernels that no division of an operand reaches, which run whole on each device: data decide which blocks of `parts`
+/// a program combines, the results of `norm_backward_parts` have unlike blocks, and those of parts of classes are not
+/// called.
 const NEVER_SHARDED: [&str; 4] =
     ["combine_splits", "cross_entropy_dx_of_parts", "cross_entropy_resident", "norm_backward_parts"];
 
@@ -47,8 +48,8 @@ fn sharded(x: &Array, dim: usize, devices: usize) -> Array {
 /// The results of a function, and the kernels of which each device runs a part.
 type Outcome = (Vec<Array>, BTreeSet<String>);
 
-/// Calls a function with one of its arguments sharded along a dimension. What is declared for a kernel that cannot follow is
-/// refused; an operation in front of the kernel is the remedy.
+/// Calls a function with one of its arguments sharded along a dimension. What is declared for a kernel that cannot
+/// follow is refused; an operation in front of the kernel is the remedy.
 fn on_mesh<F>(f: F, args: &[Array], which: usize, dim: usize, devices: usize) -> Result<Outcome>
 where
     F: Fn(&Vec<Array>) -> Result<Vec<Array>> + Clone + Send + Sync + 'static,
@@ -229,8 +230,8 @@ fn lengths_blocks_and_devices_of_all_kinds() {
     }
 }
 
-/// Queries and keys of one sequence are sharded by rows, heads or batch elements; kernels of gradients are sharded like those
-/// of values.
+/// Queries and keys of one sequence are sharded by rows, heads or batch elements; kernels of gradients are sharded like
+/// those of values.
 #[test]
 fn gradients_of_attention_on_meshes() {
     let f = |x: &Vec<Array>| {
@@ -337,8 +338,8 @@ fn loss_of_classes(x: &[Array]) -> Result<Array> {
     Ok(cross_entropy(&x[0], &x[3], &labels, &Default::default())?.0.mean(..))
 }
 
-/// Classifiers that are sharded by classes or by features, with and without sharded rows, and queries that are sharded: the
-/// kernels gather what they need, though it is declared to be sharded.
+/// Classifiers that are sharded by classes or by features, with and without sharded rows, and queries that are sharded:
+/// the kernels gather what they need, though it is declared to be sharded.
 #[test]
 fn sharded_classifiers_and_queries() {
     let args = vec![array(&[8, 8, 32], 1), array(&[1], 2), array(&[1], 3), array(&[24, 32], 4)];

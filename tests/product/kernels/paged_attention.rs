@@ -1,5 +1,5 @@
-//! Attention over pages: requests of all kinds in one launch, element types of the cache, splits, windows, growing caches,
-//! and tables that are wrong.
+//! Attention over pages: requests of all kinds in one launch, element types of the cache, splits, windows, growing
+//! caches, and tables that are wrong.
 use super::FLOATS;
 use super::naive::attend;
 use crate::support::{array, clients, close, doubles, values};

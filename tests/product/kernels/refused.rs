@@ -90,7 +90,8 @@ fn tables_of_another_type() {
     check([DType::I32, DType::I32, DType::U32], "`starts` holds u32, expected i32");
 }
 
-/// Requires the error to begin with this file and the line of the macro, which is that of the call, and to contain a text.
+/// Requires the error to begin with this file and the line of the macro, which is that of the call, and to contain a
+/// text.
 macro_rules! at_this_line {
     ($call:expr, $expected:expr) => {{
         let error = $call.expect_err("it is refused").to_string();

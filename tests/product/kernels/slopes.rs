@@ -26,8 +26,8 @@ fn product(x: &Array, y: &Array) -> f64 {
     doubles(x).iter().zip(doubles(y)).map(|(x, y)| x * y).sum()
 }
 
-/// The slopes of `Σ dout·forward(x)` by operand `which` along two directions, against every gradient that is said to have
-/// them. An operand without elements has none.
+/// The slopes of `Σ dout·forward(x)` by operand `which` along two directions, against every gradient that is said to
+/// have them. An operand without elements has none.
 pub(super) fn check(
     what: &str,
     x: &[Array],

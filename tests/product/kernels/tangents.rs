@@ -1,8 +1,9 @@
-//! Tangents of the shipped kernels, which no rule states: they are slopes of the kernels, on the interpreter and the CPU.
+//! Tangents of the shipped kernels, which no rule states: they are slopes of the kernels, on the interpreter and the
+//! CPU.
 //!
-//! For operands x and a direction u, with h = 2⁻¹⁷ in float64, `(f(x + h·u) - f(x - h·u)) / 2h` is compared with the tangent of
-//! each result; see [`super::slopes`] for the bound. Kernels that take f32 alone are compared with h = 2⁻⁸: the difference
-//! leaves out 1e-5 of the third derivative, and rounding of f32 over 2h is some 1e-5 of the result.
+//! For operands x and a direction u, with h = 2⁻¹⁷ in float64, `(f(x + h·u) - f(x - h·u)) / 2h` is compared with the
+//! tangent of each result; see [`super::slopes`] for the bound. Kernels that take f32 alone are compared with h = 2⁻⁸:
+//! the difference leaves out 1e-5 of the third derivative, and rounding of f32 over 2h is some 1e-5 of the result.
 use super::{B, Function, functions};
 use crate::cases::{self, Entry, Extents, entry};
 use crate::support::{array, doubles, values};
@@ -192,7 +193,8 @@ fn of_attention_over_caches() {
     });
 }
 
-/// Functions that state their gradients have tangents as well: those of the kernels, and of the kernels of the gradients.
+/// Functions that state their gradients have tangents as well: those of the kernels, and of the kernels of the
+/// gradients.
 #[test]
 fn of_functions_that_state_gradients() {
     check("functions", DType::F32, &[&[3, 5], &[3, 5]], |x| {

@@ -42,7 +42,8 @@ pub(super) struct FoldFunctions {
     /// # Safety
     /// Both have `n` elements at their strides.
     pub(super) scan: unsafe fn(x: *const u8, x_stride: isize, out: *mut u8, out_stride: isize, n: usize),
-    /// Replaces subnormal numbers among `n` adjacent elements by 0; only running products have it, see [`flush_subnormal`].
+    /// Replaces subnormal numbers among `n` adjacent elements by 0; only running products have it, see
+    /// [`flush_subnormal`].
     ///
     /// # Safety
     /// `x` has `n` elements.

@@ -174,13 +174,13 @@ impl Executable {
     /// Runs every program of a launch on the given threads; returns the lines that the kernel printed.
     ///
     /// # Safety
-    /// `launch` has an entry per dimension, grid axis and operand of the kernel. The memory of inputs, prefetches and outputs
-    /// holds their shapes, aligned to elements and initialised; nothing else writes inputs or accesses outputs meanwhile.
-    /// Outputs share memory with no other operand but the input that they alias.
+    /// `launch` has an entry per dimension, grid axis and operand of the kernel. The memory of inputs, prefetches and
+    /// outputs holds their shapes, aligned to elements and initialised; nothing else writes inputs or accesses outputs
+    /// meanwhile. Outputs share memory with no other operand but the input that they alias.
     ///
     /// # Errors
-    /// The first failed `debug_assert`, by program; a loop whose step is not positive; programs that write the same elements
-    /// ([`concurrent_programs`]); no memory for tiles.
+    /// The first failed `debug_assert`, by program; a loop whose step is not positive; programs that write the same
+    /// elements ([`concurrent_programs`]); no memory for tiles.
     #[allow(unsafe_code, reason = "the caller vouches for raw memory")]
     pub unsafe fn run(
         &self,

@@ -84,7 +84,8 @@ pub(super) unsafe fn copy_rows(
     }
 }
 
-/// Copies rows of at most [`MAX_SHORT_ROW_BYTES`] bytes, in pieces whose size is a power of two; the last pieces may overlap.
+/// Copies rows of at most [`MAX_SHORT_ROW_BYTES`] bytes, in pieces whose size is a power of two; the last pieces may
+/// overlap.
 ///
 /// # Safety
 /// See [`copy_rows`].

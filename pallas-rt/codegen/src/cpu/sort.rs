@@ -319,8 +319,8 @@ fn sort_packed_keys<U: KeyBits, const CLASS: u8>(
 /// unpredictable branches.
 const MAX_RANKED_ELEMENTS: usize = 8;
 
-/// Sorts a line of at most [`MAX_RANKED_ELEMENTS`] elements: calls `put` with the place in the sorted line and the position of each
-/// element.
+/// Sorts a line of at most [`MAX_RANKED_ELEMENTS`] elements: calls `put` with the place in the sorted line and the
+/// position of each element.
 #[inline(always)]
 fn sort_by_rank<U: KeyBits, const CLASS: u8>(rule: KeyRule<U, CLASS>, x: &[U], mut put: impl FnMut(usize, usize)) {
     if let &[a, b] = x {

@@ -103,8 +103,8 @@ struct TeamState {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: `work` is written by the caller alone, while the number is even and nobody is inside; members read it only while the
-// number is odd and they are inside.
+// SAFETY: `work` is written by the caller alone, while the number is even and nobody is inside; members read it only
+// while the number is odd and they are inside.
 unsafe impl Sync for TeamState {}
 // SAFETY: as above. Members that outlive the program do not read it any more.
 unsafe impl Send for TeamState {}
@@ -154,8 +154,8 @@ impl LaunchThreads for Team {
                 rayon_core::spawn(move || shared.run_member_loop(thread));
             }
         }
-        // SAFETY: the number is even and nobody is inside, so nobody reads it. The borrow ends before this function does:
-        // see `done`.
+        // SAFETY: the number is even and nobody is inside, so nobody reads it. The borrow ends before this function
+        // does: see `done`.
         unsafe { *shared.work.get() = Some(std::mem::transmute::<Work<'_>, Work<'static>>(work)) };
         shared.number.fetch_add(1, SeqCst);
         // Even if the work panics here, no member uses it afterwards.
@@ -189,8 +189,8 @@ impl TeamState {
                     self.inside.fetch_sub(1, SeqCst);
                 });
                 if self.number.load(SeqCst) == number {
-                    // SAFETY: the number was odd after this member went inside, so the caller does not write the work, or
-                    // return from `share_work`, before it is outside again.
+                    // SAFETY: the number was odd after this member went inside, so the caller does not write the work,
+                    // or return from `share_work`, before it is outside again.
                     let work = unsafe { (*self.work.get()).expect("the number is odd") };
                     // A panic in the pool would end the process.
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(thread))) {

@@ -79,7 +79,8 @@ impl StridedTile {
         strides.iter_mut().zip(order).for_each(|(stride, &axis)| *stride = self.strides[axis]);
         StridedTile { start: self.start, strides }
     }
-    /// Returns the tile whose axes, taken in this order, are this tile's: the reverse of [`select_axes`](StridedTile::select_axes).
+    /// Returns the tile whose axes, taken in this order, are this tile's: the reverse of
+    /// [`select_axes`](StridedTile::select_axes).
     pub(super) fn restore_axes(&self, order: &[usize]) -> StridedTile {
         let mut strides = [0; MAX_RANK];
         order.iter().zip(self.strides).for_each(|(&axis, stride)| strides[axis] = stride);
@@ -179,8 +180,8 @@ impl<const N: usize> TileLoops<N> {
     }
 }
 
-/// Copies bytes with non-temporal stores, where the machine supports them. A [`NonTemporalFence`] must be dropped before
-/// another thread reads the bytes.
+/// Copies bytes with non-temporal stores, where the machine supports them. A [`NonTemporalFence`] must be dropped
+/// before another thread reads the bytes.
 ///
 /// # Safety
 /// Both hold as many bytes and do not overlap.

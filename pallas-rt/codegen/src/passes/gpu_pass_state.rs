@@ -1,7 +1,8 @@
 //! The data that the passes before a GPU's placement read and change.
 use pallas_ir::{Kernel, OperandId, Value};
 
-/// A lowered kernel, how it will be run, and what the passes of [`PLACEMENT_PASSES`](super::PLACEMENT_PASSES) record about it.
+/// A lowered kernel, how it will be run, and what the passes of [`PLACEMENT_PASSES`](super::PLACEMENT_PASSES) record
+/// about it.
 #[derive(Clone, Debug)]
 pub struct PlacementPassState {
     /// The kernel.

@@ -1,8 +1,8 @@
 //! Inserts barriers, which are derived from the memory that steps read and write.
 //!
-//! [`insert_barriers`] walks the program with the accesses made since the last barrier; a step that conflicts with one of them
-//! gets a barrier before it. A loop is entered with the accesses before it and those at its own end, until these do
-//! not change any more.
+//! [`insert_barriers`] walks the program with the accesses made since the last barrier; a step that conflicts with one
+//! of them gets a barrier before it. A loop is entered with the accesses before it and those at its own end, until
+//! these do not change any more.
 //!
 //! Two accesses conflict if they access common words, one of them writes, and not every thread keeps to its own words.
 use super::place::cooperative_matrices::StorageCell;

@@ -1,10 +1,11 @@
 //! Generates WGSL from lowered tile IR.
 //!
 //! Each program is one workgroup. [`mod@place`] decides where every tile is stored and which threads hold it, with the
-//! parameters of a [`profile`]; [`emit`] writes the text; [`buffer_addresses`] assigns addresses; [`barriers`] inserts barriers,
-//! [`sink_steps`] moves steps so that fewer are needed, [`races`] checks them, [`bank_conflicts`] computes coalescing and bank
-//! conflicts; [`thread_grid_choice`] runs these for several thread grids and keeps the cheapest, which is a [`placed_kernel`]; [`pipeline`]
-//! and [`report`] describe what was decided. [`types`] has element types as WGSL sees them.
+//! parameters of a [`profile`]; [`emit`] writes the text; [`buffer_addresses`] assigns addresses; [`barriers`] inserts
+//! barriers, [`sink_steps`] moves steps so that fewer are needed, [`races`] checks them, [`bank_conflicts`] computes
+//! coalescing and bank conflicts; [`thread_grid_choice`] runs these for several thread grids and keeps the cheapest,
+//! which is a [`placed_kernel`]; [`pipeline`] and [`report`] describe what was decided. [`types`] has element types as
+//! WGSL sees them.
 //!
 //! - `wgsl/` (feature `wgsl`, which `gpu` includes, and unit tests) emits the lowered form as a shader for a `Target`:
 //!   1. Passes: first and last steps move out of the innermost sequential loop (`passes/peel`), scratch becomes values
@@ -110,8 +111,8 @@ pub fn emit(
     ))
 }
 
-/// Emits a kernel whose sequential axes [`resume`](crate::passes::split_long_loops) has split into ranges: its scratch outlives
-/// a dispatch.
+/// Emits a kernel whose sequential axes [`resume`](crate::passes::split_long_loops) has split into ranges: its scratch
+/// outlives a dispatch.
 ///
 /// # Errors
 /// Those of [`emit`].

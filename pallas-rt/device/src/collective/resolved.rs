@@ -11,20 +11,20 @@
 //! The devices of a group must all take a step, or none; otherwise it is an error before the collective.
 //!
 //! A GPU and the interpreter do not have a table of memory for each device: the graphs of all devices become one
-//! (`shard/virtual_mesh`), with collectives as slices, concatenations and sums, which is planned and fused like any other.
-//! Devices with a collective in a loop share the loop, so its condition is read once for all of them; other devices
-//! have separate loops.
+//! (`shard/virtual_mesh`), with collectives as slices, concatenations and sums, which is planned and fused like any
+//! other. Devices with a collective in a loop share the loop, so its condition is read once for all of them; other
+//! devices have separate loops.
 //!
 //! Other engines run the same sequence for fewer devices at a time (*participants*: one on each of several threads, or
 //! some in each process of an MPI job) and exchange arrays by the trait `Collectives`, whose `start` takes the operands
-//! and whose `finish` writes the results; `jit/program/cpu_sequence` places `finish` before the first step that uses them.
-//! All engines compute results by one function (`collective/resolved`), so they give the same bits. Tickets are
+//! and whose `finish` writes the results; `jit/program/cpu_sequence` places `finish` before the first step that uses
+//! them. All engines compute results by one function (`collective/resolved`), so they give the same bits. Tickets are
 //! compared before any data is used. Threads meet in a `collective/rendezvous`, which finds deadlocks by counting: if
 //! all devices wait or have ended, no device will arrive. Processes have one thread for all calls of MPI
-//! (`collective/mpi/point_to_point`) and send point to point with a probe and a deadline, because MPI's own collectives hang
-//! or give a wrong result if processes are at different ones. The values that decide about steps with collectives (the
-//! condition of a loop, the index of a branch) are gathered from all devices whenever they are read. Programs of a job
-//! run within their calls, not in the queue, so that all processes reach collectives in the order of their calls.
+//! (`collective/mpi/point_to_point`) and send point to point with a probe and a deadline, because MPI's own collectives
+//! hang or give a wrong result if processes are at different ones. The values that decide about steps with collectives
+//! (the condition of a loop, the index of a branch) are gathered from all devices whenever they are read. Programs of a
+//! job run within their calls, not in the queue, so that all processes reach collectives in the order of their calls.
 //!
 //! An array on a mesh has a block for each device (`array::Blocks`, `sharding/`); code that asks for its memory gets
 //! the whole array, assembled once. The key of a program contains the declared shardings, not those in which functions

@@ -40,8 +40,8 @@ pub(super) fn run_on_workers(
         }
         for (number, worker) in workers.iter().enumerate().take(n) {
             let done = done.clone();
-            // SAFETY: `receive_panics` below returns after each job has sent its end, which is the last thing that it does;
-            // nothing between here and there returns or panics, so the borrow outlives every use.
+            // SAFETY: `receive_panics` below returns after each job has sent its end, which is the last thing that it
+            // does; nothing between here and there returns or panics, so the borrow outlives every use.
             let work = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work) };
             let job = move || {
                 let end = catch_unwind(AssertUnwindSafe(|| work(number))).err();

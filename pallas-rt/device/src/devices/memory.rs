@@ -136,8 +136,8 @@ pub fn elements_of<T: Elem>(bytes: &[u8]) -> Vec<T> {
     let count = bytes.len() / size_of::<T>();
     let mut elements = Vec::<T>::with_capacity(count);
     let target = elements.as_mut_ptr().cast::<u8>();
-    // SAFETY: `target` has room for `count` elements, whose bytes are all written before the length is set. Every pattern
-    // is a value of `T`, except for `bool`, whose bytes are made 0 or 1.
+    // SAFETY: `target` has room for `count` elements, whose bytes are all written before the length is set. Every
+    // pattern is a value of `T`, except for `bool`, whose bytes are made 0 or 1.
     unsafe {
         if T::DTYPE == pallas_ir::DType::Bool {
             bytes.iter().enumerate().for_each(|(i, &byte)| target.add(i).write(u8::from(byte != 0)));

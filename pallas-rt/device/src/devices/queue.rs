@@ -1,11 +1,12 @@
 //! The queue of a CPU client: launches that continue after their call returns, one after another, in the order of the
 //! calls.
 //!
-//! A launch gets a [`LaunchNumber`]. Blocks of memory record the tickets of the launches that use them ([`LaunchUses`]), so that a
-//! read, write or free of a block waits for those launches only. A block may be freed and allocated again before they
-//! finish: the launches of its next owner come later in the same queue.
+//! A launch gets a [`LaunchNumber`]. Blocks of memory record the tickets of the launches that use them
+//! ([`LaunchUses`]), so that a read, write or free of a block waits for those launches only. A block may be freed and
+//! allocated again before they finish: the launches of its next owner come later in the same queue.
 //!
-//! A thread that waits runs launches that nobody has begun: a short launch ends before another thread would have woken up.
+//! A thread that waits runs launches that nobody has begun: a short launch ends before another thread would have woken
+//! up.
 use crate::error::{Error, Result, panic_message};
 use pallas_ir::{At, Diag, Loc};
 use parking_lot::{Condvar, Mutex};
@@ -135,8 +136,8 @@ impl Drop for LaunchQueue {
 }
 
 impl SharedQueue {
-    /// Waits until fewer than [`MAX_UNFINISHED_LAUNCHES`] launches are unfinished; a thread that runs a launch does not wait for
-    /// itself.
+    /// Waits until fewer than [`MAX_UNFINISHED_LAUNCHES`] launches are unfinished; a thread that runs a launch does not
+    /// wait for itself.
     fn wait_for_capacity(&self) {
         let last = self.state.lock().last;
         if last < self.done.load(Ordering::Acquire) + MAX_UNFINISHED_LAUNCHES {

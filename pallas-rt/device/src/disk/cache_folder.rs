@@ -145,7 +145,8 @@ fn get_or_choose(cache: DiskCache, by: String) -> &'static ChosenCache {
 }
 
 /// Decides where compiled kernels and tuned choices are kept, before the first array is made or the first kernel is
-/// called; else [`DiskCache::from_env`] does. It is a part of the [startup configuration](crate::startup::StartupConfig).
+/// called; else [`DiskCache::from_env`] does. It is a part of the [startup
+/// configuration](crate::startup::StartupConfig).
 ///
 /// # Errors
 /// [`Error::Settled`] if something else was chosen before; it names that call, or the first use. [`Error::File`] for a

@@ -1,9 +1,9 @@
 //! Entries that outlive the process: lowered kernels, shaders, the driver's binaries, tuning results.
 //!
-//! An entry is a file whose name is the hash of everything that determines its contents ([`entry_name`]), so a changed kernel,
-//! device or version of this crate never finds an old entry. [`store`] reads and writes the files, and reads only those
-//! that this user's processes wrote ([`authentication`]). [`cache_folder`] determines their folder, which cannot change after the first
-//! kernel.
+//! An entry is a file whose name is the hash of everything that determines its contents ([`entry_name`]), so a changed
+//! kernel, device or version of this crate never finds an old entry. [`store`] reads and writes the files, and reads
+//! only those that this user's processes wrote ([`authentication`]). [`cache_folder`] determines their folder, which
+//! cannot change after the first kernel.
 //!
 //! The reader of an entry still checks what memory safety depends on: tile IR is verified, and sizes and bindings are
 //! compared with the kernel. Other numbers in it, a shader's text and a driver's binary are trusted because of the tag

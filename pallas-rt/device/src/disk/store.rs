@@ -1,9 +1,9 @@
 //! The disk cache's entries: files that any number of processes read and write at once.
 //!
 //! A file is written under another name and then renamed, so that readers see the whole file or none. Its first line is
-//! the tag of the rest ([`own`]): a file that is incomplete after a crash, or was changed, is deleted and made again. No
-//! failure here is an error for the caller: an entry that cannot be read is recomputed, one that cannot be written is not
-//! kept. A folder that belongs to another user, or that others may write to, is not used.
+//! the tag of the rest ([`own`]): a file that is incomplete after a crash, or was changed, is deleted and made again.
+//! No failure here is an error for the caller: an entry that cannot be read is recomputed, one that cannot be written
+//! is not kept. A folder that belongs to another user, or that others may write to, is not used.
 use super::authentication::{self, Secret};
 use super::entry_name::EntryKey;
 use serde::de::DeserializeOwned;
@@ -72,8 +72,8 @@ impl Store {
         Store { folder, limit, writers, writer, secret, unmeasured: AtomicU64::new(0) }
     }
 
-    /// Returns true if this process may change the folder. A second process that wants to be its single writer is told once
-    /// that it is not.
+    /// Returns true if this process may change the folder. A second process that wants to be its single writer is told
+    /// once that it is not.
     fn may_write(&self) -> bool {
         match self.writers {
             Writers::All => true,

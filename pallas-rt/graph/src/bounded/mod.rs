@@ -2,10 +2,10 @@
 //!
 //! A function is traced for the bounds, and once more for each size, with that size alone smaller. The traces differ
 //! only in extents and constants that depend on the sizes, so comparing them shows how the number of existing elements
-//! along each axis depends on the sizes, and operations need not declare anything for it. [`BoundedGraph::graph`] computes
-//! the results for any sizes up to the bounds. Its arrays have the bounds as extents, and the elements that exist are
-//! at their start. The other elements have no influence: they are replaced where an operation would mix them with
-//! existing ones (`mask`). Constants that depend on the sizes become parameters.
+//! along each axis depends on the sizes, and operations need not declare anything for it. [`BoundedGraph::graph`]
+//! computes the results for any sizes up to the bounds. Its arrays have the bounds as extents, and the elements that
+//! exist are at their start. The other elements have no influence: they are replaced where an operation would mix them
+//! with existing ones (`mask`). Constants that depend on the sizes become parameters.
 //!
 //! ```text
 //! for 8:         { lambda %0:f32[8] . %1:f32[] = reduce(add) %0  %2:f32[] = 8.0  %3:f32[] = div %1, %2 in %3 }
@@ -15,8 +15,8 @@
 //! ```
 //!
 //! A function may do something else for other sizes, such as a loop in Rust over the elements of an axis. So the
-//! function is traced once for each combination of sizes, and [`BoundedGraph::size_dependent_args`] checks that its graph belongs to the
-//! family (`agree`).
+//! function is traced once for each combination of sizes, and [`BoundedGraph::size_dependent_args`] checks that its
+//! graph belongs to the family (`agree`).
 mod mask;
 mod masked_moves;
 mod trace_comparison;
@@ -237,8 +237,8 @@ impl BoundedGraph {
         self.table.lines.iter().zip(&self.table.literals).map(|(lines, values)| (&lines[..], &values[..]))
     }
 
-    /// Returns the values of the additional parameters of [`graph`](BoundedGraph::graph) for these sizes. `graph` is the
-    /// function's graph as traced for them.
+    /// Returns the values of the additional parameters of [`graph`](BoundedGraph::graph) for these sizes. `graph` is
+    /// the function's graph as traced for them.
     ///
     /// # Errors
     /// A traced graph that [`graph`](BoundedGraph::graph) does not compute.

@@ -1,6 +1,6 @@
 //! Choice of the sizes of blocks of a cluster's kernel.
 use super::cluster::Cluster;
-use super::convolution_cuts;
+use super::convolution_blocks;
 use super::device_limits::{CACHE_ELEMENTS, CACHE_LINE_ELEMENTS, DeviceLimits};
 use super::operand_cuts::{self, AxisTiling, AxisTiling::Grid, unit_block_elements};
 use crate::graph::{Equation, Graph, Op};
@@ -156,7 +156,7 @@ fn choose_product_blocks(
     let dot = match &e.op {
         Op::Structural(StructuralOp::Dot(dot)) => dot,
         Op::Structural(StructuralOp::Conv(conv)) => {
-            return convolution_cuts::choose_conv_blocks(graph, e, conv, cuts, extents, sizes);
+            return convolution_blocks::choose_conv_blocks(graph, e, conv, cuts, extents, sizes);
         }
         _ => unreachable!("a product is a dot or a convolution"),
     };

@@ -1,6 +1,6 @@
 //! Growth of clusters, each from its last equation backwards to those it depends on.
 use super::cluster::{Cluster, ClusteredGraph, count_sorted_in_equation};
-use super::convolution_cuts;
+use super::convolution_blocks;
 use super::device_limits::DeviceLimits;
 use super::dynamic_window_kernels;
 use super::equation_kinds::{
@@ -28,8 +28,8 @@ const MAX_WHOLE_ROW_ELEMENTS: usize = 1 << 15;
 /// Most columns of a product that each program has whole if its rows are folded.
 const MAX_WHOLE_PRODUCT_COLUMNS: usize = 512;
 /// Most columns of a product that each program has whole on a CPU if its rows are folded and each element is a sum of
-/// at most [`MAX_SHORT_SUM_TERMS`] terms: writing the product and reading it again to fold it, as a softmax of scores does, would
-/// take longer than computing it.
+/// at most [`MAX_SHORT_SUM_TERMS`] terms: writing the product and reading it again to fold it, as a softmax of scores
+/// does, would take longer than computing it.
 const MAX_SHORT_SUM_COLUMNS: usize = 1 << 12;
 /// Most terms of a sum for which [`MAX_SHORT_SUM_COLUMNS`] applies.
 const MAX_SHORT_SUM_TERMS: usize = 256;
@@ -129,7 +129,7 @@ impl ClusterGrower<'_, '_> {
             }
             let e = &graph.equations[j];
             let own = &graph.ty(e.result()).shape;
-            if let Some(axes) = (own == shape).then(|| convolution_cuts::windowed_whole_axes(graph, e)).flatten() {
+            if let Some(axes) = (own == shape).then(|| convolution_blocks::windowed_whole_axes(graph, e)).flatten() {
                 if is_product(&e.op) && windowed.is_none() {
                     windowed = Some(axes.clone());
                 }

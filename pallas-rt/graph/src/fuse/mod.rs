@@ -14,11 +14,11 @@
 //! that a program computes follows from the tiling of the cluster's result. The kernel then consists of the same
 //! operations on blocks ([`lower`]), whose sizes `cluster_blocks` chooses.
 //!
-//! Literals, arrays with the same number everywhere, and `emit_block_iota` belong to no cluster: they are made wherever they are
-//! used ([`equation_kinds`]). Calls, and windows at positions that are only known at run time, are steps of their own
-//! ([`StepOp`]); `dynamic_window_kernels` has kernels for windows. A scatter is a step of its own (`scatter`), which
-//! changes its operand in place; so is a large pad along many axes (`large_pads`). `standalone_steps` makes the
-//! clusters of such steps, and `shared_kernel_code` has code that their kernels share.
+//! Literals, arrays with the same number everywhere, and `emit_block_iota` belong to no cluster: they are made wherever
+//! they are used ([`equation_kinds`]). Calls, and windows at positions that are only known at run time, are steps of
+//! their own ([`StepOp`]); `dynamic_window_kernels` has kernels for windows. A scatter is a step of its own
+//! (`scatter`), which changes its operand in place; so is a large pad along many axes (`large_pads`).
+//! `standalone_steps` makes the clusters of such steps, and `shared_kernel_code` has code that their kernels share.
 //!
 //! Long reductions are folds of parts, followed by folds of the results (`split_reductions`). `topological_order` finds
 //! cycles of clusters, and `unfused_reasons` has the reasons why equations do not share a kernel. `arena_packing` packs
@@ -30,7 +30,7 @@ mod arena_packing;
 mod broadcast_copies;
 pub(crate) mod cluster;
 mod cluster_blocks;
-mod convolution_cuts;
+mod convolution_blocks;
 mod device_limits;
 mod donated_arguments;
 mod dynamic_window_kernels;

@@ -25,7 +25,7 @@ pub(super) enum WholeAxes {
 pub(super) fn find_whole_axes(graph: &Graph, e: &Equation, op: &StructuralOp) -> WholeAxes {
     match operand_cuts::access_form(graph, e, op) {
         Access::Map(pieces) => {
-            let shapes: Vec<&[usize]> = e.args.iter().map(|&v| &graph.ty(v).shape[..]).collect();
+            let shapes = operand_cuts::operand_shapes(graph, e);
             let axes = operand_cuts::find_moved_axes(&pieces, &shapes, &graph.ty(e.result()).shape);
             if axes.is_empty() { WholeAxes::Nothing } else { WholeAxes::Moved(axes) }
         }

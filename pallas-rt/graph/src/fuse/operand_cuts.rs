@@ -52,16 +52,21 @@ pub(crate) fn has_distinct_blocks(grid_axes: usize, cuts: &[AxisTiling]) -> bool
     (0..grid_axes).all(|k| cuts.iter().any(|cut| cut.grid_axis() == Some(k as u8)))
 }
 
+/// Returns the shapes of an equation's operands.
+pub(super) fn operand_shapes<'g>(graph: &'g Graph, e: &Equation) -> Vec<&'g [usize]> {
+    e.args.iter().map(|&v| &graph.ty(v).shape[..]).collect()
+}
+
 /// Returns the access form of the structural operation of an equation.
 pub(super) fn access_form(graph: &Graph, e: &Equation, op: &StructuralOp) -> Access {
-    let shapes: Vec<Vec<Dim>> = e.args.iter().map(|&v| dims(&graph.ty(v).shape)).collect();
+    let shapes: Vec<Vec<Dim>> = operand_shapes(graph, e).into_iter().map(dims).collect();
     op.access(&shapes.iter().map(|shape| &shape[..]).collect::<Vec<_>>())
 }
 
 /// Returns the cuts of each operand of an equation whose result has these cuts, read from the operation's access form;
 /// `None` if blocks of the result do not follow from blocks of the operands.
 pub(crate) fn operand_tilings(graph: &Graph, e: &Equation, cuts: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
-    let shapes: Vec<&[usize]> = e.args.iter().map(|&v| &graph.ty(v).shape[..]).collect();
+    let shapes = operand_shapes(graph, e);
     let result = &graph.ty(e.result()).shape[..];
     let same = || vec![cuts.to_vec(); e.args.len()];
     // Axes along which an operation moves or combines elements have to be whole.
@@ -120,8 +125,8 @@ fn map_operand_tilings(
 /// their own.
 pub(super) fn find_moved_axes(pieces: &[MapPiece], shapes: &[&[usize]], result: &[usize]) -> Vec<usize> {
     let is = |n: &Dim, m: usize| n.as_number() == Some(m as i64);
-    // Of pieces side by side, as in a concatenation, none is the whole result of every block. Where another piece is all
-    // around, as in a pad, bounds that leave nothing to it are none.
+    // Of pieces side by side, as in a concatenation, none is the whole result of every block. Where another piece is
+    // all around, as in a pad, bounds that leave nothing to it are none.
     let has_surroundings = pieces.iter().any(|piece| piece.bounds.is_empty());
     let is_moved = |axis: &usize| {
         let n = result[*axis];
@@ -232,7 +237,8 @@ fn gather_operand_tilings(
     Some(own.into())
 }
 
-/// Returns the cuts of a result with [`AxisTiling::Full`] inserted for the axes `axes` of the operand, which the result lacks.
+/// Returns the cuts of a result with [`AxisTiling::Full`] inserted for the axes `axes` of the operand, which the result
+/// lacks.
 fn insert_full_axes(cuts: &[AxisTiling], axes: &[usize]) -> Vec<AxisTiling> {
     let mut rest = cuts.iter().copied();
     let next = |axis| if axes.contains(&axis) { Full } else { rest.next().expect("the result has all other axes") };

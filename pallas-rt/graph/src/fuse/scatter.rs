@@ -67,8 +67,8 @@ impl RoundedScatter {
             && x.shape.last().is_some_and(|&n| n >= MIN_ROUNDED_ROW_ELEMENTS);
         (fits && updates.elements() > 0).then_some(RoundedScatter { widen, scatter, round })
     }
-    /// Finds the scatter-additions of rows into 16-bit arrays: the rows are widened to f32, added, and the sums rounded, by
-    /// three equations that become one kernel. Returns them by the index of the equation that rounds.
+    /// Finds the scatter-additions of rows into 16-bit arrays: the rows are widened to f32, added, and the sums
+    /// rounded, by three equations that become one kernel. Returns them by the index of the equation that rounds.
     pub(super) fn find_all(graph: &Graph, sizes: &DeviceLimits) -> BTreeMap<usize, RoundedScatter> {
         // Programs of a GPU do not hold an operand whose rows they could sum in order.
         if sizes.panel.is_some() {

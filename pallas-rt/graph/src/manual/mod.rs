@@ -1,9 +1,9 @@
 //! Types the bodies of `shard_map` (graphs that every device runs on its blocks): which values differ between devices.
 //!
-//! A value has a [`ManualAxisState`] along each axis of the mesh. [`AxisStateInference`] finds the states of a graph's values in the order of its
-//! equations, and makes them explicit: where an invariant value meets a varying one, it inserts a [`Pcast`] in
-//! front. The transpose of that cast is the sum over devices, so derivatives of a typed graph need no other rule than those of
-//! its equations.
+//! A value has a [`ManualAxisState`] along each axis of the mesh. [`AxisStateInference`] finds the states of a graph's
+//! values in the order of its equations, and makes them explicit: where an invariant value meets a varying one, it
+//! inserts a [`Pcast`] in front. The transpose of that cast is the sum over devices, so derivatives of a typed graph
+//! need no other rule than those of its equations.
 //!
 //! ```text
 //! { lambda %0 %1 .                        %2 = mul %0 %1  in %2 }        %0 invariant, %1 varying along "data"
@@ -30,8 +30,8 @@
 //! `shard::divide` propagates and partitions again with them, up to four times.
 //!
 //! A `shard_map` inside of a body has states along its own manual axes: a pass types the axes of one of the two, and
-//! also visits the bodies inside (`AxisStateInference` has the mask). For the outer body's mesh of automatic axes, the inner
-//! `shard_map` is one like any other.
+//! also visits the bodies inside (`AxisStateInference` has the mask). For the outer body's mesh of automatic axes, the
+//! inner `shard_map` is one like any other.
 mod call_states;
 mod pvary_casts;
 

@@ -10,8 +10,8 @@ pub enum PropagationDirection {
     Forward,
     /// From results to operands.
     Backward,
-    /// In both directions; a barrier of this kind stops nothing. But a sharding that is declared before the barrier does
-    /// not oblige a kernel after it, which may have the array gathered. Shardy has no such barrier.
+    /// In both directions; a barrier of this kind stops nothing. But a sharding that is declared before the barrier
+    /// does not oblige a kernel after it, which may have the array gathered. Shardy has no such barrier.
     Both,
 }
 

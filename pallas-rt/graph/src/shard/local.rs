@@ -80,8 +80,8 @@ fn clear_noncontiguous_axes(axes: &mut [Vec<Axis>], rule: &ShardingRule) {
     }
 }
 
-/// Returns true if `emit_on_blocks` can do an operation on blocks of a factor that is sharded by these axes. `types` are
-/// those of the operands and of the result.
+/// Returns true if `emit_on_blocks` can do an operation on blocks of a factor that is sharded by these axes. `types`
+/// are those of the operands and of the result.
 fn can_shard_factor(op: &Op, rule: &ShardingRule, types: &[&Type], factor: usize, axes: &[Axis]) -> bool {
     let has = |tensor: usize| rule.tensors[tensor].iter().position(|dim| dim.contains(&factor));
     let role = rule.factors[factor].role;

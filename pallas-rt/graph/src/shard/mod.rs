@@ -18,8 +18,8 @@
 //!   leave axes automatic; [`merge_device_graphs()`]: one graph for all devices; `program_text`: the program and its
 //!   shardings as verified text. [`propagate_and_partition()`] runs the steps up to [`partition()`].
 //!
-//! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1 contains;
-//! where its published source differs, the measurement decides.
+//! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1
+//! contains; where its published source differs, the measurement decides.
 //!
 //! **Meshes.** A graph may say how its values are sharded among the devices of a mesh (`pallas_graph::mesh`):
 //! annotations are identity operations, so transformations treat them like any other, and `simplify` drops them where a
@@ -43,16 +43,15 @@
 //! before or after is padded, while it is sharded, to the extent that the other sharding needs, so that the axes in
 //! between divide it evenly. Partial sums stay uncombined until an operation reads them, so that they may be scattered
 //! instead of reduced and a device adds up only the part that it keeps. A value with a single reader is converted
-//! directly to the sharding that this reader needs.
-//! Operations that move elements along a sharded dimension receive the rows of other devices in rounds (`local/halo`: a
-//! colouring of the pairs of senders and receivers with as few colours as possible), then read them by position
-//! (`local/shifted_rows`). So do reshapes of unevenly sharded dimensions, whose blocks are rows of consecutive elements
-//! (`local/uneven_reshape`). Operations that address a sharded operand by data look up their own rows (`local/lookup`). A scan
-//! stays a scan. Elements of a last block beyond the array are arbitrary, and are replaced only where they would be
-//! added up.
+//! directly to the sharding that this reader needs. Operations that move elements along a sharded dimension receive the
+//! rows of other devices in rounds (`local/halo`: a colouring of the pairs of senders and receivers with as few colours
+//! as possible), then read them by position (`local/shifted_rows`). So do reshapes of unevenly sharded dimensions,
+//! whose blocks are rows of consecutive elements (`local/uneven_reshape`). Operations that address a sharded operand by
+//! data look up their own rows (`local/lookup`). A scan stays a scan. Elements of a last block beyond the array are
+//! arbitrary, and are replaced only where they would be added up.
 //!
-//! Two kinds of operations do not follow their sharding rule: positions of extremes (`partition/sharded_top_k`), for which
-//! each device contributes candidates, and convolutions whose second operand is sharded along spatial dimensions
+//! Two kinds of operations do not follow their sharding rule: positions of extremes (`partition/sharded_top_k`), for
+//! which each device contributes candidates, and convolutions whose second operand is sharded along spatial dimensions
 //! (`partition/sharded_kernel_convolution`), which give partial sums.
 mod constraint_meshes;
 pub(crate) mod factor_axes;

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Dimensions that share a factor can be sharded by the same axes without communication, or with the communication that
-//! the factor's [`FactorRole`] names. A rule follows from an operation's access form and from sizes alone: an operation that
-//! shifts elements but keeps an extent has a factor without communication, as in Shardy. [`partition`](super) looks at
-//! the access form again.
+//! the factor's [`FactorRole`] names. A rule follows from an operation's access form and from sizes alone: an operation
+//! that shifts elements but keeps an extent has a factor without communication, as in Shardy. [`partition`](super)
+//! looks at the access form again.
 mod collective;
 mod nest;
 

@@ -37,7 +37,8 @@ pub fn propagate_and_partition(
         let made = partition(&found, mesh)?;
         watch.observe_stage("localize", &made.graph);
         round += 1;
-        // Shardings of a body's results are found when the body is partitioned: each round takes them past one more body.
+        // Shardings of a body's results are found when the body is partitioned: each round takes them past one more
+        // body.
         if made.results_of_maps == known || round == MAX_REPARTITION_ROUNDS {
             return Ok((found, made));
         }

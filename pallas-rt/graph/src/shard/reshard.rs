@@ -76,8 +76,8 @@ impl ReshardStep {
 /// Returns the steps that Shardy takes from one sharding of an array to another one. Devices cannot execute all of
 /// these sequences on blocks, because a step may change how far the blocks of a dimension extend beyond it.
 ///
-/// Both shardings have equal unreduced axes: sums are completed by an all-reduce before. Shardings after steps are closed
-/// and in normal form; the last one places elements as `to` does.
+/// Both shardings have equal unreduced axes: sums are completed by an all-reduce before. Shardings after steps are
+/// closed and in normal form; the last one places elements as `to` does.
 ///
 /// ```
 /// use pallas_graph::mesh::{Mesh, Sharding};
@@ -110,11 +110,11 @@ fn find_repadded_dims(shape: &[usize], old: &[Vec<Axis>], new: &[Vec<Axis>]) -> 
     (0..shape.len()).map(is_repadded).collect()
 }
 
-/// Returns the steps that devices execute from one sharding of an array to another one. They are those of [`plan_shardy_steps`]
-/// for an array padded to the longer blocks of both shardings, if all axes in between divide it evenly; permutes that
-/// move nothing are dropped, and others are replaced where other steps move less. A dimension that both shardings pad
-/// differently is made whole in between or first of all; if that is not possible either, all dimensions in which the
-/// shardings differ are gathered, then sliced.
+/// Returns the steps that devices execute from one sharding of an array to another one. They are those of
+/// [`plan_shardy_steps`] for an array padded to the longer blocks of both shardings, if all axes in between divide it
+/// evenly; permutes that move nothing are dropped, and others are replaced where other steps move less. A dimension
+/// that both shardings pad differently is made whole in between or first of all; if that is not possible either, all
+/// dimensions in which the shardings differ are gathered, then sliced.
 pub fn plan_executable_steps(shape: &[usize], from: &Sharding, to: &Sharding) -> ReshardSteps {
     let (old, new) = (normalized_axes(from), normalized_axes(to));
     let is_blocked = find_repadded_dims(shape, &old, &new);
@@ -247,8 +247,8 @@ fn insert_resizes(
     all
 }
 
-/// Returns by position of the mesh the position whose block that device receives in a [`ReshardStep::Permute`]. Every device
-/// sends its block to exactly one device, to itself where it may keep the block.
+/// Returns by position of the mesh the position whose block that device receives in a [`ReshardStep::Permute`]. Every
+/// device sends its block to exactly one device, to itself where it may keep the block.
 pub fn permute_sources(mesh: &Mesh, before: &Sharding, after: &Sharding) -> Vec<usize> {
     let blocks = |sharding: &Sharding| -> Vec<usize> {
         let axes: Vec<Axis> = sharding.axes().concat();

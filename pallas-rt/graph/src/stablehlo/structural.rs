@@ -122,7 +122,8 @@ fn widen_operands(w: &mut HloWriter, args: &[Value], acc: DType) -> [Value; 2] {
     })
 }
 
-/// Appends a product of operands of [`widen_operands`], which `write` makes with a given type, and casts counts back to bools.
+/// Appends a product of operands of [`widen_operands`], which `write` makes with a given type, and casts counts back to
+/// bools.
 fn emit_narrowed_product(w: &mut HloWriter, gives: &Type, write: impl FnOnce(&mut HloWriter, Type) -> Value) -> Value {
     if gives.dtype != DType::Bool {
         return write(w, gives.clone());

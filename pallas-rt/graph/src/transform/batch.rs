@@ -2,8 +2,8 @@
 //!
 //! A `vmap` whose axis has a name makes a mesh of it too (`Mesh::of_batch`), with the examples as its devices.
 //! Collectives over that mesh are the operations that devices use, with the same derivatives, except that a sum is its
-//! own transpose (values have no state such as `ManualAxisState::Varying` along a batch). `transform/batch` replaces them by
-//! operations on the whole batch, so they never leave the graph of the mapped function.
+//! own transpose (values have no state such as `ManualAxisState::Varying` along a batch). `transform/batch` replaces
+//! them by operations on the whole batch, so they never leave the graph of the mapped function.
 //!
 //! Values that depend on an example get the batch axis in front; all others stay as they are. If only one operand of a
 //! `dot` has the axis, it is a free axis of the product, so that the gradient of shared weights is one product that

@@ -56,8 +56,8 @@ pub(crate) fn is_rematerialized(op: &Op) -> bool {
     matches!(op, Op::Literal(_) | Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Reshape(_)))
 }
 
-/// Returns `v` and the values from which it is computed by operations that are computed again ([`is_rematerialized`]), in the
-/// order in which they are computed.
+/// Returns `v` and the values from which it is computed by operations that are computed again ([`is_rematerialized`]),
+/// in the order in which they are computed.
 pub(crate) fn rematerialized_chain<'g>(v: Var, definition: impl Fn(Var) -> Option<&'g Equation>) -> Vec<Var> {
     let mut found = vec![v];
     let of = |v: Var| definition(v).filter(|e| is_rematerialized(&e.op)).and_then(|e| e.args.first().copied());

@@ -146,7 +146,8 @@ fn check(mesh: &Mesh, shape: &[usize], step: &ReshardStep, before: &Sharding, af
     }
 }
 
-/// A closed sharding by most axes of a mesh, or by both parts of them in any order. Many have all axes in one dimension.
+/// A closed sharding by most axes of a mesh, or by both parts of them in any order. Many have all axes in one
+/// dimension.
 fn sharding(dice: &mut Dice, mesh: &Mesh, rank: usize) -> Sharding {
     let mut parts: Vec<Axis> = vec![];
     for axis in mesh.axes() {

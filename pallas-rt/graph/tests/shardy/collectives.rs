@@ -113,11 +113,11 @@ fn collectives_are_those_of_shardy() {
     let Some(python) = python() else { return };
     let plain = Config { open: true, priorities: true, operations: 14, ..Config::default() };
     let still = Config { still: true, ..plain };
-    // Percent of the programs that agree, and percent of bytes that may be more. Shardy's bytes are those of its text: where
-    // dimensions are sharded unevenly, what its steps exchange to realign blocks is not in it: a gather by two axes in two
-    // steps sends the padding of the first as well. Where operations move elements
-    // themselves, the text does not show what they exchange: a sum over windows or a convolution along a sharded dimension is
-    // there as it was, and bytes are not compared.
+    // Percent of the programs that agree, and percent of bytes that may be more. Shardy's bytes are those of its text:
+    // where dimensions are sharded unevenly, what its steps exchange to realign blocks is not in it: a gather by two
+    // axes in two steps sends the padding of the first as well. Where operations move elements themselves, the text
+    // does not show what they exchange: a sum over windows or a convolution along a sharded dimension is there as it
+    // was, and bytes are not compared.
     let kinds = [
         ("still", 97, Some(0.0), still),
         ("still, uneven", 95, Some(0.2), Config { uneven: true, ..still }),

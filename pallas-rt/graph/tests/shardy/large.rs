@@ -1,4 +1,5 @@
-//! A transformer of many layers on thousands of devices: the exchanges of each layer are the same, whatever their number.
+//! A transformer of many layers on thousands of devices: the exchanges of each layer are the same, whatever their
+//! number.
 //!
 //! `PALLAS_LAYERS=80` is the number of layers. `cargo bench --bench partition` takes times.
 mod transformer;

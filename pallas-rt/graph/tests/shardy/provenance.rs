@@ -56,8 +56,8 @@ fn name(reason: &StopReason) -> &'static str {
     }
 }
 
-/// Every axis of every value leads to an annotation that names it, by steps that are older and older; where a value lacks
-/// an axis, the reason lies between an array that has it and one that has not.
+/// Every axis of every value leads to an annotation that names it, by steps that are older and older; where a value
+/// lacks an axis, the reason lies between an array that has it and one that has not.
 #[test]
 fn every_axis_has_a_reason() {
     let config =
@@ -160,8 +160,8 @@ fn groups_of_called_graphs_are_apart() {
     }
 }
 
-/// Weights sharded by features and indices sharded by examples want one axis for two dimensions of what is looked up. The
-/// stronger priority has it, as in Shardy, which also says who has it without one.
+/// Weights sharded by features and indices sharded by examples want one axis for two dimensions of what is looked up.
+/// The stronger priority has it, as in Shardy, which also says who has it without one.
 #[test]
 fn priorities_of_a_lookup_are_those_of_shardy() {
     let mesh = Arc::new(Mesh::new(&[("model", 4)]).expect("a mesh"));

@@ -1,7 +1,7 @@
 //! Macros that expand a row of the table. `scalar_ops!` takes all rows at once; every cell is required and in order.
 
-/// Expands rows to the enum and its data, `ElementFunction` per type, `visit`, `wgsl`, `jvp`, and `for_each_scalar_op!` for other
-/// crates.
+/// Expands rows to the enum and its data, `ElementFunction` per type, `visit`, `wgsl`, `jvp`, and `for_each_scalar_op!`
+/// for other crates.
 macro_rules! scalar_ops {
     ($(
         $(#[doc = $doc:literal])+

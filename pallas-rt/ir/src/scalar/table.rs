@@ -614,8 +614,8 @@ scalar_ops! {
         jvp  |_| ZeroTangent, |_| ZeroTangent;
         rust operator BitXor;
     }
-    /// Right shift by `b` bits, which brings in the sign; nothing but the sign is left if `b` is negative or at least the
-    /// width.
+    /// Right shift by `b` bits, which brings in the sign; nothing but the sign is left if `b` is negative or at least
+    /// the width.
     Shr = shr<T: Int>(a: T, b: T) -> y: T {
         eval int: a.checked_shr((b as u64).min(64) as u32).unwrap_or(a.wrapping_shr(u32::MAX) >> 1);
         cpu  same;

@@ -9,7 +9,8 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// Sorts elements along an axis from the smallest to the largest ([`SortOrder::Ascending`]); equal ones keep their order.
+/// Sorts elements along an axis from the smallest to the largest ([`SortOrder::Ascending`]); equal ones keep their
+/// order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sort {
     /// The axis to sort along.
@@ -140,8 +141,8 @@ impl Structural for ArgSort {
     }
 }
 
-/// Positions, i32, of the `k` largest elements along an axis, the largest first ([`SortOrder::Largest`]); those of equal
-/// elements ascend.
+/// Positions, i32, of the `k` largest elements along an axis, the largest first ([`SortOrder::Largest`]); those of
+/// equal elements ascend.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArgTopK {
     /// Number of positions to return.

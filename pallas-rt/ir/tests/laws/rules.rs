@@ -153,8 +153,8 @@ fn stacked(parts: &[Value], at: usize) -> Value {
     Value { data: (0..outer * parts.len() * inner).map(element).collect(), shape, dtype: parts[0].dtype }
 }
 
-/// Checks that an operation on operands with an axis more is a loop over it, for every set of such operands, with the axis at
-/// the front and at the back. `part` gives operand `i` of element `k`.
+/// Checks that an operation on operands with an axis more is a loop over it, for every set of such operands, with the
+/// axis at the front and at the back. `part` gives operand `i` of element `k`.
 fn is_a_loop(op: &StructuralOp, args: &[Value], part: &dyn Fn(usize, usize) -> Value) {
     const SIZE: usize = 2;
     for set in 1..1usize << args.len() {

@@ -253,8 +253,8 @@ pub struct AuditedMesh {
     pub devices: Vec<usize>,
 }
 
-/// The report on a function: everything that is declared about its arguments and values, what the compiled function does,
-/// and what is wrong about it. It prints as text; [`to_json`](Audit::to_json) is for machines.
+/// The report on a function: everything that is declared about its arguments and values, what the compiled function
+/// does, and what is wrong about it. It prints as text; [`to_json`](Audit::to_json) is for machines.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Audit {
@@ -276,8 +276,8 @@ pub struct Audit {
     pub findings: Vec<Finding>,
 }
 
-/// Traces a function and reports how its arguments and values are sharded, against a policy, the launch configuration and
-/// what partitioning makes of it.
+/// Traces a function and reports how its arguments and values are sharded, against a policy, the launch configuration
+/// and what partitioning makes of it.
 ///
 /// # Errors
 /// The call returns the function's own error, the first error of an operation that its result depends on, and that of a

@@ -42,7 +42,8 @@ const MAX_KNOWN_LENGTHS: usize = 4096;
 /// Number of lengths compiled on their own at which a hint is printed, and after which no common program is sought.
 const HINT_AFTER_LENGTHS: usize = 4;
 
-/// A size that differs between calls of a [bounded](crate::transform::Transformed::bounded) function: its name, its bound, and the axes that have it.
+/// A size that differs between calls of a [bounded](crate::transform::Transformed::bounded) function: its name, its
+/// bound, and the axes that have it.
 ///
 /// ```
 /// use pallas_rt::BoundedSize;

@@ -1,8 +1,8 @@
 //! Positions of the boxes of a drawn graph: layers from top to bottom, with few crossings.
 //!
-//! Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures" (1981): each box has a
-//! layer below all that it reads, edges over several layers get a waypoint in each of them, and boxes are ordered in their
-//! layer by the mean position of their neighbours.
+//! Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures" (1981): each box has
+//! a layer below all that it reads, edges over several layers get a waypoint in each of them, and boxes are ordered in
+//! their layer by the mean position of their neighbours.
 
 /// Space between boxes of a layer.
 const BOX_GAP_PIXELS: f64 = 22.0;
@@ -154,7 +154,8 @@ fn center_row(items: &mut [LayerItem], row: &[usize]) {
 /// Puts the items of a row as near to the wanted positions as their order and widths allow: items that would overlap
 /// form a block, which goes to the mean of their wanted positions.
 fn place_row_near(items: &mut [LayerItem], row: &[usize], wanted: &[f64]) {
-    // Blocks of items side by side: the first item, the sum of the wanted positions of the block's middle, and its width.
+    // Blocks of items side by side: the first item, the sum of the wanted positions of the block's middle, and its
+    // width.
     struct OverlapBlock {
         first: usize,
         count: usize,

@@ -19,8 +19,9 @@ use std::sync::Arc;
 /// which is not the same as no declaration.
 ///
 /// # Errors
-/// A pattern that matches no array; an array with another declaration, which [`clear_sharding`] takes back; an axis that the mesh does not have, an axis
-/// twice, more entries than dimensions, a dimension that its axes do not divide. The message has the array's path.
+/// A pattern that matches no array; an array with another declaration, which [`clear_sharding`] takes back; an axis
+/// that the mesh does not have, an axis twice, more entries than dimensions, a dimension that its axes do not divide.
+/// The message has the array's path.
 ///
 /// ```
 /// use pallas_rt::prelude::*;

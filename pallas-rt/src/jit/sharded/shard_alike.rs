@@ -68,9 +68,9 @@ fn add_sharding_group(arrays: &[&Array], at: Loc) -> Result<Vec<Array>> {
     Ok(arrays.iter().map(|x| member(x)).collect())
 }
 
-/// Returns the array behind a barrier, through which shardings propagate in some directions alone: [`PropagationDirection::Forward`]
-/// from what makes the array to what reads it. Shardy's `propagation_barrier`. Outside of a traced function it is the
-/// array itself.
+/// Returns the array behind a barrier, through which shardings propagate in some directions alone:
+/// [`PropagationDirection::Forward`] from what makes the array to what reads it. Shardy's `propagation_barrier`.
+/// Outside of a traced function it is the array itself.
 ///
 /// ```
 /// use pallas_rt::prelude::*;

@@ -184,7 +184,8 @@ fn a_saved_function_is_the_function() {
     std::fs::remove_dir_all(&folder).expect("it is there");
 }
 
-/// Bytes that are changed, lines that are missing and other files are errors; so is a text with a right hash that is wrong.
+/// Bytes that are changed, lines that are missing and other files are errors; so is a text with a right hash that is
+/// wrong.
 #[test]
 fn damaged_files_are_errors() {
     let (x, n) = (array(&[0.25, -0.5, 1.0], &[3]), Client::cpu().array(&[1i32], &[]).expect("it fits"));

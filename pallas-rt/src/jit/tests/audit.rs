@@ -236,8 +236,8 @@ fn arrays_that_are_to_be_replicated_are_not_sharded() {
     assert_eq!(y.sharding().expect("it is on the mesh").blocks_per_dim(), [1, 1]);
 }
 
-/// Of two pins in a row, the exchange between them is that of the first one's value; what brings the value into the first one
-/// is none of it.
+/// Of two pins in a row, the exchange between them is that of the first one's value; what brings the value into the
+/// first one is none of it.
 #[test]
 fn exchanges_are_those_of_the_pin_in_front() {
     let mesh = mesh();

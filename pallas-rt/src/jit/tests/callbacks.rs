@@ -166,8 +166,8 @@ fn batches_are_called_by_their_method() {
     assert!(error.contains("the result of a callback of f32[3] is f32[]"), "{error}");
 }
 
-/// They may compute on arrays while the run that calls them waits: also in threads of the pool, by functions with callbacks, and
-/// with arrays that they capture.
+/// They may compute on arrays while the run that calls them waits: also in threads of the pool, by functions with
+/// callbacks, and with arrays that they capture.
 #[test]
 fn callbacks_compute_on_arrays() {
     let x = array(&[0.5, 1.0, -1.0], &[3]);

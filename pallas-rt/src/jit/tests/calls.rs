@@ -1,5 +1,6 @@
-//! Laws of every call and operation on a window of the registry, on its samples: on the CPU and the strict interpreter, by whole programs and one operation
-//! at a time, it computes the same; tangents and gradients are differences, batches are loops, files hold it.
+//! Laws of every call and operation on a window of the registry, on its samples: on the CPU and the strict interpreter,
+//! by whole programs and one operation at a time, it computes the same; tangents and gradients are differences, batches
+//! are loops, files hold it.
 use super::super::op_by_op;
 use super::random::{Dice, agree, numbers, operands, run};
 use crate::prelude::*;

@@ -243,8 +243,8 @@ fn mistakes_in_loops_and_branches_are_named() {
     fails(switch(&number, &x, none).map(|x| (x, ())), line!(), "a switch without functions");
 }
 
-/// Bodies that give what they carry in any order, twice, changed, or something from outside, in loops of loops: the CPU, which
-/// turns pointers, agrees with the interpreter, which moves buffers.
+/// Bodies that give what they carry in any order, twice, changed, or something from outside, in loops of loops: the
+/// CPU, which turns pointers, agrees with the interpreter, which moves buffers.
 #[test]
 fn carried_values_change_places() {
     /// For each next value: one of the carried, a new one, or one from outside.

@@ -102,8 +102,8 @@ fn budgets_list_what_exceeds_them() {
     budget.expect(&counts).expect("just what there is");
 }
 
-/// The members of both groups keep apart, also where one body is inlined twice, where functions of `jit` call each other,
-/// and in loops.
+/// The members of both groups keep apart, also where one body is inlined twice, where functions of `jit` call each
+/// other, and in loops.
 #[test]
 fn groups_of_called_functions_are_apart() {
     let mesh = mesh();

@@ -111,8 +111,8 @@ fn leaked_arrays_name_the_line_that_uses_them() {
     }
 }
 
-/// Clients that nobody uses any more are freed with their memory, whatever was compiled for them: by operations that run at
-/// once, by functions that live on, and by functions of operations that live as long as the process.
+/// Clients that nobody uses any more are freed with their memory, whatever was compiled for them: by operations that
+/// run at once, by functions that live on, and by functions of operations that live as long as the process.
 #[test]
 fn clients_that_nobody_uses_are_freed() {
     for kind in [Client::cpu(), Client::interpreter()] {

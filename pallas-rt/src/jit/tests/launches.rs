@@ -1,4 +1,5 @@
-//! How many launches functions take: of a step of training, a block of an encoder, and softmax(q kᵀ) however it is written.
+//! How many launches functions take: of a step of training, a block of an encoder, and softmax(q kᵀ) however it is
+//! written.
 #![allow(clippy::ptr_arg, reason = "a tree of layers, as functions take it")]
 use super::random::Dice;
 use super::{array, close, numbers};

@@ -1,11 +1,12 @@
 //! Functions of arrays against numbers that are known otherwise; `cache` has the calls of jitted functions, `ahead`
-//! functions that are compiled before, `launches` how many launches they take and `memory` how many bytes, `hostile` calls
-//! that go wrong, `long` long functions and deep trees, `control` loops and branches, `scans` other kinds of scans,
-//! `stepped` those that are one kernel, `kernels` kernels as operations, `tangents_of_kernels` their forward mode, `plain`
-//! other operations in their place, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the
-//! texts of functions, `prints` what they show, `reductions` long ones in stages, `panels` products of which a GPU sums a
-//! part at a time, `batches` what mapped functions take, `trees` batches and Jacobians leaf by leaf,
-//! `opposites` moves that undo each other, `options` those of transformations, `transposes` those of linear functions, `roots` implicit derivatives, `rows` sums of rows at positions, `callbacks` functions of the host in traced ones,
+//! functions that are compiled before, `launches` how many launches they take and `memory` how many bytes, `hostile`
+//! calls that go wrong, `long` long functions and deep trees, `control` loops and branches, `scans` other kinds of
+//! scans, `stepped` those that are one kernel, `kernels` kernels as operations, `tangents_of_kernels` their forward
+//! mode, `plain` other operations in their place, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and
+//! `stablehlo` the texts of functions, `prints` what they show, `reductions` long ones in stages, `panels` products of
+//! which a GPU sums a part at a time, `batches` what mapped functions take, `trees` batches and Jacobians leaf by leaf,
+//! `opposites` moves that undo each other, `options` those of transformations, `transposes` those of linear functions,
+//! `roots` implicit derivatives, `rows` sums of rows at positions, `callbacks` functions of the host in traced ones,
 //! `programs` makes programs of graphs, `planning` costs on meshes and pages about them; `random` has laws of random
 //! graphs, `transformed` those of their derivatives and batches; `watched` what looks at functions.
 mod ahead;

@@ -110,7 +110,8 @@ fn gradients_of_short_rows() {
 
 type Fold = (&'static str, fn(&Array, &[isize]) -> Array);
 
-/// Folds along axes on both sides of one that stays, and what they are repeated for: those of rows that lie side by side.
+/// Folds along axes on both sides of one that stays, and what they are repeated for: those of rows that lie side by
+/// side.
 #[test]
 fn folds_on_both_sides_of_an_axis() {
     const FOLDS: [Fold; 6] = [

@@ -1,5 +1,5 @@
-//! Branches that are not finite for the elements of a batch that take another one: gradients of the batch against those of
-//! one element after the other, which run their own branch alone.
+//! Branches that are not finite for the elements of a batch that take another one: gradients of the batch against those
+//! of one element after the other, which run their own branch alone.
 use super::{array, numbers};
 use crate::ops::{IndexMode, concatenate};
 use crate::prelude::*;

@@ -9,7 +9,8 @@ use pallas_device::timeline::Timeline;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A bounded function takes over the memory of its argument, at the bound; shorter ones are padded first, and keep no owner.
+/// A bounded function takes over the memory of its argument, at the bound; shorter ones are padded first, and keep no
+/// owner.
 #[test]
 fn bounded_functions_donate() {
     let size = || [BoundedSize::new("n", 1000).axis("0.0", 0).axis("1", 0)];

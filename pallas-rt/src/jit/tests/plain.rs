@@ -38,7 +38,8 @@ fn exchanged(
     out.at((.., strided(1, 4, 2))).store_masked(second.load(), is_large);
 }
 
-/// A sum over steps that are outside of the rows, which go on side by side; each row in a block of an array of two axes.
+/// A sum over steps that are outside of the rows, which go on side by side; each row in a block of an array of two
+/// axes.
 #[kernel(grid = (cdiv(K, 4), M), semantics = (arbitrary, parallel))]
 fn sums(
     #[block([M, K] => [_, 4], |j, i| (i, j), fill = 0.0)] x: In<f32>,

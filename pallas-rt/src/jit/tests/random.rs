@@ -1,9 +1,9 @@
 //! Laws of random graphs over the whole registry of operations: fused into kernels they give what each operation gives
 //! alone, on the CPU and on the strict interpreter; their gradients are differences, in f64.
 //!
-//! The CPU contracts no product with a sum, so graphs without sums along axes have equal bits fused and not. The order of
-//! such sums changes, and the interpreter's functions differ in their last bits: these floats are compared up to a tolerance.
-//! Operations with jumps take only values that are equal in both, and floats are kept small.
+//! The CPU contracts no product with a sum, so graphs without sums along axes have equal bits fused and not. The order
+//! of such sums changes, and the interpreter's functions differ in their last bits: these floats are compared up to a
+//! tolerance. Operations with jumps take only values that are equal in both, and floats are kept small.
 #![allow(clippy::print_stdout, reason = "how many graphs ran")]
 mod calls;
 mod draw;
@@ -83,7 +83,8 @@ fn add_operations(graph: &Graph, to: &mut BTreeMap<String, usize>) {
     }
 }
 
-/// The names of all operations that random graphs draw. Kernels have random kernels, and prints show what they are given.
+/// The names of all operations that random graphs draw. Kernels have random kernels, and prints show what they are
+/// given.
 fn registry() -> Vec<String> {
     let calls = ["scan", "while", "case", "custom_vjp", "custom_jvp", "call", "checkpoint", "name"];
     let others = [

@@ -145,7 +145,8 @@ fn solvers_return_more_than_the_root() {
     close(&slope, &[0.25, 1.0 / 6.0]);
 }
 
-/// A root of a function that has a root in it: `x^2 = sqrt(a + x)`, so `x^4 - x = a`. Both have derivatives of higher orders.
+/// A root of a function that has a root in it: `x^2 = sqrt(a + x)`, so `x^4 - x = a`. Both have derivatives of higher
+/// orders.
 #[test]
 fn roots_lie_in_roots() {
     let outer = |a: &Array| {

@@ -1,5 +1,5 @@
-//! Rows of 16-bit floats that are added up at positions: the CPU makes no f32 array of them, and rounds as the interpreter
-//! does, which has one.
+//! Rows of 16-bit floats that are added up at positions: the CPU makes no f32 array of them, and rounds as the
+//! interpreter does, which has one.
 use super::programs::planned;
 use super::*;
 use crate::exec::Compiled;
@@ -155,8 +155,8 @@ fn strided_rows_are_added_up() {
 
 type Scattered = fn(ops::IndexedElements, &Array) -> Array;
 
-/// Along an axis of one element there is one position. The same functions of an array with another element behind it say
-/// what the results are.
+/// Along an axis of one element there is one position. The same functions of an array with another element behind it
+/// say what the results are.
 #[test]
 fn axes_of_one_element_need_no_positions() {
     const WAYS: [(&str, Scattered); 4] = [

@@ -59,8 +59,8 @@ fn unrolled_scans_are_scans() {
     assert_eq!([1, 2, 7].map(|unroll| count(unroll, "scan[")), [1, 1, 0]);
 }
 
-/// Results are JAX's, from `associative.py`, and calls where a tree is made, which calls the function for nothing where two
-/// elements are left. On the CPU it is traced once, as the step of a loop.
+/// Results are JAX's, from `associative.py`, and calls where a tree is made, which calls the function for nothing where
+/// two elements are left. On the CPU it is traced once, as the step of a loop.
 #[test]
 fn associative_scans_are_those_of_jax() {
     let mut lines = 0;
@@ -213,8 +213,8 @@ fn a_masked_scan_stands_in_for_a_loop() {
     }
 }
 
-/// The gradient of the last state of a recurrent net keeps three values of each step: the state before it, the slope after
-/// it, and the cotangent, whose products with the states are added up at once.
+/// The gradient of the last state of a recurrent net keeps three values of each step: the state before it, the slope
+/// after it, and the cotangent, whose products with the states are added up at once.
 #[test]
 fn stacks_that_nothing_reads_take_no_memory() {
     let client = Client::cpu();

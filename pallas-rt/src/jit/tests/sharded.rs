@@ -48,7 +48,8 @@ pub(super) fn operand(dice: &mut Dice, ty: &Type) -> Array {
     }
 }
 
-/// The greatest difference between blocks and the parts of the whole array that they are, relative to the largest element.
+/// The greatest difference between blocks and the parts of the whole array that they are, relative to the largest
+/// element.
 pub(super) fn difference(whole: &[f32], array: &Array, mesh: &Mesh) -> f32 {
     let (shape, sharding) = (array.shape(), array.sharding().expect("it is sharded"));
     let local = sharding.local_shape(shape);
@@ -229,8 +230,8 @@ fn a_perceptron_needs_one_exchange() {
     assert_eq!(y.sharding().expect("it is sharded").blocks_per_dim(), [2, 1]);
 }
 
-/// Weights over one axis of two that divide the batch: a gradient is scattered along that one, and the parts are added up
-/// along the other, where arrays are large enough for two exchanges.
+/// Weights over one axis of two that divide the batch: a gradient is scattered along that one, and the parts are added
+/// up along the other, where arrays are large enough for two exchanges.
 #[test]
 fn gradients_of_large_weights_are_scattered_first() {
     let mesh = mesh(&[("data", 2), ("fsdp", 4)]);

@@ -1,5 +1,5 @@
-//! Kernels on meshes of virtual devices, against the same kernels on one device: sharded along their parallel grid axes,
-//! in whole blocks, for lengths and blocks that fit the devices and others.
+//! Kernels on meshes of virtual devices, against the same kernels on one device: sharded along their parallel grid
+//! axes, in whole blocks, for lengths and blocks that fit the devices and others.
 use super::super::program::Program;
 use super::super::trace::{TracedParameter, trace};
 use super::numbers;
@@ -360,7 +360,8 @@ fn sums_over_sequential_axes_are_parts_that_are_combined() {
     }
 }
 
-/// A kernel that devices divide needs no exchange where blocks fit, and whole blocks of its neighbours where they do not.
+/// A kernel that devices divide needs no exchange where blocks fit, and whole blocks of its neighbours where they do
+/// not.
 #[test]
 fn a_sharded_kernel_stays_where_its_blocks_are() {
     let mesh = mesh(&[("x", 4)]);
@@ -430,8 +431,8 @@ fn declarations_that_a_kernel_cannot_follow_are_refused() {
     }
 }
 
-/// In a body that leaves axes automatic a kernel is sharded along them. It may have to be whole, unless the body declares
-/// otherwise.
+/// In a body that leaves axes automatic a kernel is sharded along them. It may have to be whole, unless the body
+/// declares otherwise.
 #[test]
 fn kernels_in_partial_bodies() {
     let mesh = Arc::new(Mesh::new(&[("x", 2), ("y", 2)]).expect("a mesh"));

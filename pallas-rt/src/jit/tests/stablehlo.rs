@@ -241,7 +241,8 @@ fn is_left_out(name: &str, graph: &Graph) -> bool {
     name.starts_with("arg") && graph.types.iter().any(is_half)
 }
 
-/// Returns true if a graph, or one that it calls, divides integers by no constant: XLA takes `x / x` for 1, also where `x` is
+/// Returns true if a graph, or one that it calls, divides integers by no constant: XLA takes `x / x` for 1, also where
+/// `x` is
 /// 0.
 pub(super) fn divides_integers(graph: &Graph) -> bool {
     let definitions = graph.definitions();
@@ -309,8 +310,9 @@ fn write(folder: &Path, name: &str, graph: &Graph, args: &[Array], results: &[Ar
     std::fs::write(file("hlo"), graph.to_hlo("case")).expect("the folder can be written");
 }
 
-/// Real XLA's results, if `PALLAS_JAX` is a Python with JAX: of every operation, of random graphs and of their gradients, and
-/// of random kernels as plain operations; from StableHLO and from HLO. `PALLAS_RANDOM_GRAPHS` is the number of graphs.
+/// Real XLA's results, if `PALLAS_JAX` is a Python with JAX: of every operation, of random graphs and of their
+/// gradients, and of random kernels as plain operations; from StableHLO and from HLO. `PALLAS_RANDOM_GRAPHS` is the
+/// number of graphs.
 #[test]
 fn xla_computes_the_same() {
     let Ok(python) = std::env::var("PALLAS_JAX") else {

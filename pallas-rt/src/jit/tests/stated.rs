@@ -25,7 +25,8 @@ fn doubled_forward(x: &Array) -> Result<Array> {
     f(x)
 }
 
-/// JAX's first example: `sin(x) y` with a rule that returns the function's own value, and cotangents that ask for it again.
+/// JAX's first example: `sin(x) y` with a rule that returns the function's own value, and cotangents that ask for it
+/// again.
 fn product(x: &Array, y: &Array) -> Result<Array> {
     let f = custom_vjp(
         |x: &Array, y: &Array| x.sin() * y,

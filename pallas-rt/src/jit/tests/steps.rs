@@ -10,8 +10,8 @@ use std::sync::Arc;
 const ROWS: usize = 3;
 const COLUMNS: usize = 4;
 
-/// A drawn body, as data: operations on a list of values of `[ROWS, COLUMNS]`, which begins with the carried value h, the
-/// elements x and y, and a captured value.
+/// A drawn body, as data: operations on a list of values of `[ROWS, COLUMNS]`, which begins with the carried value h,
+/// the elements x and y, and a captured value.
 #[derive(Clone, Debug)]
 struct Body {
     /// The operation, and its operands in the list.

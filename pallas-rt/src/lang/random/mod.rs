@@ -404,7 +404,8 @@ fn text_of_random_kernels_parses_back() {
 
 #[test]
 fn random_kernels_are_not_trivial() {
-    // The law is worth something only if programs differ in what they give, and together use the whole registry: on a GPU too.
+    // The law is worth something only if programs differ in what they give, and together use the whole registry: on a
+    // GPU too.
     let results = (0..60).map(|seed| run(&Client::interpreter(), seed, STEPS).expect("it runs"));
     let results: Vec<Numbers> = results.filter(|(floats, _)| !floats.is_empty()).collect();
     assert!((45..60).contains(&results.len()), "{} of 60 kernels have programs", results.len());

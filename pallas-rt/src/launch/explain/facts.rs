@@ -160,8 +160,8 @@ impl ExplainedKernel {
         if self.is_on_cpu { 8.0 } else { 20.0 }
     }
 
-    /// True if memory, rather than arithmetic, limits how fast the kernel can be, on a device with usual peaks: 8 operations
-    /// per byte on a CPU, 20 on a GPU. [`Cost::roofline`] has the least time for known peaks.
+    /// True if memory, rather than arithmetic, limits how fast the kernel can be, on a device with usual peaks: 8
+    /// operations per byte on a CPU, 20 on a GPU. [`Cost::roofline`] has the least time for known peaks.
     pub fn is_memory_bound(&self) -> bool {
         self.operations_per_byte() < self.machine_balance()
     }

@@ -11,9 +11,9 @@ use serde_json::json;
 const PAGE_SCRIPT: &str = include_str!("page.js");
 
 impl Explanation {
-    /// One page of HTML, which loads nothing: for each kernel its operands, the grid and the blocks of each operand over the
-    /// operand's shape, what each program reads and writes in program order (a slider goes through the programs, parallel
-    /// ones one after the other), memory, cost, where the time goes, and the text of each stage.
+    /// One page of HTML, which loads nothing: for each kernel its operands, the grid and the blocks of each operand
+    /// over the operand's shape, what each program reads and writes in program order (a slider goes through the
+    /// programs, parallel ones one after the other), memory, cost, where the time goes, and the text of each stage.
     ///
     /// ```
     /// use pallas_rt::prelude::*;

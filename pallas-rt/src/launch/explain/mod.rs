@@ -1,4 +1,5 @@
-//! The result of `explain`: one screen of facts for each kernel, its stages as text, and the same as pictures and a page.
+//! The result of `explain`: one screen of facts for each kernel, its stages as text, and the same as pictures and a
+//! page.
 //!
 //! - `facts`: operands with their blocks, memory, cost, where the time goes, as text;
 //! - `follow`: the blocks that single programs see, and what they read and write;
@@ -33,8 +34,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The text of one [stage](ExplainedKernel::stages) of each kernel, `traced`, `lower`, `simplify_graph`, `cpu`, `placed`, `placement`
-    /// or `wgsl`; empty for a stage that no kernel has.
+    /// The text of one [stage](ExplainedKernel::stages) of each kernel, `traced`, `lower`, `simplify_graph`, `cpu`,
+    /// `placed`, `placement` or `wgsl`; empty for a stage that no kernel has.
     ///
     /// ```
     /// use pallas_rt::prelude::*;
@@ -106,8 +107,9 @@ impl ExplainedKernel {
         }
     }
 
-    /// Returns names and texts of the stages: the tile IR as traced and after each pass; the CPU's plan (`cpu`); then, with
-    /// the feature `wgsl`, for its [`target`](ExplainedKernel::target), the tile IR that was placed, the placement and the WGSL.
+    /// Returns names and texts of the stages: the tile IR as traced and after each pass; the CPU's plan (`cpu`); then,
+    /// with the feature `wgsl`, for its [`target`](ExplainedKernel::target), the tile IR that was placed, the placement
+    /// and the WGSL.
     pub fn stages(&self) -> Vec<(String, String)> {
         let mut stages = self.common_stages();
         stages.push(("cpu".into(), self.cpu_plan()));

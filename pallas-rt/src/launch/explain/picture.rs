@@ -1,7 +1,7 @@
 //! Grid, operands and memory of a kernel as SVG: a card for each.
 //!
-//! An array is drawn two dimensions at a time: the last two as a table, those in front of them as smaller tables above it. In
-//! every table the block of one program is marked, which the page moves.
+//! An array is drawn two dimensions at a time: the last two as a table, those in front of them as smaller tables above
+//! it. In every table the block of one program is marked, which the page moves.
 use super::facts::{OperandRow, join_texts};
 use super::program_accesses::{FollowedProgram, follow_program, program_order};
 use super::{ExplainedKernel, Explanation};
@@ -70,8 +70,8 @@ impl DrawnPrograms {
 }
 
 impl Explanation {
-    /// The kernels as SVG: for each its grid, the blocks of each operand over the operand's shape, with those of the first
-    /// program marked, and the memory of a program. [`to_html`](Explanation::to_html) has all programs.
+    /// The kernels as SVG: for each its grid, the blocks of each operand over the operand's shape, with those of the
+    /// first program marked, and the memory of a program. [`to_html`](Explanation::to_html) has all programs.
     ///
     /// ```
     /// use pallas_rt::prelude::*;

@@ -224,8 +224,8 @@ fn check_equal(found: &[Array], want: &[Array], about: &str) {
     }
 }
 
-/// Drawn convolutions and their gradients, also of numbers that are infinite or none: what lies beyond an edge is multiplied
-/// with nothing.
+/// Drawn convolutions and their gradients, also of numbers that are infinite or none: what lies beyond an edge is
+/// multiplied with nothing.
 #[test]
 fn drawn_convolutions_agree_with_the_interpreter() {
     for seed in 0..120 {

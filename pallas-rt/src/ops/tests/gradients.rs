@@ -189,8 +189,8 @@ fn gradients_of_the_variance_of_numbers_ignore_nan() -> Result<(), Error> {
     Ok(())
 }
 
-/// `cos(πx) - sinc(x)` over `x` loses all digits near 0; so do slopes of the gated unit at large gates, where `x` multiplies
-/// what is left of 1.
+/// `cos(πx) - sinc(x)` over `x` loses all digits near 0; so do slopes of the gated unit at large gates, where `x`
+/// multiplies what is left of 1.
 #[test]
 fn slopes_keep_their_digits() {
     let x = [1e-5f32, 1e-4, 1e-3, 1e-2, 0.0, 0.5, 1.0, 2.5, -1e-4];

@@ -39,7 +39,8 @@ fn elements_of_long_axes_are_moved() {
     }
 }
 
-/// No block divides the rows, so the last one ends behind them. The second table is more than the caches of a core hold.
+/// No block divides the rows, so the last one ends behind them. The second table is more than the caches of a core
+/// hold.
 #[test]
 fn rows_that_are_longer_than_a_block_are_taken() {
     for [rows, n] in [[3, 40_009], [41, 110_017]] {
@@ -131,8 +132,8 @@ fn chains_are_the_same_fused() {
     assert!(compared > 90, "{compared} chains");
 }
 
-/// Products of batches of vectors, of scaled vectors and of matrices whose blocks lie apart in the result: every element, of
-/// integers that each type holds exactly, by the definition of `einsum`.
+/// Products of batches of vectors, of scaled vectors and of matrices whose blocks lie apart in the result: every
+/// element, of integers that each type holds exactly, by the definition of `einsum`.
 #[test]
 fn products_in_batches_are_sums_of_products() {
     let sizes = |axis: char| match axis {

@@ -1,4 +1,5 @@
-//! Slopes where operands are equal, at the ends of pieces, at zeros and infinities: those of JAX, stored by `slopes.py`.
+//! Slopes where operands are equal, at the ends of pieces, at zeros and infinities: those of JAX, stored by
+//! `slopes.py`.
 use crate::prelude::*;
 use crate::{grad, jit, jvp};
 

@@ -82,7 +82,8 @@ const CONTINUOUS: &[Case] = &[
     ("ball", |key| random::ball(key, 3, 2.0, &[COUNT], DType::F32).norm(-1), |x| x.pow(3)),
 ];
 
-/// The largest distance of the shares below numbers from those that they should be, times the root of their count, is below
+/// The largest distance of the shares below numbers from those that they should be, times the root of their count, is
+/// below
 /// 1.95 in all but one of 1000 draws (Kolmogorov).
 #[test]
 fn numbers_have_their_distribution() {

@@ -1,5 +1,5 @@
-//! Random numbers against JAX's, which `reference.py` wrote to `jax.txt`, and against their distribution functions; keys in
-//! trees, in batches and under transformations.
+//! Random numbers against JAX's, which `reference.py` wrote to `jax.txt`, and against their distribution functions;
+//! keys in trees, in batches and under transformations.
 mod batches;
 mod distributions;
 mod jax;

@@ -51,8 +51,8 @@ impl Case {
     }
 }
 
-/// A mesh of up to 16 devices with up to three axes, and a spec that fits an array but for one fault; `None` if this draw
-/// cannot have it.
+/// A mesh of up to 16 devices with up to three axes, and a spec that fits an array but for one fault; `None` if this
+/// draw cannot have it.
 fn drawn(dice: &mut Dice, fault: &'static str) -> Option<Case> {
     let names = ["x", "y", "z"];
     let mesh: Vec<(String, usize)> =

@@ -189,8 +189,8 @@ fn spellings_of_a_spec_are_equal() {
     assert_eq!(halves.to_vec::<f32>().expect("numbers"), [1.0; 64]);
 }
 
-/// Devices in an order of their own, in a mesh with three axes: each block is with its device, and a function of all of them
-/// computes what one device does.
+/// Devices in an order of their own, in a mesh with three axes: each block is with its device, and a function of all of
+/// them computes what one device does.
 #[test]
 fn devices_in_any_order() {
     let order = vec![11, 3, 7, 0, 1, 2, 10, 9, 8, 4, 5, 6];

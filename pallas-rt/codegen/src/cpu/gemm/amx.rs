@@ -88,14 +88,14 @@ static FULL_TILE_CONFIG: TileConfig = TileConfig {
 /// Computes 32 rows by 32 columns of C, as four tiles of sums.
 ///
 /// # Safety
-/// See [`super::MicroKernelFn`]. Words of A are adjacent, rows of the panel too; `words` is a multiple of [`TILE_EXTENT`], and so are
-/// the rows of A that can be read; the process may use tiles.
+/// See [`super::MicroKernelFn`]. Words of A are adjacent, rows of the panel too; `words` is a multiple of
+/// [`TILE_EXTENT`], and so are the rows of A that can be read; the process may use tiles.
 unsafe fn compute_bf16_block(rows: usize, words: usize, a: Matrix<f32>, b: Matrix<f32>, c: OutputMatrix<f32>) {
     let mut sums = [0.0f32; BLOCK_EXTENT * BLOCK_EXTENT];
     let is_direct = rows == BLOCK_EXTENT && !c.add;
     let (to, to_row) = if is_direct { (c.start, c.row as usize) } else { (sums.as_mut_ptr(), BLOCK_EXTENT) };
-    // SAFETY: tiles of A and B lie inside of what the caller vouches for: 16 rows of 16 words of A from row 0, and from row
-    // 16 if `rows` is larger. C has 32 rows of 32, and so have `sums`. No other code of this thread uses tiles.
+    // SAFETY: tiles of A and B lie inside of what the caller vouches for: 16 rows of 16 words of A from row 0, and from
+    // row 16 if `rows` is larger. C has 32 rows of 32, and so have `sums`. No other code of this thread uses tiles.
     unsafe {
         let lower = if rows > TILE_EXTENT { a.start.offset(TILE_EXTENT as isize * a.row) } else { a.start };
         asm!(

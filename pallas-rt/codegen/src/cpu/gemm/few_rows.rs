@@ -29,8 +29,8 @@ pub(crate) const MAX_NARROW_ROWS: usize = 16;
 /// A kernel's function; its arguments are the extents, A, B in parts, and C, to which the product is added.
 ///
 /// # Safety
-/// The matrices hold these extents, B in the kernel's element type; rows of A are adjacent elements, those of both halves
-/// columns; so are the rows or the columns of B; the processor has the kernel's features.
+/// The matrices hold these extents, B in the kernel's element type; rows of A are adjacent elements, those of both
+/// halves columns; so are the rows or the columns of B; the processor has the kernel's features.
 type NarrowKernelFn = unsafe fn(Extents, Matrix<f32>, MatrixParts<'_>, OutputMatrix<f32>);
 
 /// B as one part or several of equal extents: one after the other they are its rows, if those have adjacent elements,

@@ -162,7 +162,8 @@ pub(crate) unsafe fn dot<E: PairedElement>(
             for at in (0..together).step_by(nr) {
                 let width = nr.min(together - at);
                 let panel = packing.b[at * words..].as_mut_ptr();
-                // SAFETY: the panel's columns exist, the buffer holds every panel; C's rows and columns are the caller's.
+                // SAFETY: the panel's columns exist, the buffer holds every panel; C's rows and columns are the
+                // caller's.
                 unsafe {
                     if b.row == 1 {
                         pack_rows_in_pairs(

@@ -229,8 +229,8 @@ fn products_of_few_rows_agree_with_doubles() {
     let large = [(1, 1030, 7), (5, 1030, 37), (1, 9, 1040), (6, 7, 1040), (9, 30, 290), (2, 67, 135), (16, 40, 200)];
     let large = large.into_iter().chain([(3, 33_000, 9)]);
     for (m, n, k) in extents.chain(large) {
-        // In the fourth one, rows and columns begin an element apart: those of a single column do. In the last one there are
-        // no gaps, and nothing behind the matrix.
+        // In the fourth one, rows and columns begin an element apart: those of a single column do. In the last one
+        // there are no gaps, and nothing behind the matrix.
         let layouts = [(n as isize + 1, 1), (1, k as isize + 1), (2 * n as isize, 2), (1, 1), (n as isize, 1)];
         for (layout, (dtype, bits, kernel)) in
             (0..5).flat_map(|l| few_rows::supported_narrow_kernels().into_iter().map(move |k| (l, k)))
@@ -243,8 +243,8 @@ fn products_of_few_rows_agree_with_doubles() {
             let (ldc, accumulate) = (n + 2, (m + n + k) % 2 == 0);
             let mut c = vec![0.5f32; m * ldc + 1];
             let extents = Extents { m, n, k };
-            // SAFETY: the largest matrix ends at element 594,000 of at most four bytes, or at the last one, A at 6,240; C has
-            // m rows of n + 2.
+            // SAFETY: the largest matrix ends at element 594,000 of at most four bytes, or at the last one, A at 6,240;
+            // C has m rows of n + 2.
             unsafe {
                 let c = OutputMatrix { start: c.as_mut_ptr(), row: ldc as isize, add: accumulate };
                 few_rows::dot(kernel, extents, a, b, c, &mut PackingBuffers::default());
@@ -392,7 +392,8 @@ fn products_of_few_elements_and_columns_agree_with_doubles() {
                 runs.push(c);
             };
             let extents = Extents { m, n, k };
-            // SAFETY: `layouts` places the matrices inside of their data, C has m rows of n or more; the kernel is this machine's.
+            // SAFETY: `layouts` places the matrices inside of their data, C has m rows of n or more; the kernel is this
+            // machine's.
             unsafe {
                 run(&mut |c| {
                     tiny::fastest_tiny_products::<f32>()(

@@ -6,9 +6,9 @@
 //!   ->  for t { if t == 0 { s is empty and lies in out }; s (+)= a[t] · b[t]; if t == last { out = s } }
 //! ```
 //!
-//! The first product after a [`Step::BeginAccumulation`] sets the empty scratch instead of adding to it. The scratch lies in the
-//! output's memory during the loop if nothing else touches either, and if the output's block is the same in every
-//! iteration and inside of the array (`run/clamped_access` checks this): then the copy at the end does nothing.
+//! The first product after a [`Step::BeginAccumulation`] sets the empty scratch instead of adding to it. The scratch
+//! lies in the output's memory during the loop if nothing else touches either, and if the output's block is the same in
+//! every iteration and inside of the array (`run/clamped_access` checks this): then the copy at the end does nothing.
 use super::Plan;
 use super::step::{LaunchConstant, OperandView, Step, StepBlock};
 use crate::passes::lower::is_whole_scratch_view;

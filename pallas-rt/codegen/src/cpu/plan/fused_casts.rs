@@ -78,7 +78,8 @@ pub(super) fn find_product_casts(kernel: &Kernel) -> Vec<Option<CastSource>> {
                         let shape = &kernel.ty(inst.args[side]).shape;
                         dot.free_axes(side, shape.len()).iter().map(|&axis| shape[axis]).product()
                     };
-                    // The other side is multiplied from the left, unless it is a column; of a row's bytes all bits count.
+                    // The other side is multiplied from the left, unless it is a column; of a row's bytes all bits
+                    // count.
                     let masked = source[v.index()].is_some_and(|source| source.masked.is_some());
                     kernel.ty(inst.results[0]).dtype == DType::F32
                         && if side == 1 { free(0) <= few_rows::MAX_NARROW_ROWS } else { free(1) == 1 }

@@ -3,11 +3,11 @@
 //! [`step`] defines the steps. Passes before them: [`casts`] leaves casts to products and sums, [`filled`] selections
 //! to gathers; [`folds`] splits folds; [`concats`] stores concatenated tiles one by one. [`build`] makes steps of
 //! instructions. Passes after it: [`place`] lets loads refer to the operand's memory and stores be computed in it,
-//! [`overhang_axes`] also past the array's end; [`sweeps`] runs chains over the same rows together; [`jit_loop`] finds loops that
-//! run as one piece of machine code; [`sum_buffer`] lets sums of products begin and end without copies; [`pages`] lets
-//! products read gathered rows in their array; [`vector_slots`] assigns the other tiles their place in a program's arena.
-//! [`uses`] says which steps access which values; `text` prints a plan. Each pass takes time in proportion to the
-//! body's length.
+//! [`overhang_axes`] also past the array's end; [`sweeps`] runs chains over the same rows together; [`jit_loop`] finds
+//! loops that run as one piece of machine code; [`sum_buffer`] lets sums of products begin and end without copies;
+//! [`pages`] lets products read gathered rows in their array; [`vector_slots`] assigns the other tiles their place in a
+//! program's arena. [`uses`] says which steps access which values; `text` prints a plan. Each pass takes time in
+//! proportion to the body's length.
 mod accumulated_products;
 mod build;
 mod concats;

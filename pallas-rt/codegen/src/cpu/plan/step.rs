@@ -157,8 +157,8 @@ pub(crate) struct ChainFold {
     pub to: Value,
 }
 
-/// A box of a [`Step::CopyBoxes`]'s result that is copied from one operand: `size` elements along each axis from `start`
-/// on.
+/// A box of a [`Step::CopyBoxes`]'s result that is copied from one operand: `size` elements along each axis from
+/// `start` on.
 #[derive(Debug)]
 pub(crate) struct CopiedBox {
     pub from: Value,
@@ -192,8 +192,8 @@ pub(crate) struct Dot {
     pub init: Option<Value>,
     /// True if the result is in the memory of `init`.
     pub in_place: bool,
-    /// The scratch operand that `init` is loaded from, if a [`Step::BeginAccumulation`] may have left it empty: nothing is added
-    /// then.
+    /// The scratch operand that `init` is loaded from, if a [`Step::BeginAccumulation`] may have left it empty: nothing
+    /// is added then.
     pub begins: Option<OperandId>,
     /// True if `b` may be the result of a gather whose windows were left in their array instead of being copied.
     pub is_paged: bool,
@@ -277,8 +277,8 @@ pub(crate) enum Step {
     ArgMinMax { max: bool, from: Value, axis: usize, to: Value },
     /// A gather of windows at positions given by data.
     Gather(GatherScatter),
-    /// A scatter: a tile with windows replaced by updates, or folded with them; in place if a [`Step::RedirectResult`] puts the
-    /// result into the tile's memory.
+    /// A scatter: a tile with windows replaced by updates, or folded with them; in place if a [`Step::RedirectResult`]
+    /// puts the result into the tile's memory.
     Scatter { windows: GatherScatter, updates: Value, fold: Option<FoldFunctions> },
     /// A scatter-add of rows of 16-bit floats to zeros: summed in f32 and rounded once.
     SumRows(GatherScatter),

@@ -91,10 +91,10 @@ impl<'a> ProgramRunner<'a> {
             places = rest;
         }
         let code = jit_loop.codes.get_loop_code(&first.chains, &first.pieces)?;
-        // SAFETY: the places are those of the pieces in each of these turns: positions grow by the same number from turn to turn,
-        // and what lies inside of its array in the first, the second and the last one of them lies there in all. (Positions wrap
-        // at 2^32: along an axis that wraps, its distance is below the extent, so that the address of the last turn would be off
-        // by more than other axes can make up for, and it is compared.)
+        // SAFETY: the places are those of the pieces in each of these turns: positions grow by the same number from
+        // turn to turn, and what lies inside of its array in the first, the second and the last one of them lies there
+        // in all. (Positions wrap at 2^32: along an axis that wraps, its distance is below the extent, so that the
+        // address of the last turn would be off by more than other axes can make up for, and it is compared.)
         unsafe { code.run_iterations(&mut first.places, count as usize) };
         Some(())
     }

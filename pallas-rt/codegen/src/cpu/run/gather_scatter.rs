@@ -272,8 +272,8 @@ impl ProgramRunner<'_> {
         }
         let copy = |from: isize, to: isize| {
             let (from, to) = (x.element_address(from, bytes), out.element_address(to, bytes));
-            // SAFETY: starts are held where the window lies inside of the operand; the positions are the result's, which
-            // overlaps no operand.
+            // SAFETY: starts are held where the window lies inside of the operand; the positions are the result's,
+            // which overlaps no operand.
             unsafe {
                 match walk.row {
                     Some(n) => std::ptr::copy_nonoverlapping(from, to, n * bytes),
@@ -334,8 +334,8 @@ impl ProgramRunner<'_> {
         let walk = self.window_loop(step, out, (own, self.shape(updates)));
         let put = |to: isize, from: isize| {
             let (from, to) = (own.element_address(from, bytes), out.element_address(to, bytes));
-            // SAFETY: a window that would leave the operand is skipped; the positions are the updates', which the result
-            // does not overlap.
+            // SAFETY: a window that would leave the operand is skipped; the positions are the updates', which the
+            // result does not overlap.
             unsafe {
                 match (walk.row, fold) {
                     (Some(n), None) => std::ptr::copy_nonoverlapping(from, to, n * bytes),

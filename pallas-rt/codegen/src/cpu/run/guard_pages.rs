@@ -49,7 +49,8 @@ impl Drop for GuardedMemory {
 /// Runs a launch on guarded copies of its operands' memory, and copies the outputs back.
 pub(in super::super) fn run_guarded<R>(kernel: &Kernel, launch: &Launch<'_>, run: impl FnOnce(&Launch<'_>) -> R) -> R {
     let memory: &[LaunchMemory<'_>] = launch.memory;
-    // Operands that share memory share a copy. An empty operand shares none, although it may begin where another one does.
+    // Operands that share memory share a copy. An empty operand shares none, although it may begin where another one
+    // does.
     let mut copies: HashMap<(*mut u8, bool), GuardedMemory> = HashMap::new();
     let bytes = |i: usize| memory[i].shape.iter().product::<usize>() * kernel.operands[i].dtype.bytes();
     let mut guarded = memory.to_vec();

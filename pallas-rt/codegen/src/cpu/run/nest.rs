@@ -1,16 +1,17 @@
 //! Runs affine nests: convolutions as products of matrices, windowed reductions as loops over boxes.
 //!
-//! Convolutions and windowed reductions have one access form, the affine nest (`ir/src/structural/nest.rs`): loops,
-//! the positions of each operand and of the result as sums of multiples of the loop indices, and a monoid. The
-//! interpreter and WGSL loop over it. This module finds the axes of a product of matrices among its loops
-//! (`cpu/run/convolution_gemm`): a matrix is read in place where its rows and columns are in memory, else parts of it are
-//! copied, with zeros for elements beyond edges. Where each element is used often, arrays whose features are not
-//! adjacent (images NCHW) are copied first (`cpu/run/convolution_layout`), so that every order of dimensions takes about as long.
-//! A zero times an infinity would be NaN. If the other operand has infinities, if there would be mostly zeros, or if
-//! an image would be copied for its edges alone, each box of positions at which all elements exist (`cpu/interior_boxes`) is a
-//! product of its own. Windowed reductions are loops over such boxes. Programs divide batches and output features;
-//! axes along which a window moves are whole in each (`fuse/convolution_cuts`). Other operations that move elements along an
-//! axis share kernels with what follows, and programs divide the other axes (`fuse/moves`).
+//! Convolutions and windowed reductions have one access form, the affine nest (`ir/src/structural/nest.rs`): loops, the
+//! positions of each operand and of the result as sums of multiples of the loop indices, and a monoid. The interpreter
+//! and WGSL loop over it. This module finds the axes of a product of matrices among its loops
+//! (`cpu/run/convolution_gemm`): a matrix is read in place where its rows and columns are in memory, else parts of it
+//! are copied, with zeros for elements beyond edges. Where each element is used often, arrays whose features are not
+//! adjacent (images NCHW) are copied first (`cpu/run/convolution_layout`), so that every order of dimensions takes
+//! about as long. A zero times an infinity would be NaN. If the other operand has infinities, if there would be mostly
+//! zeros, or if an image would be copied for its edges alone, each box of positions at which all elements exist
+//! (`cpu/interior_boxes`) is a product of its own. Windowed reductions are loops over such boxes. Programs divide
+//! batches and output features; axes along which a window moves are whole in each (`fuse/convolution_blocks`). Other
+//! operations that move elements along an axis share kernels with what follows, and programs divide the other axes
+//! (`fuse/moves`).
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::super::Thresholds;
 use super::super::convert;

@@ -69,8 +69,8 @@ impl ProgramRunner<'_> {
         Ok(to)
     }
 
-    /// Runs a reduction over `axes`. Where the folded axes are innermost each row of the operand is folded to one element;
-    /// elsewhere each row of the operand is folded, element by element, into a row of the result.
+    /// Runs a reduction over `axes`. Where the folded axes are innermost each row of the operand is folded to one
+    /// element; elsewhere each row of the operand is folded, element by element, into a row of the result.
     pub(super) fn fold(
         &mut self,
         fold: FoldFunctions,
@@ -117,7 +117,8 @@ impl ProgramRunner<'_> {
             let nest = TileLoops::new(&sizes(&kept), [&rows]);
             let (mut done, stride) = (0, nest.inner_stride(0) * bytes as isize);
             nest.for_each_row(|[offset]| {
-                // SAFETY: rows of the nest are rows of the tile, adjacent in `folded`; the result has one element a row.
+                // SAFETY: rows of the nest are rows of the tile, adjacent in `folded`; the result has one element a
+                // row.
                 unsafe {
                     let x = rows.start.offset(offset * bytes as isize);
                     (fold.rows)(x, stride, nest.inner_extent(), n, start, out.start.add(done * bytes));

@@ -88,7 +88,8 @@ impl ProgramRunner<'_> {
             }
             let start = out.start.wrapping_offset(to * HALF_ELEMENT_BYTES as isize);
             let to = if is_straight[1] { start.cast::<T>() } else { made.as_mut_ptr() };
-            // SAFETY: a row of the result has `n` elements, and the updates have rows of as many, which it overlaps nowhere.
+            // SAFETY: a row of the result has `n` elements, and the updates have rows of as many, which it overlaps
+            // nowhere.
             unsafe {
                 match heads[row] as usize {
                     0 => to.write_bytes(0, n),

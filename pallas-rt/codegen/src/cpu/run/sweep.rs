@@ -26,8 +26,8 @@ impl<'a> ProgramRunner<'a> {
         let Some(rows) = chains.first().map(rows).filter(|_| !chains.iter().any(|c| c.shape.contains(&0))) else {
             return Ok(());
         };
-        // Buffers are a line more than a strip apart, so that they do not fall on the same cache sets. Chains share them,
-        // but for what stays from window to window.
+        // Buffers are a line more than a strip apart, so that they do not fall on the same cache sets. Chains share
+        // them, but for what stays from window to window.
         let pitch = STRIP_ELEMENTS * chains.iter().map(|c| c.widest).max().unwrap_or(8) + 64;
         let shared = chains.iter().map(|c| c.buffers + c.inputs.len()).max().unwrap_or(0);
         let held: usize = chains.iter().map(|c| c.inputs.len()).sum();

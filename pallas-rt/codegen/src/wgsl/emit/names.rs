@@ -182,8 +182,8 @@ pub(in crate::wgsl) fn bound_arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
 
 // ---- values
 
-// A name has the value's number and variable (`Kernel::label`), as in `v9_scores_0`, else a stem and a counter, so that no
-// two are equal.
+// A name has the value's number and variable (`Kernel::label`), as in `v9_scores_0`, else a stem and a counter, so that
+// no two are equal.
 
 impl BodyEmitter<'_> {
     pub(super) fn scalar_name(&self, v: Value) -> String {

@@ -1,11 +1,11 @@
 //! The storage of every tile in a shader, and the assignment of its elements to threads.
 //!
 //! One algorithm places all kernels. [`views`] finds values that are recomputed instead of stored. [`layout`] spreads
-//! the axes of the other tiles over a grid of threads. Each tile then gets a storage class ([`TileStorage`]): registers if a
-//! thread's share is small enough, otherwise a buffer in workgroup memory or, if that is too small, in global scratch
-//! (largest buffers first). A tile in registers that some step reads across threads also has a *copy* in a buffer. The
-//! thread grids of the profile are tried in turn, and the program that is cheapest by the operations that it executes
-//! is chosen.
+//! the axes of the other tiles over a grid of threads. Each tile then gets a storage class ([`TileStorage`]): registers
+//! if a thread's share is small enough, otherwise a buffer in workgroup memory or, if that is too small, in global
+//! scratch (largest buffers first). A tile in registers that some step reads across threads also has a *copy* in a
+//! buffer. The thread grids of the profile are tried in turn, and the program that is cheapest by the operations that
+//! it executes is chosen.
 pub(super) mod cooperative_matrices;
 pub(super) mod thread_layout;
 pub(super) mod views;

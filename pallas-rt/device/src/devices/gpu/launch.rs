@@ -91,7 +91,8 @@ impl Executable for KernelShaders {
             }
             Ok(())
         });
-        // SAFETY: shaders of this crate's compiler clamp each access that it has not proven, and count the turns of loops.
+        // SAFETY: shaders of this crate's compiler clamp each access that it has not proven, and count the turns of
+        // loops.
         let run = || unsafe { gpu.run(&job, check) }.map_err(|e| add_shader_loc(e, &shader.text, kernel, launch.at));
         timeline::run_in_span(timeline::SpanKind::Launch, describe, run)
     }

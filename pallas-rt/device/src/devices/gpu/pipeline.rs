@@ -147,7 +147,7 @@ impl Gpu {
 
 /// Permission to use wgpu's experimental features, for devices whose cooperative matrices kernels use.
 pub(super) fn experimental_features() -> wgpu::ExperimentalFeatures {
-    // SAFETY: we know that these features may have bugs. Of them shaders use cooperative matrices alone, in control flow
-    // that all threads of a workgroup share, within arrays whose ends we know.
+    // SAFETY: we know that these features may have bugs. Of them shaders use cooperative matrices alone, in control
+    // flow that all threads of a workgroup share, within arrays whose ends we know.
     unsafe { wgpu::ExperimentalFeatures::enabled() }
 }

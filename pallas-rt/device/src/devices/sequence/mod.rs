@@ -354,8 +354,8 @@ impl Sequence {
         let (sequence, ledger) = (self.clone(), ledger.clone());
         let work = move || {
             let mut frame = sequence.queued.get().expect("it is there").lock();
-            // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
-            // read, written or freed.
+            // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they
+            // are read, written or freed.
             let mut execute = |on: &dyn LaunchThreads| unsafe { sequence.execute(&mut frame, &first, &ledger, on) };
             if sequence.sums.shared > 1 {
                 thread_team::with_thread_team(|team| execute(team))
@@ -378,7 +378,8 @@ impl Sequence {
         let devices = self.devices.count();
         let all = own * devices;
         let mut arena = (all > 0).then(|| Buffer::allocate(client, all, false)).transpose()?;
-        // Waits for launches of the memory's previous owner. Values in an empty arena have an address as well, an aligned one.
+        // Waits for launches of the memory's previous owner. Values in an empty arena have an address as well, an
+        // aligned one.
         let none = std::ptr::without_provenance_mut(BLOCK_ALIGNMENT_BYTES);
         let start = arena.as_mut().map_or(none, Buffer::as_mut_ptr);
         let mut table = vec![StartPtr(std::ptr::null_mut()); self.slots * devices];

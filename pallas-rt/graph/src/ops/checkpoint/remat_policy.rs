@@ -3,8 +3,8 @@ use super::super::CheckpointName;
 use crate::graph::Op;
 use pallas_ir::StructuralOp;
 
-/// A rule that selects the values inside of a [`Checkpoint`](super::Checkpoint) that are stored for the derivative, as in
-/// `jax.checkpoint_policies`. Operands of the checkpoint are always stored.
+/// A rule that selects the values inside of a [`Checkpoint`](super::Checkpoint) that are stored for the derivative, as
+/// in `jax.checkpoint_policies`. Operands of the checkpoint are always stored.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum CheckpointPolicy {
     /// `nothing_saveable`: no value.

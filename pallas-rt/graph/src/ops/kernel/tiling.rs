@@ -11,20 +11,20 @@
 //! ([i, j], [k, j])->([i, j]) {i=S, j=D, k=L} need_replication={j, k}
 //! ```
 //!
-//! Devices divide the programs of a parallel grid axis if one dimension of each result has a block for each of them, and those
-//! of a sequential grid axis if the kernel is proven to be a plain sum over them: devices then have parts of the results, which
-//! are combined after the kernel. Arrays that have a block of that size for each program are sharded alike, in whole blocks; all
-//! others are whole on every device, which finds its blocks by the global program ids.
+//! Devices divide the programs of a parallel grid axis if one dimension of each result has a block for each of them,
+//! and those of a sequential grid axis if the kernel is proven to be a plain sum over them: devices then have parts of
+//! the results, which are combined after the kernel. Arrays that have a block of that size for each program are sharded
+//! alike, in whole blocks; all others are whole on every device, which finds its blocks by the global program ids.
 //!
-//! A kernel's rule is read off its index maps, for the sizes of the call (`shard/kernel`): a grid axis of parallel programs is
-//! a factor if it cuts one dimension of each result, and its shards are whole blocks; an axis of sequential programs is one if
-//! the body is proven to be a plain sum (`kernel/sum`), also one whose steps pass over windows of the accumulator in a loop;
-//! everything else needs replication, with a reason as text. An operand that no program reads shares no factor with others, and
-//! is replaced by zeros. The kernel for a device is another kernel (`tiling/device_kernel`), so that no backend knows of
-//! sharding: its arrays have the sizes of the device's blocks, and an additional prefetch operand has the global id of
-//! the device's first program along each sharded axis, from which ids, masks and loads beyond the array follow. What a
-//! user declared to be sharded and a kernel cannot divide is refused
-//! (`partition/kernel`), unless a barrier that lets shardings pass both ways says that it may be gathered
+//! A kernel's rule is read off its index maps, for the sizes of the call (`shard/kernel`): a grid axis of parallel
+//! programs is a factor if it cuts one dimension of each result, and its shards are whole blocks; an axis of sequential
+//! programs is one if the body is proven to be a plain sum (`kernel/sum`), also one whose steps pass over windows of
+//! the accumulator in a loop; everything else needs replication, with a reason as text. An operand that no program
+//! reads shares no factor with others, and is replaced by zeros. The kernel for a device is another kernel
+//! (`tiling/device_kernel`), so that no backend knows of sharding: its arrays have the sizes of the device's blocks,
+//! and an additional prefetch operand has the global id of the device's first program along each sharded axis, from
+//! which ids, masks and loads beyond the array follow. What a user declared to be sharded and a kernel cannot divide is
+//! refused (`partition/kernel`), unless a barrier that lets shardings pass both ways says that it may be gathered
 //! (`launch::may_gather`).
 mod device_kernel;
 mod index;

@@ -5,8 +5,8 @@
 //! blocks of x: 0-3, 4-7, 8-11, 12-15      round 1: 2 <- 1 (7), 3 <- 2 (9 10)      round 2: 0 <- 1 (4)
 //! ```
 //!
-//! In a round each device receives rows of at most one other device and sends to at most one, as in a collective permute.
-//! The number of rounds is the least possible one: the most blocks that a device sends or receives.
+//! In a round each device receives rows of at most one other device and sends to at most one, as in a collective
+//! permute. The number of rounds is the least possible one: the most blocks that a device sends or receives.
 use std::ops::Range;
 
 /// The elements of an operand that rows of a result are, along a sharded dimension: row `j` of the device with

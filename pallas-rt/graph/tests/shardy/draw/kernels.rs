@@ -110,7 +110,8 @@ impl Drawing<'_> {
         self.kernel(kernel, &[x, y], gives)
     }
 
-    /// Folds of rows, blocks of columns one after the other: a plain sum or maximum, or one that is scaled in each step.
+    /// Folds of rows, blocks of columns one after the other: a plain sum or maximum, or one that is scaled in each
+    /// step.
     pub(super) fn rows(&mut self, x: Var, shape: &[usize]) -> Option<Var> {
         let &[m, n] = shape else { return None };
         let (rows, columns) = (*self.dice.pick(&[1, 2, 4]), *self.dice.pick(&[1, 2, 3, 4]));

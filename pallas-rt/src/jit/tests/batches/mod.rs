@@ -1,4 +1,5 @@
-//! `mean(vmap(loss))` under `grad` against the same loss written for a batch: values, temporaries and work of 60 drawn pairs.
+//! `mean(vmap(loss))` under `grad` against the same loss written for a batch: values, temporaries and work of 60 drawn
+//! pairs.
 #![allow(clippy::print_stdout, reason = "what each pair takes")]
 #[expect(unreachable_pub, reason = "the bench `batches` has the module too")]
 mod pairs;
@@ -11,10 +12,11 @@ const PAIRS: u64 = 60;
 
 /// Families that take more, and the ratios of temporaries and of work.
 const EXCEPTIONS: &[(&str, [f64; 2])] = &[
-    // A branch computes with zeros for examples that take another one, which keeps its gradient finite; `select` does not.
-    // Work is that of the function as traced; most of the choices are gone from what is compiled.
+    // A branch computes with zeros for examples that take another one, which keeps its gradient finite; `select` does
+    // not. Work is that of the function as traced; most of the choices are gone from what is compiled.
     ("branch of each", [2.3, 1.06]),
-    // Their values lie in another order, with other gaps, and elements of all steps are copied into the order of products.
+    // Their values lie in another order, with other gaps, and elements of all steps are copied into the order of
+    // products.
     ("gated recurrent net", [1.05, 1.01]),
     ("recurrent net", [1.3, 1.01]),
     // A value of the written form takes over the memory of another one.

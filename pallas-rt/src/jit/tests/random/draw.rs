@@ -162,8 +162,8 @@ impl Pool {
         self.push(op.into(), &args);
     }
 
-    /// A fold of many 16-bit floats, whose sum is the same in every order: their numbers lie on a grid, so that f32 holds
-    /// each sum of some. Accumulated in 16 bits it is another one.
+    /// A fold of many 16-bit floats, whose sum is the same in every order: their numbers lie on a grid, so that f32
+    /// holds each sum of some. Accumulated in 16 bits it is another one.
     fn long(&mut self) {
         let Some((x, true)) = self.any(&|ty| ty.dtype == DType::F32 && ty.elements() <= 64) else { return };
         let shape = self.graph.ty(x).shape.clone();
@@ -251,8 +251,8 @@ impl Pool {
         if !ty.dtype.is_float() {
             return self.made.push((result, exact));
         }
-        // Undefined and large values become small ones, the same in every execution; so do the subnormal floats that bits of
-        // integers are, which some devices take for 0.
+        // Undefined and large values become small ones, the same in every execution; so do the subnormal floats that
+        // bits of integers are, which some devices take for 0.
         let number = |graph: &mut Graph, x: f64| graph.splat(Literal::new(ty.dtype, x), &ty.shape);
         let small = match is_smooth_op(&op) {
             true => result,

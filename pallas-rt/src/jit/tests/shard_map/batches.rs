@@ -1,5 +1,5 @@
-//! Functions of one example that name the axis of the batch: mistakes, and the laws that they share with functions of one
-//! device.
+//! Functions of one example that name the axis of the batch: mistakes, and the laws that they share with functions of
+//! one device.
 use super::super::numbers;
 use super::super::sharded::Dice;
 use super::{close, counting, mesh, message};
@@ -109,8 +109,8 @@ fn body(seed: u64, x: &Array) -> Result<Array> {
     Ok(all.swap_remove(all.len() - 1).tanh())
 }
 
-/// Examples of two named batches and devices of a mesh of two axes compute the same values, gradients inside and gradients
-/// around.
+/// Examples of two named batches and devices of a mesh of two axes compute the same values, gradients inside and
+/// gradients around.
 #[test]
 fn examples_and_devices_compute_the_same() {
     let mesh = mesh(&[("x", 2), ("y", 2)]);

@@ -52,7 +52,8 @@ fn of_kernel(x: &Array) -> Result<Array> {
     f(x)
 }
 
-/// A smooth function of two blocks of shape [n, n] that exchanges along some axes; n is a multiple of the number of devices.
+/// A smooth function of two blocks of shape [n, n] that exchanges along some axes; n is a multiple of the number of
+/// devices.
 pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Result<Array> {
     let mut dice = Dice(seed);
     let mut all = vec![x.clone(), w.clone()];
@@ -192,8 +193,8 @@ fn whole(specs: usize) -> [Vec<usize>; 2] {
     }
 }
 
-/// Of each random body: the compiled form agrees with the other one, tangents with differences, gradients with tangents,
-/// gradients of gradients with tangents of gradients, and batches with single calls.
+/// Of each random body: the compiled form agrees with the other one, tangents with differences, gradients with
+/// tangents, gradients of gradients with tangents of gradients, and batches with single calls.
 #[test]
 fn random_bodies_keep_the_laws() {
     let mesh = mesh(&[("x", 2), ("y", 2)]);

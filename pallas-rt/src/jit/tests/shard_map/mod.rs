@@ -63,8 +63,8 @@ fn collectives_do_what_they_say() {
     assert_eq!(rows(|x| x * spmd::axis_size("data").expect("it is bound") as f32)[8], 24.);
 }
 
-/// The number of a device along two axes counts the last one fastest, whatever the order of names in the mesh; devices of
-/// other groups have nothing to do with each other.
+/// The number of a device along two axes counts the last one fastest, whatever the order of names in the mesh; devices
+/// of other groups have nothing to do with each other.
 #[test]
 fn groups_lie_along_the_named_axes() {
     let mesh = mesh(&[("data", 2), ("model", 3)]);
@@ -80,7 +80,8 @@ fn groups_lie_along_the_named_axes() {
     assert_eq!(numbers(&all)[..6], [0., 3., 1., 4., 2., 5.]);
 }
 
-/// A perceptron sharded by hand, its gradients by hand in the body and around it, and the whole computation on one device.
+/// A perceptron sharded by hand, its gradients by hand in the body and around it, and the whole computation on one
+/// device.
 #[test]
 fn a_sharded_perceptron_has_its_gradients() {
     let mesh = mesh(&[("data", 2), ("model", 2)]);

@@ -80,7 +80,8 @@ fn mistakes_are_named() {
     assert!(mapped.contains("a `pmap` inside of a `shard_map`"), "{mapped}");
 }
 
-/// A random body in one `shard_map` along both axes, or in two, computes the same; so do its tangents, gradients and batches.
+/// A random body in one `shard_map` along both axes, or in two, computes the same; so do its tangents, gradients and
+/// batches.
 #[test]
 fn random_nested_bodies_keep_the_laws() {
     let mesh = two();

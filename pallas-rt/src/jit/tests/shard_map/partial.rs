@@ -80,8 +80,8 @@ fn automatic_axes_divide_the_body() {
     let f = shard_map(|x: &Array| psum(&(x * 2.0).sin(), "x"), &mesh, [P("x")], [P(())]).axis_names("x");
     let found = partitioned(f)(&x).expect("it is traced");
     assert_eq!(collectives(&found), ["all_reduce"]);
-    // The product of the columns of x and the rows of w is a sum over `y`; what follows keeps the division that the body's
-    // result has.
+    // The product of the columns of x and the rows of w is a sum over `y`; what follows keeps the division that the
+    // body's result has.
     let w = put(&counting(&[4, 4]), &mesh, P(("y", None)));
     let f = shard_map(|x: &Array, w: &Array| x.matmul(w), &mesh, [P("x"), P(())], [P("x")]).axis_names("x");
     let found = partitioned(f)(&x, &w).expect("it is traced");
@@ -156,8 +156,8 @@ fn loops_of_each_device() {
     assert_eq!(numbers(&run(&put(&x, &mesh, P(("x", "y")))).expect("it runs")), expected);
 }
 
-/// A random body that is manual along one axis computes the same on a mesh of that axis alone, whatever divides its operands
-/// along the other one; so do its tangents, gradients and batches.
+/// A random body that is manual along one axis computes the same on a mesh of that axis alone, whatever divides its
+/// operands along the other one; so do its tangents, gradients and batches.
 #[test]
 fn random_partial_bodies_keep_the_laws() {
     let one = mesh(&[("x", 2)]);

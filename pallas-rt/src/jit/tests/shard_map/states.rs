@@ -8,8 +8,8 @@ use crate::{cond, scan, shard_map};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-/// The mean divides by a constant, of which JAX asks that it is reduced like the value, and we do not. What is a part of a sum
-/// cannot be gathered; JAX refuses it along one axis, and loses the state of the other one along two.
+/// The mean divides by a constant, of which JAX asks that it is reduced like the value, and we do not. What is a part
+/// of a sum cannot be gathered; JAX refuses it along one axis, and loses the state of the other one along two.
 const DIFFERENT: &[&str] =
     &["pmean:x IR", "pmean:x VR", "pmean:x UR", "all_gather_reduced:xy VU", "all_gather_reduced:xy UV"];
 

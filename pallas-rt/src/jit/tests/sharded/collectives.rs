@@ -49,7 +49,8 @@ fn selections_send_candidates() {
     }
 }
 
-/// Of a convolution whose places are sharded, the gradient by the weights is added up over devices, and their edges are sent.
+/// Of a convolution whose places are sharded, the gradient by the weights is added up over devices, and their edges are
+/// sent.
 #[test]
 fn gradients_of_convolutions_by_weights_send_parts() {
     let mesh = mesh(&[("data", 2), ("space", 4)]);

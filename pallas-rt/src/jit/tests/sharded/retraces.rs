@@ -71,8 +71,9 @@ fn replaced_weights_keep_the_declaration() {
     assert_eq!(traces.load(Relaxed), 2, "no declaration is compiled already");
 }
 
-/// A leaf that comes back sharded otherwise than its argument was declared takes the declaration from no other leaf: each
-/// leaf stays sharded at least as it was, whichever leaves the function moves, also when another argument changes its shape.
+/// A leaf that comes back sharded otherwise than its argument was declared takes the declaration from no other leaf:
+/// each leaf stays sharded at least as it was, whichever leaves the function moves, also when another argument changes
+/// its shape.
 #[test]
 fn declarations_survive_leaf_by_leaf() {
     const LEAVES: usize = 4;
@@ -123,7 +124,8 @@ fn declarations_survive_leaf_by_leaf() {
     }
 }
 
-/// Results of operations at once lie as their operands do: zeros for the moments of an optimizer, and sums with numbers.
+/// Results of operations at once lie as their operands do: zeros for the moments of an optimizer, and sums with
+/// numbers.
 #[test]
 fn operations_at_once_follow_their_operands() {
     let mesh = mesh(&[("data", 4)]);
@@ -161,8 +163,8 @@ fn spelled(dice: &mut Dice, is_sharded: bool) -> PartitionSpec {
     }
 }
 
-/// Fifty steps with weights that are declared in ever other words, and with inputs that are fresh, results of the last step,
-/// clones, read before, or cleared: one trace.
+/// Fifty steps with weights that are declared in ever other words, and with inputs that are fresh, results of the last
+/// step, clones, read before, or cleared: one trace.
 #[test]
 fn equal_declarations_are_one_trace() {
     let mesh = mesh(&[("batch", 1), ("model", 2)]);

@@ -1,4 +1,5 @@
-//! Texts of programs on meshes, which real XLA runs: those of every device, and those on whole arrays, which XLA divides.
+//! Texts of programs on meshes, which real XLA runs: those of every device, and those on whole arrays, which XLA
+//! divides.
 use super::draw::{self, Config, Dice};
 use super::{count, operand};
 use crate::jit::program::Program;

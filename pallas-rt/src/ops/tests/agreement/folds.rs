@@ -1,5 +1,5 @@
-//! Long folds of every element type against JAX's answers: at once, compiled and in 16 bits. folds.py draws them and says
-//! what a line holds. `PALLAS_FOLDS=FILE` reads others.
+//! Long folds of every element type against JAX's answers: at once, compiled and in 16 bits. folds.py draws them and
+//! says what a line holds. `PALLAS_FOLDS=FILE` reads others.
 //!
 //! The bound follows from the number of additions, not from the result: `n` of them in f32 are within `n·u·Σ|x|`, and a
 //! result of 16 bits is rounded once more.

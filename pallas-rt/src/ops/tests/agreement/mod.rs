@@ -23,8 +23,8 @@ use values::{difference, input, weights};
 const SAMPLE: &str = include_str!("sample.txt");
 /// Examples of a batch.
 const BATCH: usize = 2;
-/// Programs that differ from JAX's by design: an operation of theirs, what differs, and the reason; see the numerics page
-/// of the guide.
+/// Programs that differ from JAX's by design: an operation of theirs, what differs, and the reason; see the numerics
+/// page of the guide.
 const DIFFERENT: &[(&str, &str, &str)] = &[
     ("x[i, :, j]", "gradients", "the gradient of a position that does not exist goes where it reads; JAX drops it"),
     ("trapezoid", "values", "one point has no area; JAX gives NaN where the point is NaN"),

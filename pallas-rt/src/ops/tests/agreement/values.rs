@@ -3,8 +3,8 @@ use crate::prelude::*;
 use pallas_ir::Literal;
 use serde_json::Value;
 
-/// Element type, shape, seed, and limits of the elements; `"nan"` as the higher one makes a third of them NaN, `"ties"` has
-/// few numbers, and `"edges"` those that are hard on operations.
+/// Element type, shape, seed, and limits of the elements; `"nan"` as the higher one makes a third of them NaN, `"ties"`
+/// has few numbers, and `"edges"` those that are hard on operations.
 pub(super) type Input = (String, Vec<usize>, u64, f64, Value);
 
 const TIES: [f64; 8] = [-1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0];

@@ -17,7 +17,8 @@ pub(super) fn is_thin_product_faster(Extents { n, k, .. }: Extents, column_strid
 }
 
 compiled! {
-    /// Returns the function that computes `C (+)= A · B` where [`is_thin_product_faster`] is true, compiled for this machine's vectors.
+    /// Returns the function that computes `C (+)= A · B` where [`is_thin_product_faster`] is true, compiled for this
+    /// machine's vectors.
     ///
     /// # Safety
     /// A, B and C hold the extents at these strides; C overlaps neither A nor B.

@@ -72,7 +72,8 @@ pub(super) enum BinaryInstruction {
     MinUnsigned = MAP_0F38 | PREFIX_66 | 0x3b,
     /// Maximum of unsigned elements.
     MaxUnsigned = MAP_0F38 | PREFIX_66 | 0x3f,
-    /// Shifts each element by its own number of bits in `b`, below 32; `ShiftRightArithmetic` shifts right and keeps the sign.
+    /// Shifts each element by its own number of bits in `b`, below 32; `ShiftRightArithmetic` shifts right and keeps
+    /// the sign.
     ShiftLeft = MAP_0F38 | PREFIX_66 | 0x47,
     ShiftRight = MAP_0F38 | PREFIX_66 | 0x45,
     ShiftRightArithmetic = MAP_0F38 | PREFIX_66 | 0x46,
@@ -287,8 +288,8 @@ impl Asm {
     pub(super) fn broadcast(&mut self, to: Reg, from: Mem) {
         self.emit_full_vector(MAP_0F38 | PREFIX_66 | 0x18, to.0, 0, Operand::Mem(from));
     }
-    /// Loads the elements whose mask has its sign bit set (wide: those of [`Asm::move_signs_to_tail_mask`]); others become 0,
-    /// unread.
+    /// Loads the elements whose mask has its sign bit set (wide: those of [`Asm::move_signs_to_tail_mask`]); others
+    /// become 0, unread.
     pub(super) fn load_masked(&mut self, to: Reg, mask: Reg, from: Mem) {
         if self.wide {
             return self.load_tail(to, from);

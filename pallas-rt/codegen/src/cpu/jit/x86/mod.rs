@@ -1,9 +1,10 @@
 //! Machine code for x86-64.
 //!
 //! [`vector`], [`math`] and [`integer`] write operations, [`types`] conversions of element types, [`asm`] encodes
-//! instructions. [`links`] writes the links of a chain, [`rotations`] finds rotations among them, [`get_or_compile_code`] writes the
-//! loops around them with the state in [`compiler`] and the registers and stack of [`frame`]. [`product`] writes small
-//! products, [`turns`] loops whose iterations are chains and products; [`memory`] holds the code.
+//! instructions. [`links`] writes the links of a chain, [`rotations`] finds rotations among them,
+//! [`get_or_compile_code`] writes the loops around them with the state in [`compiler`] and the registers and stack of
+//! [`frame`]. [`product`] writes small products, [`turns`] loops whose iterations are chains and products; [`memory`]
+//! holds the code.
 mod assembler;
 mod chain_links;
 mod compiler;

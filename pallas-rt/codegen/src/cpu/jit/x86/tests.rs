@@ -1,4 +1,5 @@
-//! Code against strips, bit by bit: every operation that has code, in every form of operands, for all lengths of a tail.
+//! Code against strips, bit by bit: every operation that has code, in every form of operands, for all lengths of a
+//! tail.
 mod forms;
 
 use super::super::super::convert;
@@ -125,7 +126,8 @@ fn values(n: usize) -> Vec<ChainInput> {
     (0..n as u32).map(|i| ChainInput::Value(Value(i))).collect()
 }
 
-/// An operation on operands of a type; where 32 bits become bools `select(y, x0, x1)`, which leaves in parts of vectors, too.
+/// An operation on operands of a type; where 32 bits become bools `select(y, x0, x1)`, which leaves in parts of
+/// vectors, too.
 fn chain(op: ScalarOp, dtype: DType, arity: usize) -> Option<ElementwiseChain> {
     let result = op.infer(&vec![dtype; arity]).ok()?;
     let args: Vec<_> = (0..arity).map(|i| (LinkOperand::Input(i), dtype)).collect();

@@ -1,5 +1,5 @@
-//! Drawn losses, each written for one example and again for a batch: `mean(vmap(loss))` may cost no more than the latter.
-//! The tests compare values and plans, the bench `batches` times.
+//! Drawn losses, each written for one example and again for a batch: `mean(vmap(loss))` may cost no more than the
+//! latter. The tests compare values and plans, the bench `batches` times.
 mod products;
 mod sequences;
 mod tables;

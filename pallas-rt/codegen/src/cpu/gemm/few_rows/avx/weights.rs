@@ -68,7 +68,8 @@ pub(super) trait WeightElement: Copy {
         }
         row
     }
-    /// Permutes the elements of vectors of adjacent columns to the order that [`WeightElement::load_numbers_of_sixteens`] gives.
+    /// Permutes the elements of vectors of adjacent columns to the order that
+    /// [`WeightElement::load_numbers_of_sixteens`] gives.
     ///
     /// # Safety
     /// The processor has AVX-512 F, BW and VL.
@@ -116,8 +117,8 @@ unsafe fn load_zero_padded<W: WeightElement, const N: usize>(from: *const W, cou
     some
 }
 
-/// Implements [`WeightElement`] for types with one number in each element, from expressions that load them and convert them
-/// to f32.
+/// Implements [`WeightElement`] for types with one number in each element, from expressions that load them and convert
+/// them to f32.
 macro_rules! weights {
     ($([$($bits:tt)*] $T:ty, $zero:expr, |$p:ident| $eight:expr, $sixteen:expr, |$mask:ident| $some:expr,
         |$x:ident| $wide_eight:expr, $wide_sixteen:expr $(, $more:item)*;)*) => {$(

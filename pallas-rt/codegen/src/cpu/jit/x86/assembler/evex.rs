@@ -23,8 +23,8 @@ impl Asm {
     pub(super) fn defer_mask_vector(&mut self, to: Reg) {
         self.unspread = Some(to);
     }
-    /// Writes the vector that [`defer_mask_vector`](Asm::defer_mask_vector) has put off. This is due before the mask register is
-    /// overwritten, and at labels and jumps. (AVX-512DQ)
+    /// Writes the vector that [`defer_mask_vector`](Asm::defer_mask_vector) has put off. This is due before the mask
+    /// register is overwritten, and at labels and jumps. (AVX-512DQ)
     pub(super) fn emit_deferred_mask(&mut self) {
         if let Some(to) = self.unspread.take() {
             self.emit_evex(

@@ -17,7 +17,7 @@ const TARGET_CONV_ROWS: usize = 256;
 pub(super) fn windowed_whole_axes(graph: &Graph, e: &Equation) -> Option<Vec<bool>> {
     let Op::Structural(op) = &e.op else { return None };
     let Access::Nest(nest) = operand_cuts::access_form(graph, e, op) else { return None };
-    let shapes: Vec<&[usize]> = e.args.iter().map(|&v| &graph.ty(v).shape[..]).collect();
+    let shapes = operand_cuts::operand_shapes(graph, e);
     let mut whole: Vec<bool> =
         (0..nest.result.len()).map(|dim| !operand_cuts::is_dim_separable(&nest, &shapes, dim)).collect();
     if let StructuralOp::Conv(conv) = op {
