@@ -3,7 +3,7 @@ use super::device_limits::DeviceLimits;
 use super::operand_cuts;
 use crate::graph::{Equation, Graph};
 use pallas_ir::StructuralOp;
-use pallas_ir::structural::Access;
+use pallas_ir::structural::{Access, Windows};
 
 /// Fewest columns of a block if programs split the columns: shorter rows leave vectors partly empty.
 const MIN_SPLIT_COLUMNS: usize = 64;
@@ -33,7 +33,10 @@ pub(super) fn find_whole_axes(graph: &Graph, e: &Equation, op: &StructuralOp) ->
         Access::Nest(nest) => WholeAxes::Moved((0..nest.result.len()).collect()),
         Access::Fold { axes, .. } => WholeAxes::Folded(axes),
         Access::Arg { axis, .. } => WholeAxes::Folded(vec![axis]),
-        Access::Gather { windows, .. } => WholeAxes::Copied(windows.window_axes()),
+        Access::Gather { windows, .. } => match lookup_axes(graph, e, &windows) {
+            Some(axes) => WholeAxes::Moved(axes),
+            None => WholeAxes::Copied(windows.window_axes()),
+        },
         Access::Flat
         | Access::Contract { .. }
         | Access::Scatter { .. }
@@ -42,6 +45,15 @@ pub(super) fn find_whole_axes(graph: &Graph, e: &Equation, op: &StructuralOp) ->
         | Access::Bitcast
         | Access::Powi(_) => WholeAxes::Nothing,
     }
+}
+
+/// Returns the axes of the result along which a gather looks up single elements along one axis of its operand, with all
+/// other axes parallel, as `take_along_axis` does; `None` for other gathers.
+fn lookup_axes(graph: &Graph, e: &Equation, windows: &Windows) -> Option<Vec<usize>> {
+    let rank = graph.ty(e.result()).shape.len();
+    let is_lookup = windows.start_count() == 1 && windows.window_axes().is_empty() && windows.axes.len() == rank;
+    let is_parallel = |axis: &usize| windows.axes.iter().any(|window| window.axis == Some(*axis));
+    is_lookup.then(|| (0..rank).filter(|axis| !is_parallel(axis)).collect())
 }
 
 /// Returns true if programs that have these axes whole split the other ones, the columns: if a tile holds enough
