@@ -202,6 +202,10 @@ class Torch(Peer):
                 return out.detach(), *torch.autograd.grad(out, operands, x["dout"])
 
             return gradients
+        if case.startswith("gpt_step"):
+            from graphs import gpt
+
+            return gpt.torch_step(x, "bfloat16" if case.endswith("bf16") else "float32")
         function = {
             "matmul": lambda: (x["a"] @ x["b"],),
             "softmax": lambda: (F.softmax(x["x"], -1),),

@@ -2,14 +2,14 @@
 """Measures every floor of the project and prints what was measured beside its bound.
 
     python3 -m venv .venv && .venv/bin/pip install -r benches/requirements.txt
-    .venv/bin/python benches/floors.py [--only PART,..] [--list] [--old COMMIT] [--cubek] [--runs 15]
+    .venv/bin/python benches/floors.py [--only PART,..] [--list] [--old COMMIT] [--cubek] [--whole] [--runs 15]
 
 A floor is a line of `FLOORS`: its name, the measurement that it is read from, the figure's name there, and the bound.
 Measurements are the other benches and tests of the repository; each runs once, however many floors are read from it. The
 exit status is 1 if a floor is missed or could not be measured. Measured on an idle machine, all of it takes about an hour.
 
 `--old COMMIT` adds what is compared with an earlier commit, in the same run: processor time of README's first command, and
-each case of `compare.py`. `--cubek` adds the comparison with CubeK, which builds it.
+each case of `compare.py`. `--cubek` adds the comparison with CubeK, which builds it; `--whole` adds `cargo bench`, all of it.
 """
 import argparse
 import json
@@ -45,6 +45,26 @@ def compare(only, *options):
     for row in rows(output([sys.executable, "benches/compare.py", "--only", only, "--runs", str(GIVEN.runs), *options])):
         found[row["case"]] = min(row["ratio"], found.get(row["case"], float("inf")))
     return found
+
+
+def microseconds():
+    """Our time of the smallest calls."""
+    text = output([sys.executable, "benches/compare.py", "--only", "add/,jitted/", "--runs", "1000"])
+    return {row["case"]: row["ours_ms"] * 1e3 for row in rows(text)}
+
+
+def expansion():
+    """Milliseconds that `#[kernel]` takes for flash attention in a build for debugging."""
+    command = ["cargo", "test", "-p", "pallas-macros", "--lib", "--", "--ignored", "--nocapture", "time_of_flash_attention"]
+    text = output(command, environment={"CARGO_PROFILE_TEST_OPT_LEVEL": "0"})
+    value, unit = re.search(r"expands in ([\d.]+)(ms|µs)", text).groups()
+    return {"ms": float(value) * {"ms": 1, "µs": 1e-3}[unit]}
+
+
+def benches():
+    """1 if all benches run to their end."""
+    output(["cargo", "bench"])
+    return {"holds": 1}
 
 
 def worst(found, pick):
@@ -177,8 +197,8 @@ def crates():
 # Name -> what is run. A measurement gives figures by name, some with the name of the case that they are of.
 MEASUREMENTS = {
     "crates": crates,
-    "compare": lambda: compare("matmul,softmax,layer_norm,attention,mlp,rnn,encoder,chain,kernels_50,products_50,conv,sort,top_k,take,scatter"),
-    "small": lambda: compare("add/,jitted/"),
+    "compare": lambda: compare("matmul,softmax,layer_norm,attention,mlp,gpt,rnn,encoder,chain,kernels_50,products_50,conv,sort,top_k,take,scatter"),
+    "small": microseconds,
     "first calls": lambda: compare("first_call"),
     "half": half_operands,
     "masks": lambda: ratios("masks"),
@@ -195,6 +215,8 @@ MEASUREMENTS = {
     "adapter": adapter,
     "sweep": sweep,
     "earlier": earlier,
+    "expansion": expansion,
+    "benches": benches,
     "launches": lambda: tests("-p", "pallas-rt", "--lib", "jit::tests::launches"),
     "long": lambda: tests("-p", "pallas-rt", "--lib", "jit::tests::long"),
     "structure": lambda: tests("--test", "product", "structure::"),
@@ -202,9 +224,10 @@ MEASUREMENTS = {
     "shardy": lambda: tests("-p", "pallas-graph", "--test", "shardy"),
     "mpi": lambda: tests("-p", "pallas-rt", "--no-default-features", "--features", "mpi", "--test", "mpi", required=["PALLAS_REQUIRE_MPI"]),
     "audit": lambda: tests("-p", "pallas-rt", "--lib", "audit"),
+    "retraces": lambda: tests("-p", "pallas-rt", "--lib", "sharded::retraces"),
 }
 # Need an option.
-ASKED = {"earlier": "old", "adapter": "cubek"}
+ASKED = {"earlier": "old", "adapter": "cubek", "benches": "whole"}
 
 LEAST, MOST = "at least", "at most"
 FLOORS = [
@@ -224,6 +247,8 @@ FLOORS = [
     ("attention 8x1024x64 of f16, time of f32 = 1", "half", "attention 1x8x1024x64", MOST, 1.3),
     ("MLP step", "compare", "mlp_step/256x784-512-512-10", LEAST, 0.9),
     ("MLP step of bf16", "compare", "mlp_step_bf16/256x784-512-512-10", LEAST, 0.9),
+    ("step of a GPT", "compare", "gpt_step/8x256x192x4", LEAST, 1.0),
+    ("step of a GPT in bf16", "compare", "gpt_step_bf16/8x256x192x4", LEAST, 1.0),
     ("RNN", "compare", "rnn/512x32x256", LEAST, 1.0),
     ("gradient of an RNN", "compare", "rnn_gradient/512x32x256", LEAST, 0.9),
     ("encoder block", "compare", "encoder_block/4x512x384", LEAST, 0.9),
@@ -238,6 +263,8 @@ FLOORS = [
     ("top-k of 1M", "compare", "top_k/1M", LEAST, 1.0),
     ("take", "compare", "take/100k", LEAST, 1.0),
     ("scatter-add", "compare", "scatter_add/100k", LEAST, 1.0),
+    ("launch of an addition 16x16, µs", "small", "add/16x16", MOST, 2),
+    ("jitted call of an addition 16x16, µs", "small", "jitted/16x16", MOST, 3),
     ("1,000 operations in 250 unlike kernels, first result", "first calls", "first_call/1000", LEAST, 50),
     ("attention under masks, time a live block", "masks", "holds", LEAST, 1),
     ("dropout of attention, at most twice the time", "dropout", "holds", LEAST, 1),
@@ -259,6 +286,8 @@ FLOORS = [
     ("CubeK on lavapipe: first result of attention", "adapter", "attention_full/8x512x64 first", LEAST, 5),
     *[(f"sweep, {threads} threads: {name}", "sweep", f"{name} {threads}", LEAST, bound) for threads in "12" for name, bound in [("median", 1.2), ("5%", 0.8), ("least", 0.4)]],
     ("sweep: cases that fail", "sweep", "failed", MOST, 0),
+    ("expansion of flash attention, ms", "expansion", "ms", MOST, 50),
+    ("`cargo bench`, all of it", "benches", "holds", LEAST, 1),
     ("launches of MLP step, encoder block, softmax(q kᵀ)", "launches", "pass", LEAST, 1),
     ("10,000 operations; chain of 100,000; trees 10,000 deep", "long", "pass", LEAST, 1),
     ("shaders on the profile `gpu`: barriers, words, banks", "structure", "pass", LEAST, 1),
@@ -266,6 +295,7 @@ FLOORS = [
     ("propagation and bytes against Shardy", "shardy", "pass", LEAST, 1),
     ("MPI: bits of lockstep, killed ranks named", "mpi", "pass", LEAST, 1),
     ("altered annotations named by the audit", "audit", "pass", LEAST, 1),
+    ("one trace of steps that are alike", "retraces", "pass", LEAST, 1),
 ]
 
 
@@ -275,7 +305,8 @@ def main():
     arguments.add_argument("--only", default="", help="floors or measurements whose name has one of these parts")
     arguments.add_argument("--list", action="store_true", help="print floors and their bounds, measure nothing")
     arguments.add_argument("--old", help="an earlier commit")
-    arguments.add_argument("--cubek", action="store_true")
+    arguments.add_argument("--cubek", action="store_true", help="compare with CubeK")
+    arguments.add_argument("--whole", action="store_true", help="run `cargo bench`, all of it")
     arguments.add_argument("--runs", type=int, default=15)
     arguments.add_argument("--seed", type=int, default=0, help="of the sweep")
     GIVEN = arguments.parse_args()

@@ -1,4 +1,6 @@
 //! Functions of arrays, as in `xla.py`: each case makes a program from its inputs, and every call of it runs it once.
+mod gpt;
+
 use crate::Arrays;
 use pallas_kernels::flash_attention::{Options, flash_attention};
 use pallas_rt::ir::DType;
@@ -17,9 +19,11 @@ pub type Program = Box<dyn FnMut() -> Result<Vec<Array>>>;
 pub type Make = fn(Arrays) -> Result<Program>;
 
 /// Every case by the first word of its name.
-pub const CASES: [(&str, Make); 37] = [
+pub const CASES: [(&str, Make); 39] = [
     ("mlp_step", |x| mlp_step(x, DType::F32)),
     ("mlp_step_bf16", |x| mlp_step(x, DType::Bf16)),
+    ("gpt_step", |x| gpt::step(x, DType::F32)),
+    ("gpt_step_bf16", |x| gpt::step(x, DType::Bf16)),
     ("fsdp_step", fsdp_step),
     ("chain_donated", chain_donated),
     ("chain_dropped", chain_dropped),

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from graphs import gpt
+
 WIDTHS = [784, 512, 512, 10]
 # Measured first calls, each of a script of its own.
 FIRST_CALLS = 9
@@ -24,6 +26,8 @@ def cases():
     mlp |= {"x": numbers(256, 784), "labels": rng.integers(0, 10, 256, dtype="int32")}
     found["mlp_step/256x784-512-512-10"] = mlp, lambda **x: mlp_step(x, jnp.float32)
     found["mlp_step_bf16/256x784-512-512-10"] = mlp, lambda **x: mlp_step(x, jnp.bfloat16)
+
+    found |= {name: (inputs, lambda dtype=dtype, **x: gpt.jax_step(x, dtype)) for name, (inputs, dtype) in gpt.cases(numbers, rng).items()}
 
     if jax.device_count() >= 8:
         batch, width, hidden = 64, 128, 512
