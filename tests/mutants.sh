@@ -6,12 +6,13 @@
 # A patch begins with two lines, the diff follows:
 #
 #   Breaks: one sentence
-#   Caught by: ARGUMENTS           those of `cargo test`, after variables if it needs some: `PALLAS_PROFILE=gpu --test product`
+#   Caught by: ARGUMENTS           those of `cargo test`, after variables if it needs some, as in
+#                                  `PALLAS_PROFILE=gpu --test product`
 #   Caught by: script PATH         or a script that must fail
 #
-# It is applied to a copy of the committed and changed files of this tree, in target/mutants; all mutants share a build folder
-# there, so that each costs one incremental build. MUTANTS_TIMEOUT: seconds after which a test counts as hanging, and the mutant
-# as caught.
+# It is applied to a copy of the committed and changed files of this tree, in target/mutants; all mutants share a build
+# folder there, so that each costs one incremental build. MUTANTS_TIMEOUT: seconds after which a test counts as hanging,
+# and the mutant as caught.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

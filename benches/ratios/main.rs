@@ -1,15 +1,15 @@
 //! Floors that are ratios of times, each measured in one run, on the CPU: prints them, and fails where one is missed.
 //!
 //! - Attention under a mask of blocks takes time proportional to its live blocks, forward and backward.
-//! - Products of a few rows, and attention of a few queries over a cache, take hardly longer than reading their weights or
-//!   keys and values, or than their multiplications at the peak of f32.
+//! - Products of a few rows, and attention of a few queries over a cache, take hardly longer than reading their weights
+//!   or keys and values, or than their multiplications at the peak of f32.
 //! - Dropout makes attention less than twice as slow, forward and backward.
-//! - A chain of elementwise operations that a jitted function computes in one pass takes less than a third of the time that
-//!   the operations take one after the other.
-//! - Trace, passes, plan and machine code of a kernel take time in proportion to its body: 20,000 steps less than 2 s, ten
-//!   steps less than half a millisecond. A launch that repeats takes less than 1.5 µs.
-//! - Functions with nested branches, checkpoints and loops are compiled in time proportional to how deep they are nested, as
-//!   are the gradients of branches and checkpoints.
+//! - A chain of elementwise operations that a jitted function computes in one pass takes less than a third of the time
+//!   that the operations take one after the other.
+//! - Trace, passes, plan and machine code of a kernel take time in proportion to its body: 20,000 steps less than 2 s,
+//!   ten steps less than half a millisecond. A launch that repeats takes less than 1.5 µs.
+//! - Functions with nested branches, checkpoints and loops are compiled in time proportional to how deep they are
+//!   nested, as are the gradients of branches and checkpoints.
 //!
 //! Calls take turns, so that a machine that slows down slows all of them; the minimum of their times counts.
 //! - On a GPU, if there is one: the parts of the first call of a function of 1,000 operations. They have no floor.

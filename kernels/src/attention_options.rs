@@ -142,7 +142,7 @@ impl Operands {
     /// each.
     ///
     /// # Errors
-    /// A block of nothing; device trouble.
+    /// A block size of 0; device trouble.
     #[track_caller]
     pub fn spans(&self, block: [usize; 2]) -> Result<[Array; 2]> {
         if block.contains(&0) {
@@ -153,6 +153,7 @@ impl Operands {
     }
 
     #[track_caller]
+    /// Computes segment ranges of blocks of `block` segment numbers; without segments returns a placeholder.
     fn block_spans_of(&self, segment_numbers: &Array, block: usize) -> Result<Array> {
         match (self.rules.segments, segment_numbers.shape()) {
             (true, &[_, n]) => segment_spans(segment_numbers, block, n.div_ceil(block)),
@@ -177,22 +178,22 @@ impl<'a> From<&'a Array> for Cotangents<'a> {
 }
 
 impl Cotangents<'_> {
-    /// Returns for each query the `δ` that kernels subtract from gradients by probabilities: see
-    /// [`flash_attention_delta`].
+    /// Returns for each query the `δ` that kernels subtract from gradients by probabilities, computed in blocks of
+    /// `block_rows` queries: see [`flash_attention_delta`].
     #[track_caller]
-    pub(crate) fn delta<E: Floating>(self, out: &Array, rows: usize) -> Result<Array> {
+    pub(crate) fn delta<E: Floating>(self, out: &Array, block_rows: usize) -> Result<Array> {
         let Some(lse) = self.lse else {
             // A placeholder that no program reads.
             let of_rows = out.shape().get(..3).unwrap_or(out.shape());
             let none = out.client().zeros(of_rows, <E::Acc as Elem>::DTYPE)?;
-            return flash_attention_delta::<E>(out, self.out, &none, false, rows);
+            return flash_attention_delta::<E>(out, self.out, &none, false, block_rows);
         };
-        flash_attention_delta::<E>(out, self.out, lse, true, rows)
+        flash_attention_delta::<E>(out, self.out, lse, true, block_rows)
     }
 }
 
 /// Window sizes from here on count as unlimited, so that positions plus a window stay within i32.
-const UNLIMITED_WINDOW: usize = 1 << 30;
+const MIN_UNLIMITED_WINDOW: usize = 1 << 30;
 
 impl Options<'_> {
     /// Checks the options against these queries and keys, and returns the operands of kernels.
@@ -264,7 +265,7 @@ impl Options<'_> {
                 "`offsets` with `Causal::FromEnd` or `dropout`, which are by all queries and keys".into(),
             );
         }
-        let near = |side: Option<usize>| side.filter(|n| *n < UNLIMITED_WINDOW).map(|n| n as i32);
+        let near = |side: Option<usize>| side.filter(|n| *n < MIN_UNLIMITED_WINDOW).map(|n| n as i32);
         Ok(Rules {
             left: near(self.window.left),
             right: if self.causal == Causal::No { near(self.window.right) } else { Some(0) },

@@ -21,15 +21,16 @@
 //! (`equal_block_size`), short rows are taken many at a time (`choose_block_rows`), and attention of at most 128
 //! positions is one block a head (`flash_attention_whole`), since a program computes all of its block, also what is
 //! outside of the array. Axes that meshes divide keep eight blocks, and in a function on a mesh each device has whole
-//! ones (`mesh_block_size`). Rows of `tuned` in that file, which were measured on a kind of device, override the rule.
-//! No kernel names a profile.
+//! ones (`mesh_block_size`). Rows of `tuned_block_sizes` in that file, which were measured on a kind of device,
+//! override the rule. No kernel names a profile.
 use pallas_rt::Target;
 use pallas_rt::launch::launch_parts;
 use pallas_rt::shader::Profile;
 
-/// The parameters of a kernel whose block sizes [`choose_block_sizes`] decides.
+/// Key under which [`choose_block_sizes`] finds tuned block sizes: a kernel, or the sizes of a kernel that are chosen
+/// together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum BlockSizeChoice {
+pub(crate) enum BlockSizeKey {
     /// Numbers of queries and keys of a block of flash attention.
     Attention,
     /// Rows whose gradients a program accumulates, and rows that it iterates over, in attention's backward pass.
@@ -64,19 +65,20 @@ pub(crate) enum BlockSizeChoice {
     Rows,
 }
 
-/// Block sizes that were measured on this kind of device; `None`: [`choose_block_sizes`] decides.
-fn tuned_block_sizes(choice: BlockSizeChoice, profile: Profile) -> Option<&'static [usize]> {
-    match (profile, choice) {
+/// Block sizes that were chosen by measurement for this key on this kind of device; `None` if there are none, so that
+/// [`choose_block_sizes`] follows its rule.
+fn tuned_block_sizes(key: BlockSizeKey, profile: Profile) -> Option<&'static [usize]> {
+    match (profile, key) {
         // On lavapipe. Larger blocks run in half the time and take ten times as long to compile.
-        (Profile::SimtCpu, BlockSizeChoice::Attention) => Some(&[8, 64]),
-        (Profile::SimtCpu, BlockSizeChoice::AttentionGradients) => Some(&[32, 32]),
-        (Profile::SimtCpu, BlockSizeChoice::SplashMask) => Some(&[16, 16]),
-        (Profile::SimtCpu, BlockSizeChoice::DecodeAttention) => Some(&[32]),
-        (Profile::SimtCpu, BlockSizeChoice::Matmul) => Some(&[8, 64, 64]),
-        (Profile::SimtCpu, BlockSizeChoice::QuantizedMatmul) => Some(&[16, 32, 32]),
-        (Profile::SimtCpu, BlockSizeChoice::CrossEntropy) => Some(&[8, 64, 32]),
-        (Profile::SimtCpu, BlockSizeChoice::CrossEntropyDx) => Some(&[16, 32, 32]),
-        (Profile::SimtCpu, BlockSizeChoice::CrossEntropyDw) => Some(&[64, 8, 32]),
+        (Profile::SimtCpu, BlockSizeKey::Attention) => Some(&[8, 64]),
+        (Profile::SimtCpu, BlockSizeKey::AttentionGradients) => Some(&[32, 32]),
+        (Profile::SimtCpu, BlockSizeKey::SplashMask) => Some(&[16, 16]),
+        (Profile::SimtCpu, BlockSizeKey::DecodeAttention) => Some(&[32]),
+        (Profile::SimtCpu, BlockSizeKey::Matmul) => Some(&[8, 64, 64]),
+        (Profile::SimtCpu, BlockSizeKey::QuantizedMatmul) => Some(&[16, 32, 32]),
+        (Profile::SimtCpu, BlockSizeKey::CrossEntropy) => Some(&[8, 64, 32]),
+        (Profile::SimtCpu, BlockSizeKey::CrossEntropyDx) => Some(&[16, 32, 32]),
+        (Profile::SimtCpu, BlockSizeKey::CrossEntropyDw) => Some(&[64, 8, 32]),
         _ => None,
     }
 }
@@ -99,17 +101,17 @@ impl BlockResources {
     pub(crate) const NO_REQUIREMENTS: BlockResources =
         BlockResources { staged_bytes: 0, live_elements: 0, scratch_bytes: 0 };
 
-    /// Need for `words` f32 elements of tiles that threads share in workgroup memory.
+    /// Resources of a program whose tiles in workgroup memory, which its threads share, have `words` f32 elements.
     pub(crate) fn staged_words(words: usize) -> BlockResources {
         BlockResources { staged_bytes: 4 * words, ..BlockResources::NO_REQUIREMENTS }
     }
 
-    /// Need for this many elements of tiles that are live at the same time in elementwise code.
+    /// Resources of a program with this many elements of tiles that are live at the same time in elementwise code.
     pub(crate) fn live_elements(live_elements: usize) -> BlockResources {
         BlockResources { live_elements, ..BlockResources::NO_REQUIREMENTS }
     }
 
-    /// Returns true if the need is within the target's budget.
+    /// Returns true if the target's budget for a program suffices for these resources.
     fn is_within(self, target: &Target) -> bool {
         let budget = target.budget();
         let within = self.staged_bytes as u64 <= budget.staged_bytes && self.live_elements <= budget.live_elements;
@@ -132,12 +134,12 @@ const CACHED_BLOCK_ELEMENTS: usize = 1 << 16;
 /// `candidates` whose need is within the target's budget, else the last. Where the number of cores is known, no block
 /// is larger than its axis: see [`equal_block_size`].
 pub(crate) fn choose_block_sizes<const N: usize>(
-    choice: BlockSizeChoice,
+    key: BlockSizeKey,
     target: &Target,
     extents: [usize; N],
     candidates: impl IntoIterator<Item = ([usize; N], BlockResources)>,
 ) -> [usize; N] {
-    let mut tuned = tuned_block_sizes(choice, target.profile);
+    let mut tuned = tuned_block_sizes(key, target.profile);
     let (mut first, mut last) = (None, None);
     for (blocks, need) in candidates {
         tuned = tuned.filter(|row| **row != blocks || need.can_hold_scratch(target));
@@ -188,16 +190,17 @@ fn largest_dividing_block(extent: usize, max_elements: usize, parts: usize) -> u
 
 /// Minimum number of blocks of a long axis of rows, so that each core and each device of a mesh has some.
 const MIN_ROW_BLOCKS: usize = 8;
-/// Number of elements of a block that take about as long to compute as a program takes to start.
-const SHORT_PROGRAM_ELEMENTS: usize = 1 << 11;
+/// Number of elements whose computation takes about as long as the start of a program, so that blocks of fewer are too
+/// short.
+const PROGRAM_OVERHEAD_ELEMENTS: usize = 1 << 11;
 
-/// Returns the number of rows of `row_elements` elements for a block: a power of two such that they fit the inner
-/// caches of a core, if that leaves enough blocks, or if they have so few elements that programs would be too short; at
-/// least `min_rows`.
+/// Returns the number of rows of `row_elements` elements for a block of a matrix with `rows` rows: the largest power of
+/// two that fits a core's inner caches and leaves enough blocks for all cores (a block that would be too short for a
+/// program may leave fewer), and at least `min_rows`.
 pub(crate) fn choose_block_rows(target: &Target, rows: usize, row_elements: usize, min_rows: usize) -> usize {
     let enough = target.budget().programs.max(MIN_ROW_BLOCKS);
     let most = (CACHED_BLOCK_ELEMENTS / row_elements.max(1))
-        .min((rows / enough).max(SHORT_PROGRAM_ELEMENTS / row_elements.max(1)))
+        .min((rows / enough).max(PROGRAM_OVERHEAD_ELEMENTS / row_elements.max(1)))
         .max(1);
     (1 << most.ilog2()).max(min_rows)
 }
@@ -214,7 +217,7 @@ mod tests {
                 |words: usize| BlockResources { live_elements: 100 * words, ..BlockResources::staged_words(words) };
             let candidates = [[64, 10_000], [32, 5000], [16, 100]].map(|[keys, words]| ([keys], need(words)));
             assert_eq!(
-                choose_block_sizes(BlockSizeChoice::PagedQueries, target, [100], candidates),
+                choose_block_sizes(BlockSizeKey::PagedQueries, target, [100], candidates),
                 [expected],
                 "{target:?}"
             );
@@ -224,7 +227,7 @@ mod tests {
         check(pallas_rt::Client::cpu().target(), 64);
         let staged = |target: &Target| {
             choose_block_sizes(
-                BlockSizeChoice::DecodeAttention,
+                BlockSizeKey::DecodeAttention,
                 target,
                 [100],
                 [64, 8].map(|keys| ([keys], BlockResources::staged_words(100 * keys))),
@@ -236,7 +239,7 @@ mod tests {
             let need = |keys: usize| BlockResources { scratch_bytes: keys << 10, ..BlockResources::NO_REQUIREMENTS };
             let target = Target { profile: Profile::SimtCpu, ..gpu(kib) };
             choose_block_sizes(
-                BlockSizeChoice::DecodeAttention,
+                BlockSizeKey::DecodeAttention,
                 &target,
                 [100],
                 [64, 32, 8].map(|keys| ([keys], need(keys))),
@@ -281,13 +284,13 @@ mod tests {
         ] {
             assert_eq!(equal_block_size(extent, most), expected, "{extent} in blocks of at most {most}");
             let sizes = |target: &Target| {
-                choose_block_sizes(BlockSizeChoice::Rows, target, [extent], [([most], BlockResources::NO_REQUIREMENTS)])
+                choose_block_sizes(BlockSizeKey::Rows, target, [extent], [([most], BlockResources::NO_REQUIREMENTS)])
             };
             assert_eq!([sizes(cpu.target()), sizes(&Target::webgpu())], [[expected], [most]]);
         }
         assert_eq!(
             choose_block_sizes(
-                BlockSizeChoice::Rows,
+                BlockSizeKey::Rows,
                 cpu.target(),
                 [UNBOUNDED_EXTENT],
                 [([128], BlockResources::NO_REQUIREMENTS)]

@@ -9,7 +9,7 @@
 //! functions, and [`compose_row_lookup`]. `cargo bench --bench plain` compares both.
 use crate::attention_options::{Options, attention_extents, score_scale};
 use crate::attention_scores::Causal;
-use crate::row_blocks::{has_long_rows, is_divided_by_cores};
+use crate::row_blocks::{has_long_rows, is_divided_among_cores};
 use pallas_rt::launch::calls_run;
 use pallas_rt::prelude::*;
 use pallas_rt::{keep, ops};
@@ -44,7 +44,7 @@ fn has_kernel_dtype(x: &Array) -> bool {
 
 /// Returns true in a traced function that no mesh divides, on a target whose number of cores is known.
 fn can_be_fused(operands: &[&Array]) -> bool {
-    operands.iter().any(|x| x.is_traced()) && is_divided_by_cores(operands[0])
+    operands.iter().any(|x| x.is_traced()) && is_divided_among_cores(operands[0])
 }
 
 /// Attention over up to 128 positions, or of a single query over up to 256 keys; all queries see all keys or, if it is
@@ -120,8 +120,8 @@ pub(crate) fn compose_attention_with_probabilities(
     Ok([probabilities.matmul(v), lse, probabilities])
 }
 
-/// Gradients of [`compose_attention_with_probabilities`] by q, k, v, the bias and the sinks, given those by its result
-/// (`dout`) and by its log-sum-exp (`dlse`). log-sum-exp.
+/// Gradients of [`compose_attention_with_probabilities`] by q, k, v, the bias and, if there are any, the sinks, given
+/// those by its result (`dout`) and by its log-sum-exp (`dlse`).
 ///
 /// # Errors
 /// A scale that is not finite.
@@ -177,8 +177,8 @@ pub(crate) fn compose_norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsil
     Some(beta.map_or_else(|| scaled.clone(), |beta| &scaled + beta).cast(x.dtype()))
 }
 
-/// Loss and log-sum-exp of rows `x` with labels `[n, 1]`, if there are up to 2^14 logits `x wᵀ`; `None`: a kernel has
-/// to compute them.
+/// Loss and log-sum-exp of rows `x` with labels `[n, 1]`, if there are up to 2^14 logits `x wᵀ`; rows with the label
+/// `ignore` have loss 0. `None`: a kernel has to compute them.
 pub(crate) fn compose_cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -> Option<[Array; 2]> {
     let classes = w.shape()[0];
     let is_small = labels.dtype() == DType::I32 && labels.len() * classes <= MAX_COMPOSED_LOGITS;
@@ -206,7 +206,8 @@ pub(crate) fn compose_row_lookup(table: &Array, numbers: &Array) -> Option<Array
 }
 
 /// Rotary embedding of up to 2^15 elements `[.., positions, d]`: pairs an element of the first half of d with one of
-/// the second and rotates the pair by the tables' angle; `None`: a kernel has to do it.
+/// the second and rotates the pair by the tables' angle, in the opposite direction if `inverse`; `None`: a kernel has
+/// to do it.
 #[track_caller]
 pub(crate) fn compose_rotary(x: &Array, [cos, sin]: [&Array; 2], inverse: bool) -> Option<Array> {
     let [.., positions, d] = *x.shape() else { return None };
@@ -232,7 +233,7 @@ pub(crate) fn compose_segment_sums(
     left_out: Option<i32>,
 ) -> Result<Option<Array>> {
     let client = rows.client();
-    if !is_divided_by_cores(rows) || !calls_run() || rows.is_empty() || !rows.dtype().is_float() {
+    if !is_divided_among_cores(rows) || !calls_run() || rows.is_empty() || !rows.dtype().is_float() {
         return Ok(None);
     }
     let kept = numbers.iter().map(|&number| if Some(number) == left_out { count as i32 } else { number });

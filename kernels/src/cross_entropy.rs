@@ -14,12 +14,12 @@
 //! of n·V. On the CPU, [`crate::cross_entropy_resident`] computes both in one pass of 6·n·V·d. Everything but the
 //! operands is f32.
 use crate::argument_errors::argument_error;
-use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes, mesh_block_size};
+use crate::block_sizes::{BlockResources, BlockSizeKey, choose_block_sizes, mesh_block_size};
 use crate::cross_entropy_resident as resident;
 use crate::cross_entropy_rows::{LossOptions, LossResiduals, LossStatistics};
 use crate::dtype_dispatch::{floats, read_i32_elements, with_gradient};
 use crate::element::Floating;
-use crate::row_blocks::{blocks_of_rows, cast_sums, has_whole_rows, is_divided_by_cores, reshape_to_rows};
+use crate::row_blocks::{cast_sums, choose_row_block, has_whole_row_blocks, is_divided_among_cores, reshape_to_rows};
 use pallas_rt::Differentiable;
 use pallas_rt::launch::may_gather;
 use pallas_rt::prelude::*;
@@ -288,8 +288,9 @@ fn check_operands(x: &Array, w: &Array) -> Result<Array> {
     Ok(flat)
 }
 
-/// Returns rows, classes and depth of a block, and the depth rounded up to whole blocks.
-fn choose_cross_entropy_blocks(choice: BlockSizeChoice, x: &Array, w: &Array) -> [usize; 4] {
+/// Returns `[rows, classes, depth, padded depth]` of a block for the product of x and w: its sizes, and the whole depth
+/// of x rounded up to blocks.
+fn choose_cross_entropy_blocks(key: BlockSizeKey, x: &Array, w: &Array) -> [usize; 4] {
     // Blocks of x and of w, and the block of logits, which is multiplied with one of them.
     let need = |[n, v, d]: [usize; 3]| BlockResources::staged_words((n + v) * d + n * v);
     let (n, target) = (x.shape()[0], x.client().target());
@@ -298,7 +299,7 @@ fn choose_cross_entropy_blocks(choice: BlockSizeChoice, x: &Array, w: &Array) ->
     // All columns in one block: a core's caches hold them, however long rows are.
     let on_cores = target.cores.map(|_| [256, 128, d]);
     let all = on_cores.into_iter().chain([[128, 128, deep], [32, 64, 16]]);
-    let [bn, bv, bd] = choose_block_sizes(choice, target, [n, classes, d], all.map(|blocks| (blocks, need(blocks))));
+    let [bn, bv, bd] = choose_block_sizes(key, target, [n, classes, d], all.map(|blocks| (blocks, need(blocks))));
     [mesh_block_size(n, bn), mesh_block_size(classes, bv), bd, d.next_multiple_of(bd)]
 }
 /// Loss and log-sum-exp, f32 `[..]`, of logits `x wᵀ` for `x [.., d]`, `w [vocabulary, d]` (both f32, f16 or bf16) and
@@ -345,7 +346,7 @@ pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) ->
     let flat = check_operands(&x, &w)?;
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy", x.dtype(), E => {
-        let [bn, bv, bd, depth] = choose_cross_entropy_blocks(BlockSizeChoice::CrossEntropy, &flat, &w);
+        let [bn, bv, bd, depth] = choose_cross_entropy_blocks(BlockSizeKey::CrossEntropy, &flat, &w);
         let smooth = smoothing != 0.0;
         cross_entropy_blocks::<E>(&flat, &w, &column, ignore, smoothing, z_loss, smooth, bd, depth, bn, bv)
     })?;
@@ -377,7 +378,7 @@ pub fn cross_entropy_backward(
     let (lse, dloss) = (reshape_to_column("lse", lse, n)?, reshape_to_column("dloss", dloss, n)?);
     let Options { ignore, smoothing, z_loss } = *options;
     let (dx, dw) = floats!("cross_entropy_backward", x.dtype(), E => {
-        let [bn, bv, bd, _] = choose_cross_entropy_blocks(BlockSizeChoice::CrossEntropyDw, &flat, w);
+        let [bn, bv, bd, _] = choose_cross_entropy_blocks(BlockSizeKey::CrossEntropyDw, &flat, w);
         let whole = flat.shape()[1] == bd;
         if let Some([parts, steps]) = resident::split_classes(&flat, w.shape()[0].div_ceil(bv)).filter(|_| whole) {
             let room = n.next_multiple_of(bn);
@@ -386,11 +387,11 @@ pub fn cross_entropy_backward(
             let dx = resident::cross_entropy_dx_of_parts::<E>(&dxs, n, bn)?;
             return Ok((dx.reshape(x.shape()), cast_sums(x.dtype(), dw)?));
         }
-        let [bn, bv, bd, depth] = choose_cross_entropy_blocks(BlockSizeChoice::CrossEntropyDx, &flat, w);
+        let [bn, bv, bd, depth] = choose_cross_entropy_blocks(BlockSizeKey::CrossEntropyDx, &flat, w);
         let dx = cross_entropy_dx::<E>(
             &flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, bd, depth, bn, bv)?;
         let dx = cast_sums(x.dtype(), dx)?;
-        let [bn, bv, bd, depth] = choose_cross_entropy_blocks(BlockSizeChoice::CrossEntropyDw, &flat, w);
+        let [bn, bv, bd, depth] = choose_cross_entropy_blocks(BlockSizeKey::CrossEntropyDw, &flat, w);
         cross_entropy_dw::<E>(&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, bd, depth, bn, bv)
             .map(|dw| (dx, dw))
     })?;
@@ -423,8 +424,8 @@ pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> 
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => {
         // To read a label's logit out of registers would take longer on GPUs than to add up what is 0 for others.
-        let whole = is_divided_by_cores(&flat) && has_whole_rows(&flat);
-        let [bn, bv] = blocks_of_rows(&flat, 8, (!whole).then_some(1024));
+        let whole = is_divided_among_cores(&flat) && has_whole_row_blocks(&flat);
+        let [bn, bv] = choose_row_block(&flat, 8, (!whole).then_some(1024));
         let smooth = smoothing != 0.0;
         cross_entropy_of_logits_blocks::<E>(&flat, &column, ignore, smoothing, z_loss, smooth, whole, bn, bv)
     })?;
@@ -458,7 +459,7 @@ pub fn cross_entropy_of_logits_backward(
         // More rows a block share its numbers of classes, as long as there are blocks for each core.
         let programs = n * flat.shape()[1].div_ceil(1024);
         let most = flat.client().target().cores.map_or(8, |cores| (programs / (4 * cores)).clamp(8, 128));
-        let [bn, bv] = blocks_of_rows(&flat, most, Some(1024));
+        let [bn, bv] = choose_row_block(&flat, most, Some(1024));
         cross_entropy_of_logits_dz::<E>(&flat, &labels, &lse, &dloss, ignore, smoothing, z_loss, bn, bv)
     })?;
     Ok(dz.reshape(z.shape()))

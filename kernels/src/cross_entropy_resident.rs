@@ -67,8 +67,10 @@ pub fn cross_entropy_dx_of_parts<E: Floating>(
 /// separately.
 const MAX_RESIDENT_BYTES: usize = 64 << 20;
 
-/// Numbers of parts of the classes, one for each core, and of blocks per part, for `blocks` blocks of classes; `None`
-/// if four evenly spread products are faster than three in these parts, or where the number of cores is unknown (GPUs).
+/// Numbers of parts of the classes, one for each core, and of blocks per part, for `blocks` blocks of classes. `None`
+/// if separate kernels should compute the gradients: sums for all parts are too large, the parts are so uneven that
+/// four evenly spread products are faster than three, devices of a mesh divide the work, or the number of cores is
+/// unknown (GPUs).
 pub(crate) fn split_classes(x: &Array, blocks: usize) -> Option<[usize; 2]> {
     let parts = x.client().target().cores?.min(blocks).max(1);
     let steps = blocks.div_ceil(parts);

@@ -21,7 +21,8 @@ impl<A: Wide> LossStatistics<A> {
         self.target.fill(0.0);
         self.total.fill(0.0);
     }
-    /// Accumulates logits of the classes from `first_class` on; columns beyond `class_count` are ignored.
+    /// Accumulates logits of the classes from `first_class` on, with `has_smoothing` also their sum; columns beyond
+    /// `class_count` are ignored.
     pub(crate) fn accumulate(
         self,
         logits: Tile<A>,
@@ -43,7 +44,7 @@ impl<A: Wide> LossStatistics<A> {
         self.sum.store(self.sum.load() * (self.max.load() - base).exp() + (z - base).exp().sum(1));
         self.max.store(m);
     }
-    /// Sets the statistics from the logits of all classes at once.
+    /// Sets the statistics from the logits of all classes at once, with `has_smoothing` also their sum.
     pub(crate) fn set_from_logits(self, logits: Tile<A>, labels: Tile<i32>, has_smoothing: bool) {
         let last = logits.shape()[1] as i32 - 1;
         self.target.store(logits.take_along_axis(labels.maximum(0).minimum(last), 1));
@@ -72,7 +73,7 @@ impl<A: Wide> LossStatistics<A> {
     }
 }
 
-/// Values of [`Options`] inside of a kernel.
+/// Values of [`Options`](crate::cross_entropy::Options) inside of a kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct LossOptions<A> {
     pub(crate) ignore: Scalar<i32>,
@@ -91,7 +92,8 @@ impl<A: Wide> LossOptions<A> {
     }
 }
 
-/// Labels, log-sum-exps and gradients of a block of rows, a column each.
+/// Values from which the gradients by the logits of a block of rows are computed, a column each: labels, log-sum-exps
+/// and the gradients by the losses.
 #[derive(Clone, Copy)]
 pub(crate) struct LossResiduals<A> {
     pub(crate) labels: Tile<i32>,

@@ -17,7 +17,7 @@
 use crate::argument_errors::argument_error;
 use crate::attention_options::{attention_extents, score_scale, soft_cap_bits};
 use crate::attention_scores::Rules;
-use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes};
+use crate::block_sizes::{BlockResources, BlockSizeKey, choose_block_sizes};
 use crate::dtype_dispatch::floats;
 use crate::online_softmax::{OnlineSoftmax, min_busy_programs, upload_i32};
 use pallas_rt::Target;
@@ -155,12 +155,8 @@ pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) ->
     // On the CPU, with this many keys per step the overhead of a step does not matter; scores stay in the cache.
     let most = if rows <= 16 { CPU_BLOCK_KEYS } else { CPU_BLOCK_KEYS / 2 };
     let candidates = target.cores.map(|_| most).into_iter().chain([32, 16, 8]);
-    let [block] = choose_block_sizes(
-        BlockSizeChoice::DecodeAttention,
-        target,
-        [keys],
-        candidates.map(|keys| ([keys], need(keys))),
-    );
+    let [block] =
+        choose_block_sizes(BlockSizeKey::DecodeAttention, target, [keys], candidates.map(|keys| ([keys], need(keys))));
     block
 }
 

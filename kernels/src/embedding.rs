@@ -9,7 +9,7 @@
 //! read of `dout` and one write of `dtable`, as rows that nobody looked up are zeros. On the CPU it is `segment_sum` of
 //! arrays, with the feature `graph`.
 use crate::argument_errors::argument_error;
-use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_rows, choose_block_sizes, mesh_block_size};
+use crate::block_sizes::{BlockResources, BlockSizeKey, choose_block_rows, choose_block_sizes, mesh_block_size};
 use crate::dtype_dispatch::{floats, read_i32_elements, with_gradient};
 use crate::element::Floating;
 use crate::row_blocks::reshape_to_rows;
@@ -108,7 +108,7 @@ fn choose_rows_per_block(x: &Array, row_count: usize) -> usize {
     let target = x.client().target();
     let each = choose_block_rows(target, row_count, x.shape().last().copied().unwrap_or(1), 1);
     let [rows] = choose_block_sizes(
-        BlockSizeChoice::EmbeddingRows,
+        BlockSizeKey::EmbeddingRows,
         target,
         [row_count],
         [([each], BlockResources::NO_REQUIREMENTS)],
@@ -117,11 +117,11 @@ fn choose_rows_per_block(x: &Array, row_count: usize) -> usize {
 }
 
 /// Number of elements of a row that a program copies.
-fn columns_per_program(x: &Array) -> usize {
+fn choose_columns_per_block(x: &Array) -> usize {
     // One element per thread where 64 fit the registers, so that a few rows are many programs.
     let candidates = [1024, 256].map(|width| ([width], BlockResources::live_elements(64 * width)));
     let [width] = choose_block_sizes(
-        BlockSizeChoice::Embedding,
+        BlockSizeKey::Embedding,
         x.client().target(),
         [x.shape().last().copied().unwrap_or(1)],
         candidates,
@@ -192,7 +192,7 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
 #[inline]
 fn look_up_rows(table: &Array, ids: &Array) -> Result<Array> {
     let flat = ids.reshape(&[ids.len()]);
-    let out = floats!("embedding", table.dtype(), E => match columns_per_program(table) {
+    let out = floats!("embedding", table.dtype(), E => match choose_columns_per_block(table) {
         _ if has_row_blocks(table) => embedding_rows::<E>(&flat, table, choose_rows_per_block(table, ids.len())),
         256 => embedding_blocks::<E, 256>(&flat, table),
         _ => embedding_blocks::<E, 1024>(&flat, table),
@@ -243,11 +243,11 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
         let starts: Vec<i32> = (0..=vocabulary.div_ceil(block)).map(|i| starts[(i * block).min(vocabulary)]).collect();
         let (starts, pairs) = (client.array(&starts, &[starts.len()])?, client.array(&pairs, &[order.len(), 2])?);
         return floats!("embedding_backward", dout.dtype(), E => {
-            embedding_backward_rows::<E>(&starts, &pairs, &flat, vocabulary, block, room, columns_per_program(dout))
+            embedding_backward_rows::<E>(&starts, &pairs, &flat, vocabulary, block, room, choose_columns_per_block(dout))
         });
     }
     let (starts, order) = (client.array(&starts, &[vocabulary + 1])?, client.array(&order, &[order.len()])?);
-    floats!("embedding_backward", dout.dtype(), E => match columns_per_program(dout) {
+    floats!("embedding_backward", dout.dtype(), E => match choose_columns_per_block(dout) {
         256 => embedding_backward_blocks::<E, 256>(&starts, &order, &flat, vocabulary, room),
         _ => embedding_backward_blocks::<E, 1024>(&starts, &order, &flat, vocabulary, room),
     })

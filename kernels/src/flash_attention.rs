@@ -15,7 +15,7 @@ use crate::attention_options::attention_extents;
 pub use crate::attention_options::{Cotangents, Dropout, Operands, Options, Seed, Window};
 pub use crate::attention_scores::Causal;
 use crate::attention_scores::{Block, Rules, Segments};
-use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes};
+use crate::block_sizes::{BlockResources, BlockSizeKey, choose_block_sizes};
 #[cfg(feature = "graph")]
 use crate::composed_ops::{compose_attention_gradients, compose_attention_with_probabilities};
 use crate::dtype_dispatch::{floats, with_gradient};
@@ -194,7 +194,7 @@ pub fn block_sizes(
         (!leaves).then(|| staged([16, 8])),
         (!leaves).then(|| staged([8, 8])),
     ];
-    choose_block_sizes(BlockSizeChoice::Attention, target, [queries, keys], candidates.into_iter().flatten())
+    choose_block_sizes(BlockSizeKey::Attention, target, [queries, keys], candidates.into_iter().flatten())
 }
 
 /// Returns true if the device multiplies 16-bit floats of this type directly, so that [`flash_attention_blocks`] uses

@@ -14,7 +14,7 @@
 //! every time. Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
 use crate::attention_options::{Cotangents, Operands, Options, attention_extents, score_scale};
 use crate::attention_scores::{BackwardInputs, BlockGradients, Rules, Segments};
-use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes};
+use crate::block_sizes::{BlockResources, BlockSizeKey, choose_block_sizes};
 use crate::dtype_dispatch::floats;
 use crate::element::Floating;
 use crate::flash_attention_bias::bias_gradient;
@@ -148,7 +148,7 @@ pub fn block_sizes(target: &Target, rows: [usize; 2], head_dim: usize) -> [usize
     let widest = if head_dim <= 128 { [128, 128] } else { [64, 64] };
     let all = [widest, [32, 32], [32, 16], [16, 16], [16, 8], [8, 8], [8, 4]];
     choose_block_sizes(
-        BlockSizeChoice::AttentionGradients,
+        BlockSizeKey::AttentionGradients,
         target,
         rows,
         all.map(|[own, past]| ([own, past], need(own, past))),

@@ -6,7 +6,7 @@
 //! ```
 //! (Shazeer 2020; Hendrycks & Gimpel 2016.) Φ and φ are the normal distribution and its density; no approximation.
 use crate::argument_errors::argument_error;
-use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes, mesh_block_size};
+use crate::block_sizes::{BlockResources, BlockSizeKey, choose_block_sizes, mesh_block_size};
 use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::{Floating, Wide};
 use pallas_rt::Differentiable;
@@ -22,7 +22,7 @@ pub enum Gate {
     Gelu,
 }
 
-/// Returns the activation of the gate and its derivative.
+/// Returns the activation of the gate, GELU if `gelu`, else SiLU, and its derivative.
 fn activation_and_derivative<A: Wide>(gate: Tile<A>, gelu: bool) -> (Tile<A>, Tile<A>) {
     if gelu {
         // Not `1 + erf`, which rounds to 0 below -6 although Φ is positive there.
@@ -36,7 +36,7 @@ fn activation_and_derivative<A: Wide>(gate: Tile<A>, gelu: bool) -> (Tile<A>, Ti
     }
 }
 
-/// Computes `act(gate) · up` of a block.
+/// Computes `act(gate) · up` of a block; `act` is GELU if `gelu`, else SiLU.
 #[kernel(grid = (cdiv(N, BN)))]
 pub fn gated_blocks<E: Floating>(
     #[block([N] => [BN], |i| (i,))] gate: In<E>,
@@ -49,7 +49,8 @@ pub fn gated_blocks<E: Floating>(
     out.store((y * up.load().cast::<E::Acc>()).cast::<E>());
 }
 
-/// Computes gradients by gate and up of a block.
+/// Computes gradients by gate and up of a block from `dy`, that by the result; the activation is GELU if `gelu`, else
+/// SiLU.
 #[kernel(grid = (cdiv(N, BN)))]
 pub fn gated_backward_blocks<E: Floating>(
     #[block([N] => [BN], |i| (i,))] gate: In<E>,
@@ -72,7 +73,7 @@ fn choose_block_elements(x: &Array) -> usize {
     // Gate, up, the gradient, and two results.
     let candidates = target.cores.map(|_| 1 << 15).into_iter().chain([2048]);
     let [block] = choose_block_sizes(
-        BlockSizeChoice::Gated,
+        BlockSizeKey::Gated,
         target,
         [x.len()],
         candidates.map(|n| ([n], BlockResources::NO_REQUIREMENTS)),

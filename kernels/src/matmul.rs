@@ -5,7 +5,7 @@
 //! ```
 //! Sums are held in f32 for 16-bit floats and in i32 for 8- and 16-bit integers; C is of any type. Each program
 //! computes one block of C; blocks of A and B stream past it (Goto & van de Geijn 2008).
-use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_sizes, equal_block_size, mesh_block_size};
+use crate::block_sizes::{BlockResources, BlockSizeKey, choose_block_sizes, equal_block_size, mesh_block_size};
 use crate::dtype_dispatch::{floats, with_gradient};
 use pallas_rt::prelude::*;
 use pallas_rt::{Differentiable, Target};
@@ -105,7 +105,7 @@ pub fn matmul_tt_blocks<E: Number, O: Elem>(
 
 /// Block sizes `[BM, BN, BK]` for the CPU. Large blocks copy less of A and B (a block of C with 512 x 512 has a quarter
 /// of the traffic of 128 x 128); small ones waste less where they extend past the matrices' ends.
-const CPU_BLOCKS: [[usize; 3]; 10] = [
+const CPU_BLOCK_SIZES: [[usize; 3]; 10] = [
     [2048, 1024, 512],
     [1024, 1024, 512],
     [1024, 512, 512],
@@ -118,11 +118,11 @@ const CPU_BLOCKS: [[usize; 3]; 10] = [
     [32, 128, 64],
 ];
 
-/// Number of rows of A up to which multiplying takes no longer than reading B.
-const MAX_FEW_ROWS: usize = 16;
+/// Maximum number of rows of A with which reading B from memory takes at least as long as multiplying.
+const MAX_MEMORY_BOUND_ROWS: usize = 16;
 
 /// Block size for products with few rows: the longest runs of B in memory that still give each core work.
-fn choose_few_rows_block(cores: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {
+fn choose_memory_bound_block(cores: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {
     let (widths, bk) = if b_transposed { ([256, 128, 64], 1024) } else { ([1024, 512, 256], 256) };
     let enough = widths.into_iter().find(|bn| g * n.div_ceil(*bn) >= 2 * cores);
     [m.max(1), enough.unwrap_or(128), bk]
@@ -132,8 +132,8 @@ fn choose_few_rows_block(cores: usize, [g, m, n]: [usize; 3], b_transposed: bool
 fn choose_cpu_block(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usize; 3] {
     // Cost of accessing an element of a block, in multiply-adds: it is packed, or added to.
     const ACCESS_COST: usize = 8;
-    if m <= MAX_FEW_ROWS {
-        return choose_few_rows_block(cores, [g, m, n], b_transposed);
+    if m <= MAX_MEMORY_BOUND_ROWS {
+        return choose_memory_bound_block(cores, [g, m, n], b_transposed);
     }
     // The work of the busiest core: blocks are multiplied whole, also those that overhang the edge.
     let cost = |most: &[usize; 3]| {
@@ -142,7 +142,7 @@ fn choose_cpu_block(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) 
         let step = bm * bn * bk + ACCESS_COST * (bm * bk + bk * bn + bm * bn);
         (programs / cores as f64).ceil() * k.div_ceil(bk) as f64 * step as f64
     };
-    let best = CPU_BLOCKS.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+    let best = CPU_BLOCK_SIZES.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
     *best.expect("there are blocks")
 }
 
@@ -158,15 +158,16 @@ fn choose_matmul_block(target: &Target, dtype: DType, extents: [usize; 4], b_tra
         matrices.then_some(([32, 32, 32], BlockResources::NO_REQUIREMENTS)),
     ];
     choose_block_sizes(
-        BlockSizeChoice::Matmul,
+        BlockSizeKey::Matmul,
         target,
         [m, n, k],
         candidates.into_iter().flatten().chain([(choose_gpu_block(n), BlockResources::NO_REQUIREMENTS)]),
     )
 }
 
-/// Block size for GPU threads that hold eight by eight accumulators in registers each. Where rows of C are not a
-/// multiple of a vector, 16 threads along a row write half a memory segment at once.
+/// Block size `[BM, BN, BK]` for a C with `columns` columns and GPU threads that hold eight by eight accumulators in
+/// registers each. Where rows of C are not a multiple of a vector, 16 threads along a row write half a memory segment
+/// at once.
 pub(crate) fn choose_gpu_block(columns: usize) -> [usize; 3] {
     if !columns.is_multiple_of(4) && columns > 64 { [64, 128, 16] } else { [64, 64, 16] }
 }

@@ -10,7 +10,7 @@ use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::norm_backward::{layer_norm_backward, rms_norm_backward};
 use crate::row_blocks::{
-    blocks_of_long_rows, blocks_of_rows, check_epsilon, has_whole_rows, reshape_parameter, reshape_to_rows,
+    check_epsilon, choose_long_row_block, choose_row_block, has_whole_row_blocks, reshape_parameter, reshape_to_rows,
 };
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
@@ -117,11 +117,11 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
     let (call, [x, scale, shift]) = Differentiable::begin([x, gamma, beta])?;
     let flat = reshape_to_rows(&x)?;
     let (gamma, beta) = (reshape_parameter("gamma", &scale, n)?, reshape_parameter("beta", &shift, n)?);
-    let out = floats!("layer_norm", x.dtype(), E => if has_whole_rows(&flat) {
-        let [br, _] = blocks_of_rows(&flat, 32, None);
+    let out = floats!("layer_norm", x.dtype(), E => if has_whole_row_blocks(&flat) {
+        let [br, _] = choose_row_block(&flat, 32, None);
         layer_norm_whole_rows::<E>(&flat, &gamma, &beta, epsilon, br)
     } else {
-        let [br, bc] = blocks_of_long_rows(&flat);
+        let [br, bc] = choose_long_row_block(&flat);
         let zero = x.client().zeros(&[flat.shape()[0], 1], DType::F32)?;
         let mean = row_moment::<E>(&flat, &zero, 1, br, bc)?;
         let variance = row_moment::<E>(&flat, &mean, 2, br, bc)?;
@@ -158,11 +158,11 @@ pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     }
     let (call, [x, scale]) = Differentiable::begin([x, gamma])?;
     let (flat, gamma) = (reshape_to_rows(&x)?, reshape_parameter("gamma", &scale, n)?);
-    let out = floats!("rms_norm", x.dtype(), E => if has_whole_rows(&flat) {
-        let [br, _] = blocks_of_rows(&flat, 32, None);
+    let out = floats!("rms_norm", x.dtype(), E => if has_whole_row_blocks(&flat) {
+        let [br, _] = choose_row_block(&flat, 32, None);
         rms_norm_whole_rows::<E>(&flat, &gamma, epsilon, br)
     } else {
-        let [br, bc] = blocks_of_long_rows(&flat);
+        let [br, bc] = choose_long_row_block(&flat);
         let zero = x.client().zeros(&[flat.shape()[0], 1], DType::F32)?;
         let beta = x.client().zeros(&[1, n], x.dtype())?;
         let square = row_moment::<E>(&flat, &zero, 2, br, bc)?;

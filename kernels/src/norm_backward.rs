@@ -15,7 +15,7 @@ use crate::element::{Floating, Wide};
 use crate::norm::row_moment;
 use crate::online_softmax::min_busy_programs;
 use crate::row_blocks::{
-    blocks_of_long_rows, blocks_of_rows, cast_sums, check_epsilon, has_whole_rows, is_divided_by_cores,
+    cast_sums, check_epsilon, choose_long_row_block, choose_row_block, has_whole_row_blocks, is_divided_among_cores,
     reshape_parameter, reshape_to_rows,
 };
 use pallas_rt::prelude::*;
@@ -222,19 +222,19 @@ fn norm_gradients(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bo
     floats!("norm_backward", x.dtype(), E => {
         // Where the number of cores is known, there are enough parts to occupy all of them. Devices of a mesh have
         // parts of the rows already.
-        if has_whole_rows(&flat) && is_divided_by_cores(x) {
-            let [br, _] = blocks_of_rows(&flat, ONE_PASS_BLOCK_ROWS, None);
+        if has_whole_row_blocks(&flat) && is_divided_among_cores(x) {
+            let [br, _] = choose_row_block(&flat, ONE_PASS_BLOCK_ROWS, None);
             let parts = min_busy_programs(x.client()).min(flat.shape()[0].div_ceil(br)).max(1);
             let steps = flat.shape()[0].div_ceil(parts * br);
             let (dx, dgammas, dbetas) =
                 norm_backward_parts::<E>(&flat, &gamma, &dy, epsilon, centre, parts, steps, br)?;
             return reshape_gradients(x, dx, norm_backward_sums::<E>(&dgammas, &dbetas, parts, 256)?);
         }
-        let (dx, mean, variance) = if has_whole_rows(&flat) {
-            let [br, _] = blocks_of_rows(&flat, 8, None);
+        let (dx, mean, variance) = if has_whole_row_blocks(&flat) {
+            let [br, _] = choose_row_block(&flat, 8, None);
             norm_backward_whole_rows::<E>(&flat, &gamma, &dy, epsilon, centre, br)?
         } else {
-            let [br, bc] = blocks_of_long_rows(&flat);
+            let [br, bc] = choose_long_row_block(&flat);
             let zero = x.client().zeros(&[flat.shape()[0], 1], DType::F32)?;
             let mean = if centre { row_moment::<E>(&flat, &zero, 1, br, bc)? } else { zero.clone() };
             let variance = row_moment::<E>(&flat, &mean, 2, br, bc)?;

@@ -30,13 +30,13 @@
 use crate::argument_errors::argument_error;
 use crate::attention_options::{score_scale, soft_cap_bits};
 use crate::attention_scores::Rules;
-use crate::block_sizes::{BlockSizeChoice, UNBOUNDED_EXTENT, choose_block_sizes};
+use crate::block_sizes::{BlockSizeKey, UNBOUNDED_EXTENT, choose_block_sizes};
 use crate::decode_attention::combine_splits;
 use crate::dtype_dispatch::{floats, read_i32_elements};
 use crate::online_softmax::{OnlineSoftmax, upload_i32};
 use crate::paged_batch::{
-    FIRST_PAGE_COLUMN, FIRST_QUERY_COLUMN, KEY_COUNT_COLUMN, PAGE_COUNT_COLUMN, PART_COLUMN, POSITION_COLUMN,
-    QUERY_COUNT_COLUMN, REQUEST_COLUMN, item_resources,
+    FIRST_PAGE_COLUMN, FIRST_QUERY_COLUMN, KEY_COUNT_COLUMN, PAGE_COUNT_COLUMN, POSITION_COLUMN, QUERY_COUNT_COLUMN,
+    REQUEST_COLUMN, RESULT_COLUMN, item_resources,
 };
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
@@ -160,9 +160,9 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
         |w, _, n| (items.at((w, REQUEST_COLUMN)), element(min(items.at((w, FIRST_PAGE_COLUMN)) + n * PG, M))), fill = 0
     )]
     run_of_table: In<i32>,
-    #[block([U, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, PART_COLUMN))), g, 0, 0))]
+    #[block([U, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, RESULT_COLUMN))), g, 0, 0))]
     out: Out<f32>,
-    #[block([U, G, Q] => [Element(BQ, 0, BQ), _, Q], |w, g, _| (element(items.at((w, PART_COLUMN))), g, 0), empty = f32::NEG_INFINITY)]
+    #[block([U, G, Q] => [Element(BQ, 0, BQ), _, Q], |w, g, _| (element(items.at((w, RESULT_COLUMN))), g, 0), empty = f32::NEG_INFINITY)]
     lse: Out<f32>,
     #[scratch([BQ * Q, D])] scaled: Scratch<f32>,
     #[scratch([BQ * Q, 1])] max: Scratch<f32>,
@@ -270,17 +270,24 @@ const MAX_STEP_KEYS: usize = 2048;
 /// On a CPU, maximum bytes of a step's keys, and of its scores, so that they fit in a core's caches.
 const MAX_STEP_BYTES: [usize; 2] = [1 << 19, 1 << 16];
 
-/// Returns `[pages per step, parts of a page]`, one of which is 1. On GPUs a step takes a page, or the part of it that
-/// fits workgroup memory beside the item's queries; on CPUs several pages, but at most as many as most items have.
-fn choose_step_pages(target: &Target, [block, group, page, d]: [usize; 4], bytes: usize, run: usize) -> [usize; 2] {
+/// Returns `[pages per step, parts of a page]`, one of which is 1: on GPUs a page, or the part of it that fits
+/// workgroup memory beside the item's queries; on CPUs several pages, at most about the mean number `pages_per_item`.
+/// An element of a key has `element_bytes` bytes.
+fn choose_step_pages(
+    target: &Target,
+    [block, group, page, d]: [usize; 4],
+    element_bytes: usize,
+    pages_per_item: usize,
+) -> [usize; 2] {
     let need = |keys: usize| item_resources(block * group, keys, d);
-    let keys =
-        MAX_STEP_KEYS.min(MAX_STEP_BYTES[0] / (d * bytes).max(1)).min(MAX_STEP_BYTES[1] / (4 * block * group).max(1));
-    let pages = (keys / page.max(1)).min(run.next_power_of_two()).max(1);
+    let keys = MAX_STEP_KEYS
+        .min(MAX_STEP_BYTES[0] / (d * element_bytes).max(1))
+        .min(MAX_STEP_BYTES[1] / (4 * block * group).max(1));
+    let pages = (keys / page.max(1)).min(pages_per_item.next_power_of_two()).max(1);
     let several = target.cores.map(|_| ([pages, 1], need(pages * page)));
     let pieces = [1, 2, 4].into_iter().filter(|pieces| page.is_multiple_of(*pieces));
     let pieces = pieces.map(|pieces| ([1, pieces], need(page / pieces)));
-    choose_block_sizes(BlockSizeChoice::PagedKeys, target, [UNBOUNDED_EXTENT; 2], several.into_iter().chain(pieces))
+    choose_block_sizes(BlockSizeKey::PagedKeys, target, [UNBOUNDED_EXTENT; 2], several.into_iter().chain(pieces))
 }
 
 impl Batch {

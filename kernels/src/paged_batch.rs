@@ -1,6 +1,6 @@
 //! Batches of paged attention: requests of one step, checked and cut into work items; see [`crate::paged_attention`].
 use crate::argument_errors::argument_error;
-use crate::block_sizes::{BlockResources, BlockSizeChoice, UNBOUNDED_EXTENT, choose_block_sizes};
+use crate::block_sizes::{BlockResources, BlockSizeKey, UNBOUNDED_EXTENT, choose_block_sizes};
 use crate::decode_attention::heads_per_key_head;
 use crate::online_softmax::{min_busy_programs, upload_i32};
 use crate::paged_cache::PagedCache;
@@ -51,7 +51,7 @@ pub struct Batch {
 }
 
 // Columns of a batch's table of items.
-/// Column of the item's request.
+/// Column of the index of the work item's request.
 pub(crate) const REQUEST_COLUMN: usize = 0;
 /// Columns of the item's first query in the packed array, and of the number of queries.
 pub(crate) const FIRST_QUERY_COLUMN: usize = 1;
@@ -63,9 +63,10 @@ pub(crate) const KEY_COUNT_COLUMN: usize = 4;
 /// Columns of the item's first page in the request's table, and of the number of pages.
 pub(crate) const FIRST_PAGE_COLUMN: usize = 5;
 pub(crate) const PAGE_COUNT_COLUMN: usize = 6;
-/// Column of the index at which the item's results are stored.
-pub(crate) const PART_COLUMN: usize = 7;
-/// Number of columns.
+/// Column of the index, among the results of all items, at which the item's results are stored; the results of a query
+/// may be in several parts.
+pub(crate) const RESULT_COLUMN: usize = 7;
+/// Number of columns of the table of work items.
 pub(crate) const ITEM_COLUMNS: usize = 8;
 
 /// Number of queries of a work item, for `group` heads per head of keys: enough to amortise reading the pages, few
@@ -74,7 +75,7 @@ pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize
     let most = if group <= 8 { 16 } else { 4 };
     let candidates = [16, 4, 1].into_iter().filter(|block| *block <= most);
     let [block] = choose_block_sizes(
-        BlockSizeChoice::PagedQueries,
+        BlockSizeKey::PagedQueries,
         target,
         [UNBOUNDED_EXTENT],
         candidates.map(|block| ([block], item_resources(block * group, page, d))),
@@ -82,7 +83,7 @@ pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize
     block
 }
 
-/// Need of a program for `rows` rows of queries, `keys` keys and their values, of `d` elements each.
+/// Resources of a program of a work item with `rows` rows of queries and `keys` keys and values, of `d` elements each.
 pub(crate) fn item_resources(rows: usize, keys: usize, d: usize) -> BlockResources {
     // Three times for the rows (queries, results, padding), and for keys, values and masked values.
     BlockResources::staged_words(3 * (rows + keys) * d)

@@ -14,7 +14,7 @@
 //!
 //! Groups are runs of rows, a power of two from 16 on, or all rows: then there is one scale a column.
 use crate::argument_errors::argument_error;
-use crate::block_sizes::{BlockResources, BlockSizeChoice, UNBOUNDED_EXTENT, choose_block_sizes, equal_block_size};
+use crate::block_sizes::{BlockResources, BlockSizeKey, UNBOUNDED_EXTENT, choose_block_sizes, equal_block_size};
 use crate::dtype_dispatch::floats;
 use crate::matmul::choose_gpu_block;
 use crate::row_blocks::reshape_to_rows;
@@ -170,7 +170,7 @@ fn choose_quantized_block(target: &Target, extents: [usize; 4]) -> [usize; 3] {
     let [m, n, ..] = extents;
     let blocks = target.cores.map_or(choose_gpu_block(n), |cores| choose_cpu_block(cores, extents));
     choose_block_sizes(
-        BlockSizeChoice::QuantizedMatmul,
+        BlockSizeKey::QuantizedMatmul,
         target,
         [m, n, UNBOUNDED_EXTENT],
         [(blocks, BlockResources::NO_REQUIREMENTS)],

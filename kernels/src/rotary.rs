@@ -7,7 +7,7 @@
 //! paper). Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The
 //! gradient is the opposite rotation.
 use crate::argument_errors::argument_error;
-use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_rows, choose_block_sizes};
+use crate::block_sizes::{BlockResources, BlockSizeKey, choose_block_rows, choose_block_sizes};
 use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use pallas_rt::Differentiable;
@@ -23,7 +23,8 @@ pub enum Pairs {
     Neighbours,
 }
 
-/// Rotates the pairs of a block of heads and positions; in the opposite direction if `inverse`.
+/// Rotates the pairs of a block of heads and positions, in the opposite direction if `inverse`; pairs are neighbours if
+/// `neighbours`, else elements of the two halves of a head.
 #[kernel(grid = (cdiv(N, BN), cdiv(S, BS)), assume(D == 2 * P))]
 pub fn rotary_blocks<E: Floating>(
     #[block([N, S, D] => [BN, BS, D], |n, i| (n, i, 0))] x: In<E>,
@@ -94,7 +95,7 @@ fn rotate_pairs(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool
     let need = |rows: usize| BlockResources::live_elements(6 * rows * d);
     let target = x.client().target();
     let candidates = [64, 8].map(|rows| ([rows], need(rows)));
-    let [rows] = choose_block_sizes(BlockSizeChoice::Rotary, target, [*s], candidates);
+    let [rows] = choose_block_sizes(BlockSizeKey::Rotary, target, [*s], candidates);
     // Where the number of cores is known, a program rotates several heads if they have few positions.
     let heads = if target.cores.is_some() { choose_block_rows(target, flat.shape()[0], rows * d, 1) } else { 1 };
     let out = floats!("rotary", x.dtype(), E => rotary_blocks::<E>(&flat, cos, sin, neighbours, inverse, heads, rows))?;

@@ -1,6 +1,6 @@
 //! Arrays as matrices of rows, and the blocks of such matrices.
 use crate::argument_errors::argument_error;
-use crate::block_sizes::{BlockResources, BlockSizeChoice, choose_block_rows, choose_block_sizes, mesh_block_size};
+use crate::block_sizes::{BlockResources, BlockSizeKey, choose_block_rows, choose_block_sizes, mesh_block_size};
 use crate::dtype_dispatch::floats;
 use crate::element::Floating;
 use pallas_rt::launch::launch_parts;
@@ -67,19 +67,20 @@ pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
 const MAX_WHOLE_ROW_ELEMENTS: usize = 1 << 12;
 /// On a CPU, maximum length of a row that is one block: a core keeps row and results in its second-level cache.
 const MAX_CACHED_ROW_ELEMENTS: usize = 1 << 17;
-/// Number of columns of a block of longer rows.
-const LONG_ROW_COLUMNS: usize = 1 << 10;
-/// On a CPU, number of columns of a block of longer rows: fewer would be little work for a program.
-const CPU_LONG_ROW_COLUMNS: usize = 1 << 13;
+/// Number of columns of a block of rows that are too long to be one block.
+const LONG_ROW_BLOCK_COLUMNS: usize = 1 << 10;
+/// On a CPU, number of columns of a block of rows that are too long to be one block: fewer would be little work for a
+/// program.
+const CPU_LONG_ROW_BLOCK_COLUMNS: usize = 1 << 13;
 
 /// Returns true if rows of a matrix are read once as a whole, not once in blocks for each statistic of them. Devices of
 /// a mesh that divide long rows keep their own columns.
-pub(crate) fn has_whole_rows(x: &Array) -> bool {
-    x.shape()[1] <= if is_divided_by_cores(x) { MAX_CACHED_ROW_ELEMENTS } else { MAX_WHOLE_ROW_ELEMENTS }
+pub(crate) fn has_whole_row_blocks(x: &Array) -> bool {
+    x.shape()[1] <= if is_divided_among_cores(x) { MAX_CACHED_ROW_ELEMENTS } else { MAX_WHOLE_ROW_ELEMENTS }
 }
 
 /// Returns true if work on the array is divided among a known number of cores, and not among devices of a mesh.
-pub(crate) fn is_divided_by_cores(x: &Array) -> bool {
+pub(crate) fn is_divided_among_cores(x: &Array) -> bool {
     x.client().target().cores.is_some() && launch_parts() == 1
 }
 
@@ -89,16 +90,20 @@ pub(crate) fn has_long_rows(x: &Array) -> bool {
     x.shape().last().is_some_and(|&n| n > MAX_CACHED_ROW_ELEMENTS)
 }
 
-/// Rows and columns of a block, at most eight rows, of a matrix whose rows are not [whole](has_whole_rows).
-pub(crate) fn blocks_of_long_rows(x: &Array) -> [usize; 2] {
-    blocks_of_rows(x, 8, Some(if is_divided_by_cores(x) { CPU_LONG_ROW_COLUMNS } else { LONG_ROW_COLUMNS }))
+/// Rows and columns of a block, at most eight rows, of a matrix whose rows are too long to be one block.
+pub(crate) fn choose_long_row_block(x: &Array) -> [usize; 2] {
+    choose_row_block(
+        x,
+        8,
+        Some(if is_divided_among_cores(x) { CPU_LONG_ROW_BLOCK_COLUMNS } else { LONG_ROW_BLOCK_COLUMNS }),
+    )
 }
 
 /// Rows and columns of a block of the matrix `x`: at most `max_rows` rows, and few enough that all tiles fit registers,
 /// with `columns` columns, or all columns for `None`.
 ///
 /// On the CPU a block has more rows than that if they are short, as long as each core has a block.
-pub(crate) fn blocks_of_rows(x: &Array, max_rows: usize, columns: Option<usize>) -> [usize; 2] {
+pub(crate) fn choose_row_block(x: &Array, max_rows: usize, columns: Option<usize>) -> [usize; 2] {
     // The input rows, the computed rows, a gradient or a parameter, and the result.
     const LIVE_TILES: usize = 4;
     let (target, n) = (x.client().target(), x.shape().last().copied().unwrap_or(1));
@@ -109,6 +114,6 @@ pub(crate) fn blocks_of_rows(x: &Array, max_rows: usize, columns: Option<usize>)
     let smaller = [16, 4, 1].into_iter().filter(|rows| *rows < most);
     let candidates = short.into_iter().chain([most]).chain(smaller);
     let candidates = candidates.map(|rows| ([rows, wide], BlockResources::live_elements(LIVE_TILES * rows * wide)));
-    let [block, wide] = choose_block_sizes(BlockSizeChoice::Rows, target, [rows, n], candidates);
+    let [block, wide] = choose_block_sizes(BlockSizeKey::Rows, target, [rows, n], candidates);
     [mesh_block_size(rows, block), wide]
 }

@@ -8,7 +8,7 @@
 //! a second one writes. A row without finite maximum gives NaN, as IEEE arithmetic does.
 use crate::dtype_dispatch::{floats, with_gradient};
 use crate::element::Floating;
-use crate::row_blocks::{blocks_of_long_rows, blocks_of_rows, has_whole_rows, reshape_to_rows};
+use crate::row_blocks::{choose_long_row_block, choose_row_block, has_whole_row_blocks, reshape_to_rows};
 use crate::softmax_backward::{log_softmax_backward, softmax_backward};
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
@@ -77,11 +77,11 @@ pub fn softmax_whole_rows<E: Floating>(
 #[inline]
 fn softmax_or_log(x: &Array, log: bool) -> Result<Array> {
     let flat = reshape_to_rows(x)?;
-    let out = floats!("softmax", x.dtype(), E => if has_whole_rows(&flat) {
-        let [br, _] = blocks_of_rows(&flat, 32, None);
+    let out = floats!("softmax", x.dtype(), E => if has_whole_row_blocks(&flat) {
+        let [br, _] = choose_row_block(&flat, 32, None);
         softmax_whole_rows::<E>(&flat, log, br)
     } else {
-        let [br, bc] = blocks_of_long_rows(&flat);
+        let [br, bc] = choose_long_row_block(&flat);
         let (max, sum) = softmax_statistics::<E>(&flat, br, bc)?;
         softmax_apply::<E>(&flat, &max, &sum, log, br, bc)
     })?;

@@ -8,20 +8,20 @@
 //! the sum, one that writes.
 use crate::dtype_dispatch::floats;
 use crate::element::{Floating, Wide};
-use crate::row_blocks::{blocks_of_long_rows, blocks_of_rows, has_whole_rows, reshape_to_rows};
+use crate::row_blocks::{choose_long_row_block, choose_row_block, has_whole_row_blocks, reshape_to_rows};
 use pallas_rt::prelude::*;
 
-/// Term of the sum over a row; with `log` of log-softmax.
+/// Term of the sum over a row in the gradient of softmax, or with `log` of log-softmax.
 fn row_sum_term<A: Wide>(y: Tile<A>, dy: Tile<A>, log: bool) -> Tile<A> {
     if log { dy } else { y * dy }
 }
 
-/// The gradient, given the sum over its row; with `log` of log-softmax.
+/// Gradient by the row, of softmax or with `log` of log-softmax, given the `sum` of its terms.
 fn gradient_from_sum<A: Wide>(y: Tile<A>, dy: Tile<A>, sum: Tile<A>, log: bool) -> Tile<A> {
     if log { dy - y.exp() * sum } else { y * (dy - sum) }
 }
 
-/// Computes the gradient of whole rows that fit a block.
+/// Computes the gradient of softmax, or with `log` of log-softmax, for whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
 pub fn softmax_backward_whole_rows<E: Floating>(
     #[block([R, C] => [BR, C], |i| (i, 0))] y: In<E>,
@@ -34,7 +34,7 @@ pub fn softmax_backward_whole_rows<E: Floating>(
     dx.store(gradient_from_sum(y, dy, row_sum_term(y, dy, log).sum(1), log).cast::<E>());
 }
 
-/// Computes the sum over each row, in blocks of columns.
+/// Computes the sum over each row in the gradient of softmax, or with `log` of log-softmax, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
 pub fn softmax_backward_sums<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] y: In<E>,
@@ -54,7 +54,7 @@ pub fn softmax_backward_sums<E: Floating>(
     }
 }
 
-/// Computes the gradient from the rows' sums, in blocks of columns.
+/// Computes the gradient of softmax, or with `log` of log-softmax, from the rows' sums, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
 pub fn softmax_backward_apply<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] y: In<E>,
@@ -73,11 +73,11 @@ pub fn softmax_backward_apply<E: Floating>(
 #[inline]
 fn softmax_gradient(y: &Array, dy: &Array, log: bool) -> Result<Array> {
     let (y2, dy2) = (reshape_to_rows(y)?, reshape_to_rows(dy)?);
-    let dx = floats!("softmax_backward", y.dtype(), E => if has_whole_rows(&y2) {
-        let [br, _] = blocks_of_rows(&y2, 8, None);
+    let dx = floats!("softmax_backward", y.dtype(), E => if has_whole_row_blocks(&y2) {
+        let [br, _] = choose_row_block(&y2, 8, None);
         softmax_backward_whole_rows::<E>(&y2, &dy2, log, br)
     } else {
-        let [br, bc] = blocks_of_long_rows(&y2);
+        let [br, bc] = choose_long_row_block(&y2);
         let sum = softmax_backward_sums::<E>(&y2, &dy2, log, br, bc)?;
         softmax_backward_apply::<E>(&y2, &dy2, &sum, log, br, bc)
     })?;

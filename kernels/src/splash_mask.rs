@@ -12,7 +12,7 @@
 use crate::argument_errors::argument_error;
 use crate::attention_options::soft_cap_bits;
 use crate::attention_scores::Rules;
-use crate::block_sizes::{BlockResources, BlockSizeChoice, UNBOUNDED_EXTENT, choose_block_sizes};
+use crate::block_sizes::{BlockResources, BlockSizeKey, UNBOUNDED_EXTENT, choose_block_sizes};
 use crate::flash_attention_backward;
 use crate::mask_coverage::BlockCoverage;
 use crate::online_softmax::upload_i32;
@@ -175,7 +175,8 @@ fn clamp_distance(distance: i64) -> i32 {
     distance.clamp(-(1 << 30), 1 << 30) as i32
 }
 
-/// Number of a block that needs no mask; others are indices of computed masks or of partial blocks' arrays.
+/// Mask number of a block that needs no mask, since every query sees every key; other numbers are indices of computed
+/// masks or of the arrays of partial blocks.
 pub(crate) const UNMASKED_BLOCK: i32 = -1;
 /// Maximum number of masks that a kernel computes; if there are more, all are stored as arrays.
 const MAX_COMPUTED_MASKS: usize = 4;
@@ -235,19 +236,20 @@ pub struct MaskInfo {
 }
 
 /// Chooses the masks that kernels compute in live blocks: the masks simplified to their blocks if these are few, else
-/// the whole masks; empty if storing arrays is better.
+/// the whole masks; empty if storing arrays is better. For each mask, `live_blocks` has the indices of the blocks that
+/// it leaves, each with true if it needs no mask; `block_range` gives the positions of a block along an axis.
 fn choose_computed_masks(
     masks: &[&Mask],
-    live: &[Vec<([usize; 2], bool)>],
-    range: impl Fn(usize, usize) -> Range<usize>,
+    live_blocks: &[Vec<([usize; 2], bool)>],
+    block_range: impl Fn(usize, usize) -> Range<usize>,
 ) -> Vec<Mask> {
     if !masks.iter().all(|mask| mask.is_computable()) {
         return vec![];
     }
     let mut left: Vec<Mask> = vec![];
-    for (mask, live) in masks.iter().zip(live) {
+    for (mask, live) in masks.iter().zip(live_blocks) {
         for ([i, j], _) in live.iter().filter(|(_, whole)| !whole) {
-            let own = mask.simplify_for_block(&range(0, *i), &range(1, *j));
+            let own = mask.simplify_for_block(&block_range(0, *i), &block_range(1, *j));
             if !left.contains(&own) {
                 left.push(own);
             }
@@ -290,7 +292,7 @@ impl BlockLists {
 pub fn block_sizes(target: &Target) -> [usize; 2] {
     let blocks = flash_attention_backward::block_sizes(target, [UNBOUNDED_EXTENT; 2], 64);
     choose_block_sizes(
-        BlockSizeChoice::SplashMask,
+        BlockSizeKey::SplashMask,
         target,
         [UNBOUNDED_EXTENT; 2],
         [(blocks, BlockResources::NO_REQUIREMENTS)],

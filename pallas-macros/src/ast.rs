@@ -32,7 +32,7 @@ pub(crate) struct KernelOptions {
     pub(crate) unread: bool,
 }
 
-/// The role of a parameter.
+/// Role of a kernel's parameter: an operand of one of four kinds, a run-time scalar, or a value of the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ParameterRole {
     Input,

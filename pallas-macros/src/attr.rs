@@ -70,7 +70,8 @@ fn role(ty: &Type) -> ParameterRole {
     }
 }
 
-/// Reads an attribute with a spec into the parameter.
+/// Reads an attribute `#[block(..)]`, `#[scratch(..)]`, `#[prefetch(..)]`, `#[fixed]` or `#[dim]` into the parameter,
+/// which keeps any other attribute as it is.
 fn read_spec(p: &mut Parameter, attr: &syn::Attribute) -> syn::Result<()> {
     let path = attr.path();
     let refuse = |message: String| Err(syn::Error::new_spanned(attr, message));

@@ -92,7 +92,7 @@ fn build_tree_impl(input: &DeriveInput) -> syn::Result<TokenStream> {
     for param in input.generics.type_params() {
         let mentions = |fixed: bool| {
             let mut fields = variants.iter().flat_map(|v| &v.fields).filter(move |f| f.is_fixed == fixed);
-            fields.any(|f| mentioned(&param.ident, f.ty.to_token_stream()))
+            fields.any(|f| is_mentioned(&param.ident, f.ty.to_token_stream()))
         };
         let (name, is_child) = (&param.ident, mentions(false));
         let predicates = &mut generics.make_where_clause().predicates;
@@ -201,10 +201,10 @@ fn build_match_arms(variant: &Variant<'_>, tree: &TokenStream, to: &Ident) -> (T
 }
 
 /// Returns true if the tokens mention this name.
-fn mentioned(name: &Ident, tokens: TokenStream) -> bool {
+fn is_mentioned(name: &Ident, tokens: TokenStream) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(ident) => ident == *name,
-        TokenTree::Group(group) => mentioned(name, group.stream()),
+        TokenTree::Group(group) => is_mentioned(name, group.stream()),
         TokenTree::Punct(_) | TokenTree::Literal(_) => false,
     })
 }

@@ -79,7 +79,7 @@ impl ParsedKernel {
         (self.parameters.iter().filter_map(takes).collect(), result)
     }
 
-    /// The errors, and a function of the right type in place of the kernel.
+    /// Tokens of the errors, and of a stub of the kernel: a function of its type, so that calls of it still resolve.
     fn stub_tokens(&self, f: &ItemFn, errors: Errors) -> TokenStream {
         let (inputs, result) = self.signature(false);
         let (root, vis, name, attrs) = (&self.root, &f.vis, &f.sig.ident, &f.attrs);
@@ -139,7 +139,7 @@ impl ParsedKernel {
         });
         let maps: Vec<TokenStream> = self.operands().filter_map(|(slot, p)| self.index_map_tokens(slot, p)).collect();
         let (body, found) = (self.body_tokens(f, errors), shape_errors.to_compile_errors());
-        let (mixed, track_caller) = (Span::mixed_site(), track_caller(f));
+        let (mixed, track_caller) = (Span::mixed_site(), track_caller_attribute(f));
         let outputs: Vec<Ident> = (0..self.output_count()).map(|i| Ident::new(&format!("output{i}"), mixed)).collect();
         quote_spanned! {mixed=>
             #(#attrs)*
@@ -271,7 +271,7 @@ impl ParsedKernel {
         }
     }
 
-    /// Element type of a parameter.
+    /// Tokens of a parameter's element type; `None` if its type names none, which is reported.
     fn element_type_tokens(&self, p: &Parameter, errors: &mut Errors) -> Option<TokenStream> {
         let root = &self.root;
         if p.role == ParameterRole::Param {
@@ -425,7 +425,7 @@ fn fixed_parameter_type(ty: &Type, for_tuning: bool) -> TokenStream {
 }
 
 /// The attribute `#[track_caller]`, unless the user wrote it: errors of a call then have the caller's line.
-pub(crate) fn track_caller(f: &ItemFn) -> Option<TokenStream> {
+pub(crate) fn track_caller_attribute(f: &ItemFn) -> Option<TokenStream> {
     let given = f.attrs.iter().any(|a| a.path().is_ident("track_caller"));
     (!given).then(|| quote!(#[track_caller]))
 }

@@ -66,7 +66,7 @@ pub fn derive_tree(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     derive_tree::derive(item.into()).into()
 }
 
-/// Expands [`kernel`], on tokens that exist without a compiler.
+/// Expands [`kernel`] on tokens of `proc_macro2`, which exist outside of the compiler, in tests.
 fn kernel_tokens(attr: TokenStream, item: TokenStream) -> TokenStream {
     match syn::parse2::<ItemFn>(item.clone()) {
         Ok(f) => expand::expand(attr, f, None),

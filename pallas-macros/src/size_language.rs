@@ -6,7 +6,8 @@ use quote::quote;
 use std::collections::BTreeSet;
 use syn::{BinOp, Expr, Ident};
 
-/// Meaning of the names in a kernel's sizes.
+/// Classification of the names in a kernel's sizes: const generics, dimensions, and dimensions that must be known while
+/// tracing.
 #[derive(Default)]
 pub(crate) struct SizeNames {
     /// Names that are const generics.
@@ -28,7 +29,8 @@ pub(crate) struct SizeConversion<'a> {
 }
 
 impl SizeConversion<'_> {
-    /// Adds the code of an outer constant, of type `u64`, and returns its index.
+    /// Adds the code of an outer constant (a constant from outside of the kernel, evaluated at every call), as bits of
+    /// type `u64`, and returns its index.
     pub(crate) fn add_outer_constant(&mut self, bits: TokenStream) -> usize {
         self.outer.push(bits);
         self.outer.len() - 1
@@ -234,7 +236,7 @@ impl SizeNames {
             _ => Dim::UNKNOWN,
         }
     }
-    /// Reports an expression that is not a size.
+    /// Reports an expression that is not a size; returns tokens of the size 0 in its place.
     fn report_unsupported_size(&self, sizes: &mut SizeConversion<'_>, e: &Expr) -> TokenStream {
         let found = quote!(#e).to_string().replace(' ', "");
         let help = "sizes are built from names, numbers, `+`, `-`, `*`, `cdiv`, `min`, `max`, and constants in braces: `{LIMIT / 2}`";

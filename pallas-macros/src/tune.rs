@@ -4,7 +4,9 @@
 //! ```text
 //! pub fn k_tuned(x: impl Input, scale: f32) -> Result<Array, Error> {
 //!     let x: Array = array(x);
-//!     let call = |which: usize, x: Array, scale| match which { 0 => k::<32, 16>(x, scale), 1 => k::<32, 32>(x, scale), .. };
+//!     let call = |which: usize, x: Array, scale| match which {
+//!         0 => k::<32, 16>(x, scale), 1 => k::<32, 32>(x, scale), ..
+//!     };
 //!     let which = tune(Candidates { .. }, &|which| call(which, x.clone(), scale.clone()).map(|_| ()))?;
 //!     call(which, x, scale)
 //! }
@@ -16,7 +18,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{BinOp, Expr, Ident, ItemFn, UnOp};
 
 /// Maximum number of combinations: each is compiled with the program, and timed.
-const MAX_COMBINATIONS: usize = 64;
+const MAX_TUNED_COMBINATIONS: usize = 64;
 
 /// Combinations of sizes to time.
 pub(crate) struct Combinations {
@@ -82,12 +84,12 @@ pub(crate) fn read_combinations(
             return None;
         }
     }
-    if values.len() > MAX_COMBINATIONS {
+    if values.len() > MAX_TUNED_COMBINATIONS {
         let message = format!("{} combinations: each is compiled with the program and timed", values.len());
         errors.push_at(
             lists.last(),
             message,
-            &format!("at most {MAX_COMBINATIONS}; shorten the lists, or leave some out by `tune_if`"),
+            &format!("at most {MAX_TUNED_COMBINATIONS}; shorten the lists, or leave some out by `tune_if`"),
         );
         return None;
     }

@@ -271,16 +271,18 @@ pub mod interpreter {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 ///
-/// - The function comes first. An argument without a useful default follows it, as in `shard_map(f, &mesh, in_specs, out_specs)`,
-///   so that rustc reports one that is missing. Whatever has a default is a method with JAX's name, and methods combine in any order.
-/// - [`Transformed`](transform::Transformed) is called like a function and is the [`Function`](transform::Function) that the next transformation takes. Stable Rust does not let a
-///   struct implement `Fn`, but a call dereferences what it calls; so `Transformed` dereferences to a boxed closure, which is made at
-///   the first call, and plain forms cost users no word. Where an `impl Fn` or one type for several functions is asked for,
+/// - The function comes first. An argument without a useful default follows it, as in `shard_map(f, &mesh, in_specs,
+///   out_specs)`, so that rustc reports one that is missing. Whatever has a default is a method with JAX's name, and
+///   methods combine in any order.
+/// - [`Transformed`](transform::Transformed) is called like a function and is the [`Function`](transform::Function)
+///   that the next transformation takes. Stable Rust does not let a struct implement `Fn`, but a call dereferences what
+///   it calls; so `Transformed` dereferences to a boxed closure, which is made at the first call, and plain forms cost
+///   users no word. Where an `impl Fn` or one type for several functions is asked for,
 ///   [`Transformed::into_fn`](transform::Transformed::into_fn) gives the boxed closure.
-/// - Facts that types state are no options: a function that returns `(Array, Aux)` has auxiliary results (`has_aux` in JAX), and
-///   [`grad`](crate::grad()) takes it as it is.
-/// - Operations that run at once have their options in a struct with their name that runs them: `Scan::new().reverse(true).run(..)`,
-///   likewise [`AssociativeScan`] and [`PureCallback`].
+/// - Facts that types state are no options: a function that returns `(Array, Aux)` has auxiliary results (`has_aux` in
+///   JAX), and [`grad`](crate::grad()) takes it as it is.
+/// - Operations that run at once have their options in a struct with their name that runs them:
+///   `Scan::new().reverse(true).run(..)`, likewise [`AssociativeScan`] and [`PureCallback`].
 #[cfg(feature = "graph")]
 pub mod transform {
     pub use crate::jit::{

@@ -13,7 +13,7 @@ thread_local! {
     static IS_NAN_SEARCH_RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While this guard exists, the results of its thread's calls are checked for NaN; see [`debug_nans`].
+/// Guard; while it exists, the results of its thread's calls are checked for NaN. [`debug_nans`] makes one.
 #[derive(Debug)]
 #[must_use = "NaN is looked for until the guard is dropped"]
 pub struct NansDebugged {

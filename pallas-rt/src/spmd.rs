@@ -39,7 +39,7 @@ fn collective_diag(name: &'static str, message: String, help: &str) -> Diag {
     Diag::new(name, At::Op, message, help)
 }
 
-/// States, along the axes of a collective, in which the collective accepts its operand.
+/// States of an operand (invariant, varying, unreduced, reduced) that a collective accepts along its axes.
 #[derive(Clone, Copy)]
 struct AdmittedStates {
     /// The accepted states along each axis.
@@ -50,8 +50,8 @@ struct AdmittedStates {
     needs: Option<ManualAxisState>,
 }
 
-/// Appends a collective over axes, which must be bound and along which the operand must be in an admitted state; else
-/// the result holds an error. `name` is the collective's, for messages.
+/// Appends a collective by `build` over axes that must be bound. Along them the operand must be in a state that
+/// `admits` allows, else the result holds an error; `name` is the collective's, for messages.
 fn apply_collective(
     name: &'static str,
     x: &Array,
@@ -96,7 +96,8 @@ fn apply_collective(
     }
 }
 
-/// States in which collectives that only move blocks accept their operand.
+/// Operand states that collectives accept which only move blocks between devices: invariant or varying, along each
+/// axis.
 const MOVE_OPERAND_STATES: AdmittedStates =
     AdmittedStates { states: &[ManualAxisState::Invariant, ManualAxisState::Varying], mixed: true, needs: None };
 
@@ -322,7 +323,8 @@ pub fn pcast(x: &Array, axes: impl AxisNames, to: ManualAxisState) -> Array {
     cast_state("pcast", x, &axes, Loc::caller(), to)
 }
 
-/// Appends a cast of a value to the state `to` along axes.
+/// Appends a cast of a value to the state `to` (varying, unreduced or reduced) along axes; a state that has no cast to
+/// it is an error in the result.
 fn cast_state(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, to: ManualAxisState) -> Array {
     let of: &'static [ManualAxisState] = match to {
         ManualAxisState::Varying => &[ManualAxisState::Invariant, ManualAxisState::Reduced],

@@ -5,11 +5,11 @@
 //! |---|---|
 //! | laws over the operation table and its rules, text round trips | `pallas-rt/ir/tests` |
 //! | what each pass makes of a kernel, as text | `pallas-rt/codegen/src/passes/tests.rs` |
-//! | every row on edge values, GPU and OpenGL against interpreter; bounds and steps of staged loops; slices of computed tiles in each profile | `pallas-rt/src/lang/scalar_row_tests.rs`, `loops.rs`, `slices.rs` |
+//! | every row on edge values, GPU and OpenGL against interpreter; bounds and steps of staged loops; slices of computed tiles in each profile | `pallas-rt/src/lang/scalar_row_tests.rs`, `for_tests.rs`, `slice_tests.rs` |
 //! | 300 random kernels: run as Rust, as tile IR after each pass, on the CPU, on the CPU in strips; 40 on a GPU, 10 on an OpenGL adapter. `tests/random.sh` runs 5,000, 500 and 125, or as `PALLAS_RANDOM_KERNELS=HOST,GPU` says; its last line says how many ran where | `pallas-rt/src/lang/random` |
 //! | 200 random programs as Rust source through the macro, against plain numbers: control flow, slices and windows of computed tiles, aliases, scattered blocks; `build.rs` there writes the source anew when the generator changes | `tests/drawn` |
 //! | wrong kernels and rustc's words for them; beside each, in `ok`, the nearest one that runs (`tests/neighbours.rs`) | `pallas-macros/tests/ui` |
-//! | hostile input: mutated texts of tile IR, cache entries, tokens of kernels, files of arrays; a few thousand of each, `PALLAS_MUTATIONS=100000 cargo test -p pallas-rt -p pallas-macros -p pallas --no-default-features hostile -- --nocapture` makes as many as asked for | `lang/random/hostile` and `device/source.rs` of pallas-rt, `pallas-macros/src/tests.rs`, `tests/product/safetensors.rs` |
+//! | hostile input: mutated texts of tile IR, cache entries, tokens of kernels, files of arrays; a few thousand of each, `PALLAS_MUTATIONS=100000 cargo test -p pallas-rt -p pallas-macros -p pallas --no-default-features hostile -- --nocapture` makes as many as asked for | `lang/random/hostile` and `tests/source.rs` of pallas-rt, `pallas-macros/src/tests.rs`, `tests/product/safetensors.rs` |
 //! | the language: the interpreter and the CPU agree | `pallas-rt/tests/lang` |
 //! | the CPU's plan, memory, products, and what safe code must not reach | `pallas-rt/tests/cpu` |
 //! | the work of planning a long body; launches that repeat | `pallas-rt/codegen/src/cpu/plan/tests.rs`, `pallas-rt/src/exec/tests.rs` |

@@ -66,8 +66,8 @@ fn damaged_files_are_refused() {
     assert_eq!(data::load(&Client::cpu(), no_bool).expect_err("2 is no bool").code(), "value");
 }
 
-/// Mutations in CI; `PALLAS_MUTATIONS=100000 cargo test -p pallas --no-default-features --test product hostile -- --nocapture`
-/// makes more.
+/// Mutations in CI; `PALLAS_MUTATIONS=100000 cargo test -p pallas --no-default-features --test product hostile --
+/// --nocapture` makes more.
 const FEW: u64 = 1500;
 
 /// A number below `n` (splitmix64).

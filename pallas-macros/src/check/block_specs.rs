@@ -71,7 +71,7 @@ fn check_signature(f: &ItemFn, errors: &mut Errors) {
     }
 }
 
-/// Checks the semantics of the grid's axes.
+/// Checks the option `semantics`: `parallel` or `arbitrary` for each axis of the grid.
 fn check_semantics(options: &KernelOptions, errors: &mut Errors) {
     let Some((names, tokens)) = &options.semantics else { return };
     if names.len() != options.grid.len() && options.grid_tokens.is_some() {
@@ -264,7 +264,8 @@ fn check_block_spec(
     }
 }
 
-/// An index in a map that is a grid axis, while the grid has an axis that counts the blocks of its dimension.
+/// An entry of an index map that is a grid axis alone, with the grid axis that has one program for each block along the
+/// entry's dimension; they should be the same axis.
 struct GridAxisUse<'a> {
     entry: &'a Expr,
     /// The array's dimension that this index counts blocks of.
@@ -281,7 +282,8 @@ fn tokens_to_string(tokens: &dyn ToTokens) -> String {
     tokens.to_token_stream().to_string()
 }
 
-/// The indices of a parameter's map that are grid axes, where an axis is exactly the number of blocks of the dimension.
+/// Returns the entries of a parameter's index map that are a grid axis alone, if some grid axis has one program for
+/// each block along the entry's dimension.
 fn grid_axis_uses<'a>(p: &'a Parameter, options: &KernelOptions) -> Vec<GridAxisUse<'a>> {
     let Some((b, map)) = p.block.as_ref().and_then(|b| b.map.as_ref().map(|map| (b, map))) else { return vec![] };
     let entries: Vec<&Expr> = match &*map.body {
@@ -308,8 +310,8 @@ fn grid_axis_uses<'a>(p: &'a Parameter, options: &KernelOptions) -> Vec<GridAxis
     entries.into_iter().zip(sizes).zip(&b.dims).filter_map(count).collect()
 }
 
-/// Refuses indices that use another axis than the one that counts their blocks; one error at the grid if all maps agree
-/// about another order of its axes.
+/// Refuses entries of index maps that are another grid axis than the one that counts the blocks of their dimension; one
+/// error at the grid if all maps agree about another order of its axes.
 fn report_wrong_grid_axes(all: &[GridAxisUse<'_>], options: &KernelOptions, errors: &mut Errors) {
     // Either of two sizes that `assume` declares equal may count blocks.
     if !options.assume.is_empty() {

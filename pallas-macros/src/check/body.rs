@@ -111,7 +111,8 @@ impl ShapeChecker {
             SymbolicValue::Tile,
         )
     }
-    /// Returns the result of a structural operation on operands with these shapes.
+    /// Returns the symbolic result of a structural operation (a product, reduction, reshape ..) on operands with these
+    /// shapes; reports a mistake at the token `at`, or at the operand that it blames.
     pub(super) fn structural_value(
         &mut self,
         op: impl Into<StructuralOp>,
@@ -127,7 +128,8 @@ impl ShapeChecker {
         let rule = op.infer(&shapes, &self.facts);
         self.tile_or_report(rule.map_err(|d| Diag { message: words(d.message), ..d }), at, operands)
     }
-    /// Returns the result of a scalar operation, element by element.
+    /// Returns the symbolic result of a scalar operation that is applied element by element to `values`; shapes that do
+    /// not agree are reported at the token `at`, or at the operand to blame.
     pub(super) fn elementwise_value(
         &mut self,
         op: ScalarOp,

@@ -47,7 +47,8 @@ impl ShapeChecker {
             },
         }
     }
-    /// Walks a branch; returns its value and the variables after it, and restores those before it.
+    /// Walks a branch, without reports if `when` it is decided is unclear. Returns its value and, as the branch left
+    /// them, the first `scope` variables, and restores the variables from before.
     fn walk_branch(
         &mut self,
         when: DecisionTime,

@@ -1,8 +1,8 @@
 //! Checks of a kernel before its sizes have numbers. A valid kernel never gets an error here.
 //!
-//! [`spec`] checks signature and specs, [`usage`] how the body uses its operands, [`body`] the shapes in it: it walks
-//! the body as Rust would run it, with a [`value`] for each expression and each of the [`parameters`], and applies
-//! pallas-ir's own rules ([`rules`], [`blocks`]) to each operation.
+//! [`block_specs`] checks signature and specs, [`usage`] how the body uses its operands, [`body`] the shapes in it: it
+//! walks the body as Rust would run it, with a [`symbolic_value`] for each expression and each of the [`parameters`],
+//! and applies pallas-ir's own rules to each operation ([`language_functions`], [`ref_views`]).
 mod block_specs;
 mod body;
 mod control;

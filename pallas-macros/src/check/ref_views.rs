@@ -86,7 +86,7 @@ impl ShapeChecker {
     fn differ(&self, a: &[Dim], b: &[Dim]) -> bool {
         a.len() != b.len() || a.iter().zip(b).any(|(a, b)| self.facts.compare_equal(a, b) == SizeComparison::No)
     }
-    /// Reports a store of a tile of another shape.
+    /// Reports a store to a view, whose shape is `dims`, of a tile of another shape.
     fn check_stored_shape(&mut self, tile: &SymbolicValue, view: &View, dims: &[Dim], at: &Expr) {
         if let SymbolicValue::Tile(found) = tile
             && self.differ(found, dims)
@@ -94,7 +94,7 @@ impl ShapeChecker {
             self.report(&diag::store_mismatch(shape(found), shape(dims), &view.name), at, &[]);
         }
     }
-    /// Reports a mask of another shape.
+    /// Reports a mask whose shape is not `dims`, the shape of what it masks.
     fn check_mask_shape(&mut self, mask: &SymbolicValue, dims: &[Dim], at: &Expr) {
         if let SymbolicValue::Tile(found) = mask
             && self.differ(found, dims)

@@ -162,7 +162,7 @@ impl UntrackedNames {
         unseen.visit_block(body);
         unseen
     }
-    /// Adds names.
+    /// Adds names to those that the check cannot follow.
     pub(super) fn with_names(mut self, names: impl IntoIterator<Item = String>) -> UntrackedNames {
         self.names.extend(names);
         self

@@ -8,7 +8,7 @@ use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, ItemFn};
 
-/// Reports inputs that the body writes, and refs where it needs tiles.
+/// Reports inputs that the body writes, and refs (operands that are not loaded) where it needs tiles.
 pub(super) fn check_ref_uses(f: &ItemFn, parameters: &[Parameter], errors: &mut Errors) {
     let mut uses = NameUses::default();
     uses.visit_block(&f.block);
@@ -33,7 +33,7 @@ pub(super) fn check_ref_uses(f: &ItemFn, parameters: &[Parameter], errors: &mut 
     }
 }
 
-/// Reports operands that nothing mentions.
+/// Reports inputs of which the kernel uses neither elements nor sizes.
 pub(super) fn check_unused_operands(
     f: &ItemFn,
     options: &KernelOptions,

@@ -53,7 +53,8 @@ fn report_shared_block(p: &Parameter, options: &KernelOptions, errors: &mut Erro
     }
 }
 
-/// A read before anything that may store, in every run of the body.
+/// A read of an output or scratch buffer that every run of the body makes before it stores there, or after a store that
+/// only the programs with one index along a parallel axis make.
 enum EarlyRead {
     /// Before any store; at this method.
     BeforeAnyStore(Ident),

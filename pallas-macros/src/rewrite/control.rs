@@ -47,7 +47,8 @@ impl BodyRewriter {
             c => self.visit_expr_mut(c),
         }
     }
-    /// Rewrites an `if`.
+    /// Rewrites an `if` so that the kernel runs it, with both branches recorded, if its condition is a run-time value;
+    /// one that the host surely decides stays an `if`.
     pub(super) fn rewrite_if(&mut self, e: &mut Expr) {
         let Expr::If(mut i) = e.clone() else { return };
         let expect = self.expect.take();
@@ -129,7 +130,8 @@ impl BodyRewriter {
         let key = Ident::new(&key.to_string(), Span::mixed_site().located_at(here));
         *e = Expr::Verbatim(spanned_call(last_span(e), gives, quote!(#key, #value)));
     }
-    /// Rewrites a `for`.
+    /// Rewrites a `for` over a range so that it becomes a loop of the kernel; any other, or one with `#[unroll]`, stays
+    /// a loop of the host.
     pub(super) fn rewrite_for(&mut self, e: &mut Expr) {
         let Expr::ForLoop(mut f) = e.clone() else { return };
         let unroll = f.attrs.iter().any(|a| a.path().is_ident("unroll"));
@@ -188,7 +190,8 @@ impl BodyRewriter {
         );
         *e = spanned_block(sp, inner);
     }
-    /// Rewrites a `while`.
+    /// Rewrites a `while` so that it becomes a loop of the kernel if its condition is a run-time value; one that the
+    /// host surely decides stays a `while`.
     pub(super) fn rewrite_while(&mut self, e: &mut Expr) {
         let Expr::While(mut f) = e.clone() else { return };
         if has_let(&f.cond) || self.is_host_known(&f.cond) {

@@ -1,8 +1,8 @@
 //! Rewrites staged control flow and comparisons of a kernel body; every other expression stays as the user wrote it.
 //!
-//! [`control`] rewrites regions, [`leave`] jumps out of them, [`patterns`] matches of numbers, [`compare`] operators;
-//! [`state`] has the state, [`variables`] finds the variables that regions carry, [`names`] names values; this file
-//! traverses the body.
+//! [`control`] rewrites regions, [`jumps`] jumps out of them, [`patterns`] matches of numbers, [`operators`] operators;
+//! [`state`] has the state, [`variables`] finds the variables that regions carry, [`variable_names`] names values; this
+//! file traverses the body.
 mod control;
 mod jumps;
 mod operators;
@@ -19,7 +19,7 @@ use quote::ToTokens;
 use syn::punctuated::Punctuated;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Block, Expr, Pat, Stmt, Token, parse_quote_spanned};
-use tokens::each_ident;
+use tokens::for_each_ident;
 
 /// Macros of the standard library whose arguments are expressions, which are rewritten like others.
 const STD_EXPRESSION_MACROS: [&str; 13] = [
@@ -91,7 +91,7 @@ impl VisitMut for BodyRewriter {
             m.tokens = a.to_token_stream();
             return;
         }
-        each_ident(m.tokens.clone(), &mut |i| self.record_read(i));
+        for_each_ident(m.tokens.clone(), &mut |i| self.record_read(i));
     }
     fn visit_stmt_mut(&mut self, s: &mut Stmt) {
         if let Stmt::Local(l) = s { self.visit_local_mut(l) } else { visit_mut::visit_stmt_mut(self, s) }

@@ -10,7 +10,8 @@ use syn::visit_mut::VisitMut;
 use syn::{BinOp, Expr, Ident, Stmt, UnOp, parse_quote_spanned};
 
 impl BodyRewriter {
-    /// Rewrites a binary operator.
+    /// Replaces `e` by the operation `b`, rewritten: comparisons, `&&` and `||` become calls that take run-time values
+    /// too, unless the host knows both sides; other operators stay.
     pub(super) fn rewrite_binary(&mut self, mut b: syn::ExprBinary, e: &mut Expr) {
         if is_assigning(&b.op) {
             self.visit_expr_mut(&mut b.right);

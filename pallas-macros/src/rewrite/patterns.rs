@@ -140,15 +140,16 @@ fn arm_condition(test: &PatternTest, guard: Option<&Expr>, at: Span) -> TokenStr
         (None, None) => quote!(true),
     }
 }
-/// The body of an arm as a block.
+/// Returns an arm's body as a block that begins with the bindings of the arm's names; `guarded` is true if the arm has
+/// a guard.
 fn arm_block(test: &PatternTest, body: &Expr, guarded: bool) -> TokenStream {
     match (arm_bindings(test, guarded), body) {
         (None, Expr::Block(b)) if b.label.is_none() && b.attrs.is_empty() => quote!(#b),
         (name, body) => quote!({ #name #body }),
     }
 }
-/// Tokens `let n = whole;` for each name of an arm. With a guard, both guard and body have one, and either may be
-/// unused.
+/// Returns tokens `let n = whole;` for each name that an arm binds; `None` if it binds none. If `guarded`, they allow
+/// unused names, since guard and body each begin with these bindings.
 fn arm_bindings(test: &PatternTest, guarded: bool) -> Option<TokenStream> {
     let names = test.names.iter().map(|(place, name)| {
         let (whole, m, ident) = (matched_value_variable(name.span(), *place), &name.mutability, &name.ident);

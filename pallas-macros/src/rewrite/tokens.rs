@@ -7,18 +7,18 @@ use syn::{Expr, Ident};
 /// Every identifier within the tokens.
 pub(crate) fn idents(tokens: TokenStream) -> HashSet<String> {
     let mut found = HashSet::new();
-    each_ident(tokens, &mut |i| {
+    for_each_ident(tokens, &mut |i| {
         found.insert(i.to_string());
     });
     found
 }
 
 /// Calls `f` with every identifier within the tokens.
-pub(super) fn each_ident(tokens: TokenStream, f: &mut impl FnMut(&Ident)) {
+pub(super) fn for_each_ident(tokens: TokenStream, f: &mut impl FnMut(&Ident)) {
     for token in tokens {
         match token {
             TokenTree::Ident(i) => f(&i),
-            TokenTree::Group(g) => each_ident(g.stream(), f),
+            TokenTree::Group(g) => for_each_ident(g.stream(), f),
             TokenTree::Punct(_) | TokenTree::Literal(_) => {}
         }
     }
@@ -70,7 +70,7 @@ pub(super) fn last_span(e: &Expr) -> Span {
     e.to_token_stream().into_iter().last().map_or_else(Span::call_site, |t| t.span())
 }
 
-/// The same tokens with another span.
+/// Returns the tokens with all of their spans replaced by `span`.
 pub(super) fn respan(tokens: TokenStream, span: Span) -> TokenStream {
     let moved = |mut token: TokenTree| {
         if let TokenTree::Group(g) = &token {

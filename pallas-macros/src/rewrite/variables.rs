@@ -174,7 +174,8 @@ impl BodyRewriter {
         }
     }
 
-    /// Opens a region; returns the variable of its key.
+    /// Opens the region of an `if`, `for` or `while`; returns the variable that has the region's key, by which other
+    /// calls of the expansion refer to it.
     pub(super) fn open_region(&mut self, kind: RegionKind) -> Ident {
         self.made += 1;
         let key = Ident::new(&format!("key{}", self.made), Span::mixed_site());
@@ -188,8 +189,8 @@ impl BodyRewriter {
         });
         key
     }
-    /// Closes the innermost region; returns tokens for the variables it carries and for those it freezes. `span` is the
-    /// keyword's.
+    /// Closes the innermost region; returns tokens of a slot for each outer variable that it assigns, and of a check
+    /// that the others it reads stay the same. `span` is the keyword's.
     pub(super) fn close_region(&mut self, span: Span) -> (Vec<TokenStream>, TokenStream) {
         let r = self.regions.pop().expect("opened before");
         let key = &r.key;

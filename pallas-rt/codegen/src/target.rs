@@ -1,8 +1,8 @@
 //! The target of code generation: limits of a device, and how it executes a kernel.
 //!
-//! Every device has a [`Target`]. Shaders are generated for a target, and functions that choose
-//! block sizes read one. Constants of a kind of device ([`Profile`]) are data here ([`Target::budget`]); operation
-//! costs, which only the placement of shaders uses, are in `wgsl/profile.rs`.
+//! Every device has a [`Target`]. Shaders are generated for a target, and functions that choose block sizes read one.
+//! Constants of a kind of device ([`Profile`]) are data here ([`Target::budget`]); operation costs, which only the
+//! placement of shaders uses, are in `wgsl/profile.rs`.
 
 /// The method by which a device executes one program of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

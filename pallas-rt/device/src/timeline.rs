@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-/// With `PALLAS_LOG_COMPILES=1`, writes a line about a compilation to standard error.
+/// Writes a line about a compilation to standard error if `PALLAS_LOG_COMPILES` is 1.
 pub fn log_compiled(line: impl FnOnce() -> String) {
     static IS_LOGGING: LazyLock<bool> =
         LazyLock::new(|| std::env::var("PALLAS_LOG_COMPILES").is_ok_and(|value| value == "1"));

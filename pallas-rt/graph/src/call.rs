@@ -14,8 +14,9 @@
 //!   unless the program owns the operand and nothing reads it later. So the stacks of a scan, to which
 //!   `dynamic_update_slice` writes a row at a time, are never copied; nor is the operand of a `scatter`, if nothing
 //!   reads it later. A stack takes over the memory of an array of its type that nothing else needs, if its elements
-//!   are computed from those of the array (`ops/scan/in_place_loop`). An output of a kernel takes over the memory of an operand
-//!   that is read last there, if each block is read before it is written (`fuse/donated_arguments`, `ir/src/share.rs`).
+//!   are computed from those of the array (`ops/scan/in_place_loop`). An output of a kernel takes over the memory of an
+//!   operand that is read last there, if each block is read before it is written (`fuse/donated_arguments`,
+//!   `ir/src/memory_sharing.rs`).
 //! - **Gather and scatter on a CPU.** The kernel of a scatter makes an operand that has the same number everywhere
 //!   itself. A sum of rows of 16-bit floats (`fuse/scatter`: a scatter onto f32 zeros between two casts) is one step,
 //!   which writes each row of the result once and needs no f32 array (`cpu/run/row_sums`). A gather is fused with the
@@ -25,18 +26,18 @@
 //!   that line, and becomes a call with its sizes; the launch looks up nothing. A kernel has forward mode without a
 //!   stated rule (`ops/kernel/jvp`): a second kernel with tangents of its operands and operations, by the rules that
 //!   graphs use. `vmap` adds an axis to its grid (`ops/kernel/batch`). `Lowered::inline_kernels` replaces kernels by
-//!   plain operations (`transform/kernel_expansion`), for texts that other compilers take: the grid is a `while` that carries
-//!   outputs and scratch, blocks are windows of padded arrays.
+//!   plain operations (`transform/kernel_expansion`), for texts that other compilers take: the grid is a `while` that
+//!   carries outputs and scratch, blocks are windows of padded arrays.
 //! - **Stated derivatives.** They are graphs too (`custom_vjp`), traced when the function is called; `simplify` puts
 //!   their equations in place of the call. A rule that calls its own function is traced inside of itself up to the
-//!   fourth order (`jit/recursive_rules`). A stated gradient made of kernels, which have tangents and no transpose, has a
-//!   gradient by the symmetry of second derivatives (`ops/custom_vjp/second_order`).
+//!   fourth order (`jit/recursive_rules`). A stated gradient made of kernels, which have tangents and no transpose, has
+//!   a gradient by the symmetry of second derivatives (`ops/custom_vjp/second_order`).
 //! - **Branches in a batch.** A branch whose index differs between the examples of a batch runs for all of them.
 //!   Cotangents of the examples that take another branch are cleared by `select` before they are multiplied by a slope
 //!   that may be NaN (`transform/batch`).
 //! - **Scans.** The reverse of a scan is a scan in the other direction: its body is the part of the body's derivative
-//!   that depends on cotangents; the forward scan stores what that part reads. `simplify/scan_hoisting` takes out of a scan
-//!   what carried values do not depend on and what they do not need, and computes it for all steps at once:
+//!   that depends on cotangents; the forward scan stores what that part reads. `simplify/scan_hoisting` takes out of a
+//!   scan what carried values do not depend on and what they do not need, and computes it for all steps at once:
 //!   elementwise products, and the sums of gradients of captured values, which become one product each.
 //! - **Checkpoints.** `checkpoint` stores the values that its policy selects, and puts barriers in front of what the
 //!   derivative computes again; when the body of a scan is split, equations after a barrier belong to the backward

@@ -23,7 +23,8 @@ pub struct Collective {
     pub axes: Vec<Axis>,
 }
 
-/// Properties of every kind of collective. No method has a default.
+/// Properties of every kind of collective: its attributes, and how each device's result is made from the operands of
+/// its group. No method has a default.
 pub(crate) trait CollectiveInterface: OpName {
     /// Returns the attributes that follow the name in texts, with a space in front of each.
     fn attributes(&self) -> String;

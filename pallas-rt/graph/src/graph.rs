@@ -7,12 +7,14 @@
 //!          | Dynamic | Identity | Collective | Call
 //! Dynamic  = "dynamic_slice" sizes | "dynamic_update_slice"                                    positions are operands
 //! Identity = "stop_gradient" | "optimization_barrier"
-//!          | "sharding_constraint" Mesh Sharding | "sharding_group" number | "propagation_barrier" direction      see `mesh`
+//!          | "sharding_constraint" Mesh Sharding | "sharding_group" number                     see `mesh`
+//!          | "propagation_barrier" direction
 //! Collective = "all_gather" | "all_to_all" | "all_reduce" op | "reduce_scatter" op | "collective_permute" sources
 //!          | "collective_broadcast" number | "device_table" numbers | "pcast" states
 //! Call     = "scan" Graph | "while" Graph Graph | "case" Graph,* | "kernel" Kernel             see `call`
 //!          | "custom_vjp" Graph Graph Graph | "custom_jvp" Graph Graph | "call" Graph | "checkpoint" Graph
-//!          | "custom_vmap" Graph | "name" string | "debug_print" string batches | "pure_callback" function | "shard_map" Graph
+//!          | "custom_vmap" Graph | "name" string | "debug_print" string batches | "pure_callback" function
+//!          | "shard_map" Graph
 //! Type     = dtype "[" extent,* "]"
 //! ```
 //!

@@ -167,7 +167,8 @@ impl<'g> JaxprPrinter<'g> {
         Some((Equation { op: Op::Structural(op), ..e.clone() }, back))
     }
 
-    /// Returns JAX's name of an operation and its parameters, and puts the arguments into JAX's order.
+    /// Returns JAX's name of an operation and the texts of its parameters, and puts `args`, the texts of its operands,
+    /// into JAX's order.
     fn primitive_and_params(&self, e: &Equation, args: &mut [String]) -> (String, Vec<String>) {
         let op = match &e.op {
             Op::Literal(_) => unreachable!("a literal has no line"),
@@ -305,7 +306,7 @@ impl ColumnWriter {
 }
 
 /// Returns the name and parameters of an elementwise operation: those of JAX's primitive with the same meaning, or the
-/// operation's own name if JAX has none.
+/// operation's own name if JAX has none. Puts `args`, the texts of the operands, into the order of that primitive.
 fn scalar_primitive(op: ScalarOp, dtype: DType, args: &mut [String]) -> (String, Vec<String>) {
     let mut params = vec![];
     let name = match op.name() {

@@ -3,13 +3,14 @@
 //! Read [`graph`] first: its page is the grammar. Data flows in one direction:
 //!
 //! ```text
-//! traced function --> Graph --transform--> Graph --simplify--> Graph --fuse--> Plan: kernels in an order, and their memory
+//! traced function --> Graph --transform--> Graph --simplify--> Graph --fuse--> Plan: kernels in an order, and their
+//!                                                                              memory
 //! ```
 //!
-//! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `display`, `jaxpr` and `stablehlo` print it, [`verify`] checks it,
-//!   [`text_format`] prints and reads it;
-//! - [`call`]: loops and branches, which call other graphs (`unroll`: several steps in one), and functions of the host (`callback`); [`Dynamic`]: windows at
-//!   positions that are computed at run time;
+//! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `display`, `jaxpr` and `stablehlo` print it,
+//!   [`verify`] checks it, [`text_format`] prints and reads it;
+//! - [`call`]: loops and branches, which call other graphs (`ops/scan/unroll`: several steps in one), and functions of
+//!   the host (`ops/pure_callback`); [`Dynamic`]: windows at positions that are computed at run time;
 //! - [`ops`]: operations that have a file each;
 //! - [`transform`]: from a graph to its derivatives, or to its results for a batch;
 //! - [`bounded`]: from graphs of a function for several sizes to one for all sizes up to a bound;

@@ -1,7 +1,7 @@
 //! Observes the programs between the stages of the compiler, to print, time or verify them.
 //!
-//! `divide`, `simplify` and `plan` each run a list of stages, and pass the program that a stage made to a
-//! [`StageObserver`].
+//! `propagate_and_partition`, `simplify` and `plan` each run a list of stages, and pass the program that a stage made
+//! to a [`StageObserver`].
 use crate::graph::Graph;
 use std::fmt;
 

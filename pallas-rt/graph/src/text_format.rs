@@ -133,15 +133,15 @@ pub(crate) struct Parser<'a> {
 pub(crate) struct Words<'a>(std::str::SplitWhitespace<'a>);
 
 impl<'a> Words<'a> {
-    pub(crate) fn next_word(&mut self, what: &str) -> Result<&'a str, String> {
-        self.0.next().ok_or_else(|| format!("expected {what} at the end"))
+    pub(crate) fn next_word(&mut self, expected: &str) -> Result<&'a str, String> {
+        self.0.next().ok_or_else(|| format!("expected {expected} at the end"))
     }
-    pub(crate) fn parse_next<T: std::str::FromStr>(&mut self, what: &str) -> Result<T, String> {
-        let word = self.next_word(what)?;
-        word.parse().map_err(|_| format!("expected {what}, found `{word}`"))
+    pub(crate) fn parse_next<T: std::str::FromStr>(&mut self, expected: &str) -> Result<T, String> {
+        let word = self.next_word(expected)?;
+        word.parse().map_err(|_| format!("expected {expected}, found `{word}`"))
     }
-    pub(crate) fn parse_rest<T: std::str::FromStr>(&mut self, what: &str) -> Result<Vec<T>, String> {
-        self.read_all(|words| words.parse_next(what))
+    pub(crate) fn parse_rest<T: std::str::FromStr>(&mut self, expected: &str) -> Result<Vec<T>, String> {
+        self.read_all(|words| words.parse_next(expected))
     }
     /// Applies `read` until no word is left, and returns what it read.
     fn read_all<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T, String>) -> Result<Vec<T>, String> {

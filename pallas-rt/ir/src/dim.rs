@@ -371,8 +371,8 @@ impl Facts {
     pub fn rewrite_by_facts(&self, d: &Dim) -> Dim {
         d.substitute_names(&|n| self.0.iter().find(|(m, _)| m == n).map(|(_, p)| p.clone()))
     }
-    /// Compares for equality. It is rigid: two different polynomials differ for some values, and kernels must be right
-    /// for all.
+    /// Compares two sizes for equality. It is rigid: `No` if they are different polynomials in names, though they may
+    /// be equal for some values, as kernels must be right for all values.
     pub fn compare_equal(&self, a: &Dim, b: &Dim) -> SizeComparison {
         match (&self.rewrite_by_facts(a) - &self.rewrite_by_facts(b)).0 {
             DimRepr::Number(0) => SizeComparison::Yes,

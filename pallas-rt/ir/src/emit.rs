@@ -34,10 +34,10 @@ pub struct E<'g> {
     pub id: ValueId,
 }
 
-/// Result of a `jvp` cell of an operand without tangent.
+/// Result of a derivative formula in the scalar table, for an operand by which the derivative is zero everywhere.
 pub struct ZeroTangent;
 
-/// Results that a `jvp` cell may have.
+/// Results that an operand's derivative formula in the scalar table may have: a value, or [`ZeroTangent`].
 pub trait Tangent<'g> {
     /// The tangent; `None` for zero.
     fn value(self) -> Option<E<'g>>;
@@ -53,7 +53,8 @@ impl<'g> Tangent<'g> for ZeroTangent {
     }
 }
 
-/// Adds the contribution `contribution(t)` of an operand's tangent `t` to the sum of contributions.
+/// Adds `contribution(t)`, for the tangent `t` of an operand, to `sum`, the contributions of other operands. `None`
+/// stands for zero: an operand without tangent adds nothing.
 pub fn linear<'g, R: Tangent<'g>>(
     sum: Option<E<'g>>,
     operand_tangent: Option<E<'g>>,

@@ -103,7 +103,7 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
         }
         Op::Load { from, view, masked } => {
             let ty = Type::new(kernel.operand(*from).dtype, view.shape());
-            let mut expected = start_types(view);
+            let mut expected = dynamic_start_types(view);
             if *masked {
                 check_mask(args.get(expected.len()), view)?;
                 expected.push(Type::new(DType::Bool, view.shape()));
@@ -113,7 +113,7 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
             ty
         }
         Op::Valid { view, axis, .. } => {
-            check_arguments(args, &start_types(view), "valid")?;
+            check_arguments(args, &dynamic_start_types(view), "valid")?;
             let mut shape = view.shape();
             if *axis >= shape.len() {
                 return Err(diag::block_axis_out_of_range(*axis, shape.len()));
@@ -167,7 +167,7 @@ fn check_store(kernel: &Kernel, to: OperandId, view: &View, has_mask: bool, args
         return Err(wrong);
     }
     let mut expected = vec![target];
-    expected.extend(start_types(view));
+    expected.extend(dynamic_start_types(view));
     if has_mask {
         check_mask(args.get(expected.len()), view)?;
         expected.push(Type::new(DType::Bool, view.shape()));
@@ -185,8 +185,8 @@ fn check_mask(mask_type: Option<&&Type>, view: &View) -> Result<(), Diag> {
     }
 }
 
-/// Types of a view's dynamic starts.
-fn start_types(view: &View) -> Vec<Type> {
+/// Types of the arguments that give a view's dynamic starts: an i32 scalar for each.
+fn dynamic_start_types(view: &View) -> Vec<Type> {
     vec![Type::scalar(DType::I32); view.dynamic_count()]
 }
 

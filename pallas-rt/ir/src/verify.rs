@@ -42,21 +42,22 @@ impl std::error::Error for Violation {}
 /// - constants, `fill` and `empty` have no bits beyond the width of their type; a bool is 0 or 1;
 /// - `fill` and `empty` have the operand's element type; `buffered` is 1 to 3;
 /// - an output aliases an input of its own type, which no other output aliases;
-/// - inputs and outputs alone have index maps: one i32 parameter per grid axis, one i32 yielded per dimension, no loads,
-///   stores, prints and assertions;
+/// - inputs and outputs alone have index maps: one i32 parameter per grid axis, one i32 yielded per dimension, no
+///   loads, stores, prints and assertions;
 /// - the body has no parameters and yields nothing;
 /// - every region belongs to one owner, nested at most [`MAX_DEPTH`] deep, and each instruction is in exactly one
 ///   region;
 /// - every value is defined once, and before its uses, in the same region or one around it;
 /// - results have the types that [`infer`] gives; an instruction has as many regions as its operation takes;
-/// - a fold that rounds at each step has operands of a type that accumulates: sums of 16-bit floats stand between casts;
+/// - a fold that rounds at each step has operands of a type that accumulates: sums of 16-bit floats stand between
+///   casts;
 /// - `if` tests a bool, its sides have no parameters and yield the results' types;
 /// - `for` counts with i32, its region takes the index and what is carried, and yields what is carried;
 /// - `while` passes values of its results' types to the condition, from it (after a bool) to the body, and back to the
 ///   condition;
-/// - a view has an axis per axis of its frame (kept block dimensions, or array dimensions); its positions before a start
-///   is added, and its strides, are below 2^31, strides at least 1; a dropped axis has one element; constant starts are
-///   inside of the block, for scratch in either frame;
+/// - a view has an axis per axis of its frame (kept block dimensions, or array dimensions); its positions before a
+///   start is added, and its strides, are below 2^31, strides at least 1; a dropped axis has one element; constant
+///   starts are inside of the block, for scratch in either frame;
 /// - loads read inputs, outputs and scratch; stores write outputs and scratch; `param` and `prefetch` read their kinds;
 /// - views either all count from blocks (traced form) or all from arrays (lowered form: no index maps, no sequential
 ///   axes).

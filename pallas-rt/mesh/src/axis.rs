@@ -34,9 +34,10 @@ impl Axis {
         self.size == 0
     }
 
-    /// Returns the `pre` of the part that follows this one. The result saturates at 2^32 - 1 for parts that
-    /// [`Sharding::verify`](crate::Sharding::verify) refuses.
-    pub fn next_pre(self) -> u32 {
+    /// Returns the `pre` of the part that would follow this one: the product of the sizes of this part and of all parts
+    /// before it. The result saturates at 2^32 - 1 for parts that [`Sharding::verify`](crate::Sharding::verify)
+    /// refuses.
+    pub fn next_pre_size(self) -> u32 {
         self.pre.saturating_mul(self.size)
     }
 
@@ -46,14 +47,14 @@ impl Axis {
     }
 
     /// Returns what is left of this axis after its first part, which has this size.
-    pub fn without_first(self, size: usize) -> Axis {
+    pub fn without_first_part(self, size: usize) -> Axis {
         let size = size as u32;
         Axis { pre: self.pre * size, size: self.size / size, ..self }
     }
 
     /// Returns true if the other axis is a part of this one, or equal.
     pub fn contains(self, other: Axis) -> bool {
-        self.id == other.id && self.pre <= other.pre && self.next_pre() >= other.next_pre()
+        self.id == other.id && self.pre <= other.pre && self.next_pre_size() >= other.next_pre_size()
     }
 
     /// Returns true if the other axis begins with this one, or is equal.
@@ -61,10 +62,10 @@ impl Axis {
         other.contains(self) && self.pre == other.pre
     }
 
-    /// Returns true if both are parts of one axis whose ranges from `pre` to [`next_pre`](Axis::next_pre) overlap by
-    /// more than an end.
+    /// Returns true if both are the same mesh axis or parts of it, and the intervals from `pre` up to `pre * size` that
+    /// they cover intersect.
     pub fn overlaps(self, other: Axis) -> bool {
-        self.id == other.id && self.pre < other.next_pre() && other.pre < self.next_pre()
+        self.id == other.id && self.pre < other.next_pre_size() && other.pre < self.next_pre_size()
     }
 
     /// Returns true if the axes may shard one array: they are axes with different numbers, or parts that occur together
@@ -74,7 +75,8 @@ impl Axis {
             return true;
         }
         let (low, high) = (self.pre.min(other.pre), self.pre.max(other.pre));
-        let (next_low, next_high) = (self.next_pre().min(other.next_pre()), self.next_pre().max(other.next_pre()));
+        let (next_low, next_high) =
+            (self.next_pre_size().min(other.next_pre_size()), self.next_pre_size().max(other.next_pre_size()));
         if next_low > high {
             next_low.is_multiple_of(high) && high.is_multiple_of(low) && next_high.is_multiple_of(next_low)
         } else {
@@ -88,7 +90,7 @@ impl Axis {
             return None;
         }
         let pre = self.pre.max(other.pre);
-        Some(Axis { id: self.id, pre, size: self.next_pre().min(other.next_pre()) / pre })
+        Some(Axis { id: self.id, pre, size: self.next_pre_size().min(other.next_pre_size()) / pre })
     }
 
     /// Returns the longest first part of this axis that does not overlap `other`; `None` if there is none.
@@ -105,10 +107,10 @@ impl Axis {
         match (self.can_coexist(other), self.overlaps(other)) {
             (false, _) => None,
             (true, false) => Some(self),
-            (true, true) => (self.next_pre() > other.next_pre()).then(|| Axis {
+            (true, true) => (self.next_pre_size() > other.next_pre_size()).then(|| Axis {
                 id: self.id,
-                pre: other.next_pre(),
-                size: self.next_pre() / other.next_pre(),
+                pre: other.next_pre_size(),
+                size: self.next_pre_size() / other.next_pre_size(),
             }),
         }
     }
@@ -127,7 +129,7 @@ pub fn product_of_sizes(axes: &[Axis]) -> usize {
 /// Appends an axis to a list; if it directly follows the last one as a part of the same axis, both become one part.
 pub fn push_merged(axes: &mut Vec<Axis>, axis: Axis) {
     match axes.last_mut() {
-        Some(last) if last.id == axis.id && last.next_pre() == axis.pre => last.size *= axis.size,
+        Some(last) if last.id == axis.id && last.next_pre_size() == axis.pre => last.size *= axis.size,
         _ => axes.push(axis),
     }
 }

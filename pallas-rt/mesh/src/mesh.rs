@@ -166,7 +166,7 @@ impl Mesh {
         let id = usize::from(axis.id);
         let minor: usize = self.sizes[id + 1..].iter().product();
         let whole = position / minor % self.sizes[id];
-        let below = self.sizes[id] / axis.next_pre() as usize;
+        let below = self.sizes[id] / axis.next_pre_size() as usize;
         whole / below % axis.size as usize
     }
 

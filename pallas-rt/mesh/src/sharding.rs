@@ -64,7 +64,7 @@ impl Sharding {
         self.dims.iter().map(|dim| dim.axes.clone()).collect()
     }
 
-    /// Returns true if no axis occurs, also not as replicated or unreduced.
+    /// Returns true if the sharding names no axis: none that shards a dimension, no replicated and no unreduced one.
     pub fn mentions_no_axis(&self) -> bool {
         self.dims.iter().all(|dim| dim.axes.is_empty()) && self.replicated.is_empty() && self.unreduced.is_empty()
     }
@@ -74,7 +74,8 @@ impl Sharding {
         self.dims.iter().all(|dim| dim.axes.is_empty()) && self.unreduced.is_empty()
     }
 
-    /// Returns the same axes with every dimension closed and without priorities.
+    /// Returns the sharding with every dimension closed and without priorities, so that propagation has nothing left to
+    /// choose; the axes stay.
     pub fn without_choices(&self) -> Sharding {
         let dims = self.dims.iter().map(|dim| DimSharding::closed(dim.axes.clone())).collect();
         Sharding { dims, ..self.clone() }
@@ -154,8 +155,8 @@ impl Sharding {
             let whole = mesh.size(usize::from(axis.id));
             if axis.size == 0
                 || axis.pre == 0
-                || u64::from(axis.next_pre()) > whole as u64
-                || !whole.is_multiple_of(axis.next_pre() as usize)
+                || u64::from(axis.next_pre_size()) > whole as u64
+                || !whole.is_multiple_of(axis.next_pre_size() as usize)
             {
                 let found =
                     format!("a part of size {} behind {} of axis `{}` of size {whole}", axis.size, axis.pre, name());

@@ -66,8 +66,8 @@ impl Mesh {
         self == other || self.decompose_axes(other).is_some()
     }
 
-    /// Returns by axis of `other` the parts of this mesh's axes that it is made of, the slowest first; `None` if it
-    /// isn't.
+    /// Returns, for each axis of `other`, the parts of this mesh's axes that it is made of, the slowest first; `None`
+    /// if the meshes have different devices, or an axis of `other` is not made of such parts.
     fn decompose_axes(&self, other: &Mesh) -> Option<Vec<Vec<Axis>>> {
         let positions = self.positions_of(other)?;
         if positions.first() != Some(&0) {
@@ -110,8 +110,8 @@ impl Mesh {
     }
 }
 
-/// Returns the axes that make up `part` of an axis which is made of `axes`; `None` if the part begins or ends inside
-/// of one that cannot be divided there.
+/// Returns the axes and parts of axes that make up `part` of the axis composed of all of `axes`, the slowest first;
+/// `None` if `part` begins or ends inside of one that cannot be divided there.
 fn composite_axis_part(axes: &[Axis], part: Axis) -> Option<Vec<Axis>> {
     let (mut skip, mut left, mut found) = (part.pre as usize, part.len(), vec![]);
     for &axis in axes {
@@ -121,7 +121,7 @@ fn composite_axis_part(axes: &[Axis], part: Axis) -> Option<Vec<Axis>> {
             if !axis.len().is_multiple_of(first) || !skip.is_multiple_of(first) {
                 return None;
             }
-            (skip, axis) = (skip / first, axis.without_first(first));
+            (skip, axis) = (skip / first, axis.without_first_part(first));
         }
         if axis.len() > 1 && left > 1 {
             let own = left.min(axis.len());

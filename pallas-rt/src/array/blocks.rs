@@ -6,7 +6,7 @@ use std::any::Any;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
 
-/// A value of a type that this module does not know, such as an array's mesh and sharding.
+/// Mesh and sharding of an array, as a value whose type this module does not know.
 pub(crate) type ErasedPlacement = dyn Any + Send + Sync + UnwindSafe + RefUnwindSafe;
 
 /// The blocks of an array on the devices of a mesh.

@@ -55,14 +55,15 @@ impl Client {
         unsafe { &*std::ptr::from_ref(client).cast() }
     }
 
-    /// Returns the client to be stored with what is compiled for it. It does not count as a use of the client: programs
-    /// have memory of the client, and would keep it for ever.
+    /// Returns a handle that does not count as a use of the client, for compiled functions in caches: counted handles
+    /// in them would keep the client and its memory for ever.
     #[cfg(feature = "graph")]
     pub(crate) fn without_use_count(&self) -> Client {
         Client(self.0.without_use_count())
     }
 
-    /// Returns a handle that counts as a use of the client while it lives, for arrays that users hold.
+    /// Returns a handle that counts as a use of the client while it lives, for arrays that users hold: as long as there
+    /// is one, caches keep the client's compiled functions.
     #[cfg(feature = "graph")]
     pub(crate) fn with_use_count(&self) -> Client {
         Client(self.0.with_use_count())

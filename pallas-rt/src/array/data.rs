@@ -147,8 +147,8 @@ impl Array {
     }
 
     /// Returns an array of these contents.
-    fn from_contents(dtype: DType, shape: &[usize], what: ArrayContents) -> Array {
-        Array { shape: shape.into(), dtype, what }
+    fn from_contents(dtype: DType, shape: &[usize], contents: ArrayContents) -> Array {
+        Array { shape: shape.into(), dtype, what: contents }
     }
 
     /// The array's contents: memory, blocks, a traced value or an error.
@@ -377,7 +377,8 @@ impl Array {
         }
     }
 
-    /// Returns the error of a function that needs the memory of an array without any.
+    /// Returns the error of a function that needs the memory of an array without any, called at the line `at`; `tried`
+    /// says what it does with the memory, `help` what to do instead.
     #[cold]
     fn missing_buffer_error(&self, at: Loc, tried: &str, help: &str) -> Error {
         let place = if at == Loc::NONE { String::new() } else { format!("{at}: ") };

@@ -1,8 +1,8 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 //!
 //! - `axis`: numbers of axes; `host`: shapes and elements to bytes and back;
-//! - `client`: a device on which arrays are made; `data`: the array; `blocks`: one in several blocks; `poison`: one that
-//!   holds an error; `wgpu`: arrays in wgpu buffers of the program's own;
+//! - `client`: a device on which arrays are made; `data`: the array; `blocks`: one in several blocks; `poison`: one
+//!   that holds an error; `wgpu`: arrays in wgpu buffers of the program's own;
 //! - `reshape`: other shapes of the same elements; `show`: how an array prints.
 mod axis;
 mod blocks;

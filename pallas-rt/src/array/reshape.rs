@@ -28,10 +28,10 @@ impl Extent for i32 {
 }
 
 impl Array {
-    /// Returns the same elements, row-major, under another shape, without a copy; the result holds the error if they do
-    /// not fit.
+    /// Returns the elements of an array that has memory, row-major, under another shape, without a copy; the result
+    /// holds the error if they do not fit.
     #[track_caller]
-    pub(crate) fn reshaped<E: Extent>(&self, shape: &[E]) -> Array {
+    pub(crate) fn reshape_in_memory<E: Extent>(&self, shape: &[E]) -> Array {
         let made = match self.resolve_extents(shape) {
             Ok(shape) => self.with_shape(&shape),
             Err(error) => Err(error),

@@ -39,7 +39,7 @@ fn format_array(dtype: DType, shape: &[usize], bytes: &[u8]) -> String {
     out
 }
 
-/// The array that is printed.
+/// The array that is printed, as a whole or without the middle of long axes.
 struct PrintedArray<'a> {
     dtype: DType,
     shape: &'a [usize],

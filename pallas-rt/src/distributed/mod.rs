@@ -1,7 +1,7 @@
 //! Meshes over several processes, and programs that differ from device to device.
 //!
-//! - `job`: the processes of a job; `member`: a program that calls collectives itself; `check`: the self-check of a
-//!   mesh;
+//! - `job`: the processes of a job; `device_program`: a program that calls collectives itself; `check`: the self-check
+//!   of a mesh;
 //! - `metric`: numbers that differ from process to process, and reduced ones with the receipts of their collectives.
 mod check;
 mod device_program;

@@ -19,7 +19,7 @@ pub struct Compiled(pub(crate) Arc<CompiledForms>);
 /// A kernel with its compiled forms and its variants.
 pub(crate) struct CompiledForms {
     source: Arc<KernelSource>,
-    /// Indexed by [`DeviceKind`].
+    /// Indexed by [`DeviceKind`](pallas_device::DeviceKind).
     devices: [OnceLock<Box<dyn Executable>>; 3],
     /// Variants of the kernel whose outputs alias inputs, by these pairs.
     sharing: Mutex<Vec<(AliasPairs, Compiled)>>,

@@ -64,7 +64,7 @@
 //! ```
 //!
 //! - `compiled`: a kernel and its compiled form for each kind of device;
-//! - `donate`: outputs in the memory of donated inputs;
+//! - `output_aliases`: outputs in the memory of donated inputs;
 //! - `run`: one launch;
 //! - `prepared`: launches that repeat with equal geometry.
 mod compiled;

@@ -1,8 +1,9 @@
-//! The selection of outputs that take over the memory of donated inputs: those that [`may_share`] allows.
+//! The selection of outputs that take over the memory of donated inputs: those that [`may_share_memory`] allows.
 use crate::array::Array;
 use pallas_ir::{Kernel, OperandId, OperandKind, may_share_memory};
 
-/// Pairs of an output and the donated input whose memory it may take over.
+/// Pairs of an output and the donated input whose memory it may take over; `arrays` has the array of each operand, and
+/// true if it is donated.
 pub(super) fn find_donation_pairs(
     kernel: &Kernel,
     arrays: &mut [Option<(Array, bool)>],

@@ -107,8 +107,8 @@ impl Prepared {
         LAUNCHES.fetch_add(1, Ordering::Relaxed);
         let launch =
             Launch { kernel, at: Loc::NONE, called, geometry: &self.geometry, params: &values, buffers: &buffers };
-        // SAFETY: `operand` has checked the shapes; outputs are borrowed mutably, and `exclusive_output_buffer` has
-        // checked that no other array shares their memory.
+        // SAFETY: `check_operand` has checked the shapes; outputs are borrowed mutably, and `exclusive_output_buffer`
+        // has checked that no other array shares their memory.
         unsafe { self.compiled.executable_for(&self.client).run(&self.client, &launch) }
     }
 

@@ -59,7 +59,7 @@ pub(crate) fn interpret_kernel(
 ) -> Result<Vec<Array>> {
     launch_with_outputs(client, kernel, call, |launch| {
         let machine = run(interpreter::create_machine(client, kernel, launch)?)?;
-        // SAFETY: as in `run`.
+        // SAFETY: as in `run_kernel`.
         unsafe { interpreter::finish_launch(machine, launch) }
     })
 }

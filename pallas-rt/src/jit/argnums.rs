@@ -57,8 +57,9 @@ several!(P 0 Q 1);
 several!(P 0 Q 1 R 2);
 several!(P 0 Q 1 R 2 S 3);
 
-/// The indices of the leaves of the arguments with these numbers; `structures` has that of each argument.
-pub(super) fn leaf_indices(numbers: &[usize], structures: &[Structure]) -> Vec<usize> {
+/// Indices of the leaves of the arguments with these numbers, among the leaves of all arguments; `structures` has the
+/// tree structure of each argument.
+pub(super) fn leaf_indices(argument_numbers: &[usize], structures: &[Structure]) -> Vec<usize> {
     let first = |n: usize| structures[..n].iter().map(Structure::leaves).sum::<usize>();
-    numbers.iter().flat_map(|&n| first(n)..first(n) + structures[n].leaves()).collect()
+    argument_numbers.iter().flat_map(|&n| first(n)..first(n) + structures[n].leaves()).collect()
 }

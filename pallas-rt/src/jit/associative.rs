@@ -123,7 +123,8 @@ where
     AssociativeScan::new().run(xs, combine)
 }
 
-/// The arguments of one scan.
+/// Arguments of one associative scan: the tree that is scanned, the function that combines elements, and the axis of
+/// each leaf.
 struct ScanArguments<'a, T, F> {
     xs: &'a T,
     combine: &'a F,

@@ -55,7 +55,7 @@ thread_local! {
     static AXIS_SCOPES: RefCell<Vec<AxisScope>> = const { RefCell::new(vec![]) };
 }
 
-/// A guard; axes stay bound until it is dropped.
+/// Guard that [`bind_axes`] returns: the axes stay bound on this thread until it is dropped.
 pub(super) struct AxisBinding {
     depth: usize,
     /// Scopes belong to a thread.
@@ -104,13 +104,14 @@ pub(crate) fn innermost_manual_axes() -> Option<(Arc<Mesh>, Vec<bool>)> {
     })
 }
 
-/// Returns true inside of a function that binds axes.
+/// Returns true while this thread traces a function that binds axis names: the body of a `shard_map`, or a `vmap` whose
+/// axis has a name.
 pub(super) fn has_bound_axes() -> bool {
     AXIS_SCOPES.with_borrow(|scopes| !scopes.is_empty())
 }
 
-/// Returns the states of a value that is invariant along all axes of the mesh, as values from outside of the body of a
-/// `shard_map` are; `None` outside of such a body.
+/// Returns for each axis of the mesh of the innermost `shard_map` the state "invariant" (equal on all devices), which
+/// values from outside of its body have; `None` outside of such a body.
 pub(super) fn all_invariant_states() -> Option<AxisStates> {
     innermost_manual_axes().map(|(mesh, _)| mesh::all_invariant_states(&mesh))
 }
@@ -127,7 +128,7 @@ pub(crate) struct BoundAxes {
 }
 
 impl BoundAxes {
-    /// Those axes that are bound by a `shard_map`, not by a `vmap`, with their meshes.
+    /// Returns the axes that a `shard_map` binds, with their meshes; axes of a `vmap` are left out.
     pub(crate) fn manual_axes(&self) -> Vec<(&Mesh, Axis)> {
         let runs = self.runs.iter().filter(|run| !run.mesh.is_batch());
         runs.flat_map(|run| run.axes.iter().map(|&axis| (&*run.mesh, axis))).collect()
@@ -180,8 +181,8 @@ fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Describes by axis the states of a value that differs between devices; says that it is equal on all devices if there
-/// are none.
+/// Describes for messages the state of a value along each axis where devices may differ, as in ``varying over `x` ``;
+/// "equal on all devices" if there is none.
 pub(super) fn describe_varying_axes(states: &[ManualAxisState]) -> String {
     let Some((mesh, _)) = innermost_manual_axes() else { return "equal on all devices".into() };
     let other = |(axis, state): (usize, &ManualAxisState)| match state {

@@ -30,7 +30,8 @@ fn device_limits(client: &Client) -> DeviceLimits {
 #[cfg(test)]
 use super::tests::sizes::device_limits;
 
-/// The input of a compilation.
+/// Graph to compile, with the declared shardings of its parameters, the donated parameters, and the client that it is
+/// compiled for.
 pub(super) struct CompilationInput {
     pub graph: Arc<Graph>,
     /// The declared shardings of the parameters.
@@ -62,7 +63,7 @@ impl CompilationInput {
     }
 }
 
-/// A partitioned graph on a mesh.
+/// A graph on a mesh, before and after it was partitioned, with the shardings of its values.
 pub(super) struct ShardedGraph {
     /// The graph on whole arrays, with calls of functions inlined.
     pub flat: Arc<Graph>,
@@ -167,7 +168,8 @@ fn check_runnable(graph: &Graph) -> Result<()> {
     check_arrays_indexable(graph).map_err(|(at, diag)| Error::operation(at, diag))
 }
 
-/// Converts the error of a graph's transformation.
+/// Converts the error of a graph transformation, such as a derivative or a batch, to the error that users get, at the
+/// same line.
 pub(super) fn convert_transform_error(refused: TransformError) -> Error {
     Error::operation(refused.at, refused.diag)
 }

@@ -341,8 +341,8 @@ where
 /// A branch of a [`cond`] or [`switch`].
 type Branch<'a, A, T> = Box<dyn FnOnce(&A) -> Result<T> + 'a>;
 
-/// Returns the words that name a leaf in front of its type in a message, as in ``array `x.y` of ``; empty for an empty
-/// path.
+/// Returns the words that name a leaf in front of its type in a message: ``array `x.y` of `` for the noun `what` =
+/// "array" and the path `x.y`; empty for an empty path.
 fn leaf_message_prefix(what: &str, path: &str) -> String {
     if path.is_empty() { String::new() } else { format!("{what} `{path}` of ").trim_start().into() }
 }

@@ -66,7 +66,8 @@ pub struct MemoryAnalysis {
     held: Vec<ArenaValue>,
 }
 
-/// Bytes that tiles of 8 x 128 add to an array; a vector is one row.
+/// Bytes of padding of an array whose last two extents are rounded up to a tile of 8 x 128 elements, as in a TPU's
+/// memory; a vector is one row, padded to 128.
 fn tile_padding_bytes(ty: &Type) -> usize {
     let mut shape = ty.shape.clone();
     for (axis, tile) in shape.iter_mut().rev().zip([128, 8]) {

@@ -100,9 +100,10 @@ pub trait Solution<X>: Tree + Send + Sync + 'static {
     /// The root.
     #[doc(hidden)]
     fn root(&self) -> &X;
-    /// The tangent of this result, from the tangent of the root: zeros in place of the other tree.
+    /// Returns the tangent of this result, whose root has the tangent `root_tangent`: the leaves of the other tree, if
+    /// there is one, get zeros.
     #[doc(hidden)]
-    fn tangent(&self, root: X) -> Result<Self>;
+    fn tangent(&self, root_tangent: X) -> Result<Self>;
 }
 
 impl<X: Tree + Send + Sync + 'static> Solution<X> for X {
@@ -134,16 +135,16 @@ struct RootProblem<S, T> {
     at: Loc,
 }
 
-/// Calls the solver, with a derivative by `captured` from the implicit function theorem. The derivative's rule calls
-/// this function again, for higher derivatives.
-fn solve_differentiable<X, O, S, T>(function: &Arc<RootProblem<S, T>>, captured: &Vec<Array>, guess: &X) -> Result<O>
+/// Solves `problem` from `guess`, with a derivative by `captured` (the arrays that the function captures) from the
+/// implicit function theorem. The derivative's rule calls this function again, for higher derivatives.
+fn solve_differentiable<X, O, S, T>(problem: &Arc<RootProblem<S, T>>, captured: &Vec<Array>, guess: &X) -> Result<O>
 where
     X: Tree + Send + Sync + 'static,
     O: Solution<X>,
     S: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<O> + Send + Sync + 'static,
     T: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<X> + Send + Sync + 'static,
 {
-    let (of_value, of_rule) = (function.clone(), function.clone());
+    let (of_value, of_rule) = (problem.clone(), problem.clone());
     let value = move |captured: &Vec<Array>, guess: &X| {
         let RootProblem { types, graph, solve, at, .. } = &*of_value;
         let f = |x: &X| apply_graph(graph, x, captured, &[], types, *at);
@@ -175,10 +176,11 @@ where
         let tangent = solution.tangent(tangent)?;
         Ok::<_, Error>((solution, tangent))
     };
-    custom_jvp_at(value, rule, function.at)(captured, guess)
+    custom_jvp_at(value, rule, problem.at)(captured, guess)
 }
 
-/// Calls a graph on the leaves of `x`, then `captured`, then `trailing`; returns its results as a tree like `x`.
+/// Calls a graph on the leaves of `x`, then `captured`, then `trailing`, such as tangents; returns its results as a
+/// tree like `x`, whose leaves have these `types`.
 fn apply_graph<X: Tree>(
     graph: &Graph,
     x: &X,

@@ -83,7 +83,8 @@ where
 }
 
 /// Calls `f` directly if its derivative rule is not needed: neither an argument nor an array that it captures is
-/// traced, or the rule is being traced inside of itself. `None` if the rule is needed.
+/// traced, or the rule, which its line and the type of its functions identify, is being traced inside of itself as
+/// often as it may. `None` if the rule is needed.
 ///
 /// # Errors
 /// The error that an argument holds; the function's own.
@@ -142,7 +143,8 @@ fn backward_parameters(primal: &TracedFunction, forward: &TracedFunction) -> Vec
     all
 }
 
-/// The traced parts of a call with a stated derivative.
+/// Traced parts of a function with a stated reverse-mode derivative: its arguments, the function itself, and the one
+/// that also returns residuals.
 struct CustomVjpParts {
     args: Vec<Array>,
     /// The graph from the arguments to the results.

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Maximum number of kinds of arguments for which a function stays compiled; one more drops the oldest.
+/// Maximum number of argument kinds (structures, types, shapes, shardings, client) for which a function stays compiled;
+/// one more drops the oldest.
 const MAX_ARGUMENT_KINDS: usize = 256;
 
 /// A function as it is compiled for one kind of arguments, with the tree structure of its result.
@@ -28,7 +29,8 @@ pub(super) struct CacheEntry<Out> {
     pub out: Out,
 }
 
-/// The program for one kind of arguments, and what is compared to find it.
+/// Compiled program for one kind of arguments, with the structures, types, shardings and client that the arguments of a
+/// call are compared with.
 pub(super) struct CachedProgram {
     /// By argument, its structure.
     structures: Vec<Structure>,
@@ -75,7 +77,7 @@ pub(super) struct MissDetails {
     pub hint: Option<String>,
 }
 
-/// The compiled forms of a function.
+/// The compiled forms of a function, one for each kind of arguments that it was called with.
 pub(super) struct JitCache<Out> {
     entries: RwLock<Vec<Arc<CacheEntry<Out>>>>,
     settings: CompileSettings,

@@ -220,7 +220,8 @@ where
     })
 }
 
-/// The second part of a graph, which waits for tangents or cotangents, with the values that it needs of the first part.
+/// Linear part of a split graph: from tangents (or cotangents) to those of the results, with the residuals that it
+/// reads, which the other part has computed.
 struct LinearPart {
     graph: Graph,
     stored: Vec<Array>,
@@ -228,8 +229,8 @@ struct LinearPart {
 }
 
 impl LinearPart {
-    /// Computes the first part of a graph; returns its first `result_count` results, and the second part with its
-    /// values.
+    /// Runs `known`, the part of a split graph that needs no tangents; returns its first `result_count` results, and
+    /// the linear part `graph` with the other results as its residuals.
     fn new(
         args: &[&Array],
         (known, graph): (Graph, Graph),
@@ -241,8 +242,8 @@ impl LinearPart {
         Ok((made, LinearPart { graph, stored, at }))
     }
 
-    /// Computes the second part for these tangents or cotangents; `finish_results` takes its results, may add
-    /// equations, and returns the final ones.
+    /// Runs the linear part on these tangents or cotangents; `finish_results` takes its results, may add equations, and
+    /// returns the final ones.
     fn call(
         &self,
         tangents: &[Array],
@@ -271,7 +272,7 @@ fn leading_float_mask(graph: &Graph, n: usize) -> Vec<bool> {
     graph.params.iter().enumerate().map(|(i, &p)| i < n && graph.ty(p).dtype.is_float()).collect()
 }
 
-/// The tangents or cotangents of floating-point type; those of integers are not read.
+/// Keeps those tangents or cotangents in `all` that are of floating-point type; others are not read.
 fn retain_floats(mut all: Vec<Array>) -> Vec<Array> {
     all.retain(|x| x.dtype().is_float());
     all

@@ -49,11 +49,12 @@ pub fn eval_shape<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Res
 /// differs from JAX's by design:
 ///
 /// - Functions of `jax.numpy` that JAX traces on their own (`jit[name=_where ..]`) are inlined.
-/// - Operands of an elementwise operation have equal shapes, so a broadcast is always to the full shape. JAX lets axes of
-///   extent 1 stretch.
+/// - Operands of an elementwise operation have equal shapes, so a broadcast is always to the full shape. JAX lets axes
+///   of extent 1 stretch.
 /// - `expand_dims` is a `reshape`, and `select` takes a number by way of a `broadcast_in_dim`.
 /// - Operations that JAX has no primitive for have their own names: `gelu`, `silu`, `softplus`, `trunc`, `is_nan`,
-///   `mul_add`, `roll`, `take_along`, `argsort`, `arg_top_k`. Random numbers are the operations of their generator.
+///   `mul_add`, `roll`, `take_along_axis`, `argsort`, `arg_top_k`. Random numbers are the operations of their
+///   generator.
 ///
 /// # Errors
 /// The call returns the function's own error, and the first error of an operation that its result depends on.
@@ -84,7 +85,7 @@ pub struct Lowered<Args, F: Function<Args>>
 where
     Args: Tree + 'static,
 {
-    pub(super) arguments: ArgumentsKind,
+    pub(super) arguments: LoweredArguments,
     pub(super) compilation: Compilation,
     captured: Vec<Array>,
     /// A result of the traced function, of which only the tree structure matters.
@@ -146,7 +147,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         let paths = tree::paths(&tuple);
         let (compilation, captured) = start_compilation(traced, &args, &paths, &client)?;
         let (outline, types) = (Outline::from_tree(&tuple), args.iter().map(type_of).collect());
-        let arguments = ArgumentsKind { at, outline, structures, types, paths, client };
+        let arguments = LoweredArguments { at, outline, structures, types, paths, client };
         Ok(Lowered { arguments, compilation, captured, out, function: PhantomData })
     }
 
@@ -223,7 +224,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// The results as a tree of arrays without elements, which have types and shapes.
     ///
     /// # Errors
-    /// None that tracing has not found.
+    /// None in practice: errors of the function were found when it was traced.
     pub fn results(&self) -> Result<F::Out> {
         let without = |ty: &Type| Array::new_abstract(ty.dtype, &ty.shape, &self.compilation.input.client);
         tree::rebuild(&self.out, self.graph().result_types().iter().map(without))
@@ -264,8 +265,9 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     }
 }
 
-/// The kind of arguments that a function is compiled for.
-pub(super) struct ArgumentsKind {
+/// Structure, types, paths and client of the arguments for which a function was lowered; a call of the compiled
+/// function takes no others.
+pub(super) struct LoweredArguments {
     at: Loc,
     outline: Outline,
     structures: Vec<Structure>,
@@ -275,8 +277,8 @@ pub(super) struct ArgumentsKind {
     client: Client,
 }
 
-impl ArgumentsKind {
-    /// Returns an error that names the leaf if arguments are not of this kind.
+impl LoweredArguments {
+    /// Returns an error, which names the leaf, if a call's arguments differ from these in structure, type or client.
     fn check_arguments<Args: Tree + 'static>(
         &self,
         given: &CallArguments<'_, Args>,

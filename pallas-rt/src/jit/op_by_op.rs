@@ -113,7 +113,7 @@ fn run_while(call: &While, client: &Client, args: &[Array], observe: &mut Equati
     Ok(carried)
 }
 
-/// Runs an equation that calls graphs.
+/// Runs an equation that calls graphs (a loop, a branch or a function) by running the equations of these graphs.
 fn run_call(call: &Call, client: &Client, args: &[Array], observe: &mut EquationObserver<'_>) -> Result<Vec<Array>> {
     match call {
         Call::Scan(scan) => run_scan(scan, client, args, observe),

@@ -117,7 +117,8 @@ impl Shardings {
     }
 }
 
-/// The collectives that were found in a graph so far.
+/// Sums up the collectives of a graph: those found so far with their costs on a topology, and the number of loops of
+/// unknown length.
 struct CollectiveCosts<'t> {
     topology: &'t Topology,
     collectives: Vec<PlannedCollective>,

@@ -102,16 +102,16 @@ fn call_on_devices<Args: Tree + 'static, F: Function<Args>>(
     tree::rebuild(&out, body.call(takes, gives, &args, &manual, at)?)
 }
 
-/// Wraps the graph of a function of one element into one of blocks: its first `args` parameters, and all results, get a
-/// first axis of extent 1.
-fn wrap_for_blocks(graph: &Graph, args: usize) -> Graph {
+/// Wraps the graph of a function of one element into one of blocks: its first `argument_count` parameters, and all
+/// results, get a first axis of extent 1.
+fn wrap_for_blocks(graph: &Graph, argument_count: usize) -> Graph {
     let mut to = Graph::default();
     let reshaped = |to: &mut Graph, v: Var, shape: &[usize]| {
         let op = Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() };
         to.push(StructuralOp::from(op), &[v]).expect("as many elements")
     };
     let params: Vec<Var> = (graph.param_types().into_iter().enumerate())
-        .map(|(i, ty)| match i < args {
+        .map(|(i, ty)| match i < argument_count {
             true => {
                 let block = to.param(Type::new(ty.dtype, [&[1], &ty.shape[..]].concat()));
                 reshaped(&mut to, block, &ty.shape)

@@ -160,7 +160,7 @@ fn has_nan<'a>(mut xs: impl Iterator<Item = &'a Array>) -> Result<bool> {
     xs.try_fold(false, |found, x| Ok(found || nans::first_nan_position(x)?.is_some()))
 }
 
-/// If a result has NaN and no argument has, looks for the first operation that makes NaN of operands without NaN.
+/// Looks for the first operation that makes NaN of operands without NaN, if a result has NaN and no argument has.
 ///
 /// # Errors
 /// An error `nan` with the operation and its line; in a kernel, the operation in the kernel.
@@ -191,9 +191,9 @@ fn find_nan_origin(graph: &Graph, client: &Client, args: &[&Array], results: &[A
     }
 }
 
-/// The message about an equation whose output has NaN at the element with index `at`.
-fn nan_diagnostic(e: &Equation, args: &[Array], output: &Array, at: usize) -> Result<Diag> {
-    let element = pallas_codegen::interp::datum::unflatten(at, output.shape());
+/// Returns the message about an equation whose output has NaN at the element with the row-major index `element_index`.
+fn nan_diagnostic(e: &Equation, args: &[Array], output: &Array, element_index: usize) -> Result<Diag> {
+    let element = pallas_codegen::interp::datum::unflatten(element_index, output.shape());
     let name = match KernelCall::of_op(&e.op) {
         Some(call) => format!("kernel `{}`", call.kernel.name),
         None => format!("`{}`", e.op.name()),
@@ -202,7 +202,7 @@ fn nan_diagnostic(e: &Equation, args: &[Array], output: &Array, at: usize) -> Re
         Op::Scalar(_) => {
             let number = |x: &Array| {
                 let bytes = x.to_bytes()?;
-                Ok(pallas_codegen::interp::Data::from_bytes(x.dtype(), &bytes).get(at).to_string())
+                Ok(pallas_codegen::interp::Data::from_bytes(x.dtype(), &bytes).get(element_index).to_string())
             };
             args.iter().map(number).collect::<Result<Vec<String>>>()?
         }

@@ -162,11 +162,11 @@ impl ManualAxes {
         })
     }
 
-    /// The states of a block of an array under a sharding. Along axes of bodies around this one, they are the states of
-    /// the array.
-    fn block_states(&self, sharding: &Sharding, array: Option<AxisStates>) -> AxisStates {
+    /// Returns by axis of the mesh the state (varying, invariant ..) of a block of an array under a sharding. Along
+    /// axes of bodies around this one it is the array's own, `array_states`; `None` is invariant along all.
+    fn block_states(&self, sharding: &Sharding, array_states: Option<AxisStates>) -> AxisStates {
         let mut states = block_states(sharding, &self.mesh);
-        let array = array.unwrap_or_else(|| all_invariant_states(&self.mesh));
+        let array = array_states.unwrap_or_else(|| all_invariant_states(&self.mesh));
         let around = (0..states.len()).filter(|&axis| self.around[axis]);
         around.for_each(|axis| states[axis] = array[axis]);
         states
@@ -298,7 +298,7 @@ impl ShardMapBody {
     /// shardings of arguments and results.
     ///
     /// # Errors
-    /// A result in a state that its sharding does not have; errors of the device.
+    /// A result that differs between devices along an axis that its sharding does not name; errors of the device.
     pub(super) fn call(
         mut self,
         mut argument_shardings: Vec<Sharding>,

@@ -1,8 +1,8 @@
 //! Functions on a mesh: the declared shardings of their values, and the results of partitioning.
 //!
-//! - `alike`: values that have one sharding, and barriers;
+//! - `shard_alike`: values that have one sharding, and barriers;
 //! - `views`: several meshes of the same devices;
-//! - `mark`: declarations for trees, by patterns of paths;
+//! - `mark_sharding`: declarations for trees, by patterns of paths;
 //! - `provenance`: why a value is sharded, and why not;
 //! - `declared_results`: results that count as declared like the arguments they replace;
 //! - `budget`: collectives counted by kind and axis.
@@ -101,17 +101,17 @@ impl DeclaredShardings {
         DeclaredShardings { mesh: None, shardings: vec![], statements: vec![] }
     }
 
-    /// Declares the shardings of operands, stated or not: the result of an operation that runs at once is sharded as
-    /// they are.
+    /// Declares operands' present shardings, also those that no user declared: the result of an operation that runs at
+    /// once is sharded as they are.
     pub(super) fn from_operands((mesh, shardings): &OperandShardings) -> DeclaredShardings {
         let statements = vec![None; shardings.len()];
         DeclaredShardings { mesh: Some(mesh.clone()), shardings: shardings.clone(), statements }
     }
 
-    /// Declarations that the constraints of a graph make, without those of arguments.
+    /// Returns the declarations of a graph whose constraints alone name its mesh: no parameter has a declared sharding.
     ///
     /// # Errors
-    /// As [`from_compilation`](DeclaredShardings::from_compilation).
+    /// As [`collect_declarations`](DeclaredShardings::collect_declarations).
     pub(super) fn from_constraints(graph: &Graph) -> Result<DeclaredShardings> {
         let (_, declared) = DeclaredShardings::collect_declarations(graph, std::iter::empty(), &|_| {
             unreachable!("there are no arrays")

@@ -56,7 +56,8 @@ impl TracedParameter {
     }
 }
 
-/// The states of an array along the axes of the mesh of the innermost `shard_map`; `None` outside of one.
+/// Returns by axis of the mesh of the innermost `shard_map` the state of a value: varying, invariant, unreduced or
+/// reduced; `None` outside of one.
 pub(crate) fn manual_axis_states(x: &Array) -> Option<AxisStates> {
     TRACES.with_borrow(|traces| manual_axis_states_in(traces, x))
 }
@@ -130,7 +131,7 @@ impl TraceGuard {
                            reverse order of their beginnings";
             return Err(Error::Traced { message: message.into() });
         }
-        let results = results.iter().map(|x| innermost_variable(x, Loc::NONE)).collect::<Result<Vec<Var>>>()?;
+        let results = results.iter().map(|x| find_or_capture_variable(x, Loc::NONE)).collect::<Result<Vec<Var>>>()?;
         let done = TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
         record_longest_axis_size(done.longest_axis);
         let captured = done.captured.into_iter().map(|(array, _)| array).collect();
@@ -203,9 +204,9 @@ fn trace_boxed(client: &Client, parameters: &[TracedParameter], f: ArrayFunction
     open.end(&f(&params)?)
 }
 
-fn traced_array(graph: &Graph, v: Var, trace: u32, client: &Client) -> Array {
+fn traced_array(graph: &Graph, v: Var, trace_id: u32, client: &Client) -> Array {
     let Type { dtype, shape } = graph.ty(v);
-    Array::from_traced_value(*dtype, shape, TracedValue { trace, value: v.0, client: client.clone() })
+    Array::from_traced_value(*dtype, shape, TracedValue { trace: trace_id, value: v.0, client: client.clone() })
 }
 
 /// The type of an array.
@@ -213,12 +214,12 @@ pub(super) fn type_of(x: &Array) -> Type {
     Type::new(x.dtype(), x.shape())
 }
 
-/// Variable of an array in the innermost graph: a value of that graph, or a parameter that stands for an array from
-/// outside.
+/// Returns the variable of an array in the innermost graph: its own one, or for an array from outside the parameter
+/// that stands for it, which is added if there is none.
 ///
 /// # Errors
 /// An array of a function whose trace is over, with the line `at` that uses it; the error of a poisoned array.
-fn innermost_variable(x: &Array, at: Loc) -> Result<Var> {
+fn find_or_capture_variable(x: &Array, at: Loc) -> Result<Var> {
     x.check()?;
     TRACES.with_borrow_mut(|traces| {
         if let ArrayContents::Traced(traced) = x.contents()
@@ -276,7 +277,8 @@ type AppendEquations<'a> = Box<dyn FnOnce(&mut Graph) -> Result<Vec<Var>, Diag> 
 /// Appends equations to the innermost graph, and returns arrays for their results.
 ///
 /// # Errors
-/// The error of `f`; inside of a `shard_map`, operands whose states do not fit together.
+/// The error of `f`; inside of a `shard_map`, an operation that does not take its operands in their states along the
+/// mesh's axes (varying, unreduced ..).
 fn append_equations(at: Loc, f: AppendEquations<'_>) -> Result<Vec<Array>> {
     TRACES.with_borrow_mut(|traces| {
         let OpenTrace { id, graph, client, typing, .. } = traces.last_mut().expect("a function is being traced");
@@ -344,10 +346,10 @@ pub(crate) fn apply(
     at: Loc,
     equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag>,
 ) -> Array {
-    apply_one(args, at, Box::new(equations))
+    apply_single_result(args, at, Box::new(equations))
 }
 
-fn apply_one(args: &[&Array], at: Loc, equations: BuildEquations<'_, Var>) -> Array {
+fn apply_single_result(args: &[&Array], at: Loc, equations: BuildEquations<'_, Var>) -> Array {
     first_or_poisoned(apply_boxed(args, at, as_multi_result(equations)), args)
 }
 
@@ -371,8 +373,8 @@ fn first_or_poisoned(made: Result<Vec<Array>>, args: &[&Array]) -> Array {
 /// Appends an operation to the innermost graph; operands from outside of it become its parameters.
 fn append_to_innermost(args: &[&Array], at: Loc, equations: BuildEquations<'_, Vec<Var>>) -> Result<Vec<Array>> {
     // Traced operands come first: on another thread there is no graph for the others.
-    args.iter().filter(|x| x.is_traced()).try_for_each(|x| innermost_variable(x, at).map(drop))?;
-    let vars = args.iter().map(|x| innermost_variable(x, at)).collect::<Result<Vec<Var>>>()?;
+    args.iter().filter(|x| x.is_traced()).try_for_each(|x| find_or_capture_variable(x, at).map(drop))?;
+    let vars = args.iter().map(|x| find_or_capture_variable(x, at)).collect::<Result<Vec<Var>>>()?;
     append_equations(at, Box::new(|graph| equations(graph, &vars)))
 }
 
@@ -429,7 +431,7 @@ pub(super) fn run_single_op(graph: Graph, client: &Client, args: &[&Array]) -> R
                     .into_program()?,
             );
             SINGLE_OP_PROGRAMS.retain(|(client, ..)| client.is_used());
-            SINGLE_OP_PROGRAMS.insert(key, program)
+            SINGLE_OP_PROGRAMS.get_or_insert(key, program)
         }
     };
     program.run(args)

@@ -54,7 +54,7 @@ impl<Args, F, T> Transformed<Args, F, T> {
         Transformed { f: Arc::new(f), options, at, call: Arc::default(), args: PhantomData }
     }
 
-    /// The same function with changed options, and without a closure so far.
+    /// Returns the function with changed options; its closure is built anew at the first call.
     pub(super) fn map_options<U>(self, change: impl FnOnce(T) -> U) -> Transformed<Args, F, U> {
         let Transformed { f, options, at, .. } = self;
         Transformed { f, options: change(options), at, call: Arc::default(), args: PhantomData }

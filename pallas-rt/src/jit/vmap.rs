@@ -160,11 +160,11 @@ fn call_batched<Args: Tree + 'static, F: Function<Args>>(
     let (out, traced) = trace_function_with_parameters(f, &tuple, &batch.example_parameters(&args), &client)?;
     drop(binding);
     let axes = &options.out_axes;
-    let results = BatchedResults { structure: tree::structure(&out), paths: &|| tree::paths(&out), axes };
+    let results = ResultBatchAxes { structure: tree::structure(&out), paths: &|| tree::paths(&out), axes };
     tree::rebuild(&out, batch.run_batched(traced, &args, &results, at)?)
 }
 
-/// The batch of examples of one call.
+/// Batch of one call: the axis of the examples in each leaf of the arguments, their number, and the name of that axis.
 struct Batch {
     /// By leaf of the arguments, the axis of the examples; `None` if the leaf is the same for all.
     along: Vec<Option<usize>>,
@@ -174,8 +174,9 @@ struct Batch {
     named: Option<Arc<Mesh>>,
 }
 
-/// The structure of what a function of one example returns, with the axes of the batch in it.
-struct BatchedResults<'a> {
+/// Structure and leaf paths of the result of a function of one example, with the axes at which the caller wants the
+/// batch in it.
+struct ResultBatchAxes<'a> {
     structure: Structure,
     paths: &'a dyn Fn() -> Vec<String>,
     /// The requested axes of the batch in the results.
@@ -201,7 +202,7 @@ impl Batch {
         &self,
         traced: TracedFunction,
         args: &[Array],
-        results: &BatchedResults<'_>,
+        results: &ResultBatchAxes<'_>,
         at: Loc,
     ) -> Result<Vec<Array>> {
         let Batch { along, size, named } = self;
@@ -302,14 +303,14 @@ impl Batch {
     }
 }
 
-impl BatchedResults<'_> {
+impl ResultBatchAxes<'_> {
     /// The axis of the batch in each result of a graph, `None` if it has none. `is_batched` is true for results that
     /// depend on the example.
     ///
     /// # Errors
     /// Another number of axes than results; no such axis; `None` for a result that depends on the example.
     fn result_axes(&self, graph: &Graph, is_batched: &[bool], at: Loc) -> Result<Vec<Option<usize>>> {
-        let BatchedResults { structure, paths, axes } = self;
+        let ResultBatchAxes { structure, paths, axes } = self;
         let n = graph.results.len();
         // A list with one entry holds for all leaves, unless the function itself returns a list of one.
         let found = axes.leaf_axes(structure).or_else(|found| axes.single_entry().ok_or(found)?.leaf_axes(structure));

@@ -1,7 +1,8 @@
 //! The kernel being run or traced on this thread, and the one door through which every operation passes.
 //!
-//! Only an expansion of `#[kernel]` enters a context. In *trace* mode an operation is appended to the tile IR; in *eager*
-//! mode it is computed at once by the strict interpreter, so that a debugger steps through the user's own lines.
+//! Only an expansion of `#[kernel]` enters a context. In *trace* mode an operation is appended to the tile IR; in
+//! *eager* mode it is computed at once by the strict interpreter, so that a debugger steps through the user's own
+//! lines.
 use pallas_codegen::interp::{Datum, Fault, Machine, walk};
 use pallas_ir::structural::Cast;
 use pallas_ir::{At, Builder, DType, Diag, Kernel, Literal, Loc, Op, RegionId, Type, Value};
@@ -20,7 +21,7 @@ pub struct Handle {
 }
 
 /// Value of a handle whose operation failed.
-const POISON: Value = Value(u32::MAX);
+const POISONED_VALUE: Value = Value(u32::MAX);
 
 /// The first error in a kernel's body, with the user's line that caused it.
 #[derive(Clone, Debug)]
@@ -61,7 +62,7 @@ thread_local! {
     static CURRENT_CONTEXT: RefCell<Option<KernelContext>> = const { RefCell::new(None) };
     static IS_TRACING: Cell<bool> = const { Cell::new(false) };
 }
-static NEXT_GENERATION: AtomicU32 = AtomicU32::new(1);
+static NEXT_CALL_GENERATION: AtomicU32 = AtomicU32::new(1);
 
 /// The line at which the running kernel was called; `None` if no kernel's body runs on this thread.
 pub(crate) fn running_call_loc() -> Option<Loc> {
@@ -109,7 +110,7 @@ pub(crate) fn run_eagerly(machine: Machine, call_loc: Loc, f: impl FnOnce()) -> 
 /// tiles have no shape, so later panics may be consequences of it.
 fn run_in_context(mode: ContextMode, call_loc: Loc, f: impl FnOnce()) -> (KernelContext, Option<Box<dyn Any + Send>>) {
     let outer_tracing = IS_TRACING.replace(matches!(mode, ContextMode::Trace(_)));
-    let generation = NEXT_GENERATION.fetch_add(1, Ordering::Relaxed);
+    let generation = NEXT_CALL_GENERATION.fetch_add(1, Ordering::Relaxed);
     let outer = CURRENT_CONTEXT.replace(Some(KernelContext {
         generation,
         mode,
@@ -142,7 +143,7 @@ impl KernelContext {
     /// Returns the values of handles; `None` if one is poisoned, or of another kernel call or a closed region, which is
     /// an error.
     fn resolve_handles(&mut self, args: &[Handle], loc: Loc) -> Option<Vec<Value>> {
-        if let Some(stale) = args.iter().find(|a| a.value != POISON && !self.can_use(a)) {
+        if let Some(stale) = args.iter().find(|a| a.value != POISONED_VALUE && !self.can_use(a)) {
             if stale.generation == self.generation {
                 let message = "a tile is used outside of the branch or the turn of a loop that computed it".to_string();
                 let help = "compute it before the `if` or loop, or assign it to a `let mut` variable declared there";
@@ -152,7 +153,7 @@ impl KernelContext {
             }
             return None;
         }
-        args.iter().all(|a| a.value != POISON).then(|| args.iter().map(|a| a.value).collect())
+        args.iter().all(|a| a.value != POISONED_VALUE).then(|| args.iter().map(|a| a.value).collect())
     }
     /// Reports the use of a value or block of another kernel call.
     fn report_stale_use(&mut self, what: &str, loc: Loc) {
@@ -177,7 +178,7 @@ impl KernelContext {
         }
     }
     fn ty(&self, h: Handle) -> Option<Type> {
-        if h.value == POISON || !self.can_use(&h) {
+        if h.value == POISONED_VALUE || !self.can_use(&h) {
             return None;
         }
         Some(match &self.mode {
@@ -234,7 +235,7 @@ fn with_context<R>(f: impl FnOnce(&mut KernelContext) -> R) -> Option<R> {
 }
 
 /// The handle of an operation that failed, or was used outside of a kernel.
-pub(crate) const POISONED_HANDLE: Handle = Handle { value: POISON, generation: 0, region: 0 };
+pub(crate) const POISONED_HANDLE: Handle = Handle { value: POISONED_VALUE, generation: 0, region: 0 };
 
 /// Appends (trace) or computes (eager) an operation and returns the handle of its result.
 ///
@@ -356,8 +357,8 @@ pub(crate) fn check_iteration_limit(iterations: u64, loc: Loc) {
     });
 }
 
-/// Returns false if eager execution has failed, so that its loops stop; true while tracing.
-pub(crate) fn can_continue() -> bool {
+/// Returns false if eager execution has failed, so that loops of the body end; true while tracing.
+pub(crate) fn can_continue_loop() -> bool {
     with_context(|c| match &c.mode {
         ContextMode::Eager(eager) => eager.fault.is_none() && c.mistake.is_none(),
         ContextMode::Trace(_) => true,
@@ -392,7 +393,9 @@ pub(crate) fn close_eager_region(mark: EagerRegionMark, kept_handles: &mut [Hand
         let kept: Vec<Option<Datum>> = kept_handles
             .iter()
             .map(|h| match &c.mode {
-                ContextMode::Eager(eager) if h.value != POISON && c.can_use(h) && h.value.index() >= mark.values => {
+                ContextMode::Eager(eager)
+                    if h.value != POISONED_VALUE && c.can_use(h) && h.value.index() >= mark.values =>
+                {
                     Some(eager.values[h.value.index()].clone())
                 }
                 _ => None,

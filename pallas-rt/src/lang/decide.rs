@@ -63,6 +63,7 @@ pub trait Decision: Sized {
     /// True if the right side of `&&` and `||` is computed for every value of the left side.
     #[doc(hidden)]
     const EVALUATES_BOTH: bool = false;
+    /// Returns the token if the decision is made at run time, else `None`.
     #[doc(hidden)]
     #[inline]
     fn pass() -> Option<Self::Pass> {
@@ -210,7 +211,7 @@ impl<T: Carry> Gives<AtRunTime> for T {}
 /// Values that a region decided at run time may read: those without interior mutability.
 ///
 /// This trait accepts [`Sync`] types; [`Held::steady`] accepts [`RefUnwindSafe`] types before this trait is considered.
-/// `Rc` is only the latter, `dyn Fn + Sync` only the former, and `TableCell` neither.
+/// `Rc` is only the latter, `dyn Fn + Sync` only the former, and `Cell` neither.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` can change unseen inside a region that is decided at run time",
     label = "used inside the region; its interior mutability can't be staged",
@@ -276,11 +277,12 @@ pub fn slot<'a, When, T: Changes<When> + 'a>(_: DecisionKey<When>, x: &'a mut T)
 pub fn gives<When, T: Gives<When>>(_: DecisionKey<When>, x: T) -> T {
     x
 }
-/// Called before a `break`, `continue` or `return` that leaves the region: rustc checks that the decision allows it.
+/// Lets rustc check that the decision allows a `break`, `continue` or `return` that leaves the region; the expansion
+/// calls it before one.
 #[inline]
 pub fn leaves_region<When: MayLeave>(_: DecisionKey<When>) {}
-/// Called before the first assignment to a variable declared outside of the region: rustc checks that the decision
-/// allows it.
+/// Lets rustc check that the decision allows the first assignment to a variable declared outside of the region; the
+/// expansion calls it before one.
 #[inline]
 pub fn first_value<When: MayDefer>(_: DecisionKey<When>) {}
 /// Returns `p`. The call diverges if `P` is uninhabited, so that the compiler, including the borrow checker, treats

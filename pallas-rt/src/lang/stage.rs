@@ -237,7 +237,7 @@ impl For {
     /// Begins the next iteration in eager mode.
     fn begin_eager_iteration(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         let (lo, step, trips) = self.count;
-        let more = self.at < trips && context::can_continue();
+        let more = self.at < trips && context::can_continue_loop();
         advance_eager_loop(&mut self.mark, self.at == 0, more, slots);
         if !more {
             return None;

@@ -64,7 +64,7 @@ impl<When: Decision> While<When> {
     pub fn condition<C: Condition<When>>(&mut self, c: C) -> bool {
         self.tested = c.handle();
         self.tested.is_some() && context::is_tracing()
-            || c.value() && (self.tested.is_none() || context::can_continue())
+            || c.value() && (self.tested.is_none() || context::can_continue_loop())
     }
     /// Closes the condition and opens the body, with the variables as the condition left them.
     pub fn body(&mut self, slots: &mut [Slot<'_, When>]) {

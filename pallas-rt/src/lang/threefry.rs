@@ -74,7 +74,7 @@ pub(crate) fn threefry_rounds<W: WordArithmetic>(
     Ok([x, y])
 }
 
-/// [`WordArithmetic`] that are tiles. A scalar is a tile that fits every shape.
+/// Implements [`WordArithmetic`] on tiles of u32; a scalar is a tile that fits every shape.
 struct TileWords;
 
 impl WordArithmetic for TileWords {

@@ -42,7 +42,7 @@ const MAX_EXTENT: i64 = i32::MAX as i64;
 const POSITION_RANGE_HELP: &str =
     "positions end at 2^31 - 1, with the last block and its padding: reshape the array to more dimensions, or cut it";
 
-/// Returns an error of a call.
+/// Returns a diagnostic about a call's arguments or sizes as `Err`, with a stable `code` for tests.
 fn call_error<T>(code: &'static str, message: String, help: &str) -> Result<T, Diag> {
     Err(Diag::new(code, At::Op, message, help))
 }

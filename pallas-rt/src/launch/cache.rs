@@ -134,7 +134,7 @@ pub(super) fn find_or_compile(site: &Site<'_>, call: &CallKey, trace: impl Fn() 
         let uncomparable = site.fixed.iter().position(|fixed| fixed.stored_value().is_none());
         changing_fixed_warning(call, &fixed, uncomparable).into_iter().for_each(|warning| log::warn!("{warning}"));
     }
-    Ok(KERNEL_CACHE.insert(key, Compiled::from_trace(kernel)))
+    Ok(KERNEL_CACHE.get_or_insert(key, Compiled::from_trace(kernel)))
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ const MAX_RETIMED_SLOWDOWN: f64 = 1.15;
 /// Number of additional runs of each candidate that is within [`MAX_RETIMED_SLOWDOWN`].
 const RETIMED_RUNS: usize = 8;
 
-/// Replaces each `Untimed` outcome by a time or the reason why the candidate does not run; returns the reasons as
-/// errors. `run` launches the candidate with an index. Progress is shown on standard error, if that is a terminal.
+/// Times the candidates `each` of a tuned call: replaces each `Untimed` outcome by a time or the reason why the
+/// candidate does not run, and returns the reasons as errors. `run` launches the candidate with an index. Progress is
+/// shown on standard error, if that is a terminal.
 pub(super) fn time_candidates(
     candidates: &Candidates<'_>,
     client: &Client,

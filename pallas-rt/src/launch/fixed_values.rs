@@ -108,17 +108,17 @@ impl fmt::Debug for dyn FixedValue {
 #[derive(Debug)]
 pub struct Fixed<'a, T: ?Sized>(pub &'a T);
 
-/// Gives types that are compared by text or bits their key.
+/// Trait of `#[fixed]` values that are compared by their bits or their text: floats and `str`.
 pub trait ByText<'a> {
     /// Returns the key, with the value's text or bits.
     fn fixed_key(&self) -> FixedKey<'a>;
 }
-/// Gives types that are compared by value their key.
+/// Trait of `#[fixed]` values that are compared by themselves: those with `Clone + Eq + Hash`.
 pub trait ByValue<'a> {
     /// Returns the key, with a reference to the value.
     fn fixed_key(&self) -> FixedKey<'a>;
 }
-/// Gives all other types their key.
+/// Trait of all other `#[fixed]` values, which are compared by their type alone if it has no size, or not at all.
 pub trait ByType<'a> {
     /// Returns the key: the type if it has no size; else none, so that the trace itself is compared.
     fn fixed_key(&self) -> FixedKey<'a>;

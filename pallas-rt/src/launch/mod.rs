@@ -24,23 +24,24 @@
 //! let y = scaled::<8>(&x, 2.0)?;
 //! ```
 //!
-//! 1. **While compiling** (`pallas-macros`): `ast` and `attr` read the signature, `names` the sizes, `check` holds specs, maps
-//!    and grid against each other and walks the body with symbolic sizes by pallas-ir's own shape rules, `rewrite` stages the
-//!    body's control flow, `expand` writes a function `scaled::<B>(x: impl Input, scale: f32) -> Result<Array>`. It contains a
-//!    `Site` (the values besides arrays that distinguish calls: `#[fixed]` values, outer constants), a `Declared` (the specs as
-//!    constant data: names, dimensions, blocks, grid), a closure per index map, and the body as a closure over refs.
-//!    `launch::spec` builds the `Spec` from `Declared` and the values of the site.
-//!    A call like an earlier one of its thread goes to 6 at once, without its spec (`launch::warm`): a launch takes little over
-//!    a microsecond. What the call is for (its results, `check`, `explain` ..) is the scope of its thread (`launch::scope`),
-//!    read once here.
-//! 2. **`launch::bind`**: `x` is `[1000]`, so `N` = 1000. Element types, ranks, names bound twice, block sizes, grid and
-//!    aliases are checked here, before any device work.
-//! 3. **`launch::cache`**: the key is name, place, the type of the body (it has every generic argument around the kernel),
-//!    element types, `#[fixed]` values (`launch::key`) and the dimensions that size a block: here `B` alone. A hit goes to 6.
-//!    The cache drops its least recently used kernels (`device::lru`). What follows from a trace alone is on disk too (`disk`,
-//!    `device::source`): the lowered form and shaders by the hash of the traced text with its lines, the device's limits and
-//!    these sources; the driver's binaries by adapter and driver as well. Entries are whole or not there; a torn one is deleted
-//!    and made again. What is believed of an entry stands under "Trust" below.
+//! 1. **While compiling** (`pallas-macros`): `ast` and `attr` read the signature, `size_language` the sizes, `check`
+//!    holds specs, maps and grid against each other and walks the body with symbolic sizes by pallas-ir's own shape
+//!    rules, `rewrite` stages the body's control flow, `expand` writes a function `scaled::<B>(x: impl Input, scale:
+//!    f32) -> Result<Array>`. It contains a `Site` (the values besides arrays that distinguish calls: `#[fixed]`
+//!    values, outer constants), a `Declared` (the specs as constant data: names, dimensions, blocks, grid), a closure
+//!    per index map, and the body as a closure over refs. `launch::spec` builds the `KernelSpec` from `Declared` and
+//!    the values of the site. A call like an earlier one of its thread goes to 6 at once, without its spec
+//!    (`launch::warm_call`): a launch takes little over a microsecond. What the call is for (its results, `check`,
+//!    `explain` ..) is the scope of its thread (`launch::scope`), read once here.
+//! 2. **`launch::bind`**: `x` is `[1000]`, so `N` = 1000. Element types, ranks, names bound twice, block sizes, grid
+//!    and aliases are checked here, before any device work.
+//! 3. **`launch::cache`**: the key is name, place, the type of the body (it has every generic argument around the
+//!    kernel), element types, `#[fixed]` values (`launch::fixed_values`) and the dimensions that size a block: here `B`
+//!    alone. A hit goes to 6. The cache drops its least recently used kernels (`device::lru`). What follows from a
+//!    trace alone is on disk too (`disk`, `device::lowered_cache`): the lowered form and shaders by the hash of the
+//!    traced text with its lines, the device's limits and these sources; the driver's binaries by adapter and driver as
+//!    well. Entries are whole or not there; a torn one is deleted and made again. What is believed of an entry is said
+//!    in `device::disk`.
 //! 4. **`launch::trace`** runs maps and body once. `x.load()` comes to `lang::context`, which asks the `Builder` for an
 //!    instruction; shapes and types are inferred as it is appended, and a mistake is blamed on the user's line.
 //!
@@ -61,19 +62,20 @@
 //!      }
 //!    }
 //!    ```
-//! 5. **`passes`**: maps become offsets into arrays, sequential grid axes become loops: `load @x array[dyn + 0:8] %8` with `%8
-//!    = program_id · 8`. How many turns such a loop has is no arithmetic of the kernel: sizes that fit an i32 may have terms
-//!    that do not (`cdiv(N * M, 1048576)`), so the launch computes them once, in checked arithmetic, and every backend reads
-//!    its numbers (`steps`, `num_steps`).
-//! 6. **`exec`** gives the outputs memory and hands the launch to the `Runtime` of its client (`device::runtime`). A kernel
-//!    that `Builder` made, without a macro, comes in here (`exec::Compiled`). `Client::cpu()`: `cpu::plan` makes steps over
-//!    tiles with a place in a program's arena each, chains of elementwise operations being one step, and casts of what a few
-//!    rows are multiplied with being left to the product; `cpu::run` executes them on the calling thread and rayon's, which
-//!    share programs by ranges (`cpu::shares`), chains as machine code, and sort a long line together (`cpu::sort`). A GPU:
-//!    `wgsl` writes a compute shader, `device::gpu` compiles and dispatches it without waiting. `Client::interpreter()`: the
-//!    body itself runs again, once per program, every operation computed at once on values that know whether they are defined.
-//! 7. **The result** is an `Array` on the same client, in fresh memory, in the donated input's (`exec::donate`), or in the
-//!    user's array (`launch::into`).
+//! 5. **`passes`**: maps become offsets into arrays, sequential grid axes become loops: `load @x array[dyn + 0:8] %8`
+//!    with `%8 = program_id · 8`. How many turns such a loop has is no arithmetic of the kernel: sizes that fit an i32
+//!    may have terms that do not (`cdiv(N * M, 1048576)`), so the launch computes them once, in checked arithmetic, and
+//!    every backend reads its numbers (`steps`, `num_steps`).
+//! 6. **`exec`** gives the outputs memory and hands the launch to the `Runtime` of its client (`device::runtime`). A
+//!    kernel that `Builder` made, without a macro, comes in here (`exec::Compiled`). `Client::cpu()`: `cpu::plan` makes
+//!    steps over tiles with a place in a program's arena each, chains of elementwise operations being one step, and
+//!    casts of what a few rows are multiplied with being left to the product; `cpu::run` executes them on the calling
+//!    thread and rayon's, which share programs by ranges (`cpu::work_stealing`), chains as machine code, and sort a
+//!    long line together (`cpu::sort`). A GPU: `wgsl` writes a compute shader, `device::gpu` compiles and dispatches it
+//!    without waiting. `Client::interpreter()`: the body itself runs again, once per program, every operation computed
+//!    at once on values that know whether they are defined.
+//! 7. **The result** is an `Array` on the same client, in fresh memory, in the donated input's
+//!    (`exec::output_aliases`), or in the user's array (`launch::into`).
 mod bind;
 mod cache;
 mod call;

@@ -17,11 +17,13 @@ impl<C> Default for RecentCalls<C> {
 }
 
 impl<C> RecentCalls<C> {
-    /// Returns the first result of `select` that is not `None`, starting with the latest call.
+    /// Returns the first result of `select` that is not `None` for the stored calls of the kernel whose body has the
+    /// type `instance`, the latest call first.
     pub(super) fn find<R>(&self, instance: TypeId, select: impl Fn(&C) -> Option<R>) -> Option<R> {
         self.0.borrow().get(&instance)?.iter().rev().find_map(select)
     }
-    /// Stores a call, and drops the oldest one of its kernel if there are [`MAX_RECENT_CALLS`].
+    /// Stores a call of the kernel whose body has the type `instance`, and drops its oldest one if there are
+    /// [`MAX_RECENT_CALLS`].
     pub(super) fn remember(&self, instance: TypeId, call: C) {
         let mut kernels = self.0.borrow_mut();
         let calls = kernels.entry(instance).or_default();

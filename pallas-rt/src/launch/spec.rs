@@ -9,8 +9,9 @@ use crate::lang::tile::Scalar;
 use pallas_ir::{Allow, DType, Diag, Dim, Elem, Literal, Loc, Op, OperandId, Semantics};
 use std::cell::RefCell;
 
-/// A kernel at one call, by what distinguishes it from others. With the type of the body, which has the generics, and
-/// the arrays, it determines the [`KernelSpec`] and the trace. Made for every call, so it only borrows.
+/// Identity of a kernel at one call: its name and line, and the values that are fixed for the call. With the type of
+/// the body, which has the generics, and the arrays, it determines the [`KernelSpec`] and the trace. Made for every
+/// call, so it only borrows.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
     /// The function's name.
@@ -60,7 +61,7 @@ pub struct DeclaredOperand {
     pub alias: Option<&'static str>,
 }
 
-/// A size over dimension names, as an expansion writes it.
+/// Expression over dimension names that gives a size, as an expansion writes it.
 #[derive(Clone, Copy, Debug)]
 pub enum Size {
     /// A number, or the value of a const generic.
@@ -251,8 +252,8 @@ pub enum Argument {
 pub fn arg(x: impl Input) -> Argument {
     x.into_argument()
 }
-/// Returns the array of a tuned call, to be passed on by value. If the caller keeps it, it is shared, so no output
-/// takes over its memory.
+/// Returns the array of a tuned call, to be passed on to the chosen candidate by value. If the caller keeps it, it is
+/// shared, so no output takes over its memory.
 pub fn array(x: impl Input) -> Array {
     match x.into_argument() {
         Argument::Array(array, _) => array,
@@ -263,11 +264,11 @@ pub fn array(x: impl Input) -> Array {
 pub fn param<T: ParamValue>(x: T) -> Argument {
     Argument::Param(x.literal())
 }
-/// Converts an outer constant that is a size to the bits by which calls are compared.
+/// Converts a size that is a constant from outside of the kernel to the bits by which calls are compared.
 pub fn whole(x: impl Whole) -> u64 {
     x.bits()
 }
-/// Outer constants that may be sizes.
+/// Integer types of constants from outside of the kernel that its sizes are made of.
 #[diagnostic::on_unimplemented(message = "a size is an integer, found `{Self}`", label = "not an integer")]
 pub trait Whole {
     #[doc(hidden)]

@@ -65,7 +65,8 @@ pub fn tune<F: Fn(usize) -> Result<()>>(candidates: Candidates<'_>, run: &F) -> 
     choose_candidate(&candidates, run, typeid::of::<F>())
 }
 
-/// Chooses a candidate; an error has the line of the call.
+/// Refuses traced and poisoned arrays, and returns the index of the candidate that is to run; an error has the line of
+/// the call.
 fn choose_candidate(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
     for array in candidates.arrays {
         array.check_argument(candidates.name, candidates.called)?;
@@ -229,7 +230,7 @@ fn decide_tuning(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usiz
     Ok(Tuning { chosen, why: WHY_TIMED, ..tuning })
 }
 
-/// The times that decide which candidate runs.
+/// Setting of `PALLAS_TUNE`: use times on disk or measure, measure nothing, or measure anew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TuneMode {
     /// Times on disk, else new ones.

@@ -17,7 +17,7 @@ const MAX_FOLLOWED_INSTRUCTIONS: usize = 1_000_000;
 /// Number of steps of the sequential axes that are followed one by one.
 const MAX_FOLLOWED_STEPS: i64 = 4;
 
-/// Facts about a value.
+/// Knowledge about a value while a program is evaluated: its number, or that its elements are undefined, or nothing.
 #[derive(Clone, Copy, PartialEq)]
 enum ValueFact {
     /// A scalar with this value.
@@ -199,7 +199,8 @@ fn cartesian_product(numbers: &[Vec<i64>]) -> Vec<Vec<i64>> {
     })
 }
 
-/// Facts about the memory of an operand.
+/// Knowledge about the memory of an operand while a program is evaluated: whether something may have been stored to it,
+/// and an `if` that left a store out.
 #[derive(Clone, Copy, Default)]
 struct OperandFacts {
     /// True if something may have been stored to it.
@@ -208,7 +209,7 @@ struct OperandFacts {
     skipped: Option<InstId>,
 }
 
-/// The program that is followed, with facts about its values and memory.
+/// Search for a read of undefined memory in one program of a grid, with what is known about its values and memory.
 struct EarlyReadFinder<'k> {
     kernel: &'k Kernel,
     extents: Vec<i64>,
@@ -225,7 +226,8 @@ impl EarlyReadFinder<'_> {
     fn fact_of(&self, v: Value) -> ValueFact {
         self.values[v.index()]
     }
-    /// Follows a region and returns facts about its yields. `certain` is true if the program certainly runs it.
+    /// Evaluates the instructions of a region on what is known about its parameters, and returns what is known about
+    /// its yields. `certain` is true if the program certainly runs it.
     fn follow_region(&mut self, region: RegionId, params: &[ValueFact], certain: bool) -> Vec<ValueFact> {
         self.values.resize(self.kernel.values.len(), ValueFact::Unknown);
         let region = self.kernel.region(region);
@@ -252,7 +254,8 @@ impl EarlyReadFinder<'_> {
             self.found.get_or_insert(EarlyRead { memory, read, skipped });
         }
     }
-    /// Follows an instruction and returns facts about its results.
+    /// Evaluates an instruction, and returns what is known about its results. `certain` is true if the program
+    /// certainly gets here.
     fn follow_inst(&mut self, id: InstId, inst: &Inst, certain: bool) -> Vec<ValueFact> {
         let int = |x: i64| ValueFact::Number(Literal::int(DType::I32, x));
         vec![match &inst.op {
@@ -289,7 +292,8 @@ impl EarlyReadFinder<'_> {
             Op::DebugPrint(_) | Op::DebugAssert(_) => return vec![],
         }]
     }
-    /// Returns the fact about a scalar operation's result.
+    /// Returns what is known about the result of a scalar operation: it is undefined if it certainly depends on an
+    /// undefined operand.
     fn scalar_fact(&self, op: ScalarOp, inst: &Inst) -> ValueFact {
         let args: Vec<ValueFact> = inst.args.iter().map(|&v| self.fact_of(v)).collect();
         let undefined = |x: &ValueFact| matches!(x, ValueFact::Undefined(..));
@@ -312,7 +316,8 @@ impl EarlyReadFinder<'_> {
             _ => ValueFact::Unknown,
         }
     }
-    /// Returns the fact about a structural operation's result.
+    /// Returns what is known about the result of a structural operation: it is undefined if it certainly depends on
+    /// undefined operands.
     fn structural_fact(&self, op: &StructuralOp, inst: &Inst) -> ValueFact {
         let args: Vec<ValueFact> = inst.args.iter().map(|&v| self.fact_of(v)).collect();
         let some = inst.args.iter().all(|&v| self.kernel.ty(v).elements() > 0);
@@ -329,7 +334,8 @@ impl EarlyReadFinder<'_> {
         };
         if reads { undefined } else { ValueFact::Unknown }
     }
-    /// Follows the side of an `if` that is taken, or both if that is unknown.
+    /// Evaluates the side of an `if` that is taken, or both if that is unknown. `certain` is true if the program
+    /// certainly gets here.
     fn follow_if(&mut self, id: InstId, inst: &Inst, certain: bool) -> Vec<ValueFact> {
         let condition = self.fact_of(inst.args[0]);
         self.record_use(condition, certain);
@@ -347,7 +353,8 @@ impl EarlyReadFinder<'_> {
         });
         self.follow_region(inst.regions[taken], &[], certain)
     }
-    /// Follows the first iteration of a `for` with known bounds, then its body with unknown values.
+    /// Evaluates the first iteration of a `for` with known bounds, that of the highest index if `reverse`, then its
+    /// body with unknown values. `certain` is true if the program certainly gets here.
     fn follow_for(&mut self, inst: &Inst, reverse: bool, certain: bool) -> Vec<ValueFact> {
         let bounds: Vec<ValueFact> = inst.args[..3].iter().map(|&v| self.fact_of(v)).collect();
         bounds.iter().for_each(|&bound| self.record_use(bound, certain));
@@ -372,7 +379,8 @@ impl EarlyReadFinder<'_> {
         self.follow_region(inst.regions[0], &[], false);
         vec![]
     }
-    /// Follows the first test of a `while`, then its body and test with unknown values.
+    /// Evaluates the first test of a `while`, then its body and test with unknown values. `certain` is true if the
+    /// program certainly gets here.
     fn follow_while(&mut self, inst: &Inst, certain: bool) -> Vec<ValueFact> {
         let start: Vec<ValueFact> = inst.args.iter().map(|&v| self.fact_of(v)).collect();
         let tested = self.follow_region(inst.regions[0], &start, certain);

@@ -46,8 +46,8 @@ use crate::ops;
 use pallas_device::error::{Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
 
-/// Maximum number of columns that are eliminated one after the other; larger matrices are split into blocks, so that
-/// most of the work is products of matrices.
+/// Maximum number of columns that are factored one after the other; wider matrices are split at a multiple of it into
+/// blocks, so that most of the work is products of matrices.
 const BLOCK_COLUMNS: usize = 32;
 
 /// A compiled function of one array.

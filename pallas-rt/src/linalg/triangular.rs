@@ -92,7 +92,7 @@ pub(super) fn solve_batched(
     Ok(x.reshape(&shape))
 }
 
-/// Each matrix with its rows and columns in reverse order: the lower triangle becomes the upper one.
+/// Returns each matrix with its rows and columns in reverse order: the lower triangle becomes the upper one.
 pub(super) fn flip_both_axes(x: &Array) -> Array {
     x.flip([1, 2])
 }

@@ -2,7 +2,7 @@
 use super::Axes;
 use super::axes::canonicalize_axis;
 use super::elementwise_broadcast::{GraphOperand, push_elementwise};
-use super::formula::{FormulaKind, formulas, push_formula};
+use super::formula::{FormulaDtype, formulas, push_formula};
 use super::index::{Item, index};
 use super::reduce::{mean, variance};
 use crate::array::Array;
@@ -92,7 +92,7 @@ impl Array {
                 index(graph, v[0], &items)
             };
             let (a, b) = (half((..n / 2).into())?, half((n / 2..).into())?);
-            push_formula(graph, FormulaKind::Float, [GraphOperand::Var(a), GraphOperand::Var(b)], |[a, b], _| {
+            push_formula(graph, FormulaDtype::Float, [GraphOperand::Var(a), GraphOperand::Var(b)], |[a, b], _| {
                 a * b.logistic()
             })
         })
@@ -110,7 +110,7 @@ impl Array {
                 push_elementwise(graph, ScalarOp::Sub, &[GraphOperand::Var(v[0]), GraphOperand::Var(centre)])?;
             push_formula(
                 graph,
-                FormulaKind::Float,
+                FormulaDtype::Float,
                 [GraphOperand::Var(centred), GraphOperand::Var(spread)],
                 |[x, var], _| x * (var + epsilon).rsqrt(),
             )

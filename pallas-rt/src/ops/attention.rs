@@ -128,9 +128,9 @@ impl Attention {
     }
 
     /// Computes the attention of query, key and value, and `logsumexp` of the scores.
-    fn compute(&self, all: [&Array; 3], at: Loc) -> Result<(Array, Array)> {
-        let [query, key, value] = all;
-        let form = AttentionExtents::from_operands(all, at)?;
+    fn compute(&self, query_key_value: [&Array; 3], at: Loc) -> Result<(Array, Array)> {
+        let [query, key, value] = query_key_value;
+        let form = AttentionExtents::from_operands(query_key_value, at)?;
         let AttentionExtents { batch, queries, keys, heads, shared, width, .. } = form;
         let query_ = query.reshape(&[batch, queries, shared, heads / shared, width]);
         let key_ = key.reshape(&[batch, keys, shared, width]);
@@ -161,14 +161,14 @@ impl Attention {
     }
 
     /// Returns an array that is true where a query looks at a key, in the axes of scores; `None` if each looks at all.
-    fn combined_mask(&self, form: &AttentionExtents, at: Loc) -> Result<Option<Array>> {
-        let &AttentionExtents { batch, queries, keys, .. } = form;
+    fn combined_mask(&self, extents: &AttentionExtents, at: Loc) -> Result<Option<Array>> {
+        let &AttentionExtents { batch, queries, keys, .. } = extents;
         let mut all = vec![];
         if let Some(mask) = &self.mask {
             if mask.dtype() != DType::Bool {
                 return Err(attention_error(at, format!("a mask of {}", mask.dtype()), "bool; numbers are a `bias`"));
             }
-            all.push(form.expand_to_scores("mask", mask, at)?);
+            all.push(extents.expand_to_scores("mask", mask, at)?);
         }
         let row = arange(0, queries as i32, 1, DType::I32).reshape(&[queries, 1, 1]);
         let column = arange(0, keys as i32, 1, DType::I32);

@@ -3,7 +3,7 @@
 use super::elementwise_broadcast::{
     GraphOperand, Operand, apply_to_operands, broadcast_shapes, cast, cast_and_broadcast, push_elementwise,
 };
-use super::formula::{FormulaKind, push_formula};
+use super::formula::{FormulaDtype, push_formula};
 use super::shape::reshape;
 use crate::array::{Array, Client};
 use crate::jit::{apply, innermost_client, mesh_sharding};
@@ -13,7 +13,8 @@ use pallas_ir::structural::Iota;
 use pallas_ir::{At, DType, Diag, Dim, Elem, Loc, ScalarOp, StructuralOp};
 use std::borrow::Borrow;
 
-/// Appends coordinates along an axis, rounded if the element type does not hold them.
+/// Appends an array of this shape whose elements are their own coordinates along an axis, rounded if the element type
+/// does not hold them.
 pub(super) fn push_coordinates(graph: &mut Graph, shape: &[usize], axis: usize, dtype: DType) -> Result<Var, Diag> {
     // Whole numbers up to this one are exact; blocks add theirs to a first one in the type itself.
     let exact = match dtype {
@@ -28,7 +29,8 @@ pub(super) fn push_coordinates(graph: &mut Graph, shape: &[usize], axis: usize, 
     cast(graph, at, dtype)
 }
 
-/// Appends coordinates along one axis, of a type that a formula of floats takes: f32, or f64 for f64.
+/// Appends the numbers from 0 to `count` - 1 in the type in which a formula for `dtype` is computed: f64 for f64, else
+/// f32.
 fn float_coordinates(graph: &mut Graph, count: usize, dtype: DType) -> Result<Var, Diag> {
     push_coordinates(graph, &[count], 0, if dtype == DType::F64 { DType::F64 } else { DType::F32 })
 }
@@ -141,7 +143,7 @@ pub fn arange(start: impl Into<f64>, stop: impl Into<f64>, step: impl Into<f64>,
         let count = count.max(0.0) as usize;
         if dtype.is_float() {
             let at = float_coordinates(graph, count, dtype)?;
-            let numbers = push_formula(graph, FormulaKind::Any, [GraphOperand::Var(at)], |[x], _| x * step + start)?;
+            let numbers = push_formula(graph, FormulaDtype::Any, [GraphOperand::Var(at)], |[x], _| x * step + start)?;
             return cast(graph, numbers, dtype);
         }
         if [start, step].iter().any(|x| x.fract() != 0.0) {
@@ -161,7 +163,7 @@ pub fn arange(start: impl Into<f64>, stop: impl Into<f64>, step: impl Into<f64>,
 fn push_linspace(graph: &mut Graph, start: f64, stop: f64, count: usize, dtype: DType) -> Result<Var, Diag> {
     let at = float_coordinates(graph, count, dtype)?;
     let last = count.saturating_sub(1) as f64;
-    push_formula(graph, FormulaKind::Float, [GraphOperand::Var(at)], |[i], _| {
+    push_formula(graph, FormulaDtype::Float, [GraphOperand::Var(at)], |[i], _| {
         let part = i / last.max(1.0);
         let between = (part.like(1.0) - part) * start + part * stop;
         // The end itself, not what rounding leaves of it.
@@ -192,7 +194,7 @@ pub fn logspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, base:
     apply(&[], Loc::caller(), |graph, _| {
         let exponents = push_linspace(graph, start, stop, count, dtype)?;
         let powers =
-            push_formula(graph, FormulaKind::Float, [GraphOperand::Var(exponents)], |[x], _| x.like(base).pow(x))?;
+            push_formula(graph, FormulaDtype::Float, [GraphOperand::Var(exponents)], |[x], _| x.like(base).pow(x))?;
         cast(graph, powers, dtype)
     })
 }
@@ -210,7 +212,7 @@ pub fn geomspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, dtyp
         }
         let exponents = push_linspace(graph, 0.0, (stop / start).ln(), count, dtype)?;
         let numbers =
-            push_formula(graph, FormulaKind::Float, [GraphOperand::Var(exponents)], |[x], _| x.exp() * start)?;
+            push_formula(graph, FormulaDtype::Float, [GraphOperand::Var(exponents)], |[x], _| x.exp() * start)?;
         cast(graph, numbers, dtype)
     })
 }
@@ -275,7 +277,7 @@ macro_rules! windows {
             apply(&[], Loc::caller(), |graph, _| {
                 let at = float_coordinates(graph, count, DType::F32)?;
                 let $last = count.saturating_sub(1) as f64;
-                push_formula(graph, FormulaKind::Float, [GraphOperand::Var(at)], |[$i], _| if count == 1 { $i + 1.0 } else { $value })
+                push_formula(graph, FormulaDtype::Float, [GraphOperand::Var(at)], |[$i], _| if count == 1 { $i + 1.0 } else { $value })
             })
         }
     )*};
@@ -306,8 +308,8 @@ pub fn broadcast_shape(shapes: &[&[usize]]) -> crate::Result<Vec<usize>> {
 }
 
 impl Array {
-    /// The same number everywhere, in the array's shape and element type. If the array is sharded on a mesh, the result
-    /// is sharded as well; in a traced function the operations that read it decide, and `shard_alike` ties it to the
+    /// An array of one number in this array's shape and element type. If the array is sharded on a mesh, the result is
+    /// sharded as well; in a traced function the operations that read it decide, and `shard_alike` ties it to the
     /// array.
     ///
     /// ```

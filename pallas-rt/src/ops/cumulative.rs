@@ -1,7 +1,7 @@
 //! Running folds, differences, and reductions with more arguments.
 use super::axes::{Axes, ScanAxis, canonicalize_axis};
 use super::elementwise_broadcast::{GraphOperand, cast, push_elementwise};
-use super::formula::{FormulaKind, push_formula};
+use super::formula::{FormulaDtype, push_formula};
 use super::index::{Item, index};
 use super::reduce::{check_has_elements, reduce, reduce_widened, replace_nan};
 use super::shape::{reshape, transpose};
@@ -151,7 +151,7 @@ impl Array {
             let (after, before) =
                 (axis_range(graph, v[0], axis, 1, None)?, axis_range(graph, v[0], axis, 0, Some(-1))?);
             let pairs = [GraphOperand::Var(after), GraphOperand::Var(before)];
-            let areas = push_formula(graph, FormulaKind::Float, pairs, |[a, b], _| (a + b) * (distance * 0.5))?;
+            let areas = push_formula(graph, FormulaDtype::Float, pairs, |[a, b], _| (a + b) * (distance * 0.5))?;
             reduce(graph, ScalarOp::Add, areas, &(axis as isize).into())
         })
     }
@@ -178,8 +178,8 @@ impl Array {
                 }
             };
             let pair = [GraphOperand::Var(v[0]), GraphOperand::Var(wide)];
-            let products = push_formula(graph, FormulaKind::Float, pair, |[x, weight], _| x * weight)?;
-            let weights = push_formula(graph, FormulaKind::Float, [pair[1], pair[0]], |[weight, _], _| weight)?;
+            let products = push_formula(graph, FormulaDtype::Float, pair, |[x, weight], _| x * weight)?;
+            let weights = push_formula(graph, FormulaDtype::Float, [pair[1], pair[0]], |[weight, _], _| weight)?;
             let sum = reduce(graph, ScalarOp::Add, products, &axes)?;
             let all = reduce(graph, ScalarOp::Add, weights, &axes)?;
             push_elementwise(graph, ScalarOp::Div, &[GraphOperand::Var(sum), GraphOperand::Var(all)])
@@ -193,7 +193,7 @@ impl Array {
     pub fn vector_norm(&self, order: f64, axes: impl Into<Axes>) -> Array {
         let axes = axes.into();
         apply(&[self], Loc::caller(), |graph, v| {
-            let size = push_formula(graph, FormulaKind::Float, [GraphOperand::Var(v[0])], |[x], _| x.abs())?;
+            let size = push_formula(graph, FormulaDtype::Float, [GraphOperand::Var(v[0])], |[x], _| x.abs())?;
             if order.is_infinite() {
                 if order < 0.0 {
                     return reduce(graph, ScalarOp::Minimum, size, &axes);
@@ -213,9 +213,9 @@ impl Array {
                 return cast(graph, count, dtype);
             }
             let powers =
-                push_formula(graph, FormulaKind::Float, [GraphOperand::Var(size)], |[x], _| x.pow(x.like(order)))?;
+                push_formula(graph, FormulaDtype::Float, [GraphOperand::Var(size)], |[x], _| x.pow(x.like(order)))?;
             let sum = reduce(graph, ScalarOp::Add, powers, &axes)?;
-            push_formula(graph, FormulaKind::Float, [GraphOperand::Var(sum)], |[x], _| x.pow(x.like(1.0 / order)))
+            push_formula(graph, FormulaDtype::Float, [GraphOperand::Var(sum)], |[x], _| x.pow(x.like(1.0 / order)))
         })
     }
 
@@ -240,7 +240,7 @@ impl Array {
             let spread = push_elementwise(graph, ScalarOp::Sqrt, &[GraphOperand::Var(diagonal)])?;
             let column = reshape(graph, spread, &[graph.ty(spread).elements(), 1])?;
             let operands = [GraphOperand::Var(all), GraphOperand::Var(column), GraphOperand::Var(spread)];
-            push_formula(graph, FormulaKind::Float, operands, |[x, a, b], _| {
+            push_formula(graph, FormulaDtype::Float, operands, |[x, a, b], _| {
                 (x / a / b).maximum(x.like(-1.0)).minimum(x.like(1.0))
             })
         })
@@ -275,7 +275,7 @@ impl Array {
             for i in 1..count {
                 let operands =
                     [GraphOperand::Var(value), GraphOperand::Var(x), GraphOperand::Var(coefficient(graph, i)?)];
-                value = push_formula(graph, FormulaKind::Any, operands, |[value, x, coefficient], _| {
+                value = push_formula(graph, FormulaDtype::Any, operands, |[value, x, coefficient], _| {
                     value * x + coefficient
                 })?;
             }

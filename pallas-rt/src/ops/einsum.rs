@@ -52,7 +52,7 @@ pub fn einsum<A: Borrow<Array>>(subscripts: &str, arrays: &[A]) -> Array {
             let x = take_diagonals(graph, LabelledOperand { value, letters: letters.clone() })?;
             operands.push(form.drop_singleton_axes(graph, x)?);
         }
-        evaluate(graph, operands, &form)
+        push_einsum(graph, operands, &form)
     })
 }
 
@@ -72,10 +72,10 @@ fn ellipsis_letter(distance: usize) -> char {
     char::from_u32(0xe000 + distance as u32).expect("a character for private use")
 }
 
-/// Returns the letters of a term, in which `...` stands for `axes` axes; `None` if it has other dots.
-fn term_letters(term: &str, axes: usize) -> Option<Vec<char>> {
+/// Returns the letters of a term, in which `...` stands for `ellipsis_axes` axes; `None` if it has other dots.
+fn term_letters(term: &str, ellipsis_axes: usize) -> Option<Vec<char>> {
     let (before, after) = term.split_once("...").unwrap_or((term, ""));
-    let hidden = if before.len() == term.len() { 0 } else { axes };
+    let hidden = if before.len() == term.len() { 0 } else { ellipsis_axes };
     let letters = before.chars().chain((0..hidden).rev().map(ellipsis_letter)).chain(after.chars());
     (!before.contains('.') && !after.contains('.')).then(|| letters.collect())
 }
@@ -215,19 +215,20 @@ fn take_diagonals(graph: &mut Graph, mut x: LabelledOperand) -> Result<LabelledO
     Ok(x)
 }
 
-/// Appends the products of operands, two at a time; sums over a letter as soon as nothing needs it.
-fn evaluate(graph: &mut Graph, mut operands: Vec<LabelledOperand>, form: &Subscripts) -> Result<Var, Diag> {
+/// Appends the result of an einsum: products of operands, two at a time in the cheapest order, with sums over a letter
+/// as soon as neither another operand nor the result has it.
+fn push_einsum(graph: &mut Graph, mut operands: Vec<LabelledOperand>, subscripts: &Subscripts) -> Result<Var, Diag> {
     while operands.len() > 1 {
         let terms: Vec<Vec<char>> = operands.iter().map(|x| x.letters.clone()).collect();
-        let [i, j] = if terms.len() == 2 { [0, 1] } else { form.cheapest_first_pair(&terms).1 };
+        let [i, j] = if terms.len() == 2 { [0, 1] } else { subscripts.cheapest_first_pair(&terms).1 };
         let (b, a) = (operands.remove(j), operands.remove(i));
         let later: Vec<char> =
-            operands.iter().flat_map(|x| x.letters.clone()).chain(form.result.iter().copied()).collect();
+            operands.iter().flat_map(|x| x.letters.clone()).chain(subscripts.result.iter().copied()).collect();
         operands.insert(i, multiply_operands(graph, a, b, &later)?);
     }
-    let mut done = sum_unneeded_axes(graph, operands.remove(0), |letter| form.result.contains(&letter))?;
+    let mut done = sum_unneeded_axes(graph, operands.remove(0), |letter| subscripts.result.contains(&letter))?;
     let place = |letter: &char| done.letters.iter().position(|c| c == letter).expect("a letter of the result");
-    let axes: Vec<usize> = form.result.iter().map(place).collect();
+    let axes: Vec<usize> = subscripts.result.iter().map(place).collect();
     if !axes.is_sorted() {
         done.value = transpose(graph, done.value, axes)?;
     }

@@ -1,6 +1,6 @@
 //! The inverse of the error function.
 use super::elementwise_broadcast::GraphOperand;
-use super::formula::{FormulaKind, push_formula};
+use super::formula::{FormulaDtype, push_formula};
 use pallas_graph::{Graph, Var};
 use pallas_ir::{DType, Diag, E};
 
@@ -15,7 +15,7 @@ struct PolynomialPiece {
 /// Appends `erf⁻¹(x) = x·p(w)` with `w = -ln(1 - x²)` of f32 or f64, by polynomials for pieces of `w` (M. Giles,
 /// "Approximating the erfinv function", GPU Computing Gems 2, 2011), as XLA does, to the bit.
 pub(crate) fn erf_inv(graph: &mut Graph, x: Var) -> Result<Var, Diag> {
-    push_formula(graph, FormulaKind::Any, [GraphOperand::Var(x)], |[x], dtype| {
+    push_formula(graph, FormulaDtype::Any, [GraphOperand::Var(x)], |[x], dtype| {
         let pieces: &[PolynomialPiece] = if dtype == DType::F64 { &F64_ERF_INV_PIECES } else { &F32_ERF_INV_PIECES };
         let w = -(x * -x).log1p();
         let root = w.sqrt();

@@ -8,9 +8,9 @@ use pallas_ir::emit::ValueId;
 use pallas_ir::{DType, Diag, E, Loc};
 use std::cell::RefCell;
 
-/// The element type in which a formula is computed.
+/// Rule for the element type in which a formula is computed, by the common type of its operands.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum FormulaKind {
+pub(super) enum FormulaDtype {
     /// The common type of the operands.
     Any,
     /// The common type of the operands, but i32 for truth values.
@@ -21,7 +21,7 @@ pub(super) enum FormulaKind {
 
 /// Makes an array by a formula of operands, which get one shape and one element type; the formula gets the type too.
 pub(super) fn apply_formula<const N: usize>(
-    kind: FormulaKind,
+    kind: FormulaDtype,
     operands: [Operand; N],
     at: Loc,
     f: impl for<'g> Fn([E<'g>; N], DType) -> E<'g>,
@@ -35,13 +35,13 @@ pub(super) fn apply_formula<const N: usize>(
 /// Appends the value of a formula; operands are as in [`apply_formula`].
 pub(super) fn push_formula<const N: usize>(
     graph: &mut Graph,
-    kind: FormulaKind,
+    kind: FormulaDtype,
     operands: [GraphOperand; N],
     f: impl for<'g> Fn([E<'g>; N], DType) -> E<'g>,
 ) -> Result<Var, Diag> {
     let dtype = match (kind, common_type(graph, &operands)) {
-        (FormulaKind::Number, DType::Bool) => DType::I32,
-        (FormulaKind::Float, dtype) if !dtype.is_float() => DType::F32,
+        (FormulaDtype::Number, DType::Bool) => DType::I32,
+        (FormulaDtype::Float, dtype) if !dtype.is_float() => DType::F32,
         (_, dtype) => dtype,
     };
     let shape = common_shape(graph, &operands)?;
@@ -55,11 +55,11 @@ pub(super) fn push_formula<const N: usize>(
     Ok(Var(result.0))
 }
 
-/// Declares methods of [`Array`] by formulas: `FormulaKind name(operands; arguments) => value`.
+/// Declares methods of [`Array`] by formulas: `FormulaDtype name(operands; arguments) => value`.
 macro_rules! formulas {
     ($(
         $(#[$doc:meta])+
-        $FormulaKind:ident $name:ident($x:ident $(, $other:ident)* $(; $($arg:ident: $Arg:ty),+)?) $(as $dtype:ident)?
+        $FormulaDtype:ident $name:ident($x:ident $(, $other:ident)* $(; $($arg:ident: $Arg:ty),+)?) $(as $dtype:ident)?
         => $value:expr;
     )*) => {
         impl $crate::array::Array {$(
@@ -71,7 +71,7 @@ macro_rules! formulas {
             ) -> $crate::array::Array {
                 let operands = [$crate::ops::Operand::from(self) $(, $other.into())*];
                 let at = pallas_ir::Loc::caller();
-                let kind = $crate::ops::formula::FormulaKind::$FormulaKind;
+                let kind = $crate::ops::formula::FormulaDtype::$FormulaDtype;
                 $crate::ops::formula::apply_formula(kind, operands, at, |[$x $(, $other)*], _dtype| {
                     $(let $dtype = _dtype;)?
                     $value

@@ -68,7 +68,7 @@ impl Array {
 /// The derivative of a number of the gamma distribution by the distribution's parameter, where the number's quantile
 /// stays the same; `jax.lax.random_gamma_grad`.
 pub(crate) fn random_gamma_grad(a: &Array, sample: &Array) -> Array {
-    call_with_pair(&SAMPLE_DERIVATIVE, a, sample)
+    call_with_pair(&GAMMA_SAMPLE_DERIVATIVE, a, sample)
 }
 
 /// Returns the arrays in one shape and floating-point type.
@@ -118,7 +118,7 @@ static UPPER_GAMMA: LazyLock<CompiledBinary> = LazyLock::new(|| {
 static GAMMA_ORDER_DERIVATIVE: LazyLock<CompiledBinary> =
     LazyLock::new(|| jit(|a: &Array, x: &Array| gamma_derivative(a, x, GammaSumKind::Derivative)).into_fn());
 /// Computes [`random_gamma_grad`].
-static SAMPLE_DERIVATIVE: LazyLock<CompiledBinary> =
+static GAMMA_SAMPLE_DERIVATIVE: LazyLock<CompiledBinary> =
     LazyLock::new(|| jit(|a: &Array, x: &Array| gamma_derivative(a, x, GammaSumKind::SampleDerivative)).into_fn());
 /// Computes [`Array::betainc`].
 static INCOMPLETE_BETA: LazyLock<CompiledTernary> = LazyLock::new(|| {
@@ -178,8 +178,8 @@ fn lower_gamma(a: &Array, x: &Array) -> Result<Array> {
     let (ax, underflows) = gamma_prefactor(a, x);
     let wrong = is_outside_domain(a, x);
     let enabled = not(&(x.eq(0.0) | &wrong | underflows | x.eq(infinity) | a.eq(infinity)));
-    let rest = upper_fraction(&ax, x, a, &(&enabled & &by_fraction), GammaSumKind::Value)?;
-    let sum = lower_series(&ax, x, a, &(&enabled & not(&by_fraction)), GammaSumKind::Value)?;
+    let rest = upper_gamma_fraction(&ax, x, a, &(&enabled & &by_fraction), GammaSumKind::Value)?;
+    let sum = lower_gamma_series(&ax, x, a, &(&enabled & not(&by_fraction)), GammaSumKind::Value)?;
     let mut y = select(&by_fraction, 1.0 - rest, sum);
     for (is, value) in [(a.eq(infinity), 0.0), (x.eq(0.0), 0.0), (x.eq(infinity), 1.0), (wrong, f64::NAN)] {
         y = select(&is, value, y);
@@ -194,8 +194,8 @@ fn upper_gamma(a: &Array, x: &Array) -> Result<Array> {
     let (ax, underflows) = gamma_prefactor(a, x);
     let wrong = is_outside_domain(a, x);
     let enabled = not(&(&wrong | underflows | x.eq(infinity) | a.eq(0.0) | a.eq(infinity)));
-    let sum = lower_series(&ax, x, a, &(&enabled & &by_series), GammaSumKind::Value)?;
-    let rest = upper_fraction(&ax, x, a, &(&enabled & not(&by_series)), GammaSumKind::Value)?;
+    let sum = lower_gamma_series(&ax, x, a, &(&enabled & &by_series), GammaSumKind::Value)?;
+    let rest = upper_gamma_fraction(&ax, x, a, &(&enabled & not(&by_series)), GammaSumKind::Value)?;
     let mut y = select(&by_series, 1.0 - sum, rest);
     for (is, value) in [(a.eq(infinity), 1.0), (x.eq(infinity) | a.eq(0.0), 0.0), (wrong, f64::NAN)] {
         y = select(&is, value, y);
@@ -216,15 +216,15 @@ fn gamma_derivative(a: &Array, x: &Array, kind: GammaSumKind) -> Result<Array> {
     let (ax, underflows) = gamma_prefactor(a, x);
     let wrong = x.lt(0.0) | a.le(0.0) | a.is_nan() | x.is_nan();
     let enabled = not(&(x.eq(0.0) | &wrong | underflows));
-    let rest = upper_fraction(&ax, x, a, &(&enabled & &by_fraction), kind)?;
-    let sum = lower_series(&ax, x, a, &(&enabled & not(&by_fraction)), kind)?;
+    let rest = upper_gamma_fraction(&ax, x, a, &(&enabled & &by_fraction), kind)?;
+    let sum = lower_gamma_series(&ax, x, a, &(&enabled & not(&by_fraction)), kind)?;
     let y = select(&x.eq(0.0), 0.0, select(&by_fraction, -rest, sum));
     Ok(select(&wrong, f64::NAN, y))
 }
 
 /// Sums the power series of the lower function, for elements where `enabled` is true; `prefactor` is that of
 /// [`gamma_prefactor`].
-fn lower_series(prefactor: &Array, x: &Array, a: &Array, enabled: &Array, kind: GammaSumKind) -> Result<Array> {
+fn lower_gamma_series(prefactor: &Array, x: &Array, a: &Array, enabled: &Array, kind: GammaSumKind) -> Result<Array> {
     let [epsilon, ..] = float_limits(x.dtype());
     let (zero, one) = (a.zeros_like(), a.ones_like());
     let first = vec![enabled.clone(), a.clone(), one.clone(), one, zero.clone(), zero];
@@ -254,7 +254,7 @@ fn lower_series(prefactor: &Array, x: &Array, a: &Array, enabled: &Array, kind: 
 
 /// Computes the continued fraction of the upper function, for elements where `enabled` is true; `prefactor` is that of
 /// [`gamma_prefactor`].
-fn upper_fraction(prefactor: &Array, x: &Array, a: &Array, enabled: &Array, kind: GammaSumKind) -> Result<Array> {
+fn upper_gamma_fraction(prefactor: &Array, x: &Array, a: &Array, enabled: &Array, kind: GammaSumKind) -> Result<Array> {
     let [epsilon, ..] = float_limits(x.dtype());
     let (zero, one) = (x.zeros_like(), x.ones_like());
     let y = 1.0 - a;

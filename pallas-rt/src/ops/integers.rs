@@ -4,7 +4,8 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Powi;
 use pallas_ir::{At, DType, Diag, Literal, ScalarOp, StructuralOp};
 
-/// Appends an operation on operands of this common type; returns `None` where the scalar table has NumPy's meaning.
+/// Appends an operation on operands of the common type `dtype` if NumPy computes it otherwise for integers or truth
+/// values than [`ScalarOp`] does, and integer powers; `None` where [`ScalarOp`] serves.
 pub(super) fn push_integer_op(
     graph: &mut Graph,
     op: ScalarOp,
@@ -76,8 +77,9 @@ fn push_integer_power(graph: &mut Graph, dtype: DType, operands: &[GraphOperand]
     }
 }
 
-/// Number of bits of an exponent that count: a higher power of anything but -1, 0 and 1 wraps.
-const EXPONENT_BITS: u32 = 6;
+/// Number of low bits of an exponent that integer powers read: a power of 64 or more wraps for all numbers but -1, 0
+/// and 1.
+const POWER_EXPONENT_BITS: u32 = 6;
 
 /// Appends integers to the power of integers, by squaring. A negative exponent is taken modulo 64.
 fn power_of_integers(graph: &mut Graph, dtype: DType, operands: &[GraphOperand]) -> Result<Var, Diag> {
@@ -89,12 +91,12 @@ fn power_of_integers(graph: &mut Graph, dtype: DType, operands: &[GraphOperand])
     let is_raised = graph.push(ScalarOp::Ne, &[exponent, zero])?;
     let vanishes = graph.push(ScalarOp::BitAnd, &[is_zero, is_raised])?;
     let mut result = graph.push(ScalarOp::Select, &[vanishes, zero, one])?;
-    for bit in 0..EXPONENT_BITS {
+    for bit in 0..POWER_EXPONENT_BITS {
         let low = graph.push(ScalarOp::BitAnd, &[exponent, one])?;
         let is_set = graph.push(ScalarOp::Ne, &[low, zero])?;
         let product = graph.push(ScalarOp::Mul, &[result, base])?;
         result = graph.push(ScalarOp::Select, &[is_set, product, result])?;
-        if bit + 1 < EXPONENT_BITS {
+        if bit + 1 < POWER_EXPONENT_BITS {
             base = graph.push(ScalarOp::Mul, &[base, base])?;
             exponent = graph.push(ScalarOp::Shr, &[exponent, one])?;
         }

@@ -1,6 +1,6 @@
 //! Comparisons and logical functions.
 use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cast};
-use super::formula::{FormulaKind, formulas, push_formula};
+use super::formula::{FormulaDtype, formulas, push_formula};
 use super::reduce::reduce;
 use crate::array::Array;
 use crate::jit::apply;
@@ -65,7 +65,7 @@ logical! {
 }
 
 /// Appends true, as an array of rank 0, if all elements are true.
-fn push_all(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+fn push_all_true(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
     reduce(graph, ScalarOp::BitAnd, v, &(..).into())
 }
 
@@ -75,10 +75,10 @@ impl Array {
     #[must_use]
     pub fn allclose(&self, other: impl Into<Operand>, relative: f64, absolute: f64) -> Array {
         apply_to_operands(&[self.into(), other.into()], Loc::caller(), |graph, operands| {
-            let is_close = push_formula(graph, FormulaKind::Float, [operands[0], operands[1]], |[x, y], _| {
+            let is_close = push_formula(graph, FormulaDtype::Float, [operands[0], operands[1]], |[x, y], _| {
                 close_formula(x, y, relative, absolute)
             })?;
-            push_all(graph, is_close)
+            push_all_true(graph, is_close)
         })
     }
 
@@ -92,11 +92,11 @@ impl Array {
             }
             let is_equal = push_formula(
                 graph,
-                FormulaKind::Any,
+                FormulaDtype::Any,
                 [GraphOperand::Var(v[0]), GraphOperand::Var(v[1])],
                 |[x, y], _| x.eq(y),
             )?;
-            push_all(graph, is_equal)
+            push_all_true(graph, is_equal)
         })
     }
 
@@ -111,11 +111,11 @@ impl Array {
             }
             let is_equal = push_formula(
                 graph,
-                FormulaKind::Any,
+                FormulaDtype::Any,
                 [GraphOperand::Var(v[0]), GraphOperand::Var(v[1])],
                 |[x, y], _| x.eq(y),
             )?;
-            push_all(graph, is_equal)
+            push_all_true(graph, is_equal)
         })
     }
 }

@@ -126,7 +126,7 @@ impl Array {
 
     #[track_caller]
     fn round_toward_zero(&self) -> Array {
-        super::formula::apply_formula(super::formula::FormulaKind::Float, [self.into()], Loc::caller(), |[x], _| {
+        super::formula::apply_formula(super::formula::FormulaDtype::Float, [self.into()], Loc::caller(), |[x], _| {
             x.trunc()
         })
     }
@@ -136,7 +136,7 @@ impl Array {
     #[must_use]
     pub fn signbit(&self) -> Array {
         super::formula::apply_formula(
-            super::formula::FormulaKind::Number,
+            super::formula::FormulaDtype::Number,
             [self.into()],
             Loc::caller(),
             |[x], dtype| sign_bit(x, dtype),
@@ -217,8 +217,8 @@ fn replace_zero_divisor<'g>(divisor: E<'g>, dtype: DType) -> E<'g> {
 }
 
 /// Returns true where a remainder is not 0 and its sign is not the divisor's.
-fn has_other_sign<'g>(rest: E<'g>, divisor: E<'g>) -> E<'g> {
-    rest.ne(rest.zero()) & (rest.lt(rest.zero()) ^ divisor.lt(divisor.zero()))
+fn has_other_sign<'g>(remainder: E<'g>, divisor: E<'g>) -> E<'g> {
+    remainder.ne(remainder.zero()) & (remainder.lt(remainder.zero()) ^ divisor.lt(divisor.zero()))
 }
 
 /// Returns true where the sign bit of a float is set, or an integer is below zero.

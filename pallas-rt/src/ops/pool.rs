@@ -58,7 +58,8 @@ impl Padding {
     }
 }
 
-/// Returns one number for each windowed axis: `given`, or 1 if that is empty.
+/// Returns one number for each of `count` windowed axes: those of `given`, or 1 if that is empty. `name` and `what`
+/// name the operation and the list in messages.
 pub(super) fn per_axis_numbers(name: &str, what: &str, given: &[usize], count: usize) -> Result<Vec<i64>, Diag> {
     if given.is_empty() {
         return Ok(vec![1; count]);

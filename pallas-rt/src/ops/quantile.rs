@@ -1,7 +1,7 @@
 //! Quantiles: elements at fractions of the sorted elements.
 use super::Axes;
 use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cast, push_elementwise, splat};
-use super::formula::{FormulaKind, push_formula};
+use super::formula::{FormulaDtype, push_formula};
 use super::reduce::reduce;
 use super::shape::{reshape, transpose};
 use super::sort::{push_take_along, sorted};
@@ -142,14 +142,14 @@ impl QuantileOptions<'_> {
         };
         let lines = sorted(graph, lines, outer.len())?;
         let place =
-            push_formula(graph, FormulaKind::Any, [GraphOperand::Var(q), GraphOperand::Var(numbers)], |[q, n], _| {
+            push_formula(graph, FormulaDtype::Any, [GraphOperand::Var(q), GraphOperand::Var(numbers)], |[q, n], _| {
                 q * (n - n.like(1.0))
             })?;
         let mut neighbour = |op: ScalarOp| {
             let near = graph.push(op, &[place])?;
             let held = push_formula(
                 graph,
-                FormulaKind::Any,
+                FormulaDtype::Any,
                 [GraphOperand::Var(near), GraphOperand::Var(numbers)],
                 |[at, n], _| at.minimum(n - n.like(1.0)).maximum(n.zero()),
             )?;
@@ -167,13 +167,13 @@ impl QuantileOptions<'_> {
                 let high = cast(graph, high, wide)?;
                 push_formula(
                     graph,
-                    FormulaKind::Any,
+                    FormulaDtype::Any,
                     [GraphOperand::Var(low), GraphOperand::Var(high), all[2]],
                     |[low, high, weight], _| low * (weight.like(1.0) - weight) + high * weight,
                 )?
             }
             QuantileMethod::Midpoint => {
-                push_formula(graph, FormulaKind::Any, [all[0], all[1]], |[a, b], _| (a + b) * 0.5)?
+                push_formula(graph, FormulaDtype::Any, [all[0], all[1]], |[a, b], _| (a + b) * 0.5)?
             }
             QuantileMethod::Nearest => {
                 let is_low = push_elementwise(graph, ScalarOp::Le, &[all[2], GraphOperand::Float(0.5)])?;

@@ -1,7 +1,7 @@
 //! Reductions.
 use super::axes::{Axes, canonicalize_axis};
 use super::elementwise_broadcast::{GraphOperand, cast, push_elementwise};
-use super::formula::{FormulaKind, push_formula};
+use super::formula::{FormulaDtype, push_formula};
 use super::shape::reshape;
 use crate::array::Array;
 use crate::jit::apply;
@@ -167,7 +167,7 @@ pub(super) fn replace_nan(graph: &mut Graph, v: Var, number: f64) -> Result<Var,
     if !graph.ty(v).dtype.is_float() {
         return Ok(v);
     }
-    push_formula(graph, FormulaKind::Any, [GraphOperand::Var(v)], |[x], _| x.is_nan().select(x.like(number), x))
+    push_formula(graph, FormulaDtype::Any, [GraphOperand::Var(v)], |[x], _| x.is_nan().select(x.like(number), x))
 }
 
 /// Appends truth values: true where elements are not NaN.
@@ -209,7 +209,7 @@ fn nan_variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
         // Before they are squared: the derivative of a square at NaN is NaN.
         let distances = push_formula(
             graph,
-            FormulaKind::Float,
+            FormulaDtype::Float,
             [GraphOperand::Var(v), GraphOperand::Var(centre)],
             |[x, mean], _| x.is_nan().select(x.zero(), x - mean),
         )?;
@@ -226,19 +226,19 @@ fn logsumexp(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     with_accumulator_type(graph, v, |graph, v| {
         let most = reduce(graph, ScalarOp::Maximum, v, &super::keep(axes.clone()))?;
         // An infinity minus itself would be NaN.
-        let most = push_formula(graph, FormulaKind::Float, [GraphOperand::Var(most)], |[x], _| {
+        let most = push_formula(graph, FormulaDtype::Float, [GraphOperand::Var(most)], |[x], _| {
             x.is_finite().select(x, x.zero())
         })?;
         let most = graph.push(StopGradient, &[most])?;
         let e = push_formula(
             graph,
-            FormulaKind::Float,
+            FormulaDtype::Float,
             [GraphOperand::Var(v), GraphOperand::Var(most)],
             |[x, most], _| (x - most).exp(),
         )?;
         let sum = reduce(graph, ScalarOp::Add, e, axes)?;
         let most = reshape(graph, most, &graph.ty(sum).shape.clone())?;
-        push_formula(graph, FormulaKind::Float, [GraphOperand::Var(sum), GraphOperand::Var(most)], |[sum, most], _| {
+        push_formula(graph, FormulaDtype::Float, [GraphOperand::Var(sum), GraphOperand::Var(most)], |[sum, most], _| {
             sum.log() + most
         })
     })

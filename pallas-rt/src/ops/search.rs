@@ -3,7 +3,7 @@ use super::arrange::{ravel, take_position};
 use super::create::push_coordinates;
 use super::dtype_promotion::promote_types;
 use super::elementwise_broadcast::{GraphOperand, cast, push_elementwise};
-use super::formula::{FormulaKind, push_formula};
+use super::formula::{FormulaDtype, push_formula};
 use super::join::concatenated;
 use super::reduce::reduce_widened;
 use super::shape::reshape;
@@ -135,7 +135,7 @@ impl Array {
             // NaN is the last of sorted edges.
             let ascends = push_formula(
                 graph,
-                FormulaKind::Any,
+                FormulaDtype::Any,
                 [GraphOperand::Var(last), GraphOperand::Var(first)],
                 |[last, first], _| last.ge(first) | last.ne(last),
             )?;
@@ -217,13 +217,13 @@ impl Array {
                 take_position(graph, y, 0, -1)?,
             ];
             let inner = [at, x0, y0, x1, y1].map(GraphOperand::Var);
-            let inner = push_formula(graph, FormulaKind::Any, inner, |[at, x0, y0, x1, y1], _| {
+            let inner = push_formula(graph, FormulaDtype::Any, inner, |[at, x0, y0, x1, y1], _| {
                 let (dx, is_point) = (x1 - x0, x1.eq(x0));
                 let slope = (at - x0) / is_point.select(dx.like(1.0), dx);
                 is_point.select(y0, y0 + slope * (y1 - y0))
             })?;
             let all = [inner, at, ends[0], ends[1], ends[2], ends[3]].map(GraphOperand::Var);
-            let value = push_formula(graph, FormulaKind::Any, all, |[y, at, first, before, last, after], _| {
+            let value = push_formula(graph, FormulaDtype::Any, all, |[y, at, first, before, last, after], _| {
                 at.lt(first).select(before, at.gt(last).select(after, y))
             })?;
             reshape(graph, value, &shape)

@@ -31,8 +31,8 @@ pub(super) fn reshape(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var,
 }
 
 impl Array {
-    /// The same elements, row-major, under another shape, in which one extent may be -1: as many as are left. There is
-    /// no copy; in a function that is being traced it is an operation of that function. Rank 0 is
+    /// An array of these elements, row-major, under another shape, in which one extent may be -1: as many as are left.
+    /// There is no copy; in a function that is being traced it is an operation of that function. Rank 0 is
     /// `x.reshape::<usize>(&[])`.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Array {
     #[must_use]
     pub fn reshape<E: Extent>(&self, shape: &[E]) -> Array {
         if !self.is_traced() {
-            return self.reshaped(shape);
+            return self.reshape_in_memory(shape);
         }
         match self.resolve_extents(shape) {
             Ok(shape) => apply(&[self], Loc::caller(), |graph, v| reshape(graph, v[0], &shape)),

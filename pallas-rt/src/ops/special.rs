@@ -1,7 +1,7 @@
 //! Functions of `jax.scipy.special` with stated derivatives.
 use super::elementwise_broadcast::Operand;
 use super::erf_inv::erf_inv;
-use super::formula::{FormulaKind, apply_formula};
+use super::formula::{FormulaDtype, apply_formula};
 use super::select;
 use crate::array::Array;
 use crate::jit::apply;
@@ -23,7 +23,7 @@ fn to_float(x: &Array) -> Array {
 
 /// Makes an array by a formula of one array of floats.
 fn apply_float_formula(x: &Array, f: impl for<'g> Fn(E<'g>) -> E<'g>) -> Array {
-    apply_formula(FormulaKind::Float, [x.into()], Loc::caller(), |[x], _| f(x))
+    apply_formula(FormulaDtype::Float, [x.into()], Loc::caller(), |[x], _| f(x))
 }
 
 /// Calls a compiled function; an error becomes an array that holds it.
@@ -35,8 +35,8 @@ fn call_or_poisoned(f: &CompiledUnary, x: &Array) -> Array {
 /// Calls a compiled function of two arrays, which get one shape and type first; an error becomes an array that holds
 /// it.
 fn call_pair_or_poisoned(f: &CompiledBinary, x: &Array, y: impl Into<Operand>) -> Array {
-    let zero = apply_formula(FormulaKind::Float, [x.into(), y.into()], Loc::caller(), |[_, y], _| y);
-    let x = apply_formula(FormulaKind::Float, [x.into(), (&zero).into()], Loc::caller(), |[x, _], _| x);
+    let zero = apply_formula(FormulaDtype::Float, [x.into(), y.into()], Loc::caller(), |[_, y], _| y);
+    let x = apply_formula(FormulaDtype::Float, [x.into(), (&zero).into()], Loc::caller(), |[x, _], _| x);
     f(&x, &zero).unwrap_or_else(|error| Array::new_poisoned(error, x.client().clone(), x.dtype(), x.shape()))
 }
 

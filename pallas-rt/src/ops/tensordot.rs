@@ -3,7 +3,7 @@ use super::arrange::{move_axis, ravel};
 use super::axes::canonicalize_axis;
 use super::dtype_promotion::promote_types;
 use super::elementwise_broadcast::{GraphOperand, cast, push_elementwise};
-use super::formula::{FormulaKind, push_formula};
+use super::formula::{FormulaDtype, push_formula};
 use super::matmul::matmul;
 use super::shape::{reshape, transpose};
 use crate::array::Array;
@@ -169,7 +169,7 @@ fn cross(graph: &mut Graph, a: Var, b: Var) -> Result<Var, Diag> {
     }
     let mut all = vec![];
     for operands in parts {
-        let made = push_formula(graph, FormulaKind::Number, operands, |[a, b, c, d], _| a * b - c * d)?;
+        let made = push_formula(graph, FormulaDtype::Number, operands, |[a, b, c, d], _| a * b - c * d)?;
         let shape = graph.ty(made).shape.clone();
         all.push(reshape(graph, made, &[&shape[..], &[1]].concat())?);
     }

@@ -160,8 +160,9 @@ impl IntegerTypes {
         Ok(IntegerRange { low, span, power: remainder(lanes, square, span)? })
     }
 
-    /// Returns a bound at every element, clamped to the type, and the elements where it was above; `None` if there are
-    /// none. The upper bound of a narrow type may be one more than its largest value.
+    /// Returns a bound (the upper one if `is_high`) at every element, clamped to the type, and true where it was above
+    /// the type's largest value, `None` if it cannot be or the type is narrow. The upper bound of a narrow type may be
+    /// one more than its largest value.
     fn clamp_bound(
         &self,
         lanes: &mut ElementwiseBuilder<'_>,

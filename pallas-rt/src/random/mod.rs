@@ -97,8 +97,8 @@
 //! - `key`: keys; `lanes`: bits for each element of a shape;
 //! - `uniform`: bits, uniform numbers, and what compares them; `integer`: `randint`;
 //! - `normal`: the inverse of the error function; `continuous`: other distributions, and `categorical`;
-//! - `gamma`: the gamma distribution; `parameters`: those that are made of it, and others with parameters; `counts`: those
-//!   of whole numbers;
+//! - `gamma`: the gamma distribution; `parameters`: those that are made of it, and others with parameters; `counts`:
+//!   those of whole numbers;
 //! - `shuffle`: random orders and choices.
 mod continuous;
 mod counts;

@@ -13,8 +13,8 @@ fn shuffle_sort_count(elements: usize) -> usize {
     (3.0 * (elements.max(1) as f64).ln() / f64::from(u32::MAX).ln()).ceil() as usize
 }
 
-/// Appends the elements of `x` in a random order along an axis, by sorts of random bits, one for each element of the
-/// lanes' shape. Without `x` the positions along the axis are put in random order.
+/// Appends the elements of `x`, of this shape, in a random order along an axis, by sorts of random bits, one for each
+/// element of the builder's shape. Without `x` the positions along the axis are put in random order.
 fn push_shuffle(
     lanes: &mut ElementwiseBuilder<'_>,
     mut key: [Var; 2],

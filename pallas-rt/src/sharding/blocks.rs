@@ -13,7 +13,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The way in which an array is placed on a mesh.
+/// Mesh and sharding of a placed array, with its type, the user's declaration, and the receipts of the last collectives
+/// that it depends on.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Placement {
     pub mesh: Arc<Mesh>,

@@ -88,7 +88,7 @@ pub(super) struct HloTiles {
     pub is_unreduced: bool,
 }
 
-/// Maximum number of devices in a text.
+/// Maximum number of devices in the text of an XLA sharding; a text with more is an error.
 const MAX_PARSED_DEVICES: usize = 1 << 24;
 
 /// Reads a sharding of XLA. `devices` is the number of devices that `{replicated}` means.
@@ -149,7 +149,8 @@ pub(super) fn parse_hlo_sharding(text: &str, devices: usize) -> Result<HloTiles,
     Ok(HloTiles { parts: tiles, devices, is_unreduced: last.contains(&"unreduced") })
 }
 
-/// The device numbers of an iota such as `8]` or `2,4]T(1,0)`, transposed to its order.
+/// Returns the `count` device numbers of an iota, transposed to its order; `iota` is the text behind `<=[`, such as
+/// `8]` or `2,4]T(1,0)`.
 fn parse_iota_devices(
     iota: &str,
     count: usize,

@@ -2,11 +2,11 @@
 //!
 //! - [`Mesh`]: devices along named axes; [`P`]: the axes that shard each dimension; [`NamedSharding`]: both together;
 //! - `blocks`: the blocks of an array, cut and put together;
-//! - `place`: functions that place arrays on meshes; `alike`: a check that processes have equal elements; `receipt`:
-//!   the collectives that reduced a value;
-//! - [`ShardingPolicy`]: specs by patterns of paths in a tree; `text`: specs as text;
+//! - `device_put`: functions that place arrays on meshes; `process_agreement`: a check that processes have equal
+//!   elements; `receipt`: the collectives that reduced a value;
+//! - [`ShardingPolicy`]: specs by patterns of paths in a tree; `spec_text`: specs as text;
 //! - `hlo`: shardings in XLA's text; `picture`: which devices hold each block, `show`: as text, `draw`: as SVG;
-//! - `topology`: the time of a collective on a machine.
+//! - `topology_times`: the time of a collective on a machine.
 //!
 //! A function of `jit` whose arguments are declared to be sharded, or that says how its values are, runs on the mesh:
 //! see [`with_sharding_constraint`](crate::with_sharding_constraint).

@@ -5,7 +5,7 @@ use pallas_ir::{At, Diag, Loc, Type};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 
-/// A part of an array: its number, equal on all processes, and a hash of its elements.
+/// Hash of a block's elements, after the number of the block in its array, which is equal on all processes.
 pub(crate) type BlockHash = (u64, u64);
 
 /// A hash of elements, equal on all processes.
@@ -15,7 +15,8 @@ pub(super) fn hash_elements(elements: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Compares the parts of an array that this process has with those of all others, which call this at the same time.
+/// Compares `local_hashes`, those of the blocks of an array that this process has, with those of all others, which call
+/// this at the same time.
 ///
 /// # Errors
 /// Two processes have a part with different elements. Every process gets the error, with the array and the two ranks.

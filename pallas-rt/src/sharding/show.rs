@@ -164,7 +164,7 @@ impl Picture {
             format!(
                 "{} {}",
                 style.platform,
-                if all.len() > MAX_LIST_CHARACTERS { device_ranges_text(cell) } else { all }
+                if all.len() > MAX_DEVICE_LIST_CHARACTERS { device_ranges_text(cell) } else { all }
             )
         };
         self.format_sized_tables(style, size, text)
@@ -194,7 +194,7 @@ impl Picture {
             [one] => format!("{} {one}", style.platform),
             all => {
                 let list = all.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-                let list = if list.len() > MAX_LIST_CHARACTERS { device_ranges_text(all) } else { list };
+                let list = if list.len() > MAX_DEVICE_LIST_CHARACTERS { device_ranges_text(all) } else { list };
                 format!("{} [{list}]", style.platform)
             }
         };
@@ -255,7 +255,7 @@ impl Picture {
 }
 
 /// Maximum length in characters of a list of devices that is shown in full.
-const MAX_LIST_CHARACTERS: usize = 60;
+const MAX_DEVICE_LIST_CHARACTERS: usize = 60;
 
 /// A cell of a table: a text with free space on each side.
 struct TableCell {

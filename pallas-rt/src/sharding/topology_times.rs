@@ -258,7 +258,7 @@ impl Topology {
             NetworkShape::Torus(sides) if is_whole => sides.clone(),
             NetworkShape::Ring | NetworkShape::Torus(_) | NetworkShape::Switch => vec![k],
         };
-        let stride = if link.shape == NetworkShape::Switch { 1 } else { mesh.size(id) / axis.next_pre() as usize };
+        let stride = if link.shape == NetworkShape::Switch { 1 } else { mesh.size(id) / axis.next_pre_size() as usize };
         GroupLinks { link, k, sides, stride, is_closed: axis.pre == 1 }
     }
 

@@ -10,14 +10,14 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Cast;
 use pallas_ir::{DType, Diag, Literal, Loc, ScalarOp, StructuralOp};
 
-/// States in which sums accept their operand.
+/// Operand states that sums over devices accept: one of invariant, varying and unreduced, along all axes.
 const SUM_OPERAND_STATES: AdmittedStates = AdmittedStates {
     states: &[ManualAxisState::Invariant, ManualAxisState::Varying, ManualAxisState::Unreduced],
     mixed: false,
     needs: None,
 };
-/// States in which reductions other than sums accept their operand.
-const REDUCTION_OPERAND_STATES: AdmittedStates =
+/// Operand states that maxima and minima over devices accept: invariant or varying, along all axes.
+const EXTREMUM_OPERAND_STATES: AdmittedStates =
     AdmittedStates { states: &[ManualAxisState::Invariant, ManualAxisState::Varying], mixed: false, needs: None };
 
 /// The sum of the blocks of all devices along axes; `lax.psum`. Bools count as 0 and 1, in i32.
@@ -64,7 +64,7 @@ pub fn pmean(x: &Array, axes: impl AxisNames) -> Array {
 
 /// Appends a reduction of the blocks of all devices along axes by `op`, a maximum or minimum.
 fn reduce_extremum(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: ScalarOp) -> Array {
-    apply_collective(name, x, axes, at, REDUCTION_OPERAND_STATES, |graph, v, bound| {
+    apply_collective(name, x, axes, at, EXTREMUM_OPERAND_STATES, |graph, v, bound| {
         let op = op.monoid_of(graph.ty(v).dtype);
         bound.push_collective(graph, AllReduce(op), &[v])
     })

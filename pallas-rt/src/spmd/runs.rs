@@ -35,11 +35,11 @@ impl BoundAxes {
                 (1..n).try_fold(all, |all, _| merge_dimensions(graph, all, 0))
             }
             (Form::Fold(_, Piece::Part), &[x]) => {
-                let parts = self.split_by_runs(graph, x)?;
+                let parts = self.split_first_dimension(graph, x)?;
                 self.runs.iter().try_fold(parts, |x, run| run.push_collective(graph, kind.clone(), &[x]))
             }
             (Form::Stack(Piece::Part), &[x]) => {
-                let mut parts = self.split_by_runs(graph, x)?;
+                let mut parts = self.split_first_dimension(graph, x)?;
                 for (dim, run) in self.runs.iter().enumerate() {
                     let own = move_dimension(graph, parts, dim, 0)?;
                     let own = run.push_collective(graph, kind.clone(), &[own])?;
@@ -82,8 +82,9 @@ impl BoundAxes {
         })
     }
 
-    /// The first dimension, as long as the group, as one for each run of axes.
-    fn split_by_runs(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+    /// Splits the first dimension, which has an element for each member of the group, into a dimension for each run of
+    /// axes of one mesh.
+    fn split_first_dimension(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
         let shape = graph.ty(v).shape.clone();
         let runs: Vec<usize> = self.runs.iter().map(SameMeshAxes::member_count).collect();
         reshaped(graph, v, &[&runs, &shape[1..]].concat())

@@ -48,8 +48,8 @@
 //!
 //! - `visit`: walks over a tree, without recursion for deep ones;
 //! - `structure`: what a tree is besides its leaves; `outline`: the same by node, to find differences;
-//! - `implementations`: the standard containers; `fixed`: values that are no arrays; `mapped`: trees with
-//!   other leaves.
+//! - `implementations`: the standard containers; `static_values`: values that are no arrays; `mapped`: trees with other
+//!   leaves.
 mod implementations;
 mod mapped;
 mod outline;
@@ -140,7 +140,7 @@ pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Array) -> Result<Array>) -> Res
 /// [`Error::Tree`] with the first path at which the structures differ; the first error of `f`.
 #[track_caller]
 pub fn map2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Array, &Array) -> Result<Array>) -> Result<T> {
-    check_structures(&[a, b])?;
+    check_equal_structures(&[a, b])?;
     let leaves = borrow_leaves(a).into_iter().zip(borrow_leaves(b));
     let results = leaves.map(|(x, y)| f(x, y)).collect::<Result<Vec<Array>>>()?;
     rebuild(a, results)
@@ -152,7 +152,7 @@ pub fn map2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Array, &Array) -> Result<A
 /// As for [`map2`].
 #[track_caller]
 pub fn map3<T: Tree>(a: &T, b: &T, c: &T, mut f: impl FnMut(&Array, &Array, &Array) -> Result<Array>) -> Result<T> {
-    check_structures(&[a, b, c])?;
+    check_equal_structures(&[a, b, c])?;
     let leaves = borrow_leaves(a).into_iter().zip(borrow_leaves(b)).zip(borrow_leaves(c));
     let results = leaves.map(|((x, y), z)| f(x, y, z)).collect::<Result<Vec<Array>>>()?;
     rebuild(a, results)
@@ -165,7 +165,7 @@ fn borrow_leaves<T: Tree>(tree: &T) -> Vec<&Array> {
 
 /// Returns an error if the structure of a tree is not that of the first one.
 #[track_caller]
-fn check_structures<T: Tree>(trees: &[&T]) -> Result<()> {
+fn check_equal_structures<T: Tree>(trees: &[&T]) -> Result<()> {
     let wanted = WalkOptions { structure: true, ..WalkOptions::default() };
     let first = Visitor::walk(trees[0], wanted).structure;
     for (other, name) in trees[1..].iter().zip(["second", "third"]) {

@@ -1,13 +1,13 @@
 //! The nodes of a tree without its leaves' contents, to find where two trees differ.
 use super::structure::Structure;
-use super::visit::{PathSteps, Tree, Visitor, WalkOptions, path_text};
+use super::visit::{PathTable, Tree, Visitor, WalkOptions, path_text};
 
 /// The nodes of a tree in preorder with their paths, each as a structure without children, so that two trees can be
 /// compared node by node.
 #[derive(Clone, Debug)]
 pub(crate) struct Outline {
     nodes: Vec<(usize, Structure)>,
-    steps: PathSteps<String>,
+    steps: PathTable<String>,
     /// By leaf, the number of its path.
     leaves: Vec<usize>,
 }
@@ -49,7 +49,7 @@ impl Outline {
         let mut all = vec![];
         // The paths are equal up to the first difference in more than values.
         for ((path, x), (_, y)) in self.nodes.iter().zip(&other.nodes).filter(|((_, x), (_, y))| x != y) {
-            let is_fixed = x.is_same_kind(y);
+            let is_fixed = x.has_same_root_kind(y);
             all.push(TreeDifference {
                 path: path_text(&self.steps, *path),
                 old: x.describe_root(),

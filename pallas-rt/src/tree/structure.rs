@@ -85,7 +85,7 @@ const LIST_TAG: usize = 2;
 const TUPLE_TAG: usize = 3;
 const MAP_TAG: usize = 4;
 const SOME_TAG: usize = 5;
-const KIND_TAG: usize = 6;
+const USER_TYPE_TAG: usize = 6;
 
 impl Structure {
     /// Number of leaves.
@@ -146,7 +146,7 @@ impl Structure {
 
     /// Appends a struct or variant with its fixed values; their texts are kept if `keeps_texts` is true.
     pub(super) fn push_node(&mut self, kind: &'static Kind, children: usize, fixed: &[&dyn Fixed], keeps_texts: bool) {
-        self.words.push(KIND_TAG + TAG_COUNT * children);
+        self.words.push(USER_TYPE_TAG + TAG_COUNT * children);
         self.words.push(fixed.len());
         self.kinds.push(kind);
         for value in fixed {
@@ -160,7 +160,7 @@ impl Structure {
     }
 
     /// Returns true if the topmost nodes of both are of the same struct or variant, and have as many children.
-    pub(super) fn is_same_kind(&self, other: &Structure) -> bool {
+    pub(super) fn has_same_root_kind(&self, other: &Structure) -> bool {
         !self.kinds.is_empty() && self.kinds.first() == other.kinds.first() && self.words.first() == other.words.first()
     }
 
@@ -277,7 +277,7 @@ impl<'a> StructureReader<'a> {
     }
 }
 
-/// A node while it is printed.
+/// State of printing a node: its labels, and the texts before and after its children.
 struct PrintedNode<'a> {
     /// The text before its children.
     open: String,

@@ -95,16 +95,16 @@ pub(super) struct WalkOptions {
     pub texts: bool,
 }
 
-/// Paths by number: the number of the parent node's path, and the last segment. Whole texts would take space that grows
-/// with the square of a tree's depth.
-pub(super) type PathSteps<S> = Vec<(usize, S)>;
-/// The number of the empty path. Other numbers are indices into [`PathSteps`].
+/// Table of paths: each is the index of the parent node's path in the table and its own last segment. Whole texts would
+/// take space that grows with the square of a tree's depth.
+pub(super) type PathTable<S> = Vec<(usize, S)>;
+/// Stands for the empty path, that of the root, in place of an index into a [`PathTable`].
 const ROOT_PATH: usize = usize::MAX;
 
-/// The text of the path with number `path`.
-pub(super) fn path_text<S: fmt::Display>(steps: &[(usize, S)], path: usize) -> String {
+/// Returns as text the path with this index in a [`PathTable`].
+pub(super) fn path_text<S: fmt::Display>(steps: &[(usize, S)], path_index: usize) -> String {
     let mut segments = vec![];
-    let mut at = path;
+    let mut at = path_index;
     while at != ROOT_PATH {
         let (before, segment) = &steps[at];
         segments.push(segment);
@@ -126,7 +126,7 @@ pub struct Visitor<'a> {
     pub(super) structure: Structure,
     /// The structure of each node without its children, after the number of its path.
     pub(super) levels: Vec<(usize, Structure)>,
-    pub(super) steps: PathSteps<Segment<'a>>,
+    pub(super) steps: PathTable<Segment<'a>>,
     /// By leaf, the number of its path.
     pub(super) places: Vec<usize>,
     /// The number of the path of the node that is visited.
@@ -229,7 +229,7 @@ impl<'a> Visitor<'a> {
         self.here = here;
     }
 
-    /// Adds a node to the structure or to the levels, if these are wanted.
+    /// Adds a node to the structure of the tree, or to the list of the nodes' own structures, whichever is collected.
     fn add_node(&mut self, node: impl FnOnce(&mut Structure)) {
         if self.wanted.structure {
             node(&mut self.structure);

@@ -66,7 +66,7 @@ fn an_undefined_element_is_a_fault() {
     assert_eq!(error.code(), "poison", "{error}");
 }
 
-/// A sum over sequential steps, of which the last block overhangs the array; `by_step` omits the initialisation.
+/// A sum over sequential steps, of which the last block overhangs the array; only step `first` sets the sum to 0.
 #[kernel(grid = (cdiv(N, 4)), semantics = (arbitrary))]
 fn ragged_sum(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([1] => [1], |_| (0,))] out: Out<f32>, first: i32) {
     if program_id(0) == first {

@@ -1,10 +1,10 @@
 //! Gradients are slopes of the forward kernels: both run in the interpreter in float64, without a reference.
 //!
-//! Along directions u of each operand x in turn, with L = Σ dout·out and h = 2⁻¹⁷, the central difference
-//! `(L(x + h·u) - L(x - h·u)) / 2h` is compared with `Σ u·∂L/∂x` of the backward kernel. A direction has no zeros, so that
-//! every element counts, at two launches a direction instead of two an element. The difference leaves out h²/6 of the third
-//! derivative, 1e-11 of what is at most hundreds; rounding of L, sums of a few hundred products of 1e-16 each, over 2h is
-//! some 1e-9. Hence [`TOLERANCE`]. A step computed in f32 would be seen: 6e-8 over 2h are 4e-3.
+//! Along directions u of each operand x in turn, with L = Σ dout·out and h = 2⁻¹⁷, the central difference `(L(x +
+//! h·u) - L(x - h·u)) / 2h` is compared with `Σ u·∂L/∂x` of the backward kernel. A direction has no zeros, so that
+//! every element counts, at two launches a direction instead of two an element. The difference leaves out h²/6 of the
+//! third derivative, 1e-11 of what is at most hundreds; rounding of L, sums of a few hundred products of 1e-16 each,
+//! over 2h is some 1e-9. Hence [`TOLERANCE`]. A step computed in f32 would be seen: 6e-8 over 2h are 4e-3.
 //!
 //! Attention with all its options is in [`super::attention_options`]; weights that are quantised have no gradient.
 use super::{B, functions};

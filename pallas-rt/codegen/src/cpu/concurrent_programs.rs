@@ -7,8 +7,8 @@
 //!    elements: the index along that axis is itself an entry of every index map of that memory, in a dimension divided
 //!    into equal blocks, and no access addresses that dimension by a run-time start. This is decided when the kernel is
 //!    compiled and costs nothing at a launch.
-//! 2. For the other axes a launch of several programs evaluates the index maps, including tables. If no two programs share
-//!    a block that one of them stores to, all programs run at the same time.
+//! 2. For the other axes a launch of several programs evaluates the index maps, including tables. If no two programs
+//!    share a block that one of them stores to, all programs run at the same time.
 //! 3. If two programs certainly touch one element, by accesses without a condition or mask, and one of them stores, the
 //!    launch is refused with the interpreter's `race`.
 //! 4. Otherwise programs that rule 1 does not prove disjoint run in order, on one thread.
@@ -104,7 +104,8 @@ impl RaceAnalysis {
         self.kernel.grid.iter().map(of).map(|n| *n.expect("a launch has an extent for each axis")).collect()
     }
 
-    /// Returns true if all programs touch different elements of all memory for which the spec proves nothing.
+    /// Returns true if no two programs share an element that one of them stores to, in all memory for which the spec
+    /// does not prove it; false also if that is unknown. The error is the fault `race`.
     fn are_programs_disjoint(&self, launch: &Launch<'_>) -> Result<bool, LaunchError> {
         let mut operands = self.unproven.iter().flat_map(|s| &s.accesses).map(|a| a.operand);
         let by_data = operands.any(|o| lower::has_data_dependent_map(&self.kernel, o));
@@ -119,7 +120,7 @@ impl RaceAnalysis {
         let grid = self.traced_grid_extents(launch);
         let mut apart = true;
         for shared in &self.unproven {
-            apart &= match self.find_accessed_ranges(shared, &grid, launch) {
+            apart &= match self.find_all_access_ranges(shared, &grid, launch) {
                 Some(touched) => self.are_accesses_disjoint(touched)?,
                 None => false,
             };
@@ -130,7 +131,7 @@ impl RaceAnalysis {
 
     /// Returns the elements that the accesses of all programs may touch; `None` if they are unknown, or too many to
     /// examine.
-    fn find_accessed_ranges<'a>(
+    fn find_all_access_ranges<'a>(
         &self,
         written: &'a WrittenMemory,
         grid: &[i64],
@@ -170,7 +171,8 @@ impl RaceAnalysis {
         Some(all)
     }
 
-    /// Returns true if no two programs share elements that one of them stores to.
+    /// Returns true if no two programs share elements that one of them stores to; false also if there are too many
+    /// pairs to compare. The error is the fault `race`, if two programs certainly touch one element.
     fn are_accesses_disjoint(&self, mut accesses: Vec<AccessedRanges<'_>>) -> Result<bool, LaunchError> {
         let rank = accesses.first().map_or(0, |t| t.ranges.len());
         let distinct = |k: &usize| accesses.iter().map(|t| t.ranges[*k].0).collect::<HashSet<_>>().len();
@@ -359,8 +361,8 @@ fn find_blocked_dimension(kernel: &Kernel, operand: OperandId, axis: usize) -> O
     (0..map.yields.len()).filter(blocks).find(|&k| map.yields[k] == map.params[axis])
 }
 
-/// Returns true if an index map uses the index of a grid axis otherwise than as a single entry, unchanged; for a
-/// sequential axis, if it uses the index at all.
+/// Returns true if an index map computes with the index of a grid axis, or has it as several entries; false if the
+/// index is only one entry, unchanged, or unused. For a sequential axis, any use counts.
 fn has_computed_axis_use(kernel: &Kernel, map: RegionId, axis: usize) -> bool {
     let (region, mut used) = (kernel.region(map), 0);
     let id = region.params[axis];

@@ -55,7 +55,7 @@ unsafe fn find_extreme_by_columns<T: Ordered, const MAX: bool, const C: usize>(x
     found.chain(rows * C..n).fold(0, |best, i| if is_better(i, best) { i } else { best }) as i32
 }
 
-/// An element type whose values [`find_extremes_fn`] compares.
+/// An element type whose values a [`FindExtremesFn`] compares.
 trait Ordered: Copy {
     /// A type with the same order, which is faster to compare.
     type Key: Copy + PartialOrd;
@@ -186,7 +186,7 @@ unsafe fn find_extremes_in_blocks<T: Ordered, const MAX: bool>(
 /// are left.
 ///
 /// # Safety
-/// As [`find_extremes_fn`].
+/// As [`FindExtremesFn`].
 #[inline(always)]
 unsafe fn find_block_extremes<T: Ordered, const MAX: bool>(
     x: *const T,
@@ -219,7 +219,7 @@ const MAX_COLUMNS_PER_SEARCH: usize = 32;
 /// Finds the extremes of `W` adjacent columns.
 ///
 /// # Safety
-/// As [`find_extremes_fn`].
+/// As [`FindExtremesFn`].
 #[inline(always)]
 unsafe fn find_column_extremes<T: Ordered, const MAX: bool, const W: usize>(
     x: *const T,

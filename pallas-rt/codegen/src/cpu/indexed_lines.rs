@@ -22,8 +22,9 @@ pub(super) fn prefetch_cache_lines(start: *const u8, bytes: usize) {
     let _ = (start, bytes);
 }
 
-/// A line of positions: element `i` of row `r` is at `row · r + along · i + stride · index[r · n + i]` in the operand.
-/// The position `index[..]` is clamped to the range from 0 to `last`, or the element is skipped if it is outside.
+/// Positions, given by data, at which a gather reads (or a scatter writes) a line of elements along an axis of an
+/// operand: element `i` of row `r` is at the offset `row · r + along · i + stride · index[r · n + i]`. Gathers clamp
+/// the positions `index[..]` to the range from 0 to `last`; scatters skip elements whose positions are outside of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IndexedLine {
     /// Number of positions in a row.
@@ -48,7 +49,7 @@ pub(super) struct IndexedLine {
 }
 
 impl IndexedLine {
-    /// Returns the position of element `i`.
+    /// Returns the position, valid or not, that the data has for element `i`.
     ///
     /// # Safety
     /// `i` is below `n`, and the line has `n` positions.
@@ -62,7 +63,7 @@ impl IndexedLine {
     pub(super) fn operand_offset(&self, i: isize, position: i32) -> isize {
         i * self.along + position as isize * self.stride
     }
-    /// Returns true if a position is valid.
+    /// Returns true if a position is inside of the operand: from 0 to `last`.
     #[inline(always)]
     pub(super) fn is_valid_position(&self, position: i32) -> bool {
         (0..=self.last).contains(&position)

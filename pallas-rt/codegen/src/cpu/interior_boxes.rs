@@ -54,8 +54,8 @@ impl BoundsCheck {
     }
 }
 
-/// An affine nest whose positions are offsets in memory, of two operands (a reduction has no second one) and the
-/// result.
+/// A loop nest over two operands (a reduction has only one) and a result, in whose memory the offsets are affine
+/// functions of the loop indices.
 #[derive(Debug)]
 pub(super) struct AffineLoopNest {
     pub(super) extents: Vec<usize>,

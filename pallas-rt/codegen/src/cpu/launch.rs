@@ -39,7 +39,8 @@ impl<'a> LaunchMemory<'a> {
 }
 
 // SAFETY: programs of a launch share the memory of its operands; inputs are only read, and programs that run at the
-// same time touch different elements of memory that is written ([`apart`](super::apart)).
+// same time touch different elements of memory that is written
+// ([`concurrent_programs`](super::concurrent_programs)).
 unsafe impl Send for LaunchMemory<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for LaunchMemory<'_> {}

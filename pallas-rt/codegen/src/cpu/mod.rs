@@ -18,23 +18,23 @@
 //!   may have stopped the loop that writes them.
 //! - A position that follows from program ids, sizes and constants fits an i32: the interpreter faults (`position`)
 //!   where its arithmetic wraps around.
-//! - Sums of products in scratch are neither set to zeros nor copied to the output (`cpu/plan/accumulated_products`). The first
-//!   product of a loop sets them, and the scratch is in the output's block if nothing else accesses either, the block
-//!   is the same in every iteration, and it is inside of the array, which is known when the program runs
-//!   (`run/clamped_access`).
+//! - Sums of products in scratch are neither set to zeros nor copied to the output (`cpu/plan/accumulated_products`).
+//!   The first product of a loop sets them, and the scratch is in the output's block if nothing else accesses either,
+//!   the block is the same in every iteration, and it is inside of the array, which is known when the program runs
+//!   (`cpu/run/clamped_access`).
 //! - Rows that a kernel looks up in an array which it does not write, and that only products of a few rows read, such
-//!   as the pages of a key-value cache, are not copied (`cpu/plan/in_place_gathers`, `cpu/run/in_place_windows`). The product reads several
-//!   at a time in place, with sums in registers, and prefetches those that follow (`gemm::narrow::paged`). Other steps
-//!   and products with more rows read a copy, which is made then.
+//!   as the pages of a key-value cache, are not copied (`cpu/plan/in_place_gathers`, `cpu/run/in_place_windows`). The
+//!   product reads several at a time in place, with sums in registers, and prefetches those that follow
+//!   (`gemm::few_rows::dot_paged`). Other steps and products with more rows read a copy, which is made then.
 //! - Long looked-up rows that only elementwise operations read, such as those of an embedding, are not copied either:
 //!   machine code runs row by row, each from its own address; rows outside of the array are one row of the fill value.
 //!   Strips read a copy.
-//! - A block that extends past its array's end is copied and filled, and its result is stored from a copy. Two kinds
-//!   of steps read it in the array's memory instead, and nothing past the end (`cpu/plan/past_end_tiles`, `cpu/run/past_end_products`).
-//!   Gathers cut their windows to what the arrays have, since the block of a table is all of its rows. Products with
-//!   zeros past the end multiply what exists, so that a matrix whose extents no block divides is not copied to be read
-//!   once. A zero times an infinity is NaN: if the other operand has one, the product's rows or columns past the end
-//!   are NaN, as they would be.
+//! - A block that extends past its array's end is copied and filled, and its result is stored from a copy. Two kinds of
+//!   steps read it in the array's memory instead, and nothing past the end (`cpu/plan/past_end_tiles`,
+//!   `cpu/run/past_end_products`). Gathers cut their windows to what the arrays have, since the block of a table is all
+//!   of its rows. Products with zeros past the end multiply what exists, so that a matrix whose extents no block
+//!   divides is not copied to be read once. A zero times an infinity is NaN: if the other operand has one, the
+//!   product's rows or columns past the end are NaN, as they would be.
 //! - A concatenation that is only stored is stored part by part, so that each part is computed in the array
 //!   (`cpu/plan/concats`).
 //! - Tiles with elements in another order and very short rows, such as a reversed axis of three pairs, are copied
@@ -138,7 +138,8 @@ impl ProgramOrder {
 }
 
 impl Executable {
-    /// Compiles a lowered kernel. Verifies it in every build, since programs access raw memory by its types.
+    /// Compiles a kernel from its lowered form; the traced form, whose index maps show which programs may race, is kept
+    /// too. Both are verified in every build, since programs access raw memory by their types.
     pub fn compile(traced: Arc<Kernel>, lowered: Arc<Kernel>, thresholds: &'static Thresholds) -> Executable {
         if let Err(violation) = pallas_ir::verify(&traced).and_then(|()| pallas_ir::verify_lowered(&lowered)) {
             panic!("the CPU backend was given a kernel that is not well formed: {violation}");
@@ -151,7 +152,7 @@ impl Executable {
     }
 
     /// Estimates the bytes of the plan and its machine code, assuming a page for the code of each step.
-    pub fn estimate_bytes(&self) -> u64 {
+    pub fn estimate_plan_bytes(&self) -> u64 {
         let kernel = &self.plan.kernel;
         (kernel.insts.len() + kernel.values.len()) as u64 * 200 + self.plan.body.steps.len() as u64 * 4096
     }

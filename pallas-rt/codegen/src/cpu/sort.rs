@@ -9,7 +9,8 @@ use pallas_ir::DType;
 use pallas_ir::structural::SortOrder;
 use smallvec::SmallVec;
 
-/// An unsigned integer with the bits of an element, or with its key.
+/// An unsigned integer that holds the bits of an element to be sorted, or its key, which is ordered as the elements
+/// are.
 pub(super) trait KeyBits: Copy + Ord + Send + Sync + 'static {
     /// Number of bits of the type.
     const BITS: u32;
@@ -74,7 +75,7 @@ pub(super) trait PackedKey: Copy + Ord + Send + Sync + 'static {
     /// Returns the position.
     fn position(self) -> u32;
 }
-/// Implements [`Packed`] for unsigned integers.
+/// Implements [`PackedKey`] for unsigned integers.
 macro_rules! packed {
     ($($P:ident)*) => {$(
         impl PackedKey for $P {
@@ -168,9 +169,9 @@ const MIN_RADIX_SORT_ELEMENTS: usize = 256;
 const MIN_WIDE_DIGIT_ELEMENTS: usize = 4096;
 /// Minimum elements that a thread sorts.
 const MIN_ELEMENTS_PER_THREAD: usize = 1 << 15;
-/// Maximum digits of a key.
+/// Maximum digits into which a radix sort divides a key: those of 8 bits in a key of 64.
 const MAX_KEY_DIGITS: usize = 8;
-/// Maximum values of a digit.
+/// Maximum different values of a digit of a radix sort, which has up to 11 bits.
 const MAX_DIGIT_VALUES: usize = 1 << 11;
 
 /// Returns how many times a line of `n` elements is halved, so that each thread of the pool gets a part.
@@ -262,8 +263,8 @@ fn merge<T: Copy + Send + Sync, O: Send>(
     run_both(&mut from_front, &mut from_back);
 }
 
-/// Sorts elements; `buffer` has as many. The line is halved `halvings` times, and the parts are sorted by different
-/// threads.
+/// Sorts the elements `x` to `out`; `buffer` is scratch memory of the same length. The line is halved `halvings` times,
+/// and the parts are sorted by different threads.
 pub(super) fn sort_values<U: KeyBits, const CLASS: u8>(
     rule: KeyRule<U, CLASS>,
     x: &[U],
@@ -271,7 +272,7 @@ pub(super) fn sort_values<U: KeyBits, const CLASS: u8>(
     buffer: &mut [U],
     halvings: u32,
 ) {
-    if x.len() <= MAX_RANKED_ELEMENTS {
+    if x.len() <= MAX_RANK_SORT_ELEMENTS {
         return sort_by_rank(rule, x, |place, i| out[place] = x[i]);
     }
     if x.len() < MIN_RADIX_SORT_ELEMENTS {
@@ -290,7 +291,8 @@ pub(super) fn sort_values<U: KeyBits, const CLASS: u8>(
     merge(a, b, out, |x, y| rule.key(x) < rule.key(y), |x| x);
 }
 
-/// Sorts keys together with their positions, of which the first is given; the buffer has as many elements as the line.
+/// Sorts the keys of the elements `x`, each packed with its position, which is counted from the given first one;
+/// `buffer` is scratch memory of the length of `out`.
 fn sort_packed_keys<U: KeyBits, const CLASS: u8>(
     rule: KeyRule<U, CLASS>,
     (x, first_position): (&[U], u32),
@@ -317,10 +319,10 @@ fn sort_packed_keys<U: KeyBits, const CLASS: u8>(
 
 /// Maximum elements of a line that is sorted by counting, for each element, those before it, which has no
 /// unpredictable branches.
-const MAX_RANKED_ELEMENTS: usize = 8;
+const MAX_RANK_SORT_ELEMENTS: usize = 8;
 
-/// Sorts a line of at most [`MAX_RANKED_ELEMENTS`] elements: calls `put` with the place in the sorted line and the
-/// position of each element.
+/// Sorts a short line by counting, for each element, those that come before it: calls `put` with the place in the
+/// sorted line and the position of each element.
 #[inline(always)]
 fn sort_by_rank<U: KeyBits, const CLASS: u8>(rule: KeyRule<U, CLASS>, x: &[U], mut put: impl FnMut(usize, usize)) {
     if let &[a, b] = x {
@@ -328,7 +330,7 @@ fn sort_by_rank<U: KeyBits, const CLASS: u8>(rule: KeyRule<U, CLASS>, x: &[U], m
         put(is_turned, 0);
         return put(1 - is_turned, 1);
     }
-    let mut keys = [U::from_word(0); MAX_RANKED_ELEMENTS];
+    let mut keys = [U::from_word(0); MAX_RANK_SORT_ELEMENTS];
     keys.iter_mut().zip(x).for_each(|(key, &x)| *key = rule.key(x));
     let keys = &keys[..x.len()];
     for (i, key) in keys.iter().enumerate() {
@@ -347,7 +349,7 @@ pub(super) fn sort_positions<U: KeyBits, const CLASS: u8>(
     halvings: u32,
 ) {
     let (n, k) = (x.len(), out.len());
-    if n <= MAX_RANKED_ELEMENTS {
+    if n <= MAX_RANK_SORT_ELEMENTS {
         return sort_by_rank(rule, x, |place, i| out.get_mut(place).into_iter().for_each(|to| *to = i as u32));
     }
     let write = |out: &mut [u32], from: &[U::Packed]| {
@@ -380,7 +382,8 @@ fn candidate_limit(k: usize) -> usize {
     4 * k + 64
 }
 
-/// Returns the number of elements that each buffer of [`sort_positions`] needs.
+/// Returns the lengths of the two buffers of [`sort_positions`], if the first `k` of `n` elements are wanted and the
+/// line is halved `halvings` times.
 pub(super) fn buffer_lengths(n: usize, k: usize, halvings: u32) -> [usize; 2] {
     if is_selection_faster(n, k) { [candidate_limit(k) << halvings, 0] } else { [n, n] }
 }

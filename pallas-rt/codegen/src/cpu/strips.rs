@@ -2,7 +2,8 @@
 use crate::raw;
 use pallas_ir::{DType, Elem, ElementFunction, ElementOperands, OpVisitor, ScalarOp, Slice, SliceMut};
 
-/// Elements of a strip, so few that the operands and results of a chain stay in the first-level cache.
+/// Maximum elements of a strip, the run of adjacent elements that an elementwise loop computes at a time: so few that
+/// the operands and results of a chain stay in the first-level cache.
 pub(super) const STRIP_ELEMENTS: usize = 1024;
 
 /// A function that computes `n` elements of a result from the operands' strips.

@@ -28,9 +28,9 @@ impl Executable {
     }
 }
 
-/// Returns the number of threads that run `units`, which other threads can take over one by one: one if there is less
-/// work than `least_work`.
-pub(super) fn thread_count(units: i64, work: usize, least_work: usize) -> usize {
-    let is_shared = units > 1 && work >= least_work;
+/// Returns the number of threads that share `units` of work, at most one for each unit: one alone if there is a single
+/// unit, or if the work has fewer elementary operations than the given minimum.
+pub(super) fn thread_count(units: i64, operations: usize, min_shared_operations: usize) -> usize {
+    let is_shared = units > 1 && operations >= min_shared_operations;
     if is_shared { rayon_core::current_num_threads().min(units as usize).max(1) } else { 1 }
 }

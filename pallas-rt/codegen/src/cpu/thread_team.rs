@@ -109,13 +109,13 @@ unsafe impl Sync for TeamState {}
 // SAFETY: as above. Members that outlive the program do not read it any more.
 unsafe impl Send for TeamState {}
 
-/// The team of threads of a program, from the caller's side.
+/// The calling thread's handle to its team, whose threads spin between the launches of a program.
 struct Team {
     /// Reference-counted, since members that begin after the end of the program still read that it is over.
     shared: Arc<TeamState>,
 }
 
-/// Runs a program with a team of the pool's threads.
+/// Calls `program`, a function that makes launches, with a team of threads of the pool that spin between these.
 pub fn with_thread_team<R>(program: impl FnOnce(&dyn LaunchThreads) -> R) -> R {
     let shared = Arc::new(TeamState {
         number: AtomicUsize::new(0),

@@ -305,7 +305,7 @@ unsafe fn try_copy_transposed(from: &StridedTile, to: &StridedTile, nest: &TileL
 /// Both tiles hold `shape`; they are the same elements in the same places, or do not overlap.
 pub(super) unsafe fn copy(from: &StridedTile, to: &StridedTile, shape: &[usize], element_bytes: usize) {
     // SAFETY: the caller's.
-    unsafe { copy_tile_in_chunks(from, to, shape, element_bytes, CHUNK_ROWS) }
+    unsafe { copy_tile_in_chunks(from, to, shape, element_bytes, MAX_COPY_CHUNK_ROWS) }
 }
 
 /// Copies a tile as [`copy`] does, a given number of rows along an outer axis at a time.
@@ -331,7 +331,7 @@ unsafe fn copy_tile_in_chunks(
     let (mut others, mut outer, mut rows) = (nest, [0; 2], 1);
     let is_short = others.inner_extent() * element_bytes <= MAX_SHORT_ROW_BYTES;
     let next = others.rank.checked_sub(2);
-    let axis = next.map(|next| match is_short && others.shape[next] < MIN_ROWS_PER_CALL {
+    let axis = next.map(|next| match is_short && others.shape[next] < MIN_ROWS_PER_COPY_CALL {
         true => (0..=next).max_by_key(|&axis| others.shape[axis]).unwrap_or(next),
         false => next,
     });
@@ -357,10 +357,10 @@ unsafe fn copy_tile_in_chunks(
 
 /// Minimum short rows along the axis next to the innermost for which one call copies the rows of that axis; with
 /// fewer, it copies those along the longest axis.
-const MIN_ROWS_PER_CALL: usize = 8;
-/// Maximum rows along an outer axis that are copied before the rows that lie between them: the cache still holds the
-/// lines that these share.
-const CHUNK_ROWS: usize = 512;
+const MIN_ROWS_PER_COPY_CALL: usize = 8;
+/// Maximum rows that one call copies along an axis other than the second innermost, before the rows that lie between
+/// them in memory: the cache then still holds the lines that they share with these.
+const MAX_COPY_CHUNK_ROWS: usize = 512;
 
 /// Copies a tile to memory that may not be aligned.
 ///

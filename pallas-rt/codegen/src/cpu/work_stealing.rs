@@ -2,8 +2,8 @@
 //! they read in common stays in its caches, and takes from the ends of other shares when its own is done.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// For each thread the range of parts of its share that are not taken yet: start in the low half of a word, end in the
-/// high half.
+/// The parts of a launch that are not taken yet: a range for each thread, its share, with the start in the low half of
+/// a word and the end in the high half.
 #[derive(Debug)]
 pub(super) struct WorkShares(Vec<AtomicU64>);
 

@@ -10,7 +10,8 @@ use std::sync::LazyLock;
 const MAX_WHILE_ITERATIONS: u64 = 1_000_000;
 
 impl Machine {
-    /// Returns the integer value of a scalar that controls something, described by `what`.
+    /// Returns the integer value of a scalar on which control flow or an access depends (such as a loop bound or a
+    /// start of a view); `what` names it in the fault.
     ///
     /// # Errors
     /// The scalar is poison.
@@ -39,11 +40,11 @@ impl Machine {
         };
         Err(self.fault(code, loc, message, help))
     }
-    /// Returns the starts of a window or view.
+    /// Returns the starts of a window or view as integers; it is a fault if one is poison.
     pub(super) fn checked_starts(&self, starts: &[&Datum], loc: Loc) -> Result<Vec<i64>, Fault> {
         starts.iter().map(|a| self.checked_integer(a, "a view's start", loc)).collect()
     }
-    /// Returns the elements of a mask.
+    /// Returns the elements of a mask; it is a fault if one is poison.
     pub(super) fn checked_mask(&self, mask: &Datum, loc: Loc) -> Result<Vec<bool>, Fault> {
         if mask.poison.is_some() {
             return Err(self.undefined_fault(mask, "an element of the mask", loc));

@@ -8,7 +8,7 @@ use pallas_ir::structural::{Access, AffineIndex, MapPiece, Nest};
 use pallas_ir::{DType, Diag, Literal, ScalarOp, StructuralOp, Type};
 use std::cmp::Ordering;
 
-/// Evaluates a structural operation.
+/// Evaluates an operation on whole tiles (a reduction, product, gather, transpose ..), whose result has the type `ty`.
 ///
 /// # Errors
 /// A fault of the data: an index that is out of range or poisoned.
@@ -50,7 +50,8 @@ pub fn eval_structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<D
     })
 }
 
-/// Returns the access form of an operation on these operands.
+/// Returns the way in which an operation reaches the elements of these operands, such as a fold, a contraction or a
+/// gather.
 pub(super) fn access_form(op: &StructuralOp, args: &[&Datum]) -> Access {
     let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
     op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>())
@@ -110,8 +111,8 @@ fn dot(a: &Datum, b: &Datum, batch: &[(usize, usize)], contract: &[(usize, usize
     Datum::new(ty, data).with_poison(if dirty { pairs.iter().map(bad).collect() } else { vec![] })
 }
 
-/// Sums products of elements: `pairs` has the operands' offsets for each element of the result, `ks` those for each
-/// term.
+/// Sums products of elements of `a` and `b`. The offsets of a product's two factors are a pair of `pairs`, which has
+/// one for each element of the result, plus a pair of `ks`, which has one for each term.
 fn contract_data(a: &Data, b: &Data, pairs: &[(usize, usize)], ks: &[(usize, usize)]) -> Data {
     macro_rules! sum {
         ($($Variant:ident $zero:expr, |$s:ident, $x:ident, $y:ident| $step:expr;)*) => {
@@ -185,7 +186,7 @@ fn eval_nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
     Datum::new(ty, sum.data).with_poison(sum.poison.unwrap_or_default())
 }
 
-/// Computes a running fold along an axis.
+/// Computes a running fold (prefix scan) along an axis, from its last element backwards if `reverse`.
 fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
     let (shape, step) = (&x.ty.shape, strides(&x.ty.shape));
     let mut out = x.clone();
@@ -206,7 +207,7 @@ fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
     out
 }
 
-/// Computes the positions of the greatest or smallest elements along an axis.
+/// Computes the positions of the greatest (`max`) or smallest elements along an axis.
 fn eval_arg_min_max(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
     let (step, n) = (strides(&x.ty.shape), x.ty.shape[axis]);
     let better = Some(if max { Ordering::Greater } else { Ordering::Less });

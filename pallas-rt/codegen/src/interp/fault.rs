@@ -5,7 +5,7 @@ use std::fmt;
 /// A fault of a kernel, with the program that had it and the user's source line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// Short stable name of the class of fault: `poison`, `describe_race`, `unwritten` ..
+    /// Short stable name of the class of fault: `poison`, `race`, `unwritten` ..
     pub code: &'static str,
     /// Name of the kernel.
     pub kernel: String,

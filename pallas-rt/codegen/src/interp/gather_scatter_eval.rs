@@ -57,7 +57,8 @@ pub(super) fn gather(windows: &Windows, checked: bool, x: &Datum, index: &Datum,
     Ok(found.with_poison(poison))
 }
 
-/// Evaluates a scatter: all elements of a window, then those of the next.
+/// Evaluates a scatter: all elements of a window, then those of the next. Updates are folded into the elements of `x`
+/// by `op`, or replace them if it is `None`.
 pub(super) fn scatter(
     windows: &Windows,
     op: Option<ScalarOp>,

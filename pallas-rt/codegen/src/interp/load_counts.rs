@@ -13,14 +13,14 @@ thread_local! {
 /// Runs `f`, and returns with its result how many elements the kernels that this thread runs on the interpreter load
 /// from each input. Elements outside of the array and masked elements are not counted.
 pub fn count_loads<R>(f: impl FnOnce() -> R) -> (R, LoadCounts) {
-    /// Restores the counts of an enclosing call, even after a panic.
-    struct Restore(Option<LoadCounts>);
-    impl Drop for Restore {
+    /// Restores the counts of an enclosing call when it is dropped, also by a panic.
+    struct LoadCountsGuard(Option<LoadCounts>);
+    impl Drop for LoadCountsGuard {
         fn drop(&mut self) {
             LOADS.replace(self.0.take());
         }
     }
-    let _outer = Restore(LOADS.replace(Some(LoadCounts::new())));
+    let _outer = LoadCountsGuard(LOADS.replace(Some(LoadCounts::new())));
     let result = f();
     (result, LOADS.take().unwrap_or_default())
 }

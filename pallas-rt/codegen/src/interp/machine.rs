@@ -245,7 +245,7 @@ impl Machine {
 
     /// Returns the position in the array from which a view's positions count (its block's first element, or 0) and, for
     /// each axis of the view, its axis of the array.
-    fn view_frame_origin(
+    fn view_origin_and_axes(
         &mut self,
         operand: OperandId,
         view: &View,
@@ -273,7 +273,7 @@ impl Machine {
         loc: Loc,
     ) -> Result<Vec<Option<usize>>, Fault> {
         let (o, shape) = (self.kernel.operand(operand).clone(), self.memory[operand.index()].shape.clone());
-        let (mut base, axes) = self.view_frame_origin(operand, view, loc)?;
+        let (mut base, axes) = self.view_origin_and_axes(operand, view, loc)?;
         let mut starts = starts.iter();
         let sizes: Vec<usize> = view.axes.iter().map(|a| a.size).collect();
         for (k, (view_axis, &axis)) in view.axes.iter().zip(&axes).enumerate() {
@@ -318,7 +318,7 @@ impl Machine {
         Ok((self.view_positions(operand, view, &starts, mask.as_deref(), loc)?, mask))
     }
 
-    /// Returns the elements that a load reads.
+    /// Returns the elements that a load reads; `args` has the view's starts, then the mask if there is one.
     ///
     /// # Errors
     /// The block or the view is out of range; the mask is poisoned; another parallel program wrote an element.
@@ -327,7 +327,7 @@ impl Machine {
         let operand = self.kernel.operand(from).clone();
         let wanted = |i: usize| mask.as_ref().is_none_or(|m| m[i]);
         // Other programs' stores: to this output, or to the output that shares this input's memory.
-        if let Some(shared) = self.recorded_output(from) {
+        if let Some(shared) = self.aliased_output(from) {
             for at in (0..at.len()).filter(|&i| wanted(i)).filter_map(|i| at[i]) {
                 self.note_read(from, shared, at, loc)?;
             }
@@ -356,14 +356,15 @@ impl Machine {
         if let Some(poison) = &loaded.poison {
             let i = poison.iter().position(|&p| p).expect("it has poison");
             loaded.origin = match wanted(i) {
-                true => Some(self.origin_of(from, i, at[i], &loaded.ty.shape, loc)),
+                true => Some(self.poison_origin(from, i, at[i], &loaded.ty.shape, loc)),
                 false => args[view.dynamic_count() + 1].origin.clone(),
             };
         }
         Ok(loaded)
     }
 
-    /// Writes the elements of a view that are inside of the array and not masked.
+    /// Writes the elements of a view that are inside of the array and not masked; `args` has the tile, the view's
+    /// starts, then the mask if there is one.
     ///
     /// # Errors
     /// Those of [`Machine::load`]; poison would be stored to an output; the block was left before, or belongs to
@@ -408,7 +409,7 @@ impl Machine {
         loc: Loc,
     ) -> Result<Datum, Fault> {
         let starts = self.checked_starts(args, loc)?;
-        let (origin, frame_axes) = self.view_frame_origin(of, view, loc)?;
+        let (origin, frame_axes) = self.view_origin_and_axes(of, view, loc)?;
         let kept: Vec<usize> = (0..view.axes.len()).filter(|&a| view.axes[a].kept).collect();
         let v = view.axes[kept[axis]];
         let dynamic_before = view.axes[..kept[axis]].iter().filter(|a| a.dynamic).count();

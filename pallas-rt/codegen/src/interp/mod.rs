@@ -3,8 +3,8 @@
 //! [`datum`] has typed elements with poison; [`eval`] evaluates pure structural operations, [`scalar_eval`] scalar
 //! ones, [`sort`] sorts; [`undefined`] describes where poison comes from; [`value_faults`] finds overflow and NaN;
 //! [`machine`] is the memory; [`control_checks`] checks values that control something; [`race_detector`] finds races;
-//! [`walk`] interprets the
-//! tile IR. Eager execution of a kernel's Rust body uses the same machine through [`walk::run_op`].
+//! [`walk`] interprets the tile IR. Eager execution of a kernel's Rust body uses the same machine through
+//! [`walk::run_op`].
 mod control_checks;
 pub mod datum;
 pub mod eval;

@@ -6,16 +6,17 @@ use super::machine::Machine;
 use pallas_ir::{Loc, OperandId, OperandKind, View, ViewFrame};
 
 impl Machine {
-    /// Returns the output whose record includes reads of this operand: itself, or the output that aliases it; `None` if
-    /// it is no output and none aliases it.
-    pub(super) fn recorded_output(&self, operand: OperandId) -> Option<OperandId> {
+    /// Returns the output in whose memory an operand is: itself, or the output that aliases it; `None` if it is no
+    /// output and none aliases it.
+    pub(super) fn aliased_output(&self, operand: OperandId) -> Option<OperandId> {
         match self.kernel.operand(operand).kind {
             OperandKind::Output { .. } => Some(operand),
             _ => self.memory[operand.index()].alias,
         }
     }
-    /// Records that this program reads an element of an output's memory, through the output or through the input that
-    /// it aliases.
+    /// Records that this program reads element `at` of an output's memory, through `from`: the output, or the input
+    /// that it aliases. It is a fault if another parallel program wrote the element, or if the input is read after a
+    /// store to it.
     pub(super) fn note_read(&mut self, from: OperandId, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
         let lane = self.lane;
         let memory = &mut self.memory[output.index()];
@@ -35,7 +36,8 @@ impl Machine {
         }
         Ok(())
     }
-    /// Records that this program writes an element of an output.
+    /// Records that this program writes element `at` of an output; it is a fault if another parallel program has read
+    /// or written it.
     pub(super) fn note_write(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
         let lane = self.lane;
         let memory = &mut self.memory[output.index()];

@@ -4,7 +4,7 @@ use pallas_ir::{DType, Elem, ElementFunction, ElementOperands, Literal, OpVisito
 
 /// Applies the reference function of a scalar operation to each element; axes of extent 1 and scalars are broadcast.
 ///
-/// Poison in any operand makes the element poison; `select_first_k` only looks at the mask and the chosen side.
+/// Poison in any operand makes the element poison; `select` only looks at the mask and the chosen side.
 pub fn eval_scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
     let n = ty.elements();
     let spread: Vec<Datum> = args.iter().map(|a| broadcast(a, &ty.shape)).collect();

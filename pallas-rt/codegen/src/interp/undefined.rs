@@ -6,14 +6,14 @@ use pallas_ir::{Inst, Loc, Op, OperandId, OperandKind};
 use std::sync::Arc;
 
 impl Machine {
-    /// Describes the origin of the undefined element `i` of a loaded tile, which is at position `at` of its operand
-    /// (`None`: outside).
-    pub(super) fn origin_of(
+    /// Describes the origin of the undefined element `i` of a loaded tile of shape `tile_shape`, which is at position
+    /// `at` of its operand (`None`: outside).
+    pub(super) fn poison_origin(
         &self,
         from: OperandId,
         i: usize,
         at: Option<usize>,
-        tile: &[usize],
+        tile_shape: &[usize],
         loc: Loc,
     ) -> Arc<PoisonOrigin> {
         let (operand, memory) = (self.kernel.operand(from), &self.memory[from.index()]);
@@ -23,7 +23,7 @@ impl Machine {
         }
         let (what, help) = match (at, &operand.kind) {
             (None, _) => (
-                format!("outside of `{name}`, whose shape is {:?}: element {:?} of the loaded tile", memory.shape, unflatten(i, tile)),
+                format!("outside of `{name}`, whose shape is {:?}: element {:?} of the loaded tile", memory.shape, unflatten(i, tile_shape)),
                 format!("declare `fill = ..` beside the spec of `{name}`, or mask with `select({name}.valid(axis), ..)`"),
             ),
             (Some(at), OperandKind::Scratch) => (

@@ -10,8 +10,14 @@ use pallas_ir::{Access, DType, Loc, Op, ScalarOp, StructuralOp, Type};
 /// NaN may come from operands without NaN.
 ///
 /// # Errors
-/// `overflow` or `nan`.
-pub(super) fn check_result(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, loc: Loc) -> Result<(), Fault> {
+/// A fault with the code `overflow` or `nan`.
+pub(super) fn check_overflow_and_nan(
+    machine: &Machine,
+    op: &Op,
+    args: &[&Datum],
+    result: &Datum,
+    loc: Loc,
+) -> Result<(), Fault> {
     if !machine.kernel().allow.overflow && is_narrow(result.ty.dtype) {
         check_overflow(machine, op, args, result, loc)?;
     }

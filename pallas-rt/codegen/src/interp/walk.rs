@@ -136,7 +136,8 @@ pub fn invalid_step_message(step: i64) -> String {
     format!("the step of this `for` is {step}; it must be at least 1")
 }
 
-/// Executes one operation without regions; interpretation and eager execution share it.
+/// Executes one operation without regions, in interpretation as in eager execution; returns its result, which has the
+/// type `ty`, or `None` for a store, print or assertion.
 ///
 /// # Errors
 /// The fault that the operation has.
@@ -204,7 +205,7 @@ pub fn run_op(
         }
         Op::If | Op::For { .. } | Op::While => unreachable!("regions are walked by their owner"),
     };
-    value_faults::check_result(machine, op, args, &result, loc)?;
+    value_faults::check_overflow_and_nan(machine, op, args, &result, loc)?;
     // An undefined element of a result comes from the same place as one of an operand.
     let origin = || args.iter().filter(|x| x.poison.is_some()).find_map(|x| x.origin.clone());
     let origin = result.origin.clone().or_else(|| if result.poison.is_some() { origin() } else { None });

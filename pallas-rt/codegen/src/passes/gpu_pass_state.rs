@@ -2,7 +2,7 @@
 use pallas_ir::{Kernel, OperandId, Value};
 
 /// A lowered kernel, how it will be run, and what the passes of [`PLACEMENT_PASSES`](super::PLACEMENT_PASSES) record
-/// about it.
+/// about it for placement, the choice of the memory that each tile has on a GPU.
 #[derive(Clone, Debug)]
 pub struct PlacementPassState {
     /// The kernel.

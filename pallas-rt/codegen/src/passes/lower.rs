@@ -1,7 +1,7 @@
 //! Lowers the traced form of tile IR to the form that backends read.
 //!
 //! ```text
-//! load x block[0.., 0..]            ->  load x array[origin + 0.., ..]       origin = index map of this program · block size
+//! load x block[0.., 0..]            ->  load x array[origin + 0.., ..]       origin = index map's entry · block size
 //! grid B parallel, S arbitrary      ->  grid B parallel, steps S; for s in 0..S { body }
 //! program_id(1), num_programs(1)    ->  s, S
 //! reduce axes(1) keep(false) x      ->  reshape (reduce axes(1) x)           for every operation that drops axes
@@ -31,7 +31,8 @@ pub(crate) fn lower(kernel: &Kernel) -> Kernel {
     rewrite.finish()
 }
 
-/// The lowering of one kernel.
+/// State of the lowering of one traced kernel: the values of the new kernel that stand for program ids, extents of the
+/// grid, and positions of blocks.
 struct Lower<'k> {
     old: &'k Kernel,
     /// Index of the program along each axis of the traced grid.
@@ -61,8 +62,8 @@ impl Lower<'_> {
         r.out.emit_for([zero, count, one], false, &[], body, Loc::NONE).expect("bounds are i32");
     }
 
-    /// Returns the number of programs along an axis. Passes know a number or a dimension as such; any other extent is
-    /// computed by the launch, in arithmetic that is wide enough for its terms.
+    /// Emits the number of programs along an axis: a constant or a named dimension where it is one, which passes can
+    /// compare, else a value that the launch computes, in arithmetic that is wide enough for its terms.
     fn emit_program_count(&self, r: &mut KernelRewriter<'_>, axis: usize) -> Value {
         let extent = &self.old.grid[axis].extent;
         if let Some(n) = extent.as_number() {

@@ -80,7 +80,8 @@ pub(crate) fn count_uses(kernel: &Kernel) -> Vec<usize> {
     uses
 }
 
-/// Returns the access form of an instruction's operation.
+/// Returns the way in which an instruction's operation reaches the elements of its operands, such as a fold, a
+/// contraction or a gather.
 pub fn access_form(kernel: &Kernel, op: &StructuralOp, inst: &Inst) -> Access {
     let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
     let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();

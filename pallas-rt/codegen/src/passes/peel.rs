@@ -67,33 +67,33 @@ impl Peel<'_> {
         };
         self.is_movable_guard(insts[at], &end).then_some(insts[at])
     }
-    /// Returns true if an instruction is `if index == step { .. }`, possibly with further conditions, and can be
-    /// moved.
-    fn is_movable_guard(&self, id: InstId, step: &dyn Fn(Value) -> bool) -> bool {
+    /// Returns true if an instruction is `if index == v { .. }`, possibly with further conditions, for a value `v` that
+    /// `is_step` accepts, and can be moved out of the loop.
+    fn is_movable_guard(&self, id: InstId, is_step: &dyn Fn(Value) -> bool) -> bool {
         let inst = self.k.inst(id);
         let alone = matches!(inst.op, Op::If)
             && inst.results.is_empty()
             && self.k.region(inst.regions[1]).insts.is_empty()
-            && self.implies_step(inst.args[0], step);
+            && self.implies_step(inst.args[0], is_step);
         let mut loops = false;
         self.k.walk(inst.regions.first().copied().unwrap_or(self.axis.body), &mut |_, inner| {
             loops |= matches!(inner.op, Op::For { .. } | Op::While);
         });
         alone && !loops && self.body_values_read(inst).into_iter().all(|v| self.is_movable(v))
     }
-    /// Returns true if a condition is true only in the step that `step` accepts.
-    fn implies_step(&self, condition: Value, step: &dyn Fn(Value) -> bool) -> bool {
+    /// Returns true if a condition can hold only where the loop's index equals a value that `is_step` accepts.
+    fn implies_step(&self, condition: Value, is_step: &dyn Fn(Value) -> bool) -> bool {
         match self.definition(condition) {
             Some(Inst { op: Op::Scalar(ScalarOp::Eq), args, .. }) => {
-                args[0] == self.axis.index() && step(args[1]) || args[1] == self.axis.index() && step(args[0])
+                args[0] == self.axis.index() && is_step(args[1]) || args[1] == self.axis.index() && is_step(args[0])
             }
             Some(Inst { op: Op::Scalar(ScalarOp::BitAnd), args, .. }) => {
-                args.iter().any(|&v| self.implies_step(v, step))
+                args.iter().any(|&v| self.implies_step(v, is_step))
             }
             _ => false,
         }
     }
-    /// Returns the instruction of the loop's body that defines a value; `None` for others.
+    /// Returns the instruction that defines a value, inside of the loop or outside; `None` for parameters of regions.
     fn definition(&self, v: Value) -> Option<&Inst> {
         let inside = self.axis.defined.get(&v).map(|&i| self.k.inst(i));
         inside.or_else(|| self.k.insts.iter().find(|inst| inst.results.contains(&v)))

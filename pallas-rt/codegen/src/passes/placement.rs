@@ -2,7 +2,7 @@
 use super::gpu_pass_state::PlacementPassState;
 use super::{peel, promote_scratch, sink_reductions, software_pipeline, verify_in_debug};
 
-/// A pass before placement: its name, and its function.
+/// A pass before placement, the choice of the memory that each tile has on a GPU: its name, and its function.
 pub type PlacementPass = (&'static str, fn(&mut PlacementPassState));
 
 /// The passes from the lowered form to the form that placement reads, in order.

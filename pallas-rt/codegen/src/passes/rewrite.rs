@@ -69,7 +69,8 @@ impl<'k> KernelRewriter<'k> {
         self.map_value(old, new);
         new
     }
-    /// Copies a region's instructions into the region that is open in the copy; returns the values that it yields.
+    /// Copies a region's instructions, but those that `decide` replaces, into the region that is open in the copy;
+    /// returns the copies of the values that it yields.
     pub(crate) fn inline_region(&mut self, region: RegionId, decide: &mut InstHandler<'_>) -> Vec<Value> {
         let old = self.old;
         for &id in &old.region(region).insts {
@@ -80,13 +81,13 @@ impl<'k> KernelRewriter<'k> {
         }
         old.region(region).yields.iter().map(|&v| self.mapped_value(v)).collect()
     }
-    /// Copies an instruction.
+    /// Copies an instruction, with its regions, in which `decide` may replace instructions.
     pub(crate) fn copy_inst(&mut self, inst: &Inst, loc: Loc, decide: &mut InstHandler<'_>) {
         let (args, regions) =
             (self.mapped_args(inst), inst.regions.iter().map(|&r| self.copy_region(r, decide)).collect());
         self.append_control_flow(inst.op.clone(), args, regions, inst, loc);
     }
-    /// Copies a region as a new region.
+    /// Copies a region as a new region, in which `decide` may replace instructions.
     pub(crate) fn copy_region(&mut self, region: RegionId, decide: &mut InstHandler<'_>) -> RegionId {
         self.copy_region_with_params(region, vec![], |r, _| r.inline_region(region, decide))
     }

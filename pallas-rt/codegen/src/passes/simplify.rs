@@ -54,7 +54,7 @@ pub(crate) fn is_pure(op: &Op) -> bool {
 /// Returns for each value true if it is needed: by effects, by control flow, or by instructions whose results are
 /// needed.
 pub(crate) fn needed_values(k: &Kernel) -> Vec<bool> {
-    fn region(k: &Kernel, r: RegionId, used: &mut [bool]) {
+    fn mark_needed_in_region(k: &Kernel, r: RegionId, used: &mut [bool]) {
         k.region(r).yields.iter().for_each(|v| used[v.index()] = true);
         k.region(r).params.iter().for_each(|v| used[v.index()] = true);
         for &id in k.region(r).insts.iter().rev() {
@@ -63,11 +63,11 @@ pub(crate) fn needed_values(k: &Kernel) -> Vec<bool> {
             if needed {
                 inst.args.iter().for_each(|v| used[v.index()] = true);
             }
-            inst.regions.iter().for_each(|&r| region(k, r, used));
+            inst.regions.iter().for_each(|&r| mark_needed_in_region(k, r, used));
         }
     }
     let mut used = vec![false; k.values.len()];
-    region(k, k.body, &mut used);
+    mark_needed_in_region(k, k.body, &mut used);
     used
 }
 

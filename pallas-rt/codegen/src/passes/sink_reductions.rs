@@ -133,7 +133,8 @@ impl<'k> LinearClass<'k> {
         let linear = class.wide.iter().all(|&v| class.is_linear(uses, v));
         (outside && linear && depth > 0).then_some(class)
     }
-    /// Adds the values that must be wide if `v` is; `None` if one cannot be.
+    /// Adds the operands of `v` that must have the summed tile's shape if `v` does to `open`, the values still to be
+    /// visited; returns `None` if the definition of `v` does not allow that shape.
     fn collect_sources(&mut self, uses: &ValueUses, v: Value, open: &mut Vec<Value>) -> Option<()> {
         let k = self.k;
         let Some(&id) = uses.definition.get(&v) else { return uses.variables.contains_key(&v).then_some(()) };
@@ -156,7 +157,7 @@ impl<'k> LinearClass<'k> {
         let defined = uses.definition.get(&v).map(|&id| &self.k.inst(id).op);
         matches!(defined, Some(Op::Const(x)) if x.as_f64() == 0.0)
     }
-    /// Returns true unless `v` is a product in which not exactly one factor is wide.
+    /// Returns true if `v` is no product, or the product of one value of the class and one other value.
     fn is_linear(&self, uses: &ValueUses, v: Value) -> bool {
         match uses.definition.get(&v).map(|&id| self.k.inst(id)) {
             Some(Inst { op: Op::Scalar(ScalarOp::Mul), args, .. }) => {
@@ -166,15 +167,16 @@ impl<'k> LinearClass<'k> {
         }
     }
 
-    fn rewrite(&self, marked: &mut Vec<(Value, OperandId)>) -> Kernel {
+    fn rewrite(&self, tracked: &mut Vec<(Value, OperandId)>) -> Kernel {
         let mut rewrite = KernelRewriter::new(self.k);
         let wide = |&v: &Value| (v, Type::new(self.k.ty(v).dtype, self.shape.clone()));
         rewrite.retyped.extend(self.wide.iter().map(wide));
         rewrite.inline_region(self.k.body, &mut |r, inst, loc| self.rewrite_inst(r, inst, loc));
-        rewrite.remap_values(marked);
+        rewrite.remap_values(tracked);
         rewrite.finish()
     }
-    /// Replaces an instruction of the class by one on wide values, and narrows wide operands of other instructions.
+    /// Replaces an instruction of the class by one on tiles of the summed shape, and gives instructions outside of the
+    /// class the sums of such tiles as operands.
     fn rewrite_inst(&self, r: &mut KernelRewriter<'_>, inst: &Inst, loc: Loc) -> bool {
         let is_wide = |v: &Value| self.wide.contains(v);
         match &inst.op {
@@ -199,7 +201,8 @@ impl<'k> LinearClass<'k> {
         }
         true
     }
-    /// Emits the sum of a wide value, which stands for the original one.
+    /// Emits the sum of the tile that stands for `v` in the copy; instructions outside of the class use it in place of
+    /// `v`.
     fn emit_sum(&self, r: &mut KernelRewriter<'_>, v: Value, loc: Loc) -> Value {
         let wide = r.mapped_value(v);
         r.out.emit(Op::Structural(self.reduce.clone().into()), &[wide], loc).expect("it has the axes")

@@ -1,7 +1,7 @@
 //! The variables of loops and branches: values that are the same variable in each iteration, or on each side.
 use pallas_ir::{Inst, Kernel, Op, Value};
 
-/// A variable that a loop or branch passes on.
+/// A value that a loop carries from one iteration to the next, or one of the results that both sides of a branch yield.
 pub(crate) struct CarriedVariable {
     /// The initial value of a loop's variable.
     pub start: Option<Value>,

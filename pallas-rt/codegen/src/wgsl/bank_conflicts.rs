@@ -179,7 +179,7 @@ pub(super) fn find_bank_conflict_fixes(plan: &PlacementPlan, accesses: &[Emitted
             };
             priced.min_by(cheaper).filter(|(after, _)| *after < before)
         };
-        let found = [best(&longer), best(&swizzles(buffer))];
+        let found = [best(&longer), best(&candidate_swizzles(buffer))];
         let saves = found.iter().flatten().map(|(after, _)| before - after).fold(0.0, f64::max);
         let [longer, swizzled] = found.map(|found| found.map(|(_, pad)| pad));
         if saves > 0.0 {
@@ -190,8 +190,9 @@ pub(super) fn find_bank_conflict_fixes(plan: &PlacementPlan, accesses: &[Emitted
     remedies
 }
 
-/// Returns the possible permutations of a buffer's columns: of vectors, and of words.
-fn swizzles(buffer: &TileBuffer) -> Vec<RowArrangement> {
+/// Returns the permutations of a buffer's columns to try against bank conflicts: those that move vectors of four words,
+/// and those that move single words.
+fn candidate_swizzles(buffer: &TileBuffer) -> Vec<RowArrangement> {
     let columns = buffer.shape[buffer.shape.len() - 1];
     let of = |(unit, rows): (usize, usize)| {
         // As many orders as there are banks, or as a row has units: powers of two.
@@ -204,7 +205,8 @@ fn swizzles(buffer: &TileBuffer) -> Vec<RowArrangement> {
     [4, 1].into_iter().flat_map(|unit| [1, 2, 4, 8, 16].map(|rows| (unit, rows))).filter_map(of).collect()
 }
 
-/// Returns how often the threads of an access wait for each other with this arrangement of rows.
+/// Returns the number of further turns that bank conflicts cost an access if the buffer's rows have this arrangement;
+/// `lane_coords` has the coordinates at which each thread accesses.
 fn bank_wait_count(
     buffer: &TileBuffer,
     arrangement: RowArrangement,
@@ -221,13 +223,14 @@ fn bank_wait_count(
     (bank_conflict_degree(&lanes, width) - 1 + more) as f64
 }
 
-/// Returns the words by which an arrangement makes a matrix longer.
+/// Returns the number of padding words that an arrangement of rows adds to each matrix (the last two axes) of a buffer.
 fn padding_words(buffer: &TileBuffer, arrangement: RowArrangement) -> usize {
     let rows = buffer.shape[buffer.shape.len() - 2];
     rows * arrangement.row + rows.checked_div(arrangement.rows).unwrap_or(0) * arrangement.group
 }
 
-/// Returns the coordinates of each thread of the group; `None` if they depend on data.
+/// Returns, for each of up to 32 neighbouring threads, the coordinates of the first element that it accesses; `None` if
+/// they depend on data.
 fn lane_coordinates(plan: &PlacementPlan, access: &EmittedAccess) -> Option<Vec<Vec<i64>>> {
     let threads = access.threads.min(plan.threads()).min(SUBGROUP_THREADS);
     let of = |t: usize| access.at.iter().map(|(c, _)| CoordinateEvaluator { plan, t, rest: c }.evaluate()).collect();

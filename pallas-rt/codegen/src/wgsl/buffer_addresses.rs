@@ -94,8 +94,9 @@ pub(super) fn assign_addresses(
     roomy.unwrap_or_else(|| sizes(SharingPolicy::DisjointLifetimes))
 }
 
-/// Assigns addresses by first fit, largest buffers first, in workgroup memory of these cells or, if `None`, in global
-/// memory. Returns the number of words needed.
+/// Assigns addresses by first fit, largest buffers first, to the buffers in workgroup memory of type `cell` or, if
+/// `None`, to those in global memory; two share words only if `share` allows it for their lifetimes. Returns the number
+/// of elements of that memory that are needed.
 fn assign_first_fit(
     buffers: &mut [TileBuffer],
     lives: &[Option<BufferLifetime>],

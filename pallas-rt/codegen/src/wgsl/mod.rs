@@ -9,33 +9,34 @@
 //!
 //! - `wgsl/` (feature `wgsl`, which `gpu` includes, and unit tests) emits the lowered form as a shader for a `Target`:
 //!   1. Passes: first and last steps move out of the innermost sequential loop (`passes/peel`), scratch becomes values
-//!      (`passes/promote_scratch`), reductions of sums move after their loop (`passes/sink_reductions`), and operands of products are fetched one
-//!      or more steps ahead (`passes/software_pipeline`), fewer if tiles would not fit. Where a driver stops long loops, `passes/split_long_loops`
-//!      splits the sequential axes into ranges, and scratch stays in global memory between dispatches.
-//!   2. `place/` distributes the axes of tiles over a grid of threads, and assigns registers or a buffer to each tile, or
-//!      recomputes it. If rows of arrays are whole vectors of four elements (a part of the shader's key), threads read, hold
-//!      and write four adjacent elements at a time. Tiles that are only copied from an array to workgroup memory have a thread
-//!      grid of their own, as wide as their rows.
+//!      (`passes/promote_scratch`), reductions of sums move after their loop (`passes/sink_reductions`), and operands
+//!      of products are fetched one or more steps ahead (`passes/software_pipeline`), fewer if tiles would not fit.
+//!      Where a driver stops long loops, `passes/split_long_loops` splits the sequential axes into ranges, and scratch
+//!      stays in global memory between dispatches.
+//!   2. `place/` distributes the axes of tiles over a grid of threads, and assigns registers or a buffer to each tile,
+//!      or recomputes it. If rows of arrays are whole vectors of four elements (a part of the shader's key), threads
+//!      read, hold and write four adjacent elements at a time. Tiles that are only copied from an array to workgroup
+//!      memory have a thread grid of their own, as wide as their rows.
 //!   3. `emit/` writes steps, and records the memory that each of them accesses.
-//!   4. `arena` assigns addresses to buffers, and moves the largest to global memory if they do not fit. `access` computes the
-//!      memory segments and banks that 32 adjacent threads access; it pads rows of tiles or groups of rows accordingly, or
-//!      permutes columns (swizzle) if there is no memory for padding.
-//!   5. `sync` inserts barriers between conflicting accesses; `settle` moves steps so that fewer barriers are needed. `races`
-//!      checks the barriers by another algorithm and removes redundant ones; tests require that there is no race, and that
-//!      there is one if any barrier is removed.
-//!   6. `choose` estimates the cost for every thread grid of the profile, and emits the cheapest.
+//!   4. `buffer_addresses` assigns addresses to buffers; if they do not fit, `thread_grid_choice` moves the largest to
+//!      global memory. `bank_conflicts` computes the memory segments and banks that 32 adjacent threads access; it pads
+//!      rows of tiles or groups of rows accordingly, or permutes columns (swizzle) if there is no memory for padding.
+//!   5. `barriers` inserts barriers between conflicting accesses; `sink_steps` moves steps so that fewer barriers are
+//!      needed. `races` checks the barriers by another algorithm and removes redundant ones; tests require that there
+//!      is no race, and that there is one if any barrier is removed.
+//!   6. `thread_grid_choice` estimates the cost for every thread grid of the profile, and emits the cheapest.
 //!
 //!   The profile `simt_cpu` (lavapipe) stages nothing: products read arrays directly, and a workgroup is one vector in
-//!   lockstep. A target with cooperative matrices (`gpu_coop`) differs in products only: `place/cooperative_matrices` finds the products
-//!   that subgroups can compute together, and the sums that can stay in accumulators, whose elements cannot be accessed.
-//!   Factors are in workgroup memory of their own element type (`StorageCell`), results are read from copies there, and
-//!   `emit/fragment_products` writes both, in control flow that is uniform across threads. Tests run the same text on adapters without
-//!   matrices, with the matrix functions replaced (`tests/product/emulation.rs`). The baseline profile is the same algorithm
-//!   without registers, as a reference in tests.
+//!   lockstep. A target with cooperative matrices (`gpu_coop`) differs in products only: `place/cooperative_matrices`
+//!   finds the products that subgroups can compute together, and the sums that can stay in accumulators, whose elements
+//!   cannot be accessed. Factors are in workgroup memory of their own element type (`StorageCell`), results are read
+//!   from copies there, and `emit/fragment_products` writes both, in control flow that is uniform across threads. Tests
+//!   run the same text on adapters without matrices, with the matrix functions replaced (`tests/product/emulation.rs`).
+//!   The baseline profile is the same algorithm without registers, as a reference in tests.
 //!
-//! - No thread writes one component of a vector that other threads see: Metal and D3D write whole vectors, so neighbours'
-//!   writes would be lost. Buffers that words are written to one by one are arrays of words (`wgsl`'s `StorageCell`);
-//!   `tests/product/validate.rs` looks at every shipped shader.
+//! - No thread writes one component of a vector that other threads see: Metal and D3D write whole vectors, so
+//!   neighbours' writes would be lost. Buffers that words are written to one by one are arrays of words (`wgsl`'s
+//!   `StorageCell`); `tests/product/validate.rs` looks at every shipped shader.
 mod bank_conflicts;
 mod barriers;
 mod buffer_addresses;
@@ -111,8 +112,8 @@ pub fn emit(
     ))
 }
 
-/// Emits a kernel whose sequential axes [`resume`](crate::passes::split_long_loops) has split into ranges: its scratch
-/// outlives a dispatch.
+/// Emits a kernel whose sequential axes the pass [`split_long_loops`](crate::passes::split_long_loops) has split into
+/// ranges, one for each dispatch: scratch is in global memory, so that it keeps its contents between dispatches.
 ///
 /// # Errors
 /// Those of [`emit`].

@@ -41,7 +41,7 @@ pub(super) struct ProfileParameters {
 
 impl Profile {
     /// Returns the profile's parameters. The CPU has those of the baseline; no shader is generated for it
-    /// ([`super::place`] refuses it).
+    /// ([`super::place_kernel`] refuses it).
     pub(super) fn parameters(self) -> &'static ProfileParameters {
         match self {
             Profile::Cpu | Profile::Baseline => &BASELINE,
@@ -51,7 +51,7 @@ impl Profile {
     }
 }
 
-/// Parameters of GPUs.
+/// Thread grids, limits and prices of operations of the profile for GPUs.
 const GPU: ProfileParameters = ProfileParameters {
     grids: &[
         (16, 16),
@@ -87,7 +87,8 @@ const GPU: ProfileParameters = ProfileParameters {
     parallel: 256.0,
 };
 
-/// Parameters of the baseline: no registers, no vectors.
+/// Parameters of the baseline profile, a reference for tests: tiles are in memory instead of registers, and elements
+/// are processed one by one instead of in vectors.
 const BASELINE: ProfileParameters = ProfileParameters {
     grids: &[(1, 256)],
     registers: 0,
@@ -100,7 +101,7 @@ const BASELINE: ProfileParameters = ProfileParameters {
     ..GPU
 };
 
-/// Parameters of software adapters.
+/// Parameters of the profile for adapters that run shaders in software on a CPU, such as lavapipe.
 const SIMT_CPU: ProfileParameters = ProfileParameters {
     grids: &[(8, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 16), (1, 32), (1, 64), (8, 8)],
     registers: 64,

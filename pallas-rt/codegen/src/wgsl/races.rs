@@ -40,8 +40,8 @@ pub(super) fn find_redundant_barriers(nodes: &[ShaderNode], r: &dyn AddressResol
     idle
 }
 
-/// Removes barriers without which there is no race. There may be some since the first rounds over a loop, which had
-/// fewer barriers, assumed more accesses at its end than there are.
+/// Removes barriers without which there is no race. Insertion may leave some: its first rounds over a loop, with fewer
+/// barriers in the body, assume more accesses at the loop's end than there finally are.
 pub(super) fn remove_redundant_barriers(nodes: &mut Vec<ShaderNode>, r: &dyn AddressResolver) {
     let graph = ControlFlowGraph::new(nodes, r);
     let mut stand = vec![true; graph.barriers.len()];
@@ -166,8 +166,8 @@ impl<'a> ControlFlowGraph<'a> {
         }
         found
     }
-    /// Returns true if there is a path between two conflicting accesses through the place of barrier number `barrier`,
-    /// which is left out; `kept_barriers` has true for the barriers that count.
+    /// Returns true if leaving out barrier number `barrier` gives a race: a path through its place then connects two
+    /// conflicting accesses without a barrier. `kept_barriers` has true for the barriers that count.
     fn has_race_without(&self, barrier: usize, kept_barriers: &[bool]) -> bool {
         let at = self.barriers[barrier];
         let kinds: &[bool] = match self.points[at] {

@@ -11,7 +11,8 @@ use crate::target::Target;
 use pallas_ir::{Op, OperandId, OperandKind, Value};
 use std::fmt;
 
-/// The decisions of placement, in readable form.
+/// Report of a shader's placement in readable form: the thread grid, the storage of each tile, the barriers, and the
+/// accesses to memory.
 #[derive(Clone, Debug)]
 pub struct Placement {
     /// The target that the shader is for.
@@ -34,7 +35,7 @@ pub struct Placement {
     pub pipeline: Vec<PipelinedOperand>,
 }
 
-/// A tile and its storage.
+/// A tile or scratch operand in the report of a placement: its name, its storage and the reason for it, as text.
 #[derive(Clone, Debug)]
 pub struct PlacedTile {
     /// Value, name and operation of the tile.
@@ -49,7 +50,8 @@ pub struct PlacedTile {
     pub workgroup_bytes: usize,
 }
 
-/// Describes the decisions of placement for a kernel.
+/// Returns the report of a placed kernel: its thread grid, the storage of its tiles, its barriers and accesses to
+/// memory.
 pub(super) fn describe_placement(placed: &PlacedKernel, target: &Target) -> Placement {
     let PlacedKernel { kernel: k, plan, emitted, sizes, registers, .. } = placed;
     let mut tiles = vec![];

@@ -36,7 +36,8 @@ pub(super) fn expected_barriers(nodes: &[ShaderNode], trips_per_loop: f64) -> f6
     nodes.iter().map(of).sum()
 }
 
-/// Appends the buffers that are written by steps which may be later.
+/// Appends to `found` the buffers and arrays that are written by steps which may be moved to a later place in the
+/// program.
 fn collect_movable_writes(nodes: &[ShaderNode], found: &mut Vec<MemoryId>) {
     for node in nodes {
         match node {

@@ -26,8 +26,8 @@ pub(super) fn choose_placement(task: PlacementInput<'_>) -> Option<PlacedKernel>
     }
 }
 
-/// Returns the cheapest placement with the target's matrices, with its text: tries depths of pipelining, and better
-/// arrangements of the rows of buffers.
+/// Returns the cheapest placement, with its text, and with cooperative matrices where the target has them: tries depths
+/// of pipelining, then better arrangements of the rows of buffers. Returns `None` if no placement fits.
 fn search_placement(task: PlacementInput<'_>) -> Option<PlacedKernel> {
     let numbers = task.target.profile.parameters();
     let most = task.target.max_threads;
@@ -136,7 +136,8 @@ struct AnalyzedKernel {
 }
 
 /// Returns the placement on one grid of threads; scratch for which there are no registers stays in memory. Returns
-/// `None` if it costs more than the trial allows, or if the kernel's scratch does not fit.
+/// `None` if it costs more than the trial allows, or if the kernel's scratch does not fit; `analyzed_kernels` keeps
+/// analyses for later calls.
 fn place_on_grid(
     task: PlacementInput<'_>,
     pipeline_depth: usize,

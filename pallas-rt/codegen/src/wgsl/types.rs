@@ -131,7 +131,8 @@ pub(super) fn hide_constant(coordinate: &str) -> String {
     if known { format!("at_run_time({coordinate})") } else { coordinate.to_string() }
 }
 
-/// Functions that these expressions call, by name; a function follows those that call it.
+/// WGSL functions that the expressions of this module call, as pairs of name and definition; a function stands after
+/// those that call it.
 const WGSL_HELPER_FUNCTIONS: [(&str, &str); 6] = [
     (
         "f16_value",

@@ -3,8 +3,8 @@ use half::{bf16, f16};
 use pallas_ir::scalar::{ElementFunction, MonoidVisitor};
 use pallas_ir::{DType, Elem, ScalarOp, Slice, SliceMut};
 
-/// Sets `result[i]` to the elements `i` of the operands of all members, combined in order. 16-bit floats are summed in
-/// f32 and rounded once.
+/// Sets `result[i]` to the elements `i` of all members' operands, which `operand_of` returns, combined by `op` in the
+/// order of the members. 16-bit floats are summed in f32 and rounded once.
 pub(super) fn fold_members<'a>(
     op: ScalarOp,
     dtype: DType,

@@ -13,7 +13,8 @@ pub(super) enum DeviceOutcome {
     Panicked(String),
 }
 
-/// The first failure: what every device was doing at that time.
+/// State of all devices at the first failure of a collective: the last collective of each, those that wait, those that
+/// have ended, and the cause.
 #[derive(Clone, Debug)]
 pub(super) struct FailureSnapshot {
     pub(super) last: BTreeMap<usize, (Ticket, Vec<usize>)>,
@@ -51,7 +52,8 @@ impl FailureSnapshot {
         }
     }
 
-    /// The peer to blame in the error of a device at a collective.
+    /// The peer to blame in the error of `device` at the collective with this `group` and `ticket`: a member of the
+    /// group that has ended or is at another collective, else the device that caused the failure.
     pub(super) fn blamed_peer_of(&self, device: usize, group: &[usize], ticket: &Ticket) -> BlamedPeer {
         let differs = |peer: usize| self.last.get(&peer).and_then(|(other, _)| ticket.difference(other));
         let peers = || group.iter().copied().filter(|&peer| peer != device);

@@ -8,9 +8,9 @@
 //!   `combine` its sums, in the order of the devices, so that all engines give the same bits;
 //! - `engine`: the trait [`Collectives`];
 //! - `lockstep`: one participant in one process; one thread does each step for one device after the other;
-//! - `rendezvous` and `threads`: a participant for each device, on lasting threads (`workers`); `deadlock`: the peer to
-//!   blame if they wait in vain;
-//! - `processes`: a participant for each process of a job, over a transport of messages: `mpi` (feature `mpi`).
+//! - `rendezvous` and `thread_engine`: a participant for each device, on lasting threads (`workers`); `deadlock`: the
+//!   peer to blame if they wait in vain;
+//! - `process_engine`: a participant for each process of a job, over a transport of messages: `mpi` (feature `mpi`).
 mod combine;
 mod deadlock;
 mod engine;

@@ -113,7 +113,8 @@ impl ProcessGroup {
         Error::Collective(Box::new(CollectiveError { at, exchange, by, peer, found }))
     }
 
-    /// Sends `own` to all processes, and returns the messages of all, by rank.
+    /// Sends `own` to all processes, and returns the messages of all, by rank. `kind` and `about` are texts of the
+    /// ticket, by which processes check that they make the same exchange.
     ///
     /// # Errors
     /// A process is at another collective.
@@ -138,7 +139,8 @@ impl ProcessGroup {
         Ok(all)
     }
 
-    /// Compares named values of all processes.
+    /// Checks that all processes of the job pass equal values, each with its name for messages; `kind` names the
+    /// comparison in them.
     ///
     /// # Errors
     /// Another process has a different value for a name, or none.

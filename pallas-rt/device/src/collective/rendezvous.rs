@@ -13,7 +13,7 @@ use std::sync::Arc;
 type CollectiveKey = (Vec<usize>, u64);
 
 /// Operands of a group's members, in the order of their numbers.
-pub(super) type Operands = Vec<Arc<[u8]>>;
+pub(super) type GroupOperands = Vec<Arc<[u8]>>;
 
 /// A collective at which at least one device has arrived.
 struct ArrivedOperands {
@@ -24,7 +24,7 @@ struct ArrivedOperands {
     left: usize,
 }
 
-/// State of all devices.
+/// State of a rendezvous: the operands that have arrived, the devices that wait or have ended, and the first failure.
 #[derive(Default)]
 struct RendezvousState {
     tables: HashMap<CollectiveKey, ArrivedOperands>,
@@ -84,7 +84,7 @@ impl Rendezvous {
         device: usize,
         (group, round): (&[usize], u64),
         ticket: &Ticket,
-    ) -> Result<Operands, BlamedPeer> {
+    ) -> Result<GroupOperands, BlamedPeer> {
         let key = (group.to_vec(), round);
         let mut state = self.state.lock();
         loop {
@@ -138,7 +138,8 @@ impl Rendezvous {
         }
     }
 
-    /// The peer to blame for a device that has ended well, if others have failed.
+    /// The peer to name in the error that `device` gets though its own program ended well, because the collectives have
+    /// failed; `None` if they have not.
     pub(super) fn find_blamed_peer(&self, device: usize) -> Option<BlamedPeer> {
         let state = self.state.lock();
         let failure = state.failure.as_ref()?;
@@ -160,7 +161,8 @@ impl Rendezvous {
 }
 
 impl RendezvousState {
-    /// Follows who waits for whom, and returns the last device: one that has ended, or one of a circle.
+    /// Follows the chain of devices, each of which waits for the next, from `first`, and returns the last one: a device
+    /// that does not wait, or one of a cycle.
     fn find_blocking_device(&self, first: usize) -> usize {
         let (mut at, mut seen) = (first, vec![]);
         while !seen.contains(&at) {

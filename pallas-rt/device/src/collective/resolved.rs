@@ -26,12 +26,13 @@
 //! (the condition of a loop, the index of a branch) are gathered from all devices whenever they are read. Programs of a
 //! job run within their calls, not in the queue, so that all processes reach collectives in the order of their calls.
 //!
-//! An array on a mesh has a block for each device (`array::Blocks`, `sharding/`); code that asks for its memory gets
-//! the whole array, assembled once. The key of a program contains the declared shardings, not those in which functions
-//! placed their results. A result whose sharding is that of a declared argument may take the argument's place;
-//! otherwise a training step would be compiled a second time, without the declarations of its weights. When a function
-//! is compiled again, each leaf keeps its declaration from the most similar entry (`compiled::with_kept_declarations`).
-//! An operation that runs at once is compiled for the shardings of its operands (`sharded::followed`).
+//! An array on a mesh has a block for each device (`array::ShardedBlocks`, `sharding/`); code that asks for its memory
+//! gets the whole array, assembled once. The key of a program contains the declared shardings, not those in which
+//! functions placed their results. A result whose sharding is that of a declared argument may take the argument's
+//! place; otherwise a training step would be compiled a second time, without the declarations of its weights. When a
+//! function is compiled again, each leaf keeps its declaration from the most similar entry
+//! (`sharded::keep_declarations`). An operation that runs at once is compiled for the shardings of its operands
+//! (`sharded::operand_shardings`).
 use super::combine::fold_members;
 use super::ticket::Ticket;
 use pallas_ir::{Loc, Type};
@@ -64,7 +65,7 @@ impl ResolvedCollective {
         mesh: &Arc<Mesh>,
         axes: &[Axis],
         forms: Vec<Form>,
-        gives: &Type,
+        result_type: &Type,
         at: Loc,
     ) -> ResolvedCollective {
         let devices = mesh.device_count();
@@ -86,12 +87,12 @@ impl ResolvedCollective {
             step: 0,
             kind,
             axes: axes_text(axes, mesh),
-            shape: gives.shape.clone(),
-            dtype: gives.dtype.to_string(),
-            layout: (0..gives.shape.len()).collect(),
+            shape: result_type.shape.clone(),
+            dtype: result_type.dtype.to_string(),
+            layout: (0..result_type.shape.len()).collect(),
             line: if at == Loc::NONE { String::new() } else { at.to_string() },
         };
-        let (mesh, axes, gives) = (mesh.clone(), axes.to_vec(), gives.clone());
+        let (mesh, axes, gives) = (mesh.clone(), axes.to_vec(), result_type.clone());
         ResolvedCollective { forms, mesh, axes, gives, groups, places, ticket, at }
     }
 

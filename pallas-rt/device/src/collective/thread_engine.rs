@@ -133,7 +133,7 @@ pub fn run_on_threads<T: Send>(
     Ok(results.into_iter().enumerate().map(result).collect())
 }
 
-/// The error of a device that is at no collective, because a peer or the device itself failed.
+/// The error of device `by`, which is at no collective, because `peer` failed, or `by` itself, as `found` says.
 fn failed_peer_error(by: usize, peer: usize, found: String) -> Error {
     let (by, peer) = (format!("device {by}"), format!("device {peer}"));
     Error::Collective(Box::new(CollectiveError { at: Loc::NONE, exchange: "the end".into(), by, peer, found }))

@@ -54,7 +54,7 @@ pub(super) fn run_on_workers(
     Ok(receive_panics(&ends, n))
 }
 
-/// Runs the jobs of a thread.
+/// Runs the jobs that a worker thread receives, until the channel is closed.
 fn run_jobs(jobs: &Receiver<Job>) {
     IS_DEVICE_THREAD.set(true);
     while let Ok(job) = jobs.recv() {

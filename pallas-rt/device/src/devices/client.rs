@@ -38,31 +38,33 @@ impl Client {
         Client { origin: Arc::new(origin), held: Some(held) }
     }
 
-    /// Returns the client for compiled functions that a cache keeps. It does not count as a use: they own memory of the
-    /// client, and would keep it for ever.
+    /// Returns a handle that does not count as a use of the client, for compiled functions in caches, which are dropped
+    /// when [`is_used`](Client::is_used) is false: counted handles in them would keep the client for ever.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
     pub fn without_use_count(&self) -> Client {
         Client { held: None, ..self.clone() }
     }
 
-    /// Returns a handle that counts as a use of the client while it lives, as arrays that users hold have it.
+    /// Returns a handle that counts as a use of the client while it lives, for arrays that users hold: as long as there
+    /// is one, caches keep the client's compiled functions.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
     pub fn with_use_count(&self) -> Client {
         Client { held: self.origin.life.upgrade(), ..self.clone() }
     }
 
-    /// Returns true if a user has the client or an array of it.
+    /// Returns true while users hold the client or an array of it; when they do not, caches drop its compiled
+    /// functions.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
     pub fn is_used(&self) -> bool {
         self.origin.life.strong_count() > 0
     }
 
-    /// The client with another reason for its choice.
+    /// Returns the client with `why` as the reason for which its device was chosen, for messages.
     #[doc(hidden)]
-    pub fn with_reason(self, why: &str) -> Self {
+    pub fn with_choice_reason(self, why: &str) -> Self {
         let ClientState { runtime, life, .. } = &*self.origin;
         let origin = ClientState { runtime: runtime.clone(), why: why.into(), life: life.clone() };
         Client { origin: Arc::new(origin), ..self }

@@ -57,7 +57,7 @@ impl Client {
 
     /// The best hardware GPU, else the CPU.
     pub fn best() -> Client {
-        gpu::best_gpu_client().unwrap_or_else(|why| Client::cpu().with_reason(&why))
+        gpu::best_gpu_client().unwrap_or_else(|why| Client::cpu().with_choice_reason(&why))
     }
 
     /// The default client: that of the [`StartupConfig`](crate::startup::StartupConfig) of this process.
@@ -91,7 +91,7 @@ impl Client {
                 });
             }
         };
-        Ok(client.with_reason(&format!("{chosen_by}{name}")))
+        Ok(client.with_choice_reason(&format!("{chosen_by}{name}")))
     }
 
     /// A new client of the same device, with its own memory, limit and caches.

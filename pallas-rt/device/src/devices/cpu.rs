@@ -45,12 +45,11 @@ impl Executable for CpuKernel {
     }
 
     fn estimated_bytes(&self) -> u64 {
-        self.executable.get().map_or(0, |executable| executable.estimate_bytes())
+        self.executable.get().map_or(0, |executable| executable.estimate_plan_bytes())
     }
 
     /// Runs a small launch within the call, unless it depends on launches that have not finished. Other launches run on
     /// the queue's thread, except those of a call from a rayon thread, which run within the call, in that thread's
-    /// pool. queue's thread, except those of a call from a rayon thread, which run within the call, in that thread's
     /// pool.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let (executable, geometry) = (self.executable(), launch.geometry);

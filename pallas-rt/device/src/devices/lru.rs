@@ -66,7 +66,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     }
 
     /// Inserts a value unless the key already has one; returns the value in the cache.
-    pub fn insert(&self, key: K, value: V) -> V {
+    pub fn get_or_insert(&self, key: K, value: V) -> V {
         let mut entries = self.entries.lock();
         let kept = entries.slots.get_or_insert(key, || value).clone();
         self.shrink(&mut entries);
@@ -118,15 +118,15 @@ mod tests {
         let cache = Lru::new(|bytes: &u64| *bytes);
         let most = CacheLimits::DEFAULT.kernels;
         for key in 0..most {
-            cache.insert(key, 1);
+            cache.get_or_insert(key, 1);
         }
         assert_eq!((cache.get(&0), cache.len()), (Some(1), most));
-        cache.insert(most, 1);
+        cache.get_or_insert(most, 1);
         assert_eq!((cache.get(&0), cache.get(&1), cache.len()), (Some(1), None, most), "0 was used after 1");
-        assert_eq!(cache.insert(0, 7), 1, "the first value stays");
+        assert_eq!(cache.get_or_insert(0, 7), 1, "the first value stays");
         let heavy = Lru::new(|bytes: &u64| *bytes);
         for key in 0..64 {
-            heavy.insert(key, CacheLimits::DEFAULT.bytes / 4);
+            heavy.get_or_insert(key, CacheLimits::DEFAULT.bytes / 4);
         }
         assert!((1..=12).contains(&heavy.len()), "{} entries of a quarter of the bytes", heavy.len());
         assert!(heavy.get(&63).is_some());

@@ -21,7 +21,8 @@ pub(crate) trait PooledBlock {
 }
 
 /// Size in bytes of the block for an allocation of `bytes`: a power of two or one of the three steps between two of
-/// them, at least 64. At most a quarter is wasted, and sizes that differ by little share their blocks.
+/// them, at least 64; `None` beyond u64. At most a quarter is wasted, and sizes that differ by little share their
+/// blocks.
 pub(crate) fn size_class(bytes: u64) -> Option<u64> {
     let bytes = bytes.max(64);
     let step = 1u64 << (bytes.ilog2().saturating_sub(2));
@@ -55,7 +56,7 @@ impl<B: PooledBlock> MemoryPool<B> {
         Some(block)
     }
 
-    /// Keeps a freed block, or drops it if the total would exceed the maximum that was ever in use.
+    /// Keeps a freed block, or drops it if the bytes in use and kept would exceed the maximum that was ever in use.
     pub(crate) fn return_block(&self, block: B) {
         let size = block.size();
         if self.spare_bytes() < size {
@@ -65,7 +66,8 @@ impl<B: PooledBlock> MemoryPool<B> {
         self.ledger.kept.fetch_add(size, Relaxed);
     }
 
-    /// Drops kept blocks, the largest first, until the total plus `bytes` is within the maximum that was ever in use.
+    /// Drops kept blocks, the largest first, until the bytes in use and kept, plus `bytes`, are within the maximum that
+    /// was ever in use.
     pub(crate) fn shrink_for(&self, bytes: u64) {
         while self.spare_bytes() < bytes {
             // A block that is dropped waits for the launches that use it. This must not happen while the stock is
@@ -92,7 +94,7 @@ impl<B: PooledBlock> MemoryPool<B> {
         self.shrink_for(u64::MAX);
     }
 
-    /// Number of bytes by which the total is below the maximum that was ever in use.
+    /// Number of bytes by which those in use and kept are below the maximum that was ever in use.
     fn spare_bytes(&self) -> u64 {
         let stats = self.ledger.stats();
         stats.peak.saturating_sub(stats.in_use).saturating_sub(stats.kept)

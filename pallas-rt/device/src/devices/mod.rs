@@ -5,13 +5,13 @@
 //! - `memory_pool`: freed blocks kept for the next allocation, by size class;
 //! - `queue`: launches of the CPU that continue after their call returns; `memory`: host blocks, and elements as bytes;
 //! - `counters`: counts of traces, compilations and launches; `lru`: a cache with limits;
-//! - `source`: a traced kernel with its lowered form, from disk if it is stored there;
+//! - `lowered_cache`: a traced kernel with its lowered form, from disk if it is stored there;
 //! - `storage`: the memory of buffers;
-//! - `runtime`: the trait that every kind of device implements; `client`: one device with its memory; `buffer`: bytes on a
-//!   device;
+//! - `runtime`: the trait that every kind of device implements; `client`: one device with its memory; `buffer`: bytes
+//!   on a device;
 //! - `cpu`, `interpreter`: kernels compiled for them; `host`: the runtime of both;
 //! - `gpu`: the wgpu runtime, or, in a build without it, functions that return errors;
-//! - `choice`: chooses a device by name, by environment, or the best one;
+//! - `client_choice`: chooses a device by name, by environment, or the best one;
 //! - `sequence`: many launches of the CPU that run as one.
 #[allow(unsafe_code, reason = "the interpreter overwrites outputs")]
 mod buffer;

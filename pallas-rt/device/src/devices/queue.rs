@@ -1,7 +1,7 @@
 //! The queue of a CPU client: launches that continue after their call returns, one after another, in the order of the
 //! calls.
 //!
-//! A launch gets a [`LaunchNumber`]. Blocks of memory record the tickets of the launches that use them
+//! A launch gets a [`LaunchNumber`]. Blocks of memory record the numbers of the launches that use them
 //! ([`LaunchUses`]), so that a read, write or free of a block waits for those launches only. A block may be freed and
 //! allocated again before they finish: the launches of its next owner come later in the same queue.
 //!
@@ -43,7 +43,7 @@ struct SharedQueue {
     done: AtomicU64,
 }
 
-/// Launches that have not begun, and what threads do.
+/// State of a launch queue: its launches that have not begun, and the activity of the threads that run launches.
 #[derive(Default)]
 struct QueueState {
     jobs: VecDeque<QueuedLaunch>,

@@ -136,7 +136,8 @@ struct ChosenCache {
 /// The choice of this process; set once.
 static CHOSEN_CACHE: OnceLock<ChosenCache> = OnceLock::new();
 
-/// Returns the choice, which is made now if there is none yet.
+/// Returns the process' choice of the disk cache; if there is none yet it is `cache`, and `by` names the call or use
+/// that made it.
 fn get_or_choose(cache: DiskCache, by: String) -> &'static ChosenCache {
     CHOSEN_CACHE.get_or_init(|| {
         let store = cache.open_store();

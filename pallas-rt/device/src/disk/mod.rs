@@ -9,13 +9,13 @@
 //! compared with the kernel. Other numbers in it, a shader's text and a driver's binary are trusted because of the tag
 //! alone.
 //!
-//! - **The disk cache** believes this user's own processes alone. Files and folder belong to this user, and others may not
-//!   write to them; only plain files are opened, so that a pipe or a device is not waited for. Each entry carries an HMAC of
-//!   its name and contents by a secret of its folder (`find_secret`, 32 random bytes that only this user can read): an entry that
-//!   was changed, renamed, or copied from another folder is deleted and made again. Who can read the secret is this user, and
-//!   could as well change the program. Even so an entry is verified and held against the kernel that was traced (operands,
-//!   dimensions, grid, bindings), so that a forged one gives other numbers, but touches no other memory. A shader's text and a
-//!   driver's binary are believed by their tag alone.
+//! - **The disk cache** believes this user's own processes alone. Files and folder belong to this user, and others may
+//!   not write to them; only plain files are opened, so that a pipe or a device is not waited for. Each entry carries
+//!   an HMAC of its name and contents by a secret of its folder (`secret`, 32 random bytes that only this user can
+//!   read): an entry that was changed, renamed, or copied from another folder is deleted and made again. Who can read
+//!   the secret is this user, and could as well change the program. Even so an entry is verified and held against the
+//!   kernel that was traced (operands, dimensions, grid, bindings), so that a forged one gives other numbers, but
+//!   touches no other memory. A shader's text and a driver's binary are believed by their tag alone.
 mod authentication;
 mod cache_folder;
 mod entry_name;

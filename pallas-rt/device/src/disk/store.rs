@@ -1,9 +1,9 @@
 //! The disk cache's entries: files that any number of processes read and write at once.
 //!
 //! A file is written under another name and then renamed, so that readers see the whole file or none. Its first line is
-//! the tag of the rest ([`own`]): a file that is incomplete after a crash, or was changed, is deleted and made again.
-//! No failure here is an error for the caller: an entry that cannot be read is recomputed, one that cannot be written
-//! is not kept. A folder that belongs to another user, or that others may write to, is not used.
+//! the tag of the rest ([`authentication`]): a file that is incomplete after a crash, or was changed, is deleted and
+//! made again. No failure here is an error for the caller: an entry that cannot be read is recomputed, one that cannot
+//! be written is not kept. A folder that belongs to another user, or that others may write to, is not used.
 use super::authentication::{self, Secret};
 use super::entry_name::EntryKey;
 use serde::de::DeserializeOwned;
@@ -46,7 +46,7 @@ pub enum Writers {
     Others,
 }
 
-/// A folder of entries.
+/// A folder of the disk cache, with an entry in each file, a limit of its size, and a rule for who may write.
 #[derive(Debug)]
 pub struct Store {
     folder: PathBuf,

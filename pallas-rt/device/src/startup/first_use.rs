@@ -26,12 +26,17 @@ fn already_frozen_error(fixed: &FrozenConfig) -> Error {
 /// Function that chooses the disk cache: `disk::choose_cache`, or `disk::choose_cache_unchecked` for the environment's.
 type CacheChooser = fn(&disk::DiskCache, &str) -> Result<()>;
 
-/// Makes the configuration final if none is, so that it never changes again; returns the final one.
-fn freeze_config(config: StartupConfig, by: String, choose_cache: CacheChooser) -> Result<&'static FrozenConfig> {
-    choose_cache(&config.cache, &by)?;
+/// Makes the configuration final if none is, so that it never changes again, and returns the final one. `choose_cache`
+/// sets the disk cache; `first_use` describes the use for messages.
+fn freeze_config(
+    config: StartupConfig,
+    first_use: String,
+    choose_cache: CacheChooser,
+) -> Result<&'static FrozenConfig> {
+    choose_cache(&config.cache, &first_use)?;
     Ok(FROZEN_CONFIG.get_or_init(|| {
         warn_of_misspelled_variables(&config);
-        FrozenConfig { config, by }
+        FrozenConfig { config, by: first_use }
     }))
 }
 
@@ -44,7 +49,7 @@ fn warn_of_misspelled_variables(config: &StartupConfig) {
     }
 }
 
-/// Fixes this configuration; see [`StartupConfig::apply_config`].
+/// Makes this configuration final, for a call at `at`; see [`StartupConfig::apply`].
 pub(super) fn apply_config(config: StartupConfig, at: &Location<'_>) -> Result<()> {
     if config.engine == Engine::Mpi && FROZEN_CONFIG.get().is_none_or(|fixed| fixed.config.engine != Engine::Mpi) {
         let what = "MPI job that this call could join".to_string();
@@ -54,15 +59,16 @@ pub(super) fn apply_config(config: StartupConfig, at: &Location<'_>) -> Result<(
     freeze_exact_config(config, format!("`StartupConfig::apply` at {at}"))
 }
 
-/// Makes this configuration final, or checks that it is the one that already is.
+/// Makes this configuration final, or checks that it is the one that already is; `first_use` describes the use for
+/// messages.
 ///
 /// # Errors
 /// A different configuration is fixed, or the cache's folder cannot be used.
-pub fn freeze_exact_config(config: StartupConfig, by: String) -> Result<()> {
+pub fn freeze_exact_config(config: StartupConfig, first_use: String) -> Result<()> {
     if let Some(fixed) = FROZEN_CONFIG.get() {
         return if fixed.config == config { Ok(()) } else { Err(already_frozen_error(fixed)) };
     }
-    let fixed = freeze_config(config.clone(), by, disk::choose_cache)?;
+    let fixed = freeze_config(config.clone(), first_use, disk::choose_cache)?;
     if fixed.config == config { Ok(()) } else { Err(already_frozen_error(fixed)) }
 }
 
@@ -74,10 +80,10 @@ pub fn freeze_on_first_use(use_name: &str, at: &Location<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Makes the environment's configuration final, if none is; `by` describes the use.
-pub fn freeze_on_described_use(by: impl FnOnce() -> String) -> Result<()> {
+/// Makes the environment's configuration final, if none is; `describe_use` describes the use for messages.
+pub fn freeze_on_described_use(describe_use: impl FnOnce() -> String) -> Result<()> {
     if FROZEN_CONFIG.get().is_none() {
-        freeze_config(StartupConfig::from_env()?, by(), disk::choose_cache_unchecked)?;
+        freeze_config(StartupConfig::from_env()?, describe_use(), disk::choose_cache_unchecked)?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The startup configuration of a process, which is fixed at the first use.
 //!
-//! - here: the engines; `environment`: the configuration, from the program or from the environment; `backend_names`: names
-//!   of devices; `first_use`: the first use, after which it cannot change; `misspelled_variables`: misspelled names of
-//!   variables.
+//! - here: the engines; `environment`: the configuration, from the program or from the environment; `backend_names`:
+//!   names of devices; `first_use`: the first use, after which it cannot change; `misspelled_variables`: misspelled
+//!   names of variables.
 mod backend_names;
 mod environment;
 mod first_use;

@@ -8,7 +8,7 @@
 //! gather, dynamic_slice         the start is at most n - the window's extent, where the operand's extent is n
 //! scatter                       updates that do not exist start outside of the operand
 //! scan of n steps               steps from n on leave the carried values unchanged
-//! pad, concatenate, reverse     positions after the existing elements are computed from their number (`moved`)
+//! pad, concatenate, reverse     positions after the existing elements are computed from their number (`masked_moves`)
 //! ```
 use super::{GraphMismatch, SizeTable, graphs_called_by};
 use crate::build::dims;
@@ -27,7 +27,8 @@ pub(crate) struct MaskingContext<'a> {
     pub sizes: &'a [&'a [usize]],
 }
 
-/// A called graph after masking, and the parameters of its table entries by their index in the table.
+/// A called graph after masking, with its parameters for the extents and constants that depend on the sizes, by index
+/// in the [`SizeTable`].
 pub(crate) type MaskedGraph = (Graph, BTreeMap<usize, Var>);
 
 /// The rule that makes one call for all sizes up to bounds: elements that a smaller size lacks are masked. No method
@@ -53,7 +54,8 @@ pub(crate) trait CallMasking {
     ) -> Vec<Var>;
 }
 
-/// A masked graph under construction.
+/// A graph for all sizes under construction, in which the padding elements that smaller sizes lack do not influence the
+/// others.
 pub(crate) struct GraphMasker<'a> {
     pub(super) masking: &'a MaskingContext<'a>,
     /// The graph to mask, in each sample.
@@ -68,7 +70,8 @@ pub(crate) struct GraphMasker<'a> {
 }
 
 impl<'a> MaskingContext<'a> {
-    /// Returns the masked graph of the whole function; its last parameters stand for all entries of the table.
+    /// Returns the graph of a whole function for all sizes up to the bounds. `samples` are its graphs as traced for
+    /// fixed sizes; its last parameters stand for all entries of the size table.
     pub(super) fn mask_function(&self, samples: &[&Graph]) -> Result<Graph, GraphMismatch> {
         let mut scope = GraphMasker::new(self, samples);
         let types = self.table.entry_param_types();
@@ -80,15 +83,16 @@ impl<'a> MaskingContext<'a> {
         Ok(graph.0)
     }
 
-    /// Returns the masked form of a called graph, and the parameters for the table entries that it uses, which are not
-    /// yet among its own parameters.
+    /// Returns the form of a called graph for all sizes, and the parameters for the entries of the size table that it
+    /// uses, which are not yet among its own. `samples` are the called graph as traced for fixed sizes.
     fn mask_called_graph(&self, samples: &[&Graph]) -> Result<(Graph, BTreeMap<usize, Var>), GraphMismatch> {
         GraphMasker::new(self, samples).mask_graph()
     }
 }
 
 impl<'a> GraphMasker<'a> {
-    /// Returns a masked graph with the parameters of the samples and no equations.
+    /// Begins the graph for all sizes, with the parameters of `graphs`, a graph as traced for fixed sizes, and no
+    /// equations.
     fn new(masking: &'a MaskingContext<'a>, graphs: &'a [&'a Graph]) -> GraphMasker<'a> {
         let made = vec![None; graphs[0].types.len()];
         let (to, scalars, exists) = (Graph::default(), BTreeMap::new(), HashMap::new());
@@ -99,7 +103,7 @@ impl<'a> GraphMasker<'a> {
         scope
     }
 
-    /// Masks all equations; returns the graph, and the parameters for the table entries that it uses.
+    /// Masks all equations; returns the graph, and the parameters for the entries of the size table that it uses.
     fn mask_graph(mut self) -> Result<(Graph, BTreeMap<usize, Var>), GraphMismatch> {
         for i in 0..self.graphs[0].equations.len() {
             self.mask_equation(i)?;
@@ -120,7 +124,7 @@ impl<'a> GraphMasker<'a> {
     }
 
     /// Returns the table index of the extent of `v` along an axis; `None` if it does not depend on the sizes.
-    pub(super) fn extent_index(&self, v: Var, axis: usize) -> Option<usize> {
+    pub(super) fn extent_table_index(&self, v: Var, axis: usize) -> Option<usize> {
         let samples: Vec<usize> = self.graphs.iter().map(|graph| graph.ty(v).shape[axis]).collect();
         self.masking.table.extent_index(&samples, self.masking.sizes)
     }
@@ -169,7 +173,7 @@ impl<'a> GraphMasker<'a> {
         axis: usize,
         fill: Literal,
     ) {
-        if let Some(number) = self.extent_index(e.args[operand], axis) {
+        if let Some(number) = self.extent_table_index(e.args[operand], axis) {
             let with = self.to.literal(fill);
             args[operand] = self.fill_nonexistent(args[operand], number, axis, with);
         }
@@ -217,7 +221,7 @@ impl<'a> GraphMasker<'a> {
                     Op::Structural(StructuralOp::Pad(pad)) => pad.high[axis] != Dim::from(0i64),
                     _ => false,
                 };
-                if let (Some(number), true) = (self.extent_index(e.args[0], axis), self.graphs.iter().any(pads)) {
+                if let (Some(number), true) = (self.extent_table_index(e.args[0], axis), self.graphs.iter().any(pads)) {
                     args[0] = self.fill_nonexistent(args[0], number, axis, args[1]);
                 }
             }
@@ -294,7 +298,7 @@ impl<'a> GraphMasker<'a> {
         let e = &self.graphs[0].equations[equation];
         let ty = self.graphs[0].ty(e.args[1]).clone();
         for (axis, window) in windows.axes.iter().enumerate() {
-            let (Some(k), Some(number)) = (window.start, self.extent_index(e.args[0], axis)) else { continue };
+            let (Some(k), Some(number)) = (window.start, self.extent_table_index(e.args[0], axis)) else { continue };
             // If the window shrinks with the operand, the last start is the same for all sizes.
             if self.graphs.iter().any(|graph| gather_window_extent(graph, equation, axis) != Some(window.size.clone()))
             {
@@ -335,8 +339,8 @@ impl<'a> GraphMasker<'a> {
         let graph = self.graphs[0];
         let part = op.window_var(e);
         for (axis, &size) in graph.ty(part).shape.iter().enumerate() {
-            let Some(number) = self.extent_index(e.args[0], axis) else { continue };
-            if self.extent_index(part, axis).is_none() {
+            let Some(number) = self.extent_table_index(e.args[0], axis) else { continue };
+            if self.extent_table_index(part, axis).is_none() {
                 let last = self.extent_minus(number, size as i64);
                 let at = op.array_operand_count() + axis;
                 args[at] = self.to.push_valid(ScalarOp::Minimum, &[args[at], last]);
@@ -349,13 +353,14 @@ impl<'a> GraphMasker<'a> {
         let called = graphs_called_by(self.graphs, equation);
         let parts =
             called.iter().map(|graphs| self.masking.mask_called_graph(graphs)).collect::<Result<Vec<_>, _>>()?;
-        let (sized, numbers) = (call.sized().expect("functions are expanded"), self.attribute_indices(equation));
+        let (sized, numbers) = (call.sized().expect("functions are expanded"), self.attribute_table_indices(equation));
         Ok(sized.push_masked(self, parts, &numbers, &args))
     }
 
-    /// Returns this graph's variables for the table entries that are keys of `scalars`, to pass them to a called graph.
-    pub(crate) fn matching_table_params(&mut self, scalars: &BTreeMap<usize, Var>) -> Vec<Var> {
-        scalars.keys().map(|&number| self.size_table_param(number)).collect()
+    /// Returns this graph's parameters for the entries of the size table that a called graph uses, to pass them to it;
+    /// `callee_params` are the called graph's own, by index in the table.
+    pub(crate) fn table_params_for_call(&mut self, callee_params: &BTreeMap<usize, Var>) -> Vec<Var> {
+        callee_params.keys().map(|&number| self.size_table_param(number)).collect()
     }
 }
 

@@ -12,7 +12,7 @@ impl GraphMasker<'_> {
         let e = &self.graphs[0].equations[equation];
         match op {
             StructuralOp::Slice(slice) => {
-                let starts = self.attribute_indices(equation);
+                let starts = self.attribute_table_indices(equation);
                 starts.iter().any(Option::is_some).then(|| {
                     // Slices the axes with constant starts, then takes a window at the positions that depend on the
                     // sizes.
@@ -30,11 +30,11 @@ impl GraphMasker<'_> {
                 })
             }
             StructuralOp::Pad(_) => {
-                let lows = self.attribute_indices(equation);
+                let lows = self.attribute_table_indices(equation);
                 lows.iter().any(Option::is_some).then(|| {
                     let mut x = args[0];
                     for axis in 0..lows.len() {
-                        if let Some(number) = self.extent_index(e.args[0], axis) {
+                        if let Some(number) = self.extent_table_index(e.args[0], axis) {
                             x = self.fill_nonexistent(x, number, axis, args[1]);
                         }
                     }
@@ -55,15 +55,15 @@ impl GraphMasker<'_> {
             }
             StructuralOp::Concat(Concat { axis }) => {
                 let before = e.args.len().saturating_sub(1);
-                let moves = e.args[..before].iter().any(|&a| self.extent_index(a, *axis).is_some());
+                let moves = e.args[..before].iter().any(|&a| self.extent_table_index(a, *axis).is_some());
                 moves.then(|| self.concat(e, *axis, args))
             }
             StructuralOp::Reverse(Reverse { axes }) => {
-                let moves = axes.iter().any(|&axis| self.extent_index(e.args[0], axis).is_some());
+                let moves = axes.iter().any(|&axis| self.extent_table_index(e.args[0], axis).is_some());
                 moves.then(|| {
                     let mut v = self.to.push_valid(op.clone(), args);
                     for &axis in axes {
-                        if let Some(number) = self.extent_index(e.args[0], axis) {
+                        if let Some(number) = self.extent_table_index(e.args[0], axis) {
                             v = self.move_tail_to_front(v, number, axis);
                         }
                     }
@@ -74,14 +74,15 @@ impl GraphMasker<'_> {
         }
     }
 
-    /// Returns for each integer attribute of equation number `equation` its index in the table; `None` for one that is
-    /// constant.
-    pub(super) fn attribute_indices(&self, equation: usize) -> Vec<Option<usize>> {
+    /// Returns for each integer attribute of equation number `equation` its index in the size table; `None` for one
+    /// that does not depend on the sizes.
+    pub(super) fn attribute_table_indices(&self, equation: usize) -> Vec<Option<usize>> {
         let all = super::attributes_in_each_sample(self.graphs, equation);
         all.iter().map(|samples| self.masking.table.extent_index(samples, self.masking.sizes)).collect()
     }
 
-    /// Returns the parameter for a table index, or the constant if there is no index.
+    /// Returns the parameter for the entry of the size table at `table_index`, or `constant` as an i32 scalar if
+    /// `table_index` is `None`.
     fn table_param_or_constant(&mut self, table_index: Option<usize>, constant: usize) -> Var {
         match table_index {
             Some(number) => self.size_table_param(number),
@@ -99,7 +100,8 @@ impl GraphMasker<'_> {
             let mut at = vec![zero; shape.len()];
             at[axis] = first;
             all = self.to.push_dynamic_update_slice(all, v, &at);
-            let n = self.table_param_or_constant(self.extent_index(old, axis), self.graphs[0].ty(old).shape[axis]);
+            let n =
+                self.table_param_or_constant(self.extent_table_index(old, axis), self.graphs[0].ty(old).shape[axis]);
             first = self.to.push_valid(ScalarOp::Add, &[first, n]);
         }
         all

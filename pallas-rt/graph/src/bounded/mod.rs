@@ -16,7 +16,7 @@
 //!
 //! A function may do something else for other sizes, such as a loop in Rust over the elements of an axis. So the
 //! function is traced once for each combination of sizes, and [`BoundedGraph::size_dependent_args`] checks that its
-//! graph belongs to the family (`agree`).
+//! graph belongs to the same function (`trace_comparison`).
 mod mask;
 mod masked_moves;
 mod trace_comparison;
@@ -30,8 +30,8 @@ use pallas_ir::{DType, Literal, Loc, StructuralOp, Type};
 use std::collections::HashMap;
 use trace_comparison::check_same_function;
 
-/// The error for a graph that cannot be computed by the family's one graph, since it differs in more than extents and
-/// constants.
+/// The error for a traced graph that the one graph for all sizes cannot stand for, since it differs from the function's
+/// other traces in more than extents and constants.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GraphMismatch {
     /// The user's line of the first operation that differs; `Loc::NONE` if none does.
@@ -87,8 +87,8 @@ fn inline_and_prune(graph: &Graph) -> Graph {
     graph
 }
 
-/// Calls `f` for the samples of a graph, and then for the samples of each graph that they call: a graph's samples are
-/// the graphs at the same position, one for each sample.
+/// Calls `f` with `samples`, the graphs of one function as traced for fixed sizes, and then with the traces of each
+/// graph that they call, at any depth.
 fn visit_called_graphs(
     samples: &[&Graph],
     f: &mut dyn FnMut(&[&Graph]) -> Result<(), GraphMismatch>,
@@ -113,26 +113,26 @@ fn graphs_called_by<'a>(samples: &[&'a Graph], equation: usize) -> Vec<Vec<&'a G
 }
 
 impl SizeTable {
-    /// Returns the table's index of the extent that has these values in the samples; `None` if it is the same in all of
-    /// them.
-    fn extent_index(&self, samples: &[usize], sizes: &[&[usize]]) -> Option<usize> {
-        self.extent_numbers.get(&LinearExtent::from_samples(samples, sizes)?).copied()
+    /// Returns the index in the table of the extent that is `values[i]` in the graph traced for `sizes[i]`; `None` if
+    /// it does not depend on the sizes.
+    fn extent_index(&self, values: &[usize], sizes: &[&[usize]]) -> Option<usize> {
+        self.extent_numbers.get(&LinearExtent::from_samples(values, sizes)?).copied()
     }
 
-    /// Returns the table's index of the constant that has these values in the samples; `None` if it is the same in all
-    /// of them.
-    fn literal_index(&self, samples: &[Literal]) -> Option<usize> {
-        self.literal_numbers.get(samples).copied()
+    /// Returns the index in the table of the constant that has these values in the graphs traced for fixed sizes;
+    /// `None` if it is the same in all of them.
+    fn literal_index(&self, values: &[Literal]) -> Option<usize> {
+        self.literal_numbers.get(values).copied()
     }
 
-    /// Adds an extent to the table, unless it is the same in all samples or already listed. `samples` are its values
-    /// and `sizes` the sizes of each sample; an extent that is not linear in the sizes is an error.
-    fn add_extent(&mut self, at: Loc, samples: &[usize], sizes: &[&[usize]]) -> Result<(), GraphMismatch> {
-        if samples.iter().all(|n| *n == samples[0]) {
+    /// Adds an extent to the table, unless it is the same in all traces or already listed: it is `values[i]` in the
+    /// graph traced for `sizes[i]`. An extent that is not linear in the sizes is an error at line `at`.
+    fn add_extent(&mut self, at: Loc, values: &[usize], sizes: &[&[usize]]) -> Result<(), GraphMismatch> {
+        if values.iter().all(|n| *n == values[0]) {
             return Ok(());
         }
-        let Some(extent) = LinearExtent::from_samples(samples, sizes) else {
-            return Err(GraphMismatch::new(at, format!("an axis has extents of {samples:?} for sizes of {sizes:?}")));
+        let Some(extent) = LinearExtent::from_samples(values, sizes) else {
+            return Err(GraphMismatch::new(at, format!("an axis has extents of {values:?} for sizes of {sizes:?}")));
         };
         if !self.extent_numbers.contains_key(&extent) {
             self.extent_numbers.insert(extent.clone(), self.extents.len());
@@ -141,14 +141,14 @@ impl SizeTable {
         Ok(())
     }
 
-    /// Adds a constant of line `at` to the table, unless its values `samples` are the same in all samples.
-    fn add_literal(&mut self, at: Loc, samples: Vec<Literal>) {
-        if samples.iter().all(|x| *x == samples[0]) {
+    /// Adds a constant of line `at` to the table, unless its `values` in the traced graphs are all equal.
+    fn add_literal(&mut self, at: Loc, values: Vec<Literal>) {
+        if values.iter().all(|x| *x == values[0]) {
             return;
         }
-        let number = *self.literal_numbers.entry(samples.clone()).or_insert(self.literals.len());
+        let number = *self.literal_numbers.entry(values.clone()).or_insert(self.literals.len());
         if number == self.literals.len() {
-            self.literals.push(samples);
+            self.literals.push(values);
             self.lines.push(vec![]);
         }
         if !self.lines[number].contains(&at) {
@@ -165,18 +165,18 @@ impl SizeTable {
 }
 
 impl LinearExtent {
-    /// Returns the linear function of the sizes that has the values `samples` at the samples' `sizes`; `None` if it is
-    /// constant or no such function exists.
-    fn from_samples(samples: &[usize], sizes: &[&[usize]]) -> Option<LinearExtent> {
+    /// Returns the linear function of the sizes that is `values[i]` for `sizes[i]`; `None` if it is constant or no such
+    /// function exists.
+    fn from_samples(values: &[usize], sizes: &[&[usize]]) -> Option<LinearExtent> {
         let mut slopes = vec![];
-        for (k, (&extent, own)) in samples.iter().zip(sizes).enumerate().skip(1) {
-            let (grown, by) = (samples[0].checked_sub(extent)?, sizes[0][k - 1] - own[k - 1]);
+        for (k, (&extent, own)) in values.iter().zip(sizes).enumerate().skip(1) {
+            let (grown, by) = (values[0].checked_sub(extent)?, sizes[0][k - 1] - own[k - 1]);
             slopes.push(if grown % by == 0 { grown / by } else { return None });
         }
-        slopes.iter().any(|slope| *slope > 0).then_some(LinearExtent { bound: samples[0], slopes })
+        slopes.iter().any(|slope| *slope > 0).then_some(LinearExtent { bound: values[0], slopes })
     }
 
-    /// Returns the extent for these sizes.
+    /// Returns the extent for `sizes`, of which `bounds` are the greatest possible ones.
     fn evaluate(&self, bounds: &[usize], sizes: &[usize]) -> i64 {
         let less = self.slopes.iter().zip(bounds.iter().zip(sizes)).map(|(slope, (most, n))| slope * (most - n));
         self.bound as i64 - less.sum::<usize>() as i64
@@ -190,8 +190,8 @@ fn defined_vars(graph: &Graph) -> impl Iterator<Item = (crate::Var, Loc)> {
 }
 
 impl BoundedGraph {
-    /// Makes the family of a function from its traced graphs. The first sample has all sizes at their bounds; then each
-    /// size has one sample, in which that size alone is smaller.
+    /// Makes the one graph for all sizes from graphs of a function that were traced for fixed sizes (samples). The
+    /// first sample has all sizes at their bounds; then each size has one sample, in which that size alone is smaller.
     ///
     /// # Errors
     /// Graphs that differ in more than extents and constants; an operation that depends on where an axis of variable

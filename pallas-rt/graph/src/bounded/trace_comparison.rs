@@ -40,9 +40,9 @@ pub(super) fn check_same_function(bound: &Graph, other: &Graph) -> Result<(), Gr
     }
 }
 
-/// Returns true if both equations have the same kind of operation, and operands and results of the same element types
-/// and ranks, with no extent larger in `b`.
-fn is_same_equation_kind(bound: &Graph, a: &Equation, other: &Graph, b: &Equation) -> bool {
+/// Returns true if equation `a` of `a_graph` and equation `b` of `b_graph` have the same kind of operation, and
+/// operands and results of the same element types and ranks, with no extent larger in `b`.
+fn is_same_equation_kind(a_graph: &Graph, a: &Equation, b_graph: &Graph, b: &Equation) -> bool {
     let kinds = match (&a.op, &b.op) {
         (Op::Literal(a), Op::Literal(b)) => a.dtype == b.dtype,
         (Op::Structural(a), Op::Structural(b)) => a.name() == b.name(),
@@ -51,7 +51,7 @@ fn is_same_equation_kind(bound: &Graph, a: &Equation, other: &Graph, b: &Equatio
         (a, b) => a == b,
     };
     let same = |v: &crate::Var| {
-        let (a, b) = (bound.ty(*v), other.ty(*v));
+        let (a, b) = (a_graph.ty(*v), b_graph.ty(*v));
         a.dtype == b.dtype && a.shape.len() == b.shape.len() && a.shape.iter().zip(&b.shape).all(|(a, b)| a >= b)
     };
     kinds && a.args.iter().chain(&a.results).all(same)
@@ -88,7 +88,7 @@ fn check_same_structural_op(
             let acc = |op: &StructuralOp| if let StructuralOp::Conv(conv) = op { Some(conv.acc) } else { None };
             acc(a) == acc(b) && is_same_nest(&a_nest, &b_nest)
         }
-        _ if matches!(a, StructuralOp::Pad(_) | StructuralOp::Slice(_)) => has_computable_start(a, b),
+        _ if matches!(a, StructuralOp::Pad(_) | StructuralOp::Slice(_)) => can_mask_start_difference(a, b),
         _ if a.without_sizes() != b.without_sizes() => false,
         // `mask` computes from the sizes where the elements end.
         _ if matches!(a, StructuralOp::Concat(_) | StructuralOp::Reverse(_)) => true,
@@ -126,8 +126,9 @@ fn check_same_structural_op(
     }
 }
 
-/// Returns true if `mask` can compute where a pad or a slice starts, if that depends on the sizes.
-fn has_computable_start(a: &StructuralOp, b: &StructuralOp) -> bool {
+/// Returns true if masking can make up for a pad or slice that begins elsewhere in `a` than in `b`, the same operation
+/// traced for another size: a graph for all sizes can compute where it begins.
+fn can_mask_start_difference(a: &StructuralOp, b: &StructuralOp) -> bool {
     let is_place = |n: &Dim| n.as_number().is_some_and(|n| n >= 0);
     match (a, b) {
         (StructuralOp::Pad(a), StructuralOp::Pad(b)) => {
@@ -141,7 +142,8 @@ fn has_computable_start(a: &StructuralOp, b: &StructuralOp) -> bool {
     }
 }
 
-/// Returns true if both pieces read the same elements of the same operand, up to the end of the result.
+/// Returns true if both pieces of a result read the same elements of the same operand, up to the end of the result;
+/// `a_result` and `b_result` are the shapes of the results.
 fn is_same_piece(a: &MapPiece, a_result: &[Dim], b: &MapPiece, b_result: &[Dim]) -> bool {
     let is_bound = |((a_axis, a_low, a_high), (b_axis, b_low, b_high)): (&(usize, Dim, Dim), &(usize, Dim, Dim))| {
         let is_end = *a_high == a_result[*a_axis] && *b_high == b_result[*b_axis];
@@ -159,8 +161,9 @@ fn is_same_nest(a: &Nest, b: &Nest) -> bool {
     roles(a) == roles(b) && a.operands == b.operands && a.result == b.result && a.op == b.op
 }
 
-/// Returns true if both operations read or write the same windows. A window that spans an axis may have another size if
-/// the axis has; a window with a given start may be shorter by as much as the axis, so that its last start is the same.
+/// Returns true if both operations read or write the same windows of operands of the shapes `a_operand` and
+/// `b_operand`. A window that spans an axis may have another size if the axis has; a window with a given start may be
+/// shorter by as much as the axis, so that its last start is the same.
 fn is_same_windows(a: &Windows, a_operand: &[Dim], b: &Windows, b_operand: &[Dim]) -> bool {
     let fits = |axis: usize| {
         let (of_a, of_b) = (&a.axes[axis], &b.axes[axis]);

@@ -140,7 +140,7 @@ fn pack_regions(lives: &[RegionLifetime]) -> (Vec<ArenaRegion>, usize) {
 }
 
 /// Places regions in the order of their first use, each in the smallest free region that holds it. The time is about
-/// linear in the number of lives; the arena is larger than that of [`pack_by_size`].
+/// linear in the number of lifetimes; the arena is larger than that of [`pack_by_size`].
 fn pack_by_time(lives: &[RegionLifetime]) -> (Vec<ArenaRegion>, usize) {
     let mut order: Vec<usize> = (0..lives.len()).filter(|&i| lives[i].bytes > 0).collect();
     order.sort_by_key(|&i| lives[i].first);
@@ -175,7 +175,7 @@ fn pack_by_time(lives: &[RegionLifetime]) -> (Vec<ArenaRegion>, usize) {
 }
 
 /// Places regions in the order of their size, the largest first, each in the smallest gap that holds it. The time grows
-/// with the square of the number of lives.
+/// with the square of the number of lifetimes.
 ///
 /// Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), greedy by size.
 fn pack_by_size(lives: &[RegionLifetime]) -> (Vec<ArenaRegion>, usize) {
@@ -235,8 +235,8 @@ fn sum_aligned_bytes(bytes: impl IntoIterator<Item = usize>) -> usize {
 }
 
 impl StepOp {
-    /// Returns the bytes of the arena that the work needs besides inputs and outputs: those of the bodies' arenas, and
-    /// for loops a second copy of values that a step does not update in place.
+    /// Returns the bytes of the arena that the operation needs besides its inputs and outputs: those of the bodies'
+    /// arenas, and for loops a second copy of values that a step does not update in place.
     pub fn scratch_bytes(&self) -> usize {
         let turning = |body: &Plan, first_own: usize| {
             let moves = find_movable_results(&body.results, |param| param >= first_own);

@@ -1,6 +1,6 @@
 //! Clusters: equations that share a kernel.
+use super::axis_tiling::{self, AxisTiling, min_block_elements};
 use super::equation_kinds::is_reshape_alias;
-use super::operand_cuts::{self, AxisTiling, unit_block_elements};
 use super::panels;
 use super::scatter::RoundedScatter;
 use super::unfused_reasons::UnfusedReason;
@@ -16,7 +16,7 @@ pub(crate) struct Cluster {
     /// The members' results that equations outside of the cluster read.
     pub outs: BTreeSet<Var>,
     /// By result of a member, how each of its axes is split among programs.
-    pub cuts: BTreeMap<Var, Vec<AxisTiling>>,
+    pub tilings: BTreeMap<Var, Vec<AxisTiling>>,
     /// Extents of the axes of the kernel's grid, in positions of arrays.
     pub extents: Vec<usize>,
     /// The member that is a product (`dot` or a convolution); of several ones the first, which decides the blocks.
@@ -28,15 +28,15 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Returns the cuts of each operand of a member whose result has these cuts; `None` if blocks of the result do not
-    /// follow from blocks of the operands.
+    /// Returns the tiling of each operand of a member whose result has this tiling; `None` if blocks of the result do
+    /// not follow from blocks of the operands.
     pub(super) fn operand_tilings(
         &self,
         graph: &Graph,
         e: &Equation,
-        cuts: &[AxisTiling],
+        tiling: &[AxisTiling],
     ) -> Option<Vec<Vec<AxisTiling>>> {
-        let mut operands = operand_cuts::operand_tilings(graph, e, cuts)?;
+        let mut operands = axis_tiling::operand_tilings(graph, e, tiling)?;
         let is_product = self.product.is_some_and(|i| graph.equations[i].result() == e.result());
         if is_product && !self.panels.is_empty() {
             panels::split_contracted_axes(graph, e, self.extents.len(), &mut operands);
@@ -44,11 +44,11 @@ impl Cluster {
         Some(operands)
     }
 
-    /// Returns the number of elements that all sorts of a program order, if blocks have one position along each axis of
-    /// the grid.
+    /// Returns the number of elements that all sorts of a program order together, if the program has the smallest
+    /// blocks: one index along each axis of the grid.
     pub(super) fn count_sorted_elements(&self, graph: &Graph) -> usize {
         let members = self.members.iter().map(|&i| &graph.equations[i]);
-        members.map(|e| count_sorted_in_equation(graph, e, &self.cuts[&e.result()])).sum()
+        members.map(|e| count_sorted_in_equation(graph, e, &self.tilings[&e.result()])).sum()
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) struct ClusteredGraph<'g> {
 
 impl ClusteredGraph<'_> {
     /// Returns the equation whose operation decides what kind of step a cluster is.
-    pub(super) fn deciding_equation(&self, cluster: &Cluster) -> usize {
+    pub(super) fn step_kind_equation(&self, cluster: &Cluster) -> usize {
         let [first, last] =
             [cluster.members.first(), cluster.members.last()].map(|i| *i.expect("a cluster has members"));
         self.sums.get(&last).map_or(first, |sum| sum.scatter)
@@ -110,12 +110,12 @@ impl ClusteredGraph<'_> {
     }
 }
 
-/// Returns the number of elements that a sort orders in a program, if blocks have one position along each axis of the
-/// grid; 0 for other equations. The program needs memory for two positions of each, and its loops grow with them.
-pub(super) fn count_sorted_in_equation(graph: &Graph, e: &Equation, cuts: &[AxisTiling]) -> usize {
+/// Returns the number of elements that a sort orders in a program with the smallest blocks, of one index along each
+/// axis of the grid; 0 for other equations. The program's memory and its loops grow with this number.
+pub(super) fn count_sorted_in_equation(graph: &Graph, e: &Equation, tiling: &[AxisTiling]) -> usize {
     let Op::Structural(StructuralOp::Sort(_) | StructuralOp::ArgSort(_) | StructuralOp::ArgTopK(_)) = &e.op else {
         return 0;
     };
-    operand_cuts::operand_tilings(graph, e, cuts)
-        .map_or(0, |operands| unit_block_elements(&graph.ty(e.args[0]).shape, &operands[0]))
+    axis_tiling::operand_tilings(graph, e, tiling)
+        .map_or(0, |operands| min_block_elements(&graph.ty(e.args[0]).shape, &operands[0]))
 }

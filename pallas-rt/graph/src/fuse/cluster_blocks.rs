@@ -1,8 +1,8 @@
 //! Choice of the sizes of blocks of a cluster's kernel.
+use super::axis_tiling::{self, AxisTiling, AxisTiling::Grid, min_block_elements};
 use super::cluster::Cluster;
 use super::convolution_blocks;
 use super::device_limits::{CACHE_ELEMENTS, CACHE_LINE_ELEMENTS, DeviceLimits};
-use super::operand_cuts::{self, AxisTiling, AxisTiling::Grid, unit_block_elements};
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::{Dim, StructuralOp};
 
@@ -32,28 +32,31 @@ fn choose_blocks_without_product(
     extents: &[usize],
     sizes: &DeviceLimits,
 ) -> Vec<usize> {
-    // Shapes and cuts of a program's tiles; the operand of a fold counts too if it is read from memory.
+    // Shapes and tilings of a program's tiles; the operand of a fold counts too if it is read from memory.
     let mut tiles: Vec<(&[usize], Vec<AxisTiling>)> =
-        cluster.cuts.iter().map(|(v, cuts)| (&graph.ty(*v).shape[..], cuts.clone())).collect();
+        cluster.tilings.iter().map(|(v, tiling)| (&graph.ty(*v).shape[..], tiling.clone())).collect();
     // The axes of columns that are folded, the last one first.
     let (mut columns, mut folded): (Vec<usize>, usize) = (vec![], 0);
     for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
         if let Op::Structural(StructuralOp::Reduce(_) | StructuralOp::ArgReduce(_)) = &e.op {
-            let cuts = operand_cuts::operand_tilings(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
-            tiles.push((&graph.ty(e.args[0]).shape, cuts[0].clone()));
+            let tiling =
+                axis_tiling::operand_tilings(graph, e, &cluster.tilings[&e.result()]).expect("a member has a tiling");
+            tiles.push((&graph.ty(e.args[0]).shape, tiling[0].clone()));
             folded = folded.max(graph.ty(e.args[0]).elements());
             if columns.is_empty() {
-                columns = cuts[0].iter().rev().map_while(|cut| cut.grid_axis()).map(usize::from).collect();
+                columns =
+                    tiling[0].iter().rev().map_while(|axis_tiling| axis_tiling.grid_axis()).map(usize::from).collect();
             }
         }
         // A short column of a gather's table, of which a program reads many elements, is like a column that it reads
         // whole.
         if let Op::Structural(StructuralOp::Gather(_)) = &e.op {
-            let cuts = operand_cuts::operand_tilings(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
+            let tiling =
+                axis_tiling::operand_tilings(graph, e, &cluster.tilings[&e.result()]).expect("a member has a tiling");
             let shape = &graph.ty(e.args[0]).shape;
             let reads_many = graph.ty(e.result()).elements() >= graph.ty(e.args[0]).elements();
-            if reads_many && unit_block_elements(shape, &cuts[0]) <= MAX_WHOLE_TABLE_COLUMN_ELEMENTS {
-                tiles.push((shape, cuts[0].clone()));
+            if reads_many && min_block_elements(shape, &tiling[0]) <= MAX_COUNTED_TABLE_ELEMENTS {
+                tiles.push((shape, tiling[0].clone()));
             }
         }
     }
@@ -82,9 +85,11 @@ fn choose_blocks_without_product(
         let is_column = columns.next_if_eq(&k).is_some();
         let least = if is_column { sizes.columns.div_ceil(adjacent) } else { 1 };
         // Elements of the largest tile that grows along the axis, with the blocks along later axes.
-        let growing = tiles.iter().filter(|(_, cuts)| cuts.iter().any(|cut| cut.grid_axis() == Some(k as u8)));
+        let growing = tiles
+            .iter()
+            .filter(|(_, tiling)| tiling.iter().any(|axis_tiling| axis_tiling.grid_axis() == Some(k as u8)));
         let elements =
-            growing.map(|(shape, cuts)| count_block_elements(shape, cuts, &blocks)).max().unwrap_or(1).max(1);
+            growing.map(|(shape, tiling)| count_block_elements(shape, tiling, &blocks)).max().unwrap_or(1).max(1);
         let mut block = extent.clamp(1, most.min(tile / elements).max(least));
         if block < extent && block > least {
             block -= block % least;
@@ -102,7 +107,7 @@ fn choose_blocks_without_product(
 /// [`is_long_row_gather`].
 const MIN_DIRECT_GATHER_ROW_ELEMENTS: usize = 144;
 
-/// Returns true for gathers of long rows of an array.
+/// Returns a function that is true for gathers of whole rows of at least [`MIN_DIRECT_GATHER_ROW_ELEMENTS`] elements.
 fn is_long_row_gather(graph: &Graph) -> impl Fn(&Equation) -> bool {
     |e| match &e.op {
         Op::Structural(StructuralOp::Gather(gather)) => {
@@ -125,9 +130,9 @@ fn is_pointwise(e: &Equation) -> bool {
     )
 }
 
-/// Most elements of a gather's table that a program has for one block position, for the table to count among the tiles
-/// that bound the block sizes; a larger part does not count.
-const MAX_WHOLE_TABLE_COLUMN_ELEMENTS: usize = 128;
+/// Most elements of a gather's table that a program with the smallest blocks reads, for the table to count among the
+/// tiles that bound the sizes of blocks.
+const MAX_COUNTED_TABLE_ELEMENTS: usize = 128;
 
 /// Columns of a product's block that are enough to fill a core's vectors; a block with fewer gets columns of another
 /// axis too.
@@ -152,11 +157,11 @@ fn choose_product_blocks(
     sizes: &DeviceLimits,
 ) -> Vec<usize> {
     let e = &graph.equations[product];
-    let (shape, cuts) = (&graph.ty(e.result()).shape, &cluster.cuts[&e.result()]);
+    let (shape, tiling) = (&graph.ty(e.result()).shape, &cluster.tilings[&e.result()]);
     let dot = match &e.op {
         Op::Structural(StructuralOp::Dot(dot)) => dot,
         Op::Structural(StructuralOp::Conv(conv)) => {
-            return convolution_blocks::choose_conv_blocks(graph, e, conv, cuts, extents, sizes);
+            return convolution_blocks::choose_conv_blocks(graph, e, conv, tiling, extents, sizes);
         }
         _ => unreachable!("a product is a dot or a convolution"),
     };
@@ -187,13 +192,13 @@ fn choose_product_blocks(
     let long = |axes: std::ops::Range<usize>| axes.rev().filter(move |&axis| shape[axis] > 1);
     let (mut columns, mut matrix) = (1, vec![]);
     for axis in long(first..shape.len()) {
-        let block = match cuts[axis] {
+        let block = match tiling[axis] {
             Grid(k) => {
                 matrix.push(k as usize);
                 blocks[k as usize] = part(shape[axis], (most_columns(shape[axis]) / columns).max(1));
                 blocks[k as usize]
             }
-            cut => cut.unit_block_extent(shape[axis]),
+            axis_tiling => axis_tiling.min_block_extent(shape[axis]),
         };
         columns *= block;
         if columns >= MIN_PRODUCT_BLOCK_COLUMNS || block < shape[axis] || sizes.panel.is_some() {
@@ -205,14 +210,14 @@ fn choose_product_blocks(
     let (mut left, mut outermost) = (most, None);
     let rows = if long(dot.batch.len()..first).next().is_some() { dot.batch.len()..first } else { 0..dot.batch.len() };
     for axis in long(rows) {
-        let block = match cuts[axis] {
+        let block = match tiling[axis] {
             Grid(k) => {
                 matrix.push(k as usize);
                 outermost = Some((k as usize, left));
                 blocks[k as usize] = shape[axis].min(left);
                 blocks[k as usize]
             }
-            cut => cut.unit_block_extent(shape[axis]),
+            axis_tiling => axis_tiling.min_block_extent(shape[axis]),
         };
         left /= block;
         if left <= 1 || block < shape[axis] || sizes.panel.is_some() {
@@ -239,10 +244,10 @@ fn choose_product_blocks(
     }
     if sizes.panel.is_none() {
         let a_matrix = |axis: usize| matrix.contains(&axis);
-        let operands = operand_cuts::operand_tilings(graph, e, cuts).expect("a member has cuts");
-        let values = e.args.iter().copied().zip(operands).chain([(e.result(), cuts.clone())]);
+        let operands = axis_tiling::operand_tilings(graph, e, tiling).expect("a member has a tiling");
+        let values = e.args.iter().copied().zip(operands).chain([(e.result(), tiling.clone())]);
         let elements =
-            values.map(|(v, cuts)| count_block_elements(&graph.ty(v).shape, &cuts, &blocks)).max().unwrap_or(1);
+            values.map(|(v, tiling)| count_block_elements(&graph.ty(v).shape, &tiling, &blocks)).max().unwrap_or(1);
         let is_small = shape.iter().product::<usize>() * summed < sizes.small;
         let times = block_growth_factor(programs(&blocks), elements, is_small, sizes);
         match outermost.filter(|&(k, _)| blocks[k] < extents[k]) {
@@ -261,8 +266,9 @@ fn choose_product_blocks(
 /// many: the last ones then end at about the same time.
 const TARGET_LAUNCH_WAVES: usize = 4;
 
-/// Returns the factor by which a program may have more than a block of `block_elements`: as much as the tile of a
-/// program without a product holds, and so that enough of `programs` are left unless the product is small.
+/// Returns the factor by which blocks of `block_elements` elements may grow: until they fill the largest tile of a
+/// program without a product, and as long as enough of the present `programs` remain; for a small product one is
+/// enough.
 fn block_growth_factor(programs: usize, block_elements: usize, is_small_product: bool, sizes: &DeviceLimits) -> usize {
     let enough = if is_small_product { 1 } else { TARGET_LAUNCH_WAVES * sizes.programs };
     (sizes.tile / block_elements.max(1)).min(programs / enough).max(1)
@@ -285,11 +291,12 @@ fn enlarge_batch_blocks(
     }
 }
 
-/// Returns the number of elements of a value that a program has with these sizes of blocks.
-fn count_block_elements(shape: &[usize], cuts: &[AxisTiling], blocks: &[usize]) -> usize {
-    let along = |(cut, &extent): (&AxisTiling, &usize)| {
-        let times = cut.grid_axis().map_or(1, |axis| blocks[axis as usize]);
-        cut.unit_block_extent(extent).saturating_mul(times).min(extent)
+/// Returns the number of elements of a value with this tiling that a program has, given the size of blocks along each
+/// axis of the grid.
+fn count_block_elements(shape: &[usize], tiling: &[AxisTiling], blocks: &[usize]) -> usize {
+    let along = |(axis_tiling, &extent): (&AxisTiling, &usize)| {
+        let times = axis_tiling.grid_axis().map_or(1, |axis| blocks[axis as usize]);
+        axis_tiling.min_block_extent(extent).saturating_mul(times).min(extent)
     };
-    cuts.iter().zip(shape).map(along).product()
+    tiling.iter().zip(shape).map(along).product()
 }

@@ -1,6 +1,6 @@
 //! Blocks of convolutions and windowed folds: axes along which a window moves are whole in each program.
+use super::axis_tiling::{self, AxisTiling, AxisTiling::Grid};
 use super::device_limits::DeviceLimits;
-use super::operand_cuts::{self, AxisTiling, AxisTiling::Grid};
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Access, Conv};
@@ -16,10 +16,10 @@ const TARGET_CONV_ROWS: usize = 256;
 /// operations. A convolution of many examples has all of its features whole.
 pub(super) fn windowed_whole_axes(graph: &Graph, e: &Equation) -> Option<Vec<bool>> {
     let Op::Structural(op) = &e.op else { return None };
-    let Access::Nest(nest) = operand_cuts::access_form(graph, e, op) else { return None };
-    let shapes = operand_cuts::operand_shapes(graph, e);
+    let Access::Nest(nest) = axis_tiling::access_form(graph, e, op) else { return None };
+    let shapes = axis_tiling::operand_shapes(graph, e);
     let mut whole: Vec<bool> =
-        (0..nest.result.len()).map(|dim| !operand_cuts::is_dim_separable(&nest, &shapes, dim)).collect();
+        (0..nest.result.len()).map(|dim| !axis_tiling::is_dim_separable(&nest, &shapes, dim)).collect();
     if let StructuralOp::Conv(conv) = op {
         let shape = &graph.ty(e.result()).shape;
         let [batch, feature] = [conv.out[0], conv.out[1]];
@@ -30,13 +30,13 @@ pub(super) fn windowed_whole_axes(graph: &Graph, e: &Equation) -> Option<Vec<boo
     Some(whole)
 }
 
-/// Returns the sizes of blocks of a convolution whose result has these cuts: as few examples as fill the caches, then
+/// Returns the sizes of blocks of a convolution whose result has this tiling: as few examples as fill the caches, then
 /// as many features as leave a part for every program.
 pub(super) fn choose_conv_blocks(
     graph: &Graph,
     e: &Equation,
     conv: &Conv,
-    cuts: &[AxisTiling],
+    tiling: &[AxisTiling],
     extents: &[usize],
     sizes: &DeviceLimits,
 ) -> Vec<usize> {
@@ -47,7 +47,7 @@ pub(super) fn choose_conv_blocks(
     let mut programs = 1;
     let rows: usize = conv.out[2..].iter().map(|&axis| shape[axis]).product();
     for (i, axis) in conv.out[..2].iter().enumerate() {
-        let Grid(k) = cuts[*axis] else { continue };
+        let Grid(k) = tiling[*axis] else { continue };
         let extent = extents[k as usize].max(1);
         let parts = sizes.programs.div_ceil(programs).max(1);
         let block = match i {

@@ -6,13 +6,12 @@ use pallas_ir::{Kernel, OperandId, OperandKind, may_share_memory};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Divisor of `min_large_arena_bytes`: the memory of a temporary is taken over only if it has at least that part of
-/// these bytes.
-const REUSE_ARENA_DIVISOR: usize = 16;
+/// Divisor of `min_large_arena_bytes` that gives the fewest bytes of a temporary whose memory is taken over.
+const MIN_REUSED_ARENA_DIVISOR: usize = 16;
 
 /// Lets the result of a kernel take over, block by block, the memory of an operand that the kernel is the last to read:
 /// of donated parameters for results of the graph, and of large temporaries for other values. `min_large_arena_bytes`
-/// is [`DeviceLimits::min_large_arena_bytes`](super::DeviceLimits::min_large_arena_bytes).
+/// is the device's limit [`DeviceLimits::arena`](super::DeviceLimits::arena).
 pub(super) fn alias_outputs_to_inputs(
     found: &ClusteredGraph<'_>,
     steps: &mut [LoweredStep],
@@ -24,7 +23,7 @@ pub(super) fn alias_outputs_to_inputs(
     let donated = graph.params.iter().zip(is_donated).filter(|(_, donated)| **donated).map(|(p, _)| (*p, true));
     let made = steps.iter().flat_map(|step| &step.outputs).map(|&v| stored_as(v));
     let large = made
-        .filter(|v| graph.ty(*v).bytes() >= (min_large_arena_bytes / REUSE_ARENA_DIVISOR).max(1))
+        .filter(|v| graph.ty(*v).bytes() >= (min_large_arena_bytes / MIN_REUSED_ARENA_DIVISOR).max(1))
         .map(|v| (v, false));
     let all: Vec<(Var, bool)> = donated.chain(large).filter(|(v, _)| !results.contains(v)).collect();
     for (p, is_param) in all {

@@ -109,7 +109,8 @@ pub(super) fn literal_value(graph: &Graph, definitions: &[Option<usize>], v: Var
     }
 }
 
-/// Adds an operand for each position that is a variable; returns these by axis.
+/// Adds a kernel operand for each start that is the value of a variable; returns by axis this operand, or `None` for a
+/// constant start.
 fn declare_start_operands(b: &mut Builder, starts: &[WindowStart]) -> Vec<Option<OperandId>> {
     let kind = OperandKind::Prefetch;
     let position =

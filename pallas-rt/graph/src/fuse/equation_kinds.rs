@@ -14,7 +14,7 @@ pub(crate) fn is_standalone_op(op: &Op) -> bool {
 }
 
 /// Returns true for an equation that is computed wherever it is used, without memory: a literal, a broadcast literal,
-/// or `emit_block_iota`.
+/// or an iota.
 pub(crate) fn is_always_inlined(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     let is_literal = |v: Var| definitions[v.index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)));
     matches!(e.op, Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)))

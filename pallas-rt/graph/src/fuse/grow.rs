@@ -1,4 +1,7 @@
 //! Growth of clusters, each from its last equation backwards to those it depends on.
+use super::axis_tiling::{
+    self, AxisTiling, AxisTiling::Full, AxisTiling::Grid, has_distinct_blocks, min_block_elements,
+};
 use super::cluster::{Cluster, ClusteredGraph, count_sorted_in_equation};
 use super::convolution_blocks;
 use super::device_limits::DeviceLimits;
@@ -9,9 +12,6 @@ use super::equation_kinds::{
 use super::large_pads;
 use super::merge::merge_clusters;
 use super::moves::{self, WholeAxes};
-use super::operand_cuts::{
-    self, AxisTiling, AxisTiling::Full, AxisTiling::Grid, has_distinct_blocks, unit_block_elements,
-};
 use super::panels;
 use super::scatter::RoundedScatter;
 use super::split_reductions::StageKernelResults;
@@ -37,15 +37,16 @@ const MAX_SHORT_SUM_TERMS: usize = 256;
 const MAX_REPEATED_MEMBERS: usize = 16;
 
 /// Groups equations in clusters, from the last equation to the first, until each one that takes work belongs to one.
-/// `given` says which values of staged reductions have to be computed by the kernel of which result.
+/// `stage_results` maps each value that one stage of a long reduction passes to the next to the result whose kernel has
+/// to compute it.
 pub(super) fn grow_clusters<'g>(
     graph: &'g Graph,
-    given: &StageKernelResults,
+    stage_results: &StageKernelResults,
     sizes: &DeviceLimits,
 ) -> ClusteredGraph<'g> {
     let mut grow = ClusterGrower {
         graph,
-        given,
+        given: stage_results,
         sizes,
         uses: graph.uses(),
         is_stored: vec![false; graph.types.len()],
@@ -103,8 +104,8 @@ pub(super) struct ClusterGrower<'g, 's> {
 
 /// The tiling of the equation from which a cluster grows.
 struct RootTiling {
-    /// By axis of the result, its cut.
-    cuts: Vec<AxisTiling>,
+    /// By axis of the result, its tiling.
+    axes: Vec<AxisTiling>,
     /// Extents of the axes of the grid, in positions of arrays.
     extents: Vec<usize>,
     /// True if the result is computed from a product of its shape.
@@ -178,17 +179,17 @@ impl ClusterGrower<'_, '_> {
         if !has_dot && (!has_rows || holds) {
             whole.iter_mut().zip(moved).for_each(|(whole, moved)| *whole |= moved);
         }
-        let (mut cuts, mut extents) = (vec![], vec![]);
+        let (mut axes, mut extents) = (vec![], vec![]);
         for (axis, &n) in shape.iter().enumerate() {
             let is_row =
                 axis + 1 == shape.len() && if has_dot { n <= columns } else { has_rows && n <= MAX_WHOLE_ROW_ELEMENTS };
             let is_whole = windowed.as_ref().map_or(is_row || whole[axis], |axes| axes[axis]);
-            cuts.push(if n == 1 || is_whole { Full } else { Grid(extents.len() as u8) });
-            if cuts[axis] != Full {
+            axes.push(if n == 1 || is_whole { Full } else { Grid(extents.len() as u8) });
+            if axes[axis] != Full {
                 extents.push(n);
             }
         }
-        RootTiling { cuts, extents, has_dot }
+        RootTiling { axes, extents, has_dot }
     }
 
     /// Returns the most columns of a product that each program has whole if its rows are folded.
@@ -203,15 +204,15 @@ impl ClusterGrower<'_, '_> {
         }
     }
 
-    /// Returns true if a product would have these cuts as the root of a cluster of its own; a last axis that is whole
+    /// Returns true if a product would have this tiling as the root of a cluster of its own; a last axis that is whole
     /// is allowed if it is short enough, since its rows are folded then.
-    fn is_root_tiling(&self, product: usize, cuts: &[AxisTiling]) -> bool {
-        let own = self.tile_root(product).cuts;
+    fn is_root_tiling(&self, product: usize, tiling: &[AxisTiling]) -> bool {
+        let own = self.tile_root(product).axes;
         let columns = self.graph.ty(self.graph.equations[product].result()).shape.last();
         let has_whole_rows = columns.is_some_and(|&n| n <= self.max_whole_columns(&self.graph.equations[product]))
-            && cuts.last() == Some(&Full);
+            && tiling.last() == Some(&Full);
         let rows = if has_whole_rows { own.len() - 1 } else { own.len() };
-        own.len() == cuts.len() && is_grid_axis_renumbering(&own[..rows], &cuts[..rows])
+        own.len() == tiling.len() && is_grid_axis_renumbering(&own[..rows], &tiling[..rows])
     }
 
     /// Grows the cluster whose last equation is `root`.
@@ -221,20 +222,20 @@ impl ClusterGrower<'_, '_> {
             return self.standalone_cluster(root, order);
         }
         let mut own = self.tile_root(root);
-        if operand_cuts::operand_tilings(graph, &graph.equations[root], &own.cuts).is_none() {
+        if axis_tiling::operand_tilings(graph, &graph.equations[root], &own.axes).is_none() {
             // An axis along which the root moves elements is whole; at worst there is one program.
             own = self.narrow_tiling(root, own);
         }
         let result = graph.equations[root].result();
         let mut cluster = Cluster { outs: BTreeSet::from([result]), extents: own.extents, ..Cluster::default() };
         let mut repeated = RepetitionLimits {
-            most: unit_block_elements(&graph.ty(result).shape, &own.cuts),
+            most: min_block_elements(&graph.ty(result).shape, &own.axes),
             left: MAX_REPEATED_MEMBERS,
         };
-        // The cuts with which members need a value. Equations are visited after all their readers, so all are known by
-        // then.
+        // The tilings with which members need a value. Equations are visited after all their readers, so all are known
+        // by then.
         let mut wanted: BTreeMap<Var, BTreeSet<Vec<AxisTiling>>> =
-            BTreeMap::from([(result, BTreeSet::from([own.cuts]))]);
+            BTreeMap::from([(result, BTreeSet::from([own.axes]))]);
         // Values that operands of the cluster's product depend on.
         let mut in_front: BTreeSet<Var> = BTreeSet::new();
         let mut next = BinaryHeap::from([root]);
@@ -243,12 +244,12 @@ impl ClusterGrower<'_, '_> {
                 continue;
             }
             let e = &graph.equations[i];
-            let wanted_cuts = &wanted[&e.result()];
-            let cuts = wanted_cuts.first().expect("someone asks for it").clone();
+            let wanted_tilings = &wanted[&e.result()];
+            let tiling = wanted_tilings.first().expect("someone asks for it").clone();
             let mut joins = || {
                 UnfusedReason::require(cluster.members.len() < MAX_CLUSTER_EQUATIONS, UnfusedReason::KernelFull)?;
-                UnfusedReason::require(wanted_cuts.len() == 1, UnfusedReason::DifferentBlocks)?;
-                let sorts = count_sorted_in_equation(graph, e, &cuts);
+                UnfusedReason::require(wanted_tilings.len() == 1, UnfusedReason::DifferentBlocks)?;
+                let sorts = count_sorted_in_equation(graph, e, &tiling);
                 let others = if sorts == 0 { 0 } else { cluster.count_sorted_elements(graph) };
                 UnfusedReason::require(
                     others == 0 || others + sorts <= self.sizes.sorted,
@@ -258,12 +259,12 @@ impl ClusterGrower<'_, '_> {
                     self.given.get(&e.result()).is_none_or(|own| *own == result),
                     UnfusedReason::ReductionStage,
                 )?;
-                self.check_can_join(&cluster, i, &cuts, &in_front, &mut repeated)?;
+                self.check_can_join(&cluster, i, &tiling, &in_front, &mut repeated)?;
                 UnfusedReason::require(!order.would_close_cycle(i, root), UnfusedReason::Cycle)
             };
             let operands = if i == root { Ok(()) } else { joins() };
             let operands = operands
-                .and_then(|()| operand_cuts::operand_tilings(graph, e, &cuts).ok_or(UnfusedReason::DifferentBlocks));
+                .and_then(|()| axis_tiling::operand_tilings(graph, e, &tiling).ok_or(UnfusedReason::DifferentBlocks));
             let mut operands = match operands {
                 Ok(operands) => operands,
                 Err(apart) => {
@@ -275,14 +276,14 @@ impl ClusterGrower<'_, '_> {
             if is_product(&e.op) {
                 cluster.product = Some(i);
                 cluster.panels = panels::panel_extents(graph, e, self.sizes);
-                operands = cluster.operand_tilings(graph, e, &cuts).expect("a product has cuts");
+                operands = cluster.operand_tilings(graph, e, &tiling).expect("a product has a tiling");
             }
             if is_product(&e.op) || in_front.contains(&e.result()) {
                 in_front.extend(&e.args);
             }
             if self.is_stored(&cluster, i) {
                 debug_assert!(
-                    has_distinct_blocks(cluster.extents.len(), &cuts),
+                    has_distinct_blocks(cluster.extents.len(), &tiling),
                     "several programs store one block of {}",
                     e.op
                 );
@@ -292,9 +293,9 @@ impl ClusterGrower<'_, '_> {
             if i != root {
                 order.merge_into(i, root);
             }
-            cluster.cuts.insert(e.result(), cuts);
-            for (i, (&arg, cuts)) in e.args.iter().zip(operands).enumerate() {
-                wanted.entry(arg).or_default().insert(cuts);
+            cluster.tilings.insert(e.result(), tiling);
+            for (i, (&arg, tiling)) in e.args.iter().zip(operands).enumerate() {
+                wanted.entry(arg).or_default().insert(tiling);
                 // Each program would compute the whole table of the gather.
                 if i == 0 && matches!(e.op, Op::Structural(StructuralOp::Gather(_))) {
                     cluster.apart.insert(arg, UnfusedReason::GatherTable);
@@ -315,18 +316,18 @@ impl ClusterGrower<'_, '_> {
     fn narrow_tiling(&self, root: usize, tiling: RootTiling) -> RootTiling {
         let e = &self.graph.equations[root];
         let shape = &self.graph.ty(e.result()).shape;
-        let mut cuts = vec![Full; tiling.cuts.len()];
+        let mut axes = vec![Full; tiling.axes.len()];
         let mut extents = vec![];
-        for axis in 0..cuts.len() {
-            if tiling.cuts[axis] != Full {
-                cuts[axis] = Grid(extents.len() as u8);
-                match operand_cuts::operand_tilings(self.graph, e, &cuts) {
+        for axis in 0..axes.len() {
+            if tiling.axes[axis] != Full {
+                axes[axis] = Grid(extents.len() as u8);
+                match axis_tiling::operand_tilings(self.graph, e, &axes) {
                     Some(_) => extents.push(shape[axis]),
-                    None => cuts[axis] = Full,
+                    None => axes[axis] = Full,
                 }
             }
         }
-        RootTiling { cuts, extents, ..tiling }
+        RootTiling { axes, extents, ..tiling }
     }
 
     /// Returns true if an equation reads and computes only few elements, so that every program may compute it again.
@@ -342,13 +343,13 @@ impl ClusterGrower<'_, '_> {
         self.is_stored[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
     }
 
-    /// Checks if an equation can become a member with these cuts, apart from cycles of clusters; the error is the
-    /// reason why it cannot. `product_inputs` has the values that operands of the cluster's product depend on.
+    /// Checks if an equation whose result has this tiling can become a member, apart from cycles of clusters; the error
+    /// is the reason why it cannot. `product_inputs` has the values that operands of the cluster's product depend on.
     fn check_can_join(
         &self,
         cluster: &Cluster,
         equation: usize,
-        cuts: &[AxisTiling],
+        tiling: &[AxisTiling],
         product_inputs: &BTreeSet<Var>,
         repetition_limits: &mut RepetitionLimits,
     ) -> Result<(), UnfusedReason> {
@@ -362,7 +363,7 @@ impl ClusterGrower<'_, '_> {
         // A product joins only with the blocks that it would have alone.
         UnfusedReason::require(!is_product(&e.op) || cluster.product.is_none(), UnfusedReason::SecondProduct)?;
         UnfusedReason::require(
-            !is_product(&e.op) || self.is_root_tiling(equation, cuts),
+            !is_product(&e.op) || self.is_root_tiling(equation, tiling),
             UnfusedReason::DifferentBlocks,
         )?;
         // An equation after another product belongs to that product's cluster.
@@ -373,10 +374,10 @@ impl ClusterGrower<'_, '_> {
         let is_in_front = product_inputs.contains(&e.result());
         // Before a product in panels, it would be computed again for each panel that it does not belong to.
         let once = if is_in_front { cluster.panels.len() } else { 0 };
-        if has_distinct_blocks(cluster.extents.len() + once, cuts) || !is_stored && is_cheap {
+        if has_distinct_blocks(cluster.extents.len() + once, tiling) || !is_stored && is_cheap {
             return Ok(());
         }
-        let elements = unit_block_elements(&self.graph.ty(e.result()).shape, cuts);
+        let elements = min_block_elements(&self.graph.ty(e.result()).shape, tiling);
         // More repeated work is worth it for an operand of a product, which does more with each element.
         let most = if is_in_front { repetition_limits.most.max(self.sizes.tile) } else { repetition_limits.most };
         let is_little = e.op.is_cheap_per_element() && elements <= most || once == 0 && is_short_fold(self.graph, e);
@@ -406,9 +407,9 @@ fn has_same_rows(shape: &[usize], other: &[usize]) -> bool {
 
 /// Returns true if both tilings are equal except that the axes of the grid have other numbers, each of which occurs
 /// once.
-fn is_grid_axis_renumbering(cuts: &[AxisTiling], others: &[AxisTiling]) -> bool {
+fn is_grid_axis_renumbering(tiling: &[AxisTiling], others: &[AxisTiling]) -> bool {
     let mut seen = BTreeSet::new();
-    cuts.iter().zip(others).all(|(own, other)| match (own, other) {
+    tiling.iter().zip(others).all(|(own, other)| match (own, other) {
         (Grid(_), Grid(k)) => seen.insert(*k),
         _ => own == other,
     })

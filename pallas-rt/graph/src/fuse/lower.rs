@@ -1,9 +1,9 @@
 //! Conversion of a cluster to a tile kernel, in which its equations are operations on blocks.
+use super::axis_tiling::{self, AxisTiling, AxisTiling::Full, AxisTiling::Grid, AxisTiling::GridParts};
 use super::cluster::Cluster;
 use super::cluster_blocks::choose_block_sizes;
 use super::device_limits::{CACHE_LINE_ELEMENTS, DeviceLimits};
 use super::equation_kinds::is_always_inlined;
-use super::operand_cuts::{self, AxisTiling, AxisTiling::Full, AxisTiling::Grid, AxisTiling::GridParts};
 use super::panels;
 use super::plan::{LoweredStep, StepOp};
 use crate::build::dims;
@@ -26,7 +26,7 @@ pub(crate) fn lower_cluster(
     let flat = flattened_extent(graph, definitions, cluster);
     let (is_flat, mut extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
     let mut blocks = match extents[..] {
-        // The cuts of the members belong to the axes before flattening.
+        // The tilings of the members belong to the axes before flattening.
         [n] if is_flat => vec![sizes.balanced_block_size(n, n.clamp(1, sizes.tile), 1, CACHE_LINE_ELEMENTS)],
         _ => choose_block_sizes(graph, cluster, &extents, sizes),
     };
@@ -59,8 +59,8 @@ pub(crate) fn lower_cluster(
     };
 
     for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
-        for (&arg, cuts) in e.args.iter().zip(&to.operand_tilings(e)) {
-            to.declare_input(arg, cuts);
+        for (&arg, tiling) in e.args.iter().zip(&to.operand_tilings(e)) {
+            to.declare_input(arg, tiling);
         }
     }
     let outputs: Vec<Var> = cluster.outs.iter().copied().collect();
@@ -72,7 +72,7 @@ pub(crate) fn lower_cluster(
         Some(product) => to.emit_in_panels(product, &outputs),
         None => cluster.members.iter().for_each(|&i| to.emit_member(i, &outputs)),
     }
-    // A value is read once for each of its cuts.
+    // A value is read once for each of its tilings.
     let inputs = to.inputs.iter().map(|(v, _)| *v).collect();
     let work = StepOp::from_kernel(to.b.finish(), sizes);
     LoweredStep { work, inputs, in_place: vec![None; outputs.len()], outputs }
@@ -102,8 +102,8 @@ fn kernel_name(graph: &Graph, cluster: &Cluster) -> String {
     }
 }
 
-/// Returns the number of elements if all members work element by element on one shape, and none on positions: then all
-/// arrays can be treated as arrays of one axis.
+/// Returns the number of elements if all members work element by element on one shape and read no iota: then all arrays
+/// can be treated as arrays of one axis. Returns `None` for other clusters.
 fn flattened_extent(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Option<usize> {
     let is_pointwise = |e: &Equation| match &e.op {
         Op::Literal(_) | Op::Identity(_) | Op::Scalar(_) => true,
@@ -139,11 +139,11 @@ pub(super) struct KernelLowering<'g> {
     /// By axis of the grid, the size of a block along it.
     pub blocks: Vec<usize>,
     pub b: Builder,
-    /// By value and cuts, the block that was computed or loaded.
+    /// By value and tiling, the block that was computed or loaded.
     made: BTreeMap<(Var, Vec<AxisTiling>), Value>,
     /// Broadcasts of blocks so far: the operation, its operand, its result.
     broadcasts: Vec<(Broadcast, Value, Value)>,
-    /// The kernel's inputs in order, each with its cuts.
+    /// The kernel's inputs in order, each with its tiling.
     inputs: Vec<(Var, Vec<AxisTiling>)>,
 }
 
@@ -154,28 +154,28 @@ impl KernelLowering<'_> {
         if self.is_flat && !shape.is_empty() { vec![shape.iter().product()] } else { shape.clone() }
     }
 
-    /// Returns the cuts of a value that a member defines.
+    /// Returns the tiling of a value that a member defines.
     pub(super) fn member_tiling(&self, v: Var) -> Vec<AxisTiling> {
-        if self.is_flat { vec![Grid(0)] } else { self.cluster.cuts[&v].clone() }
+        if self.is_flat { vec![Grid(0)] } else { self.cluster.tilings[&v].clone() }
     }
 
-    /// Returns the cuts of each operand of a member.
+    /// Returns the tiling of each operand of a member.
     pub(super) fn operand_tilings(&self, e: &Equation) -> Vec<Vec<AxisTiling>> {
         if self.is_flat {
-            let cuts = |&v: &Var| if self.graph.ty(v).is_scalar() { vec![] } else { vec![Grid(0)] };
-            return e.args.iter().map(cuts).collect();
+            let tiling = |&v: &Var| if self.graph.ty(v).is_scalar() { vec![] } else { vec![Grid(0)] };
+            return e.args.iter().map(tiling).collect();
         }
-        self.cluster.operand_tilings(self.graph, e, &self.cluster.cuts[&e.result()]).expect("a member has cuts")
+        self.cluster.operand_tilings(self.graph, e, &self.cluster.tilings[&e.result()]).expect("a member has a tiling")
     }
 
-    /// Returns the shape of a program's block of a value with these cuts.
-    pub(super) fn block_shape(&self, v: Var, cuts: &[AxisTiling]) -> Vec<usize> {
-        let extent = |(n, cut): (usize, &AxisTiling)| match cut {
+    /// Returns the shape of a program's block of a value with this tiling.
+    pub(super) fn block_shape(&self, v: Var, tiling: &[AxisTiling]) -> Vec<usize> {
+        let extent = |(n, axis_tiling): (usize, &AxisTiling)| match axis_tiling {
             Grid(k) => self.blocks[*k as usize],
             GridParts(k, part) => self.blocks[*k as usize] * part,
             Full => n,
         };
-        self.shape(v).into_iter().zip(cuts).map(extent).collect()
+        self.shape(v).into_iter().zip(tiling).map(extent).collect()
     }
 
     fn definition(&self, v: Var) -> Option<&Equation> {
@@ -188,18 +188,18 @@ impl KernelLowering<'_> {
         is_member || self.definition(v).is_some_and(|e| is_always_inlined(self.graph, self.definitions, e))
     }
 
-    /// Declares an input of the kernel for a value with these cuts, unless the kernel computes it or has the input.
-    fn declare_input(&mut self, v: Var, cuts: &[AxisTiling]) {
-        let key = (v, cuts.to_vec());
+    /// Declares an input of the kernel for a value with this tiling, unless the kernel computes it or has the input.
+    fn declare_input(&mut self, v: Var, tiling: &[AxisTiling]) {
+        let key = (v, tiling.to_vec());
         if !self.is_computed_here(v) && !self.inputs.contains(&key) {
-            self.declare_operand(v, cuts, OperandKind::Input);
+            self.declare_operand(v, tiling, OperandKind::Input);
             self.inputs.push(key);
         }
     }
 
-    /// Declares an operand of the kernel for a value with these cuts: its dimensions, block, index map and fill.
-    fn declare_operand(&mut self, v: Var, cuts: &[AxisTiling], kind: OperandKind) {
-        let dims = self.shape(v).into_iter().zip(cuts).map(|(n, cut)| match cut {
+    /// Declares an operand of the kernel for a value with this tiling: its dimensions, block, index map and fill.
+    fn declare_operand(&mut self, v: Var, tiling: &[AxisTiling], kind: OperandKind) {
+        let dims = self.shape(v).into_iter().zip(tiling).map(|(n, axis_tiling)| match axis_tiling {
             Grid(k) => Dim::name(&self.names[*k as usize]),
             GridParts(k, part) if n == self.extents[*k as usize] * part => {
                 &Dim::name(&self.names[*k as usize]) * &Dim::from(*part)
@@ -207,19 +207,19 @@ impl KernelLowering<'_> {
             GridParts(..) | Full => Dim::from(n),
         });
         let dims = dims.collect();
-        let block = self.block_shape(v, cuts).into_iter().map(BlockDim::Blocked).collect();
+        let block = self.block_shape(v, tiling).into_iter().map(BlockDim::Blocked).collect();
         let ids = self.b.begin(&vec![Type::scalar(DType::I32); self.blocks.len()]);
-        let zero = cuts.contains(&Full).then(|| self.b.int(0, Loc::NONE));
-        let index = |cut: &AxisTiling| match cut {
+        let zero = tiling.contains(&Full).then(|| self.b.int(0, Loc::NONE));
+        let index = |axis_tiling: &AxisTiling| match axis_tiling {
             Grid(k) | GridParts(k, _) => ids[*k as usize],
             Full => zero.expect("an axis is whole"),
         };
-        let map = Some(self.b.end(&cuts.iter().map(index).collect::<Vec<_>>()));
+        let map = Some(self.b.end(&tiling.iter().map(index).collect::<Vec<_>>()));
         let name = format!("a{}", self.b.kernel().operands.len());
         let dtype = self.graph.ty(v).dtype;
         let is_input = matches!(kind, OperandKind::Input);
-        let is_ragged = is_input && cuts.iter().any(|cut| self.has_partial_last_panel(cut));
-        let padding = self.common_padding_value(v, cuts).filter(|_| is_input);
+        let is_ragged = is_input && tiling.iter().any(|axis_tiling| self.has_partial_last_panel(axis_tiling));
+        let padding = self.common_padding_value(v, tiling).filter(|_| is_input);
         let fill = padding.or(is_ragged.then(|| Literal::new(dtype, 0.0)));
         self.b.operand(Operand { name, kind, dtype, dims, block, map, fill, buffered: None });
     }
@@ -242,31 +242,31 @@ impl KernelLowering<'_> {
 
     /// Returns the blocks that are a member's operands. An elementwise operation gets a broadcast scalar as a scalar if
     /// another operand is a block: a block of equal elements would occupy memory or a register for each of them.
-    pub(super) fn load_operand_blocks(&mut self, e: &Equation, cuts: &[Vec<AxisTiling>]) -> Vec<Value> {
+    pub(super) fn load_operand_blocks(&mut self, e: &Equation, tilings: &[Vec<AxisTiling>]) -> Vec<Value> {
         let has_block = e.args.iter().any(|&arg| self.broadcast_source(arg).is_none());
         let takes_scalars = matches!(e.op, Op::Scalar(_)) && has_block;
         let operand =
-            |(&arg, cuts): (&Var, &Vec<AxisTiling>)| match self.broadcast_source(arg).filter(|_| takes_scalars) {
+            |(&arg, tiling): (&Var, &Vec<AxisTiling>)| match self.broadcast_source(arg).filter(|_| takes_scalars) {
                 Some(scalar) => self.load_or_compute_block(scalar, &[]),
-                None => self.load_or_compute_block(arg, cuts),
+                None => self.load_or_compute_block(arg, tiling),
             };
-        e.args.iter().zip(cuts).map(operand).collect()
+        e.args.iter().zip(tilings).map(operand).collect()
     }
 
-    /// Returns the block of a value with these cuts, which is computed or loaded on first use.
-    fn load_or_compute_block(&mut self, v: Var, cuts: &[AxisTiling]) -> Value {
-        let key = (v, cuts.to_vec());
+    /// Returns the block of a value with this tiling, which is computed or loaded on first use.
+    fn load_or_compute_block(&mut self, v: Var, tiling: &[AxisTiling]) -> Value {
+        let key = (v, tiling.to_vec());
         if let Some(&value) = self.made.get(&key) {
             return value;
         }
         let value = match self.definition(v).filter(|_| self.is_computed_here(v)).cloned() {
             Some(e) => {
                 let args: Vec<Value> = e.args.iter().map(|&arg| self.load_or_compute_block(arg, &[])).collect();
-                self.emit_equation(&e, &args, cuts)
+                self.emit_equation(&e, &args, tiling)
             }
             None => {
                 let from = self.inputs.iter().position(|input| *input == key).expect("it is declared");
-                let view = View::whole(&self.block_shape(v, cuts));
+                let view = View::whole(&self.block_shape(v, tiling));
                 self.emit(TileOp::Load { from: OperandId(from as u32), view, masked: false }, &[], Loc::NONE)
             }
         };
@@ -275,8 +275,8 @@ impl KernelLowering<'_> {
     }
 
     /// Appends an equation on blocks; shapes among its attributes become shapes of blocks.
-    pub(super) fn emit_equation(&mut self, e: &Equation, args: &[Value], cuts: &[AxisTiling]) -> Value {
-        let block = dims(&self.block_shape(e.result(), cuts));
+    pub(super) fn emit_equation(&mut self, e: &Equation, args: &[Value], tiling: &[AxisTiling]) -> Value {
+        let block = dims(&self.block_shape(e.result(), tiling));
         match &e.op {
             Op::Literal(x) => self.emit(TileOp::Const(*x), &[], e.loc),
             Op::Identity(_) => args[0],
@@ -305,7 +305,7 @@ impl KernelLowering<'_> {
             }
             Op::Structural(StructuralOp::Iota(op)) => {
                 let own = self.emit_structural(Iota { shape: block, ..op.clone() }, &[], e.loc);
-                let Some(first) = self.emit_block_start(cuts[op.axis], e.loc) else { return own };
+                let Some(first) = self.emit_block_start(tiling[op.axis], e.loc) else { return own };
                 let dtype = self.graph.ty(e.result()).dtype;
                 let first = if dtype == DType::I32 {
                     first
@@ -314,13 +314,13 @@ impl KernelLowering<'_> {
                 };
                 self.b.scalar(ScalarOp::Add, &[own, first], e.loc)
             }
-            Op::Structural(StructuralOp::Reduce(op)) if let Some((v, cuts, axis)) = self.find_single_part(e, op) => {
-                self.emit_part_fold(e, op, (v, &cuts, axis), block)
+            Op::Structural(StructuralOp::Reduce(op)) if let Some((v, tiling, axis)) = self.find_single_part(e, op) => {
+                self.emit_part_fold(e, op, (v, &tiling, axis), block)
             }
             Op::Structural(StructuralOp::Pad(op))
-                if let Some(axis) = operand_cuts::padded_parts_axis(&op.low, &op.high, cuts) =>
+                if let Some(axis) = axis_tiling::padded_parts_axis(&op.low, &op.high, tiling) =>
             {
-                self.emit_last_part_pad(e, axis, args, cuts)
+                self.emit_last_part_pad(e, axis, args, tiling)
             }
             Op::Structural(op) => self.emit_structural(op.clone(), args, e.loc),
             Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => unreachable!("{} shares no kernel", e.op),
@@ -338,18 +338,19 @@ impl KernelLowering<'_> {
     }
 
     /// If each program folds exactly one part of an array that a reshape splits into parts, returns the array before
-    /// the reshape, its cuts, and the axis that is split.
+    /// the reshape, its tiling, and the axis that is split.
     fn find_single_part(&self, e: &Equation, op: &Reduce) -> Option<(Var, Vec<AxisTiling>, usize)> {
         let is_reshape = |e: &&Equation| matches!(e.op, Op::Structural(StructuralOp::Reshape(_)));
         let parts = self.definition(e.args[0]).filter(|_| self.is_computed_here(e.args[0])).filter(is_reshape)?;
-        let cuts = self.operand_tilings(parts).swap_remove(0);
-        let is_single = |cut: &AxisTiling| matches!(cut, GridParts(k, _) if self.blocks[*k as usize] == 1);
-        let axis = cuts.iter().position(is_single)?;
-        (!op.keep && op.axes.contains(&(axis + 1))).then(|| (parts.args[0], cuts, axis))
+        let tiling = self.operand_tilings(parts).swap_remove(0);
+        let is_single =
+            |axis_tiling: &AxisTiling| matches!(axis_tiling, GridParts(k, _) if self.blocks[*k as usize] == 1);
+        let axis = tiling.iter().position(is_single)?;
+        (!op.keep && op.axes.contains(&(axis + 1))).then(|| (parts.args[0], tiling, axis))
     }
 
-    /// Appends the fold of a program's one part without the axis of parts: first along rows, then over their results,
-    /// so that each row is folded as it is computed.
+    /// Appends the fold of a program's only part of an array, first along rows, then over their results. `part` is what
+    /// `find_single_part` returned, `block` the shape of the result's block.
     fn emit_part_fold(
         &mut self,
         e: &Equation,
@@ -357,28 +358,28 @@ impl KernelLowering<'_> {
         part: (Var, &[AxisTiling], usize),
         block: Vec<Dim>,
     ) -> Value {
-        let (v, cuts, axis) = part;
+        let (v, tiling, axis) = part;
         let axes = op.axes.iter().map(|&a| if a > axis { a - 1 } else { a });
-        let (rows, others): (Vec<usize>, Vec<usize>) = axes.partition(|&a| a + 1 == cuts.len());
-        let mut folded = self.load_or_compute_block(v, cuts);
+        let (rows, others): (Vec<usize>, Vec<usize>) = axes.partition(|&a| a + 1 == tiling.len());
+        let mut folded = self.load_or_compute_block(v, tiling);
         for axes in [rows, others].into_iter().filter(|axes| !axes.is_empty()) {
             folded = self.emit_structural(Reduce { op: op.op, axes, keep: true }, &[folded], e.loc);
         }
         self.emit_structural(Reshape { to: block }, &[folded], e.loc)
     }
 
-    /// Appends the position of a block's first element along an axis with this cut; `None` if the block has the whole
-    /// axis.
-    fn emit_block_start(&mut self, cut: AxisTiling, loc: Loc) -> Option<Value> {
-        let k = cut.grid_axis()?;
+    /// Appends the position of a block's first element along an axis with this tiling; `None` if the block has the
+    /// whole axis.
+    fn emit_block_start(&mut self, tiling: AxisTiling, loc: Loc) -> Option<Value> {
+        let k = tiling.grid_axis()?;
         let id = self.emit(TileOp::ProgramId(k as usize), &[], loc);
-        let size = self.b.int((self.blocks[k as usize] * cut.unit_block_extent(1)) as i64, loc);
+        let size = self.b.int((self.blocks[k as usize] * tiling.min_block_extent(1)) as i64, loc);
         Some(self.b.scalar(ScalarOp::Mul, &[id, size], loc))
     }
 
     /// Returns the number with which the kernel's members fill up the last part of an array, if all of them take the
     /// same one: then loads fill with it, and the members need not.
-    fn common_padding_value(&self, v: Var, cuts: &[AxisTiling]) -> Option<Literal> {
+    fn common_padding_value(&self, v: Var, tiling: &[AxisTiling]) -> Option<Literal> {
         // Products in panels read zeros there.
         if self.is_computed_here(v) || !self.cluster.panels.is_empty() {
             return None;
@@ -387,7 +388,7 @@ impl KernelLowering<'_> {
         for e in self.cluster.members.iter().map(|&i| &self.graph.equations[i]) {
             let Op::Structural(StructuralOp::Pad(op)) = &e.op else { continue };
             let own = self.member_tiling(e.result());
-            if e.args[0] != v || own != cuts || operand_cuts::padded_parts_axis(&op.low, &op.high, &own).is_none() {
+            if e.args[0] != v || own != tiling || axis_tiling::padded_parts_axis(&op.low, &op.high, &own).is_none() {
                 continue;
             }
             let Op::Literal(x) = self.definition(e.args[1])?.op else { return None };
@@ -399,14 +400,15 @@ impl KernelLowering<'_> {
         found
     }
 
-    /// Appends the pad that fills up the last part of an axis: the padding replaces elements outside of the operand.
-    fn emit_last_part_pad(&mut self, e: &Equation, axis: usize, args: &[Value], cuts: &[AxisTiling]) -> Value {
-        if self.common_padding_value(e.args[0], cuts).is_some() {
+    /// Appends the pad that fills up the last part of an axis, which replaces elements outside of the operand; returns
+    /// the operand itself if loads fill that part already.
+    fn emit_last_part_pad(&mut self, e: &Equation, axis: usize, args: &[Value], tiling: &[AxisTiling]) -> Value {
+        if self.common_padding_value(e.args[0], tiling).is_some() {
             return args[0];
         }
-        let block = self.block_shape(e.result(), cuts);
+        let block = self.block_shape(e.result(), tiling);
         let end = self.b.int(self.shape(e.args[0])[axis] as i64, e.loc);
-        self.emit_fill_past_end(end, [args[0], args[1]], (&block, axis, cuts[axis]), e.loc)
+        self.emit_fill_past_end(end, [args[0], args[1]], (&block, axis, tiling[axis]), e.loc)
     }
 
     /// Appends a block with `other` in place of the elements at positions from `end` on along an axis.
@@ -414,13 +416,13 @@ impl KernelLowering<'_> {
         &mut self,
         end: Value,
         [value, other]: [Value; 2],
-        (block, axis, cut): (&[usize], usize, AxisTiling),
+        (block, axis, tiling): (&[usize], usize, AxisTiling),
         loc: Loc,
     ) -> Value {
         let mut shape = vec![1; block.len()];
         shape[axis] = block[axis];
         let at = self.emit_structural(Iota { dtype: DType::I32, shape: dims(&shape), axis }, &[], loc);
-        let first = self.emit_block_start(cut, loc).expect("the axis is divided");
+        let first = self.emit_block_start(tiling, loc).expect("the axis is divided");
         let left = self.b.scalar(ScalarOp::Sub, &[end, first], loc);
         let is_inside = self.b.scalar(ScalarOp::Lt, &[at, left], loc);
         self.b.scalar(ScalarOp::Select, &[is_inside, value, other], loc)
@@ -439,13 +441,20 @@ impl KernelLowering<'_> {
     }
 
     /// Records the block that a member computed for a value, and stores it if the value is one of `outputs`.
-    pub(super) fn define_and_store(&mut self, v: Var, cuts: Vec<AxisTiling>, value: Value, outputs: &[Var], loc: Loc) {
+    pub(super) fn define_and_store(
+        &mut self,
+        v: Var,
+        tiling: Vec<AxisTiling>,
+        value: Value,
+        outputs: &[Var],
+        loc: Loc,
+    ) {
         let Some(at) = outputs.iter().position(|&out| out == v) else {
-            self.made.insert((v, cuts), value);
+            self.made.insert((v, tiling), value);
             return;
         };
-        let block = self.block_shape(v, &cuts);
-        self.made.insert((v, cuts), value);
+        let block = self.block_shape(v, &tiling);
+        self.made.insert((v, tiling), value);
         let (to, view) = (OperandId((self.inputs.len() + at) as u32), View::whole(&block));
         let stored = self.b.effect(TileOp::Store { to, view, masked: false }, &[value], loc);
         stored.unwrap_or_else(|diag| panic!("a store of {block:?}: {diag}"));

@@ -11,9 +11,9 @@
 //! ```
 //! On a CPU, a program has whole sums and also multiplies the block that it computed from a product, if that array is
 //! the largest one of the next product: writing and reading it would take longer than the products.
+use super::axis_tiling::AxisTiling;
 use super::cluster::Cluster;
 use super::grow::{ClusterGrower, MAX_CLUSTER_EQUATIONS};
-use super::operand_cuts::AxisTiling;
 use super::topological_order::ClusterOrder;
 use crate::graph::{Op, Var};
 use pallas_ir::StructuralOp;
@@ -49,7 +49,7 @@ pub(super) fn merge_clusters(grow: &mut ClusterGrower<'_, '_>, order: &mut Clust
     grow.found.all = all;
 }
 
-/// Returns the representative of a cluster's equations in the order.
+/// Returns the equation that represents a cluster in the topological order.
 fn cluster_root(order: &ClusterOrder, cluster: &Cluster) -> usize {
     order.cluster_root(*cluster.members.first().expect("a cluster has members"))
 }
@@ -64,7 +64,7 @@ fn producer_clusters(grow: &ClusterGrower<'_, '_>, order: &ClusterOrder, consume
 /// Returns true if cluster `consumer`, which reads from `producer`, can be merged with it: their programs have the same
 /// blocks, and limits are kept.
 fn can_merge(grow: &ClusterGrower<'_, '_>, order: &ClusterOrder, producer: &Cluster, consumer: &Cluster) -> bool {
-    let is_plain = |cluster: &Cluster| !cluster.cuts.is_empty() && cluster.panels.is_empty();
+    let is_plain = |cluster: &Cluster| !cluster.tilings.is_empty() && cluster.panels.is_empty();
     is_plain(producer)
         && is_plain(consumer)
         && (consumer.product.is_none() || can_chain_products(grow, producer, consumer))
@@ -84,7 +84,7 @@ fn can_chain_products(grow: &ClusterGrower<'_, '_>, producer: &Cluster, consumer
     let elements = |v: Var| grow.graph.ty(v).elements();
     let [a, b] = e.args[..] else { return false };
     let is_largest =
-        |v: Var, other: Var| producer.cuts.contains_key(&v) && elements(v) > elements(other) + elements(e.result());
+        |v: Var, other: Var| producer.tilings.contains_key(&v) && elements(v) > elements(other) + elements(e.result());
     matches!(e.op, Op::Structural(StructuralOp::Dot(_))) && (is_largest(a, b) || is_largest(b, a))
 }
 
@@ -98,7 +98,7 @@ fn can_sort_together(grow: &ClusterGrower<'_, '_>, producer: &Cluster, consumer:
 fn count_merged_operands(grow: &ClusterGrower<'_, '_>, producer: &Cluster, consumer: &Cluster) -> usize {
     let members = || producer.members.iter().chain(&consumer.members);
     let args = members().flat_map(|&i| &grow.graph.equations[i].args);
-    let is_outside = |v: &&Var| !producer.cuts.contains_key(*v) && !consumer.cuts.contains_key(*v);
+    let is_outside = |v: &&Var| !producer.tilings.contains_key(*v) && !consumer.tilings.contains_key(*v);
     args.filter(is_outside).collect::<BTreeSet<_>>().len() + producer.outs.len() + consumer.outs.len()
 }
 
@@ -106,17 +106,18 @@ fn count_merged_operands(grow: &ClusterGrower<'_, '_>, producer: &Cluster, consu
 /// of `producer` computes.
 fn reads_own_blocks(grow: &ClusterGrower<'_, '_>, producer: &Cluster, consumer: &Cluster) -> bool {
     consumer.members.iter().map(|&i| &grow.graph.equations[i]).all(|e| {
-        let operands = consumer.operand_tilings(grow.graph, e, &consumer.cuts[&e.result()]).expect("a member has cuts");
-        e.args.iter().zip(operands).all(|(arg, cuts)| producer.cuts.get(arg).is_none_or(|own| *own == cuts))
+        let operands =
+            consumer.operand_tilings(grow.graph, e, &consumer.tilings[&e.result()]).expect("a member has a tiling");
+        e.args.iter().zip(operands).all(|(arg, tiling)| producer.tilings.get(arg).is_none_or(|own| *own == tiling))
     })
 }
 
 /// Returns the cluster of the members of two clusters, with the blocks of both.
 fn join_clusters(grow: &ClusterGrower<'_, '_>, producer: Cluster, consumer: Cluster) -> Cluster {
     let members: BTreeSet<usize> = producer.members.into_iter().chain(consumer.members).collect();
-    let cuts: BTreeMap<Var, Vec<AxisTiling>> = producer.cuts.into_iter().chain(consumer.cuts).collect();
-    let apart = consumer.apart.into_iter().chain(producer.apart).filter(|(v, _)| !cuts.contains_key(v)).collect();
-    let mut joined = Cluster { members, cuts, apart, outs: BTreeSet::new(), ..consumer };
+    let tilings: BTreeMap<Var, Vec<AxisTiling>> = producer.tilings.into_iter().chain(consumer.tilings).collect();
+    let apart = consumer.apart.into_iter().chain(producer.apart).filter(|(v, _)| !tilings.contains_key(v)).collect();
+    let mut joined = Cluster { members, tilings, apart, outs: BTreeSet::new(), ..consumer };
     joined.product = producer.product.or(joined.product);
     let results = |&i: &usize| grow.graph.equations[i].result();
     joined.outs = joined.members.iter().filter(|&&i| grow.is_stored(&joined, i)).map(results).collect();

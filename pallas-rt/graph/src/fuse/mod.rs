@@ -1,8 +1,8 @@
 //! From a graph to a few tile kernels.
 //!
 //! ```text
-//! Graph --stages, copies, grow, merge--> equations that share a kernel --lower--> ir::Kernel each
-//!       --schedule, memory--> their order, and where values are stored
+//! Graph --split_reductions, broadcast_copies, grow, merge--> equations that share a kernel --lower--> ir::Kernel each
+//!       --schedule, arena_packing--> their order, and where values are stored
 //! ```
 //!
 //! `pipeline` runs these stages in order; `plan` has the plan that they make, `cluster` the clusters, `device_limits`
@@ -10,11 +10,11 @@
 //!
 //! A cluster grows from one equation backwards (`grow`). Each value in it has an
 //! [`AxisTiling`] for each axis: split among the programs of a kernel along an axis of its
-//! grid, or whole in each program. The tiling of a result determines those of the operands ([`operand_cuts`]), so all
+//! grid, or whole in each program. The tiling of a result determines those of the operands ([`axis_tiling`]), so all
 //! that a program computes follows from the tiling of the cluster's result. The kernel then consists of the same
 //! operations on blocks ([`lower`]), whose sizes `cluster_blocks` chooses.
 //!
-//! Literals, arrays with the same number everywhere, and `emit_block_iota` belong to no cluster: they are made wherever
+//! Literals, arrays with the same number everywhere, and iotas belong to no cluster: they are made wherever
 //! they are used ([`equation_kinds`]). Calls, and windows at positions that are only known at run time, are steps of
 //! their own ([`StepOp`]); `dynamic_window_kernels` has kernels for windows. A scatter is a step of its own
 //! (`scatter`), which changes its operand in place; so is a large pad along many axes (`large_pads`).
@@ -27,6 +27,7 @@
 //! verifies them. A cluster holds at most one `dot`, so that its blocks suit that one; on a GPU it sums the product
 //! panel by panel (`panels`, `panel_kernel`).
 mod arena_packing;
+pub(crate) mod axis_tiling;
 mod broadcast_copies;
 pub(crate) mod cluster;
 mod cluster_blocks;
@@ -40,7 +41,6 @@ mod large_pads;
 pub(crate) mod lower;
 mod merge;
 mod moves;
-pub(crate) mod operand_cuts;
 mod panel_kernel;
 mod panels;
 mod pipeline;
@@ -57,8 +57,8 @@ mod topological_order;
 mod unfused_reasons;
 
 pub use arena_packing::{REGION_ALIGNMENT_BYTES, find_movable_results};
+pub use axis_tiling::AxisTiling;
 pub use device_limits::DeviceLimits;
-pub use operand_cuts::AxisTiling;
 pub(crate) use pipeline::{CallLoweringContext, LowerableCall};
 pub use pipeline::{plan, plan_watched};
 pub(crate) use plan::LoweredStep;

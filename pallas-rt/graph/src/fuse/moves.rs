@@ -1,6 +1,6 @@
 //! Axes along which operations move or combine elements.
+use super::axis_tiling;
 use super::device_limits::DeviceLimits;
-use super::operand_cuts;
 use crate::graph::{Equation, Graph};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Access, Windows};
@@ -23,10 +23,10 @@ pub(super) enum WholeAxes {
 /// Returns the axes that a structural operation needs whole, read from its access form. For a windowed operation, which
 /// has its own rules, these are all axes.
 pub(super) fn find_whole_axes(graph: &Graph, e: &Equation, op: &StructuralOp) -> WholeAxes {
-    match operand_cuts::access_form(graph, e, op) {
+    match axis_tiling::access_form(graph, e, op) {
         Access::Map(pieces) => {
-            let shapes = operand_cuts::operand_shapes(graph, e);
-            let axes = operand_cuts::find_moved_axes(&pieces, &shapes, &graph.ty(e.result()).shape);
+            let shapes = axis_tiling::operand_shapes(graph, e);
+            let axes = axis_tiling::find_moved_axes(&pieces, &shapes, &graph.ty(e.result()).shape);
             if axes.is_empty() { WholeAxes::Nothing } else { WholeAxes::Moved(axes) }
         }
         Access::Scan { axis, .. } | Access::Sort { axis, .. } => WholeAxes::Moved(vec![axis]),

@@ -1,7 +1,7 @@
 //! The kernel of a cluster whose product is computed panel by panel.
+use super::axis_tiling::AxisTiling;
 use super::cluster::Cluster;
 use super::lower::KernelLowering;
-use super::operand_cuts::AxisTiling;
 use super::shared_kernel_code::{blocked_dims, build_operand};
 use crate::build::dims;
 use crate::graph::{Graph, Var};
@@ -33,9 +33,9 @@ impl KernelLowering<'_> {
         self.extents.len() - self.cluster.panels.len()..self.extents.len()
     }
 
-    /// Returns true if the last panel extends beyond the end of an axis with this cut.
-    pub(super) fn has_partial_last_panel(&self, cut: &AxisTiling) -> bool {
-        let of_panels = cut.grid_axis().map(usize::from).filter(|k| self.panel_axes().contains(k));
+    /// Returns true if the last panel extends beyond the end of an axis with this tiling.
+    pub(super) fn has_partial_last_panel(&self, tiling: &AxisTiling) -> bool {
+        let of_panels = tiling.grid_axis().map(usize::from).filter(|k| self.panel_axes().contains(k));
         of_panels.is_some_and(|k| !self.extents[k].is_multiple_of(self.blocks[k]))
     }
 
@@ -43,8 +43,8 @@ impl KernelLowering<'_> {
     /// on it run after the last panel.
     pub(super) fn emit_in_panels(&mut self, product: usize, outputs: &[Var]) {
         let e = &self.graph.equations[product];
-        let (v, cuts) = (e.result(), self.member_tiling(e.result()));
-        let (block, dtype) = (self.block_shape(v, &cuts), self.graph.ty(v).dtype);
+        let (v, tiling) = (e.result(), self.member_tiling(e.result()));
+        let (block, dtype) = (self.block_shape(v, &tiling), self.graph.ty(v).dtype);
         let name = format!("a{}", self.b.kernel().operands.len());
         let ty = Type::new(dtype, &block[..]);
         let sum = self.b.operand(build_operand(name, OperandKind::Scratch, &ty, blocked_dims(&block), None));
@@ -64,11 +64,11 @@ impl KernelLowering<'_> {
         );
         let front = members_before_product(self.graph, self.definitions, self.cluster, product);
         front.iter().for_each(|&i| self.emit_member(i, outputs));
-        let operand_cuts = self.operand_tilings(e);
-        let operands = self.load_operand_blocks(e, &operand_cuts);
+        let axis_tiling = self.operand_tilings(e);
+        let operands = self.load_operand_blocks(e, &axis_tiling);
         let whole: Vec<Value> =
-            (0..2).map(|side| self.emit_zeros_past_end(e.args[side], operands[side], &operand_cuts[side])).collect();
-        let part = self.emit_equation(e, &whole, &cuts);
+            (0..2).map(|side| self.emit_zeros_past_end(e.args[side], operands[side], &axis_tiling[side])).collect();
+        let part = self.emit_equation(e, &whole, &tiling);
         let old = self.emit(load.clone(), &[], e.loc);
         // A product of bools is true where any of its terms is.
         let add = if dtype == DType::Bool { ScalarOp::BitOr } else { ScalarOp::Add };
@@ -81,7 +81,7 @@ impl KernelLowering<'_> {
         };
         self.emit_for_panel(last, |to| {
             let value = to.emit(load, &[], e.loc);
-            to.define_and_store(v, cuts, value, outputs, e.loc);
+            to.define_and_store(v, tiling, value, outputs, e.loc);
             let members = &to.cluster.members;
             members.iter().filter(|i| **i != product && !front.contains(i)).for_each(|&i| to.emit_member(i, outputs));
         });
@@ -113,17 +113,17 @@ impl KernelLowering<'_> {
 
     /// Returns the block of a product's operand with zeros beyond the end of the contracted axes. A loaded block has
     /// them already: see `declare_operand`.
-    fn emit_zeros_past_end(&mut self, v: Var, mut value: Value, cuts: &[AxisTiling]) -> Value {
+    fn emit_zeros_past_end(&mut self, v: Var, mut value: Value, tiling: &[AxisTiling]) -> Value {
         if !self.is_computed_here(v) {
             return value;
         }
-        let (block, dtype) = (self.block_shape(v, cuts), self.graph.ty(v).dtype);
-        for (axis, &cut) in cuts.iter().enumerate() {
-            if self.has_partial_last_panel(&cut) {
-                let k = usize::from(cut.grid_axis().expect("it is divided"));
+        let (block, dtype) = (self.block_shape(v, tiling), self.graph.ty(v).dtype);
+        for (axis, &axis_tiling) in tiling.iter().enumerate() {
+            if self.has_partial_last_panel(&axis_tiling) {
+                let k = usize::from(axis_tiling.grid_axis().expect("it is divided"));
                 let end = self.b.extent(&self.names[k], Loc::NONE);
                 let zero = self.b.constant(Literal::new(dtype, 0.0), Loc::NONE);
-                value = self.emit_fill_past_end(end, [value, zero], (&block, axis, cut), Loc::NONE);
+                value = self.emit_fill_past_end(end, [value, zero], (&block, axis, axis_tiling), Loc::NONE);
             }
         }
         value

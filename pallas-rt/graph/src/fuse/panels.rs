@@ -21,8 +21,8 @@
 //! panel. A fold of a contracted axis is another kernel then. Columns are split among programs too, unless rows are
 //! folded (softmax of scores). On the CPU a program handles several positions of other axes where its matrices are
 //! small. Unit tests give the interpreter a GPU's plans, with panels of three elements.
+use super::axis_tiling::AxisTiling::{self, Grid};
 use super::device_limits::DeviceLimits;
-use super::operand_cuts::AxisTiling::{self, Grid};
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Dot;
@@ -42,8 +42,8 @@ pub(super) fn panel_extents(graph: &Graph, e: &Equation, sizes: &DeviceLimits) -
     if extents.iter().product::<usize>() > panel { extents } else { vec![] }
 }
 
-/// Sets the cuts of the contracted axes in those of a product's operands: they are split along the axes of the grid
-/// from `first_grid_axis` on.
+/// Splits the contracted axes of a product along the axes of the grid from `first_grid_axis` on, in the tilings
+/// `operands` of the product's operands.
 pub(super) fn split_contracted_axes(
     graph: &Graph,
     e: &Equation,
@@ -52,8 +52,8 @@ pub(super) fn split_contracted_axes(
 ) {
     let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return };
     for (j, (a, b)) in nonunit_contracted_axes(graph, e, dot).into_iter().enumerate() {
-        let cut = Grid((first_grid_axis + j) as u8);
-        (operands[0][a], operands[1][b]) = (cut, cut);
+        let axis_tiling = Grid((first_grid_axis + j) as u8);
+        (operands[0][a], operands[1][b]) = (axis_tiling, axis_tiling);
     }
 }
 

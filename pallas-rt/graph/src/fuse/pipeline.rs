@@ -50,7 +50,7 @@ pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &DeviceLimits, wa
     best
 }
 
-/// Graphs equal to a planned one in which values are computed again, to be planned instead.
+/// Graphs that compute the same results as a planned one, but compute some values again, to be planned in its place.
 struct RecomputedGraphs {
     /// Values are computed again for later readers, to need less memory.
     again: Option<Graph>,
@@ -64,12 +64,12 @@ const MAX_REMATERIALIZATION_ROUNDS: usize = 4;
 /// Plans a graph; returns the plan, and graphs that may need less memory.
 fn plan_once(
     graph: &Graph,
-    given: &StageKernelResults,
+    stage_results: &StageKernelResults,
     is_donated: &[bool],
     sizes: &DeviceLimits,
     watch: &mut dyn StageObserver,
 ) -> (Plan, RecomputedGraphs) {
-    let found = grow_clusters(graph, given, sizes);
+    let found = grow_clusters(graph, stage_results, sizes);
     watch.observe_stage("clusters", &found);
     let order = schedule::initial_order(&found);
     let lowered: Vec<LoweredStep> =
@@ -108,7 +108,7 @@ fn lower_cluster_to_step(
     sizes: &DeviceLimits,
 ) -> LoweredStep {
     let (graph, definitions, cluster) = (found.graph, &found.definitions, &found.all[cluster]);
-    let e = &graph.equations[found.deciding_equation(cluster)];
+    let e = &graph.equations[found.step_kind_equation(cluster)];
     match &e.op {
         Op::Dynamic(op) => dynamic_window_kernels::lower_window(found, e, op, sizes),
         Op::Call(call) => {

@@ -93,7 +93,7 @@ impl StepOp {
         StepOp::Kernel { kernel: Arc::new(kernel), sizes, params: vec![] }
     }
 
-    /// Returns the plans that this work runs: bodies, conditions and branches.
+    /// Returns the plans that the operation runs: bodies, conditions and branches.
     pub fn bodies(&self) -> Vec<&Plan> {
         match self {
             StepOp::For { body, .. } => vec![body],
@@ -105,7 +105,7 @@ impl StepOp {
         }
     }
 
-    /// Returns the text that names this work in printed plans.
+    /// Returns the text that names the operation in printed plans.
     pub(super) fn name(&self) -> String {
         match self {
             StepOp::Kernel { kernel, sizes, .. } => format!("{} {sizes:?}", kernel.name),

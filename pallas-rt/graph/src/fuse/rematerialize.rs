@@ -75,7 +75,7 @@ impl PlannedGraph<'_> {
             };
             let heavy = usize::from(wait.reads.len() == 1);
             if !kept.contains(&v)
-                && let Some((equations, reads)) = self.find_light_chain(v, heavy, &is_there)
+                && let Some((equations, reads)) = self.find_cheap_equations(v, heavy, &is_there)
             {
                 saved += wait.bytes;
                 kept.extend(reads);
@@ -96,13 +96,13 @@ impl PlannedGraph<'_> {
         for (&v, wait) in &waits {
             let &[at] = &wait.reads[..] else { continue };
             let cluster = self.order[at];
-            if wait.bytes < self.sizes.arena.max(1) || kept.contains(&v) || !self.is_elementwise_cluster(cluster) {
+            if wait.bytes < self.sizes.arena.max(1) || kept.contains(&v) || !self.can_recompute_values(cluster) {
                 continue;
             }
             let read: BTreeSet<Var> = self.steps.values_read(self.schedule[at]).filter(|&other| other != v).collect();
             let is_small = |s: Var| self.found.graph.ty(s).bytes() <= MAX_FREE_READ_BYTES && waits.contains_key(&s);
             let is_there = |s: Var| (read.contains(&s) || is_small(s)) && !again.contains_key(&s);
-            if let Some((equations, reads)) = self.find_light_chain(v, 0, &is_there) {
+            if let Some((equations, reads)) = self.find_cheap_equations(v, 0, &is_there) {
                 kept.extend(reads);
                 again.insert(v, equations);
                 reader.insert(v, cluster);
@@ -111,28 +111,28 @@ impl PlannedGraph<'_> {
         (!again.is_empty()).then(|| self.rewrite_with_copies(&again, &|cluster, v| reader.get(&v) == Some(&cluster)))
     }
 
-    /// Returns light equations, which take little time per element, that compute a value from values for which
-    /// `is_in_memory` is true, and the values that they read; at most `max_heavy_equations` of the equations may take
-    /// more time.
-    fn find_light_chain(
+    /// Returns cheap equations, which take little time per element, that compute a value from values for which
+    /// `is_in_memory` is true, and the values that they read; `None` if there are none. At most `max_costly_equations`
+    /// of the equations may take more time.
+    fn find_cheap_equations(
         &self,
         v: Var,
-        max_heavy_equations: usize,
+        max_costly_equations: usize,
         is_in_memory: &dyn Fn(Var) -> bool,
     ) -> Option<(Vec<usize>, Vec<Var>)> {
-        let mut chain = LightChainSearch {
+        let mut chain = CheapEquationSearch {
             found: self.found,
             is_there: is_in_memory,
             equations: vec![],
             reads: vec![],
-            heavy: max_heavy_equations,
+            heavy: max_costly_equations,
         };
         chain.try_find_equations(v).then_some((chain.equations, chain.reads))
     }
 
-    /// Returns true for a cluster that computes elements only. A product would compute a value again for each of its
-    /// blocks.
-    fn is_elementwise_cluster(&self, cluster: usize) -> bool {
+    /// Returns true for a cluster that may compute values again: it has no step of its own, and no product, which would
+    /// compute a value again for each of its blocks.
+    fn can_recompute_values(&self, cluster: usize) -> bool {
         let own =
             self.found.owner.iter().zip(&self.found.graph.equations).filter(|(owner, _)| **owner == Some(cluster));
         let mut ops = own.map(|(_, e)| &e.op);
@@ -179,8 +179,8 @@ impl PlannedGraph<'_> {
         made
     }
 
-    /// Appends copies of equations that compute a value for a cluster, and of the reshape if `v` is one of the value;
-    /// returns the copy.
+    /// Appends copies for a cluster of `equations`, which compute `v` or the value that `v` is a reshape of, and of
+    /// this reshape; returns the copy of `v`, which may be one of `copies`.
     fn copy_for_cluster(
         &self,
         made: &mut Graph,
@@ -210,8 +210,8 @@ impl PlannedGraph<'_> {
     }
 }
 
-/// A search for light equations that compute a value from others.
-struct LightChainSearch<'p> {
+/// A search for cheap equations, which take little time per element, that compute a value from values in memory.
+struct CheapEquationSearch<'p> {
     found: &'p ClusteredGraph<'p>,
     /// Returns true for values that are in memory when this one is needed.
     is_there: &'p dyn Fn(Var) -> bool,
@@ -219,11 +219,11 @@ struct LightChainSearch<'p> {
     equations: Vec<usize>,
     /// The values in memory that the equations found so far read.
     reads: Vec<Var>,
-    /// Number of operations that may still be more than light.
+    /// Number of operations that may still be more than cheap.
     heavy: usize,
 }
 
-impl LightChainSearch<'_> {
+impl CheapEquationSearch<'_> {
     /// Finds the equations that compute a value, each after those that it reads from; returns true if there are such.
     fn try_find_equations(&mut self, v: Var) -> bool {
         let Some(i) = self.found.definitions[v.index()] else { return false };

@@ -18,8 +18,9 @@ use pallas_ir::{DType, Literal, MAX_RANK, ScalarOp, StructuralOp};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Elements for each element of the result from which a fold is split into stages, as a multiple of the elements that a
-/// program folds at a time: if few programs compute the result, and if at least [`DeviceLimits::programs`] do.
+/// Fewest elements for each element of the result for a fold to be split into stages, as multiples of the elements that
+/// a program folds at a time: the first if fewer than [`DeviceLimits::programs`] programs compute the result, else the
+/// second.
 const MIN_STAGED_FOLD_MULTIPLES: [usize; 2] = [4, 16];
 /// Fewest elements of a row that is folded in stages; a shorter row shares a kernel with the operations that read the
 /// fold.
@@ -128,7 +129,7 @@ impl SplitFold {
     }
 
     /// Returns the operand with the axis reshaped to two: parts, and elements of a part. A last part with fewer
-    /// elements is padded with `filling`.
+    /// elements is padded with `filling`, which is only needed for such a part.
     fn reshape_operand(self, graph: &mut Graph, v: Var, filling: Option<Literal>) -> Var {
         let (mut v, mut shape) = (v, graph.ty(v).shape.clone());
         let missing = self.parts * self.part - shape[self.axis];

@@ -1,4 +1,4 @@
-//! A topological order of clusters while they grow, with which circles among them are found in a short search.
+//! A topological order of clusters while they grow, with which cycles among them are found in a short search.
 //!
 //! Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic Graphs" (2006), with merges of nodes in
 //! place of new edges.

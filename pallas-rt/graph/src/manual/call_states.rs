@@ -6,7 +6,7 @@ use crate::mesh::{AxisStates, ManualAxisState, Mesh};
 use crate::refusal::TransformError;
 use pallas_ir::{Diag, Loc};
 
-/// A call whose graphs have explicit casts, with the states of its operands and results.
+/// A call whose graphs have explicit casts, with the states (varying, invariant ..) of its operands and results.
 pub(crate) struct CallWithAxisStates {
     /// The call.
     pub call: Call,
@@ -23,7 +23,7 @@ pub(crate) trait CallAxisStateRule {
     /// its operands have.
     ///
     /// # Errors
-    /// States that the call does not admit.
+    /// Operands in states (varying, unreduced ..) that the call does not admit.
     fn insert_casts(
         &self,
         typing: &AxisStateInference,
@@ -33,7 +33,8 @@ pub(crate) trait CallAxisStateRule {
 }
 
 impl AxisStateInference {
-    /// Casts the operands of a call, replaces it by the call of typed graphs, and defines the states of its results.
+    /// Casts the operands of a call to the states that it takes, replaces it by a call of graphs with explicit casts,
+    /// and records the states of its results.
     pub(super) fn cast_call_operands(
         &mut self,
         to: &mut Graph,

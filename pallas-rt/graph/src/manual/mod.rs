@@ -27,7 +27,7 @@
 //! and its collectives become those of the whole mesh in the end. So nothing that the partitioner assumes about copies
 //! of a value can mix devices that differ along manual axes. What is known of the operands and of the readers of
 //! results is declared inside of the body. The shardings of its results are only known after it is partitioned, so
-//! `shard::divide` propagates and partitions again with them, up to four times.
+//! `shard::propagate_and_partition` propagates and partitions again with them, up to four times.
 //!
 //! A `shard_map` inside of a body has states along its own manual axes: a pass types the axes of one of the two, and
 //! also visits the bodies inside (`AxisStateInference` has the mask). For the outer body's mesh of automatic axes, the
@@ -183,7 +183,7 @@ impl AxisStateInference {
         &self.mesh
     }
 
-    /// Records the states of a variable.
+    /// Records the states (varying, invariant ..) that a variable has along the axes of the mesh.
     pub fn define_states(&mut self, v: Var, states: AxisStates) {
         self.define_states_and_constancy(v, states, false);
     }
@@ -263,7 +263,7 @@ impl AxisStateInference {
     /// Appends an equation after the casts that its operands need, and defines the states of its results.
     ///
     /// # Errors
-    /// States of operands that the operation does not admit.
+    /// Operands in states (varying, unreduced ..) that the operation does not admit.
     pub fn push_with_casts(&mut self, to: &mut Graph, mut e: Equation) -> Result<(), TransformError> {
         let at = std::mem::replace(&mut to.at, e.loc);
         let loc = e.loc;
@@ -302,10 +302,10 @@ impl AxisStateInference {
     }
 
     /// Returns true if the mesh has automatic axes and the sharding uses only these.
-    pub(crate) fn is_on_automatic_axes(&self, placed: &MeshSharding) -> bool {
-        let Sharding { dims, replicated, unreduced } = &placed.sharding;
+    pub(crate) fn is_on_automatic_axes(&self, sharding: &MeshSharding) -> bool {
+        let Sharding { dims, replicated, unreduced } = &sharding.sharding;
         let mut all = dims.iter().flat_map(|dim| &dim.axes).chain(replicated).chain(unreduced);
-        placed.mesh == self.mesh && self.manual.contains(&false) && all.all(|axis| !self.manual[usize::from(axis.id)])
+        sharding.mesh == self.mesh && self.manual.contains(&false) && all.all(|axis| !self.manual[usize::from(axis.id)])
     }
 
     /// Defines the states of the result of a collective over manual axes, and casts its operand to the states that it

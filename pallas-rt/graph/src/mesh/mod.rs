@@ -2,8 +2,8 @@
 //!
 //! - [`Mesh`], [`Axis`], [`Sharding`], [`Form`]: from crate `pallas-mesh`;
 //! - [`ShardingConstraint`], [`ShardingGroup`], [`PropagationBarrier`]: statements about the sharding of a value;
-//! - [`Collective`]: an operation on the arrays of several devices; [`ManualAxisState`]: whether devices have equal values inside
-//!   of a `shard_map`.
+//! - [`Collective`]: an operation on the arrays of several devices; [`ManualAxisState`]: whether devices have equal
+//!   values inside of a `shard_map`.
 mod flow;
 mod state;
 

@@ -16,7 +16,7 @@ pub enum ManualAxisState {
     Reduced,
 }
 
-/// The states of one value: one state for each axis of a mesh.
+/// The states (invariant, varying ..) of one value in a `shard_map`: one for each axis of the mesh.
 pub type AxisStates = Vec<ManualAxisState>;
 
 impl ManualAxisState {

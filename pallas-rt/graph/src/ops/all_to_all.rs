@@ -2,8 +2,8 @@
 use super::prelude::collective::*;
 use crate::mesh::Piece;
 
-/// `T[k, ..] -> T[k, ..]` in a group of `k` devices: row `i` of the result is the part at the device's number of member
-/// `i`'s operand.
+/// `T[k, ..] -> T[k, ..]` in a group of `k` devices: in the result of member `j`, row `i` is row `j` of member `i`'s
+/// operand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AllToAll;
 

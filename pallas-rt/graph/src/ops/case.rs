@@ -1,6 +1,6 @@
 //! `case`: a call of one of several graphs, chosen at run time, as `jax.lax.switch`.
 use super::prelude::*;
-use super::samples::{OpSample, SampledOp, unary};
+use super::samples::{OpSample, SampledOp, unary_graph};
 use crate::manual::with_varying_axes;
 use crate::mesh::Sharding;
 use crate::shard::propagation_program::{NodeKind, RegionCall};
@@ -62,7 +62,7 @@ impl CallText for Case {
 
 impl CallTransformRule for Case {
     fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
-        any_of(self.branches.iter().map(|branch| active(branch, &is_active[1..])))
+        elementwise_or(self.branches.iter().map(|branch| active(branch, &is_active[1..])))
     }
     fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         let (branches, found) = forward.differentiate_branches(&self.branches, &forward.active_operands()[1..])?;
@@ -88,7 +88,7 @@ impl CallTransformRule for Case {
     }
     fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
         if batch.has[0] {
-            return batch_varying_index(self, batch);
+            return batch_with_varying_index(self, batch);
         }
         let BatchedCall { to, args, has, axis, .. } = batch;
         let flags = self.batch_dependent_results(has, axis);
@@ -97,8 +97,9 @@ impl CallTransformRule for Case {
         Ok(to.push_valid_multi_result(Case { branches }, args).into_iter().zip(flags).collect())
     }
     fn batch_dependent_results(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        let found =
-            any_of(self.branches.iter().map(|branch| batch_dependent_results(branch, &has_batch_axis[1..], axis)));
+        let found = elementwise_or(
+            self.branches.iter().map(|branch| batch_dependent_results(branch, &has_batch_axis[1..], axis)),
+        );
         found.into_iter().map(|found| found || has_batch_axis[0]).collect()
     }
     fn first_masked_cotangent_operand(&self, has_batch_axis: &[bool]) -> Option<usize> {
@@ -108,14 +109,14 @@ impl CallTransformRule for Case {
 }
 
 /// Combines lists of bools by `or`, position by position.
-fn any_of(lists: impl Iterator<Item = Vec<bool>>) -> Vec<bool> {
+fn elementwise_or(lists: impl Iterator<Item = Vec<bool>>) -> Vec<bool> {
     let both = |a: Vec<bool>, b: Vec<bool>| a.iter().zip(&b).map(|(a, b)| a | b).collect();
     lists.reduce(both).expect("it has a branch")
 }
 
 /// Batches a `case` whose index differs between elements: runs all branches, and selects for each element the results
 /// of its own.
-fn batch_varying_index(case: &Case, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
+fn batch_with_varying_index(case: &Case, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
     let BatchedCall { to, args, has, axis, taken: outer } = batch;
     refuse_batch_collectives("branches", &case.branches, axis, to.at)?;
     let last = case.branches.len() - 1;
@@ -319,7 +320,7 @@ impl CallHlo for Case {
 impl SampledOp for Case {
     fn samples(dtype: DType) -> Vec<OpSample> {
         let ty = Type::new(dtype, [3]);
-        let branches = [ScalarOp::Sin, ScalarOp::Neg, ScalarOp::Exp].map(|op| unary(op, &ty)).into();
+        let branches = [ScalarOp::Sin, ScalarOp::Neg, ScalarOp::Exp].map(|op| unary_graph(op, &ty)).into();
         vec![OpSample::new(Case { branches }, &[Type::scalar(DType::I32), ty])]
     }
 }

@@ -43,7 +43,8 @@ impl CallInterface for Checkpoint {
 }
 
 impl CallExpansion for Checkpoint {
-    /// Expands the graph in forward mode and if no derivatives are taken, since nothing is computed again there.
+    /// Returns the graph in forward mode and for the plan, where nothing is computed again; `None` in reverse mode,
+    /// where the call stays.
     fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph> {
         matches!(at, ExpansionStage::Jvp | ExpansionStage::Plan).then_some(&self.graph)
     }

@@ -31,7 +31,8 @@ impl IdentityInterface for ShardingConstraint {
 }
 
 impl IdentityAxisStateRule for ShardingConstraint {
-    /// Admits the constraint in a body only if it shards blocks along automatic axes alone.
+    /// Gives the result the operand's states over manual mesh axes if the constraint shards along automatic axes alone;
+    /// `None` for others, which are refused in a body of `shard_map`.
     fn define_result_states(
         &self,
         typing: &mut AxisStateInference,

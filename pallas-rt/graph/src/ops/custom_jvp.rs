@@ -64,8 +64,8 @@ impl CallTransformRule for CustomJvp {
     fn active_results(&self, is_active: &[bool]) -> Vec<bool> {
         vec![is_active.contains(&true); self.primal.results.len()]
     }
-    /// Appends the rule after the call. The rule computes the results too; the pass `common` lets both share these
-    /// equations.
+    /// Appends the rule after the call. The rule computes the results too; the pass `common_subexpressions` lets both
+    /// share these equations.
     fn jvp(&self, mut forward: JvpCall<'_>) -> Result<Vec<Option<Var>>, TransformError> {
         let e = forward.e;
         refuse_captured_tangents(&forward.active_operands()[..self.captured], e)?;

@@ -189,8 +189,8 @@ impl CustomVjp {
         Ok(CustomVjp { primal, forward, backward, ..*self })
     }
 
-    /// Types the three graphs for operands in the states `operand_states`, and casts so that the stated derivative fits
-    /// the function.
+    /// Infers the states over manual mesh axes (varying, invariant, ..) in the three graphs from those of the operands,
+    /// and inserts casts so that the stated derivative has the states of the arguments.
     fn insert_graph_casts(
         &self,
         typing: &AxisStateInference,

@@ -19,7 +19,8 @@ impl WindowInterface for DynamicSlice {
 }
 
 impl WindowTransformRule for DynamicSlice {
-    /// Returns the cotangent of the array: zeros everywhere but in the window.
+    /// Returns the operation, with its array operands, that computes the cotangent of the array: `zeros` with
+    /// `cotangent` in the window.
     fn transposed(&self, cotangent: Var, zeros: Var, _: &Type) -> Vec<(Dynamic, Vec<Var>)> {
         vec![(DynamicUpdateSlice.into(), vec![zeros, cotangent])]
     }

@@ -16,8 +16,8 @@ impl WindowInterface for DynamicUpdateSlice {
 }
 
 impl WindowTransformRule for DynamicUpdateSlice {
-    /// Returns the cotangents: zeros in the window for the array that was overwritten, the window itself for the
-    /// update.
+    /// Returns the operations, with their array operands, that compute the cotangents: for the array, `cotangent` with
+    /// zeros in the window; for the update, the window of `cotangent`.
     fn transposed(&self, cotangent: Var, zeros: Var, window: &Type) -> Vec<(Dynamic, Vec<Var>)> {
         let of_part = DynamicSlice { size: window.shape.clone() };
         vec![(DynamicUpdateSlice.into(), vec![cotangent, zeros]), (of_part.into(), vec![cotangent])]

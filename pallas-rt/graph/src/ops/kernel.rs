@@ -40,7 +40,7 @@ impl Hash for KernelCall {
 }
 
 /// Returns the input whose memory an output takes over; `None` if there is none.
-fn alias_of(operand: &Operand) -> Option<OperandId> {
+fn aliased_input(operand: &Operand) -> Option<OperandId> {
     if let OperandKind::Output { alias, .. } = operand.kind { alias } else { None }
 }
 
@@ -110,7 +110,7 @@ impl CallTransformRule for KernelCall {
         // An input that an output aliases needs the axis, since the output has it.
         let mut wanted = has.to_vec();
         let operands = &self.kernel.operands;
-        for alias in operands.iter().filter_map(alias_of) {
+        for alias in operands.iter().filter_map(aliased_input) {
             let position = operands[..alias.index()].iter().filter(|operand| is_call_operand(operand)).count();
             wanted[position] = true;
         }
@@ -121,7 +121,7 @@ impl CallTransformRule for KernelCall {
     fn batch_dependent_results(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![true; self.gives.len()]
     }
-    /// Leaves operands as they are, since reverse mode is refused.
+    /// Returns the number of operands, since no cotangent has to be masked: reverse mode of a kernel is refused.
     fn first_masked_cotangent_operand(&self, has_batch_axis: &[bool]) -> Option<usize> {
         Some(has_batch_axis.len())
     }
@@ -169,7 +169,7 @@ impl LowerableCall for KernelCall {
     fn lower_to_step(&self, from: &CallLoweringContext<'_>) -> LoweredStep {
         let operands = &self.kernel.operands;
         let outputs = operands.iter().filter(|operand| matches!(operand.kind, OperandKind::Output { .. }));
-        let aliases: Vec<Option<OperandId>> = outputs.map(alias_of).collect();
+        let aliases: Vec<Option<OperandId>> = outputs.map(aliased_input).collect();
         let mut in_place = vec![None; aliases.len()];
         let mut inputs = vec![];
         let read = operands.iter().enumerate().filter(|(_, operand)| is_call_operand(operand));

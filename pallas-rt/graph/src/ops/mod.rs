@@ -72,7 +72,8 @@ macro_rules! ops {
             pub const NAMES: &[&str] = &[$($name_of_window,)* $($name_of_function,)* $($name_of_step),*];
         }
         impl Op {
-            /// Reads the operation with this name from a file; `None` if no operation has the name.
+            /// Parses the operation named `word`, with its attributes from `words`, the rest of its line in a file;
+            /// `None` if no operation on windows and no step has the name.
             pub(crate) fn parse(word: &str, p: &mut Parser<'_>, words: &mut Words<'_>) -> Option<Result<Op, String>> {
                 match word {
                     $($name_of_window => Some($Window::parse(p, words).map(Into::into)),)*

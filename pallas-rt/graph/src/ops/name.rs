@@ -3,7 +3,8 @@ use super::prelude::*;
 use super::samples::{OpSample, SampledOp};
 use pallas_ir::DType;
 
-/// The identity of one value with a name, by which checkpoint policies select the value (`checkpoint_name`).
+/// A call of the identity function that gives one value a name, by which checkpoint policies select it
+/// (`checkpoint_name`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CheckpointName {
     /// The name.

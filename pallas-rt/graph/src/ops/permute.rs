@@ -1,4 +1,4 @@
-//! `emit_permute`: every device gets the array of another member of its group.
+//! `collective_permute`: every device gets the array of another member of its group.
 use super::prelude::collective::*;
 use crate::stablehlo::HloAttributes;
 

@@ -22,7 +22,8 @@ impl IdentityInterface for PropagationBarrier {
 }
 
 impl IdentityAxisStateRule for PropagationBarrier {
-    /// Admits the barrier in a body of `shard_map` only if it blocks no direction.
+    /// Defines the result's states over manual mesh axes if the barrier blocks no direction; `None` for other barriers,
+    /// which are refused in a body of `shard_map`.
     fn define_result_states(
         &self,
         typing: &mut AxisStateInference,

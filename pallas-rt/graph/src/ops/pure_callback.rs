@@ -185,7 +185,7 @@ impl CallTransformRule for Callback {
     fn batch_dependent_results(&self, has_batch_axis: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![has_batch_axis.contains(&true); self.gives.len()]
     }
-    /// Leaves operands as they are, since reverse mode is refused.
+    /// Returns the number of operands, since no cotangent has to be masked: reverse mode of a callback is refused.
     fn first_masked_cotangent_operand(&self, has_batch_axis: &[bool]) -> Option<usize> {
         Some(has_batch_axis.len())
     }

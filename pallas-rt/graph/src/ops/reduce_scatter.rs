@@ -5,8 +5,8 @@ use crate::mesh::Piece;
 use crate::stablehlo::combiner_region;
 use pallas_ir::ScalarOp;
 
-/// `T[k, ..] -> T[..]` in a group of `k` devices: the parts at the device's number along the first axis of each
-/// member's operand, combined by this monoid in the order of the members' numbers.
+/// `T[k, ..] -> T[..]` in a group of `k` devices: the result of member `j` is row `j` of all members' operands,
+/// combined by this monoid in the order of the members' numbers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ReduceScatter(pub ScalarOp);
 

@@ -50,7 +50,7 @@ pub(super) fn sine_product_graph(ty: &Type) -> Graph {
 }
 
 /// Returns the graph `x -> op(x)` for arrays of a type, for use in samples.
-pub(super) fn unary(op: ScalarOp, ty: &Type) -> Graph {
+pub(super) fn unary_graph(op: ScalarOp, ty: &Type) -> Graph {
     let mut graph = Graph::default();
     let x = graph.param(ty.clone());
     graph.results = vec![graph.push_valid(op, &[x])];

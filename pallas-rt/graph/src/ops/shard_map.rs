@@ -136,7 +136,8 @@ impl CallLinearity for ShardMap {
 }
 
 impl CallAxisStateRule for ShardMap {
-    /// Types the body along the axes of the outer `shard_map`; along its own manual axes it is typed already.
+    /// Infers the states of the body over the outer `shard_map`'s manual axes, and inserts casts between them; over its
+    /// own manual axes, the body has its casts already.
     fn insert_casts(
         &self,
         typing: &AxisStateInference,

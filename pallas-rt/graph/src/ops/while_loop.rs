@@ -129,7 +129,7 @@ impl CallTransformRule for While {
             carried
         }
     }
-    /// Leaves operands as they are, since reverse mode is refused.
+    /// Returns the number of operands, since no cotangent has to be masked: reverse mode of a `while` is refused.
     fn first_masked_cotangent_operand(&self, has_batch_axis: &[bool]) -> Option<usize> {
         Some(has_batch_axis.len())
     }
@@ -272,7 +272,7 @@ impl CallMasking for While {
         body.params.splice(0..0, inside.values().copied());
         let (own_before, rest) = args.split_at(self.condition_captured);
         let operands =
-            [&scope.matching_table_params(&before)[..], own_before, &scope.matching_table_params(&inside), rest]
+            [&scope.table_params_for_call(&before)[..], own_before, &scope.table_params_for_call(&inside), rest]
                 .concat();
         let call = While {
             condition,

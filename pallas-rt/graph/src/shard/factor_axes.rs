@@ -120,8 +120,9 @@ impl AxesCandidate {
     }
 }
 
-/// Chooses the best candidate again and again, and shortens or drops those that it excludes. A factor that comes after
-/// another one in a dimension has to wait until the whole extent of that one is sharded.
+/// Returns the axes for each factor: takes again and again the best of the lists that arrays have for factors, and
+/// shortens or drops those that it excludes. A factor that comes after another one in a dimension has to wait until the
+/// whole extent of that one is sharded.
 fn choose_axes_by_majority(
     splits: &[FactorShardings],
     rule: &ShardingRule,
@@ -175,7 +176,8 @@ fn choose_axes_by_majority(
     }
 }
 
-/// Gives axes of a factor that cannot be sharded to factors that all arrays have, as far as they divide these evenly.
+/// Gives the axes `leftover_axes` of `factor`, which cannot be sharded, to the factors that all arrays in
+/// `array_indices` have, as far as they divide these evenly; does nothing if one of the arrays lacks `factor`.
 fn distribute_to_batch_factors(
     mut leftover_axes: Vec<Axis>,
     factor: usize,
@@ -288,7 +290,7 @@ fn distribute_over_factors(
                 if axis.len() == common {
                     continue 'axes;
                 }
-                axis = axis.without_first(common);
+                axis = axis.without_first_part(common);
             }
             if !is_used {
                 left.push(axis);

@@ -72,7 +72,7 @@ impl FactorShardings {
                 room /= common;
                 part.axes.push(axis.first_part(common));
                 if axis.len() > common {
-                    left.push(axis.without_first(common));
+                    left.push(axis.without_first_part(common));
                 }
             }
             if room > 1 && !left.is_empty() {

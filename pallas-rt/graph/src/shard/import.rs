@@ -1,6 +1,6 @@
 //! Preparation of a program before shardings propagate, as in Shardy's import pipeline.
 //!
-//! - `split_constants_by_use`: each use of a constant gets its own copy, so that no sharding propagates between uses
+//! - `split_constants`: each use of a constant gets its own copy, so that no sharding propagates between uses
 //!   through it;
 //! - edges: one after each result of loops, branches and barriers ([`NodeKind::DataFlowEdge`]);
 //! - `apply_constraints`: a closed constraint on a value without other annotations becomes the value's own sharding;
@@ -230,8 +230,8 @@ impl ShardingState {
         }
     }
 
-    /// If a value is constrained several times in a row, makes later readers of it read the result of the last
-    /// constraint.
+    /// If the constraint `first` begins a chain of constraints of a value, makes later readers of the value read the
+    /// result of the last constraint.
     fn redirect_to_last_constraint(&mut self, first: NodeId) {
         let x = self.program.nodes[first].operands[0];
         let is_constraint = |flow: &ShardingState, u: &ValueUse| matches!(u, ValueUse::Operand(node, _) if flow.constraint_sharding(*node).is_some());

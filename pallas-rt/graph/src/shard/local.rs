@@ -132,7 +132,8 @@ fn can_shard_factor(op: &Op, rule: &ShardingRule, types: &[&Type], factor: usize
     }
 }
 
-/// Returns true if `window` can do an operation on blocks along dimension `dim` of the result.
+/// Returns true if the operation can be done on blocks along dimension `dim` of the result, which `axes` shard, after
+/// devices exchange rows; false for `None`, a factor that the result lacks.
 fn can_shard_result_dim(op: &StructuralOp, types: &[&Type], dim: Option<usize>, axes: &[Axis]) -> bool {
     dim.is_some_and(|dim| {
         shifted_rows::can_shard_dim(op, dim, types[types.len() - 1].shape[dim], product_of_sizes(axes))

@@ -1,12 +1,14 @@
 //! From a graph for one device to one program for every device of a mesh.
 //!
 //! ```text
-//! Graph + annotations --view--> Program --import--> --propagate--> a sharding for each value --partition--> Graph of local arrays
+//! Graph + annotations --view--> RegionGraph --import--> --propagate--> a sharding for each value
+//!     --partition--> Graph of local arrays
 //! ```
 //!
 //! - [`op_sharding_rule`]: the factors that the dimensions of an operation's operands and results share, read from its
 //!   access form;
-//! - `kernel`: the factors of a kernel, read from its blocks and grid, and the kernel for the blocks of one device;
+//! - `ops/kernel/tiling`: the factors of a kernel, read from its blocks and grid, and the kernel for the blocks of one
+//!   device;
 //! - [`propagation_program`]: a graph in the form of StableHLO, with bodies of loops that read values from outside;
 //! - `import`: copies of constants for each use, edges of loops, constraints and groups, made before propagation;
 //! - [`factor_shardings`]: the sharding of an array as shardings of factors; `strategy`: one step of an operation;
@@ -27,7 +29,8 @@
 //! annotations, is partitioned (`pallas_graph::shard`) between tracing and fusion:
 //!
 //! ```text
-//! Graph --view--> StableHLO's form --import--> --propagate--> a sharding for each value --partition--> one Graph of blocks for every device
+//! Graph --view--> StableHLO's form --import--> --propagate--> a sharding for each value
+//!     --partition--> one Graph of blocks for every device
 //! ```
 //!
 //! `propagation_program` has bodies of loops as regions that read values from outside, and scans as `while`, because

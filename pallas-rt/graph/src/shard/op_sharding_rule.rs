@@ -73,11 +73,11 @@ pub(super) struct RuleRequest<'a> {
 }
 
 /// Returns the sharding rule of an operation; `None` if shardings do not propagate through it.
-pub(super) fn build_sharding_rule(asked: &RuleRequest<'_>) -> Option<ShardingRule> {
-    let operands = asked.operands.len();
-    let shapes: Vec<&[usize]> = asked.types.iter().map(|ty| &ty.shape[..]).collect();
+pub(super) fn build_sharding_rule(request: &RuleRequest<'_>) -> Option<ShardingRule> {
+    let operands = request.operands.len();
+    let shapes: Vec<&[usize]> = request.types.iter().map(|ty| &ty.shape[..]).collect();
     let mut build = RuleBuilder::new(&shapes, operands);
-    match asked.kind {
+    match request.kind {
         NodeKind::Constraint(_) | NodeKind::PropagationBarrier(_) | NodeKind::DataFlowEdge => {
             build.add_elementwise_factors()
         }
@@ -88,21 +88,22 @@ pub(super) fn build_sharding_rule(asked: &RuleRequest<'_>) -> Option<ShardingRul
         | NodeKind::ShardingGroup(_) => return None,
         NodeKind::Op(op) => match op {
             Op::Call(call) => return call.regions()?.sharding_rule(),
-            Op::Collective(op) if asked.operands.len() == 1 => build.add_collective_factors(op),
+            Op::Collective(op) if request.operands.len() == 1 => build.add_collective_factors(op),
             Op::Literal(_) | Op::Identity(_) | Op::Collective(_) => return None,
             Op::Scalar(_) => build.add_elementwise_factors(),
             Op::Dynamic(op) => op.regions().add_factors(&mut build),
-            Op::Structural(op) => build.add_structural_factors(op, asked)?,
+            Op::Structural(op) => build.add_structural_factors(op, request)?,
         },
     }
     Some(build.finish())
 }
 
 impl ShardingRule {
-    /// Returns the rule by which `operands` arrays of this shape and one result of the same shape are sharded alike.
-    pub(super) fn elementwise(shape: &[usize], operands: usize) -> ShardingRule {
-        let shapes = vec![shape; operands + 1];
-        let mut build = RuleBuilder::new(&shapes, operands);
+    /// Returns the rule by which `operand_count` arrays of this shape and one result of the same shape are sharded
+    /// alike.
+    pub(super) fn elementwise(shape: &[usize], operand_count: usize) -> ShardingRule {
+        let shapes = vec![shape; operand_count + 1];
+        let mut build = RuleBuilder::new(&shapes, operand_count);
         build.add_elementwise_factors();
         build.finish()
     }
@@ -208,14 +209,14 @@ impl<'a> RuleBuilder<'a> {
     }
 
     /// Adds the factors of a structural operation, read from its access form; returns `None` if it has no rule.
-    fn add_structural_factors(&mut self, op: &StructuralOp, asked: &RuleRequest<'_>) -> Option<()> {
+    fn add_structural_factors(&mut self, op: &StructuralOp, request: &RuleRequest<'_>) -> Option<()> {
         let dims: Vec<Vec<Dim>> =
             self.shapes[..self.first_result()].iter().map(|s| s.iter().map(|&n| Dim::from(n)).collect()).collect();
         let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
         match op.access(&dims) {
             Access::Iota { .. } => return None,
             Access::Cast | Access::Bitcast | Access::Powi(_) => self.add_elementwise_factors(),
-            Access::Map(pieces) => self.add_moved_element_factors(&pieces, asked),
+            Access::Map(pieces) => self.add_moved_element_factors(&pieces, request),
             Access::Flat => return self.add_reshape_factors(),
             Access::Contract { batch, contract } => self.add_contraction_factors(&batch, &contract),
             Access::Fold { axes, .. } => self.add_fold_factors(&axes),
@@ -230,7 +231,7 @@ impl<'a> RuleBuilder<'a> {
     }
 
     /// Adds the factors of an operation each of whose result elements is one operand element.
-    fn add_moved_element_factors(&mut self, pieces: &[MapPiece], asked: &RuleRequest<'_>) {
+    fn add_moved_element_factors(&mut self, pieces: &[MapPiece], request: &RuleRequest<'_>) {
         let pieces: Vec<&MapPiece> = pieces.iter().filter(|piece| !piece.index.is_empty()).collect();
         let (shapes, result) = (self.shapes, self.first_result());
         let is_joined = |axis: usize| {
@@ -262,7 +263,7 @@ impl<'a> RuleBuilder<'a> {
             }
             places.push((result, axis));
             let role = match (is_joined(axis), is_moved) {
-                (true, _) if is_concat_of_slices(asked) => FactorRole::Permute,
+                (true, _) if is_concat_of_slices(request) => FactorRole::Permute,
                 (true, _) => FactorRole::Replicate,
                 (false, true) => FactorRole::Permute,
                 (false, false) => FactorRole::PassThrough,
@@ -473,13 +474,13 @@ fn has_negative_stride(index: &AffineIndex) -> bool {
 
 /// Returns true if a concatenation only moves elements of one array: each operand is a slice, or all are one array and
 /// its slices.
-fn is_concat_of_slices(asked: &RuleRequest<'_>) -> bool {
-    let source = |i: usize| asked.sliced[i].unwrap_or(asked.operands[i]);
-    let all = 0..asked.operands.len();
+fn is_concat_of_slices(request: &RuleRequest<'_>) -> bool {
+    let source = |i: usize| request.sliced[i].unwrap_or(request.operands[i]);
+    let all = 0..request.operands.len();
     // The parts of one array, as in a roll.
-    asked.operands.len() == 1
-        || asked.sliced.iter().all(Option::is_some)
-        || asked.sliced.iter().any(Option::is_some) && all.into_iter().all(|i| source(i) == source(0))
+    request.operands.len() == 1
+        || request.sliced.iter().all(Option::is_some)
+        || request.sliced.iter().any(Option::is_some) && all.into_iter().all(|i| source(i) == source(0))
 }
 
 /// Returns the greatest common divisor of two numbers.

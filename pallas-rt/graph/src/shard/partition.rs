@@ -361,7 +361,7 @@ impl Partitioner<'_> {
         let (NodeKind::Op(op), Some(rule)) = (&node.kind, self.found.sharding_rule(id)) else {
             return self.emit_node_without_rule(node);
         };
-        if self.try_emit_selection(node, op) || self.try_emit_spatial_conv(node, op) {
+        if self.try_emit_position_selection(node, op) || self.try_emit_spatial_conv(node, op) {
             return;
         }
         let wanted = self.propagated_sharding(node.results[0]);

@@ -382,8 +382,8 @@ impl Propagation {
         }
     }
 
-    /// Schedules a visit of the nodes that define or read a cell, apart from node `except`; if `except` is `None`, of
-    /// none.
+    /// Schedules a visit of the nodes that define or read the values of a cell, which share one sharding, apart from
+    /// node `except`; of no node if `except` is `None`.
     fn schedule_neighbors(&mut self, cell: Val, except: Option<NodeId>) {
         let Some(at) = except else { return };
         let program = &self.flow.program;

@@ -378,7 +378,8 @@ impl RegionGraphBuilder<'_> {
         self.known.get(&self.label).map(|known| &known[..])
     }
 
-    /// Appends the node of a loop or a branch; the caller adds its regions afterwards.
+    /// Appends the node of a loop or a branch, of the kind that `kind` returns for the index of its `call`; the caller
+    /// adds its regions afterwards.
     pub(crate) fn add_control_flow_node(
         &mut self,
         kind: fn(usize) -> NodeKind,

@@ -10,9 +10,9 @@
 //! groups belong to one graph: groups that `Graph::inline` appends get new numbers, loop bodies have their own, and
 //! tangents and cotangents have a second range. A function runs on one mesh; shardings on other meshes of the same
 //! devices are first translated to it (`Mesh::translate_sharding`, `shard/constraint_meshes`). `jit/sharded` turns
-//! causes and reasons into messages, counts collectives (`budget`), marks trees (`mark`), and checks declared shardings
-//! against a policy (`audit`): declarations are gathered before propagation, from arrays and from constraints on
-//! parameters, and findings compare texts in normal form.
+//! causes and reasons into messages, counts collectives (`budget`), and marks trees (`mark_sharding`). `jit/audit`
+//! checks declared shardings against a policy: declarations are gathered before propagation, from arrays and from
+//! constraints on parameters, and findings compare texts in normal form.
 use super::factor_shardings::{FactorSharding, FactorShardings};
 use super::op_sharding_rule::ShardingRule;
 use super::propagate::Propagation;

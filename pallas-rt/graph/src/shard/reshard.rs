@@ -85,7 +85,8 @@ impl ReshardStep {
 /// let mesh = Mesh::new(&[("x", 2), ("y", 4)])?;
 /// let sharding = |text| Sharding::parse(text, &mesh).unwrap();
 /// let steps = plan_shardy_steps(&[8, 8], &sharding(r#"[{"x"}, {}]"#), &sharding(r#"[{}, {"x", "y"}]"#));
-/// let steps: Vec<String> = steps.iter().map(|(step, after)| format!("{} {}", step.text(&mesh), after.text(&mesh))).collect();
+/// let steps: Vec<String> =
+///     steps.iter().map(|(step, after)| format!("{} {}", step.text(&mesh), after.text(&mesh))).collect();
 /// assert_eq!(steps, [
 ///     r#"all_slice [{"y"}, {}] [{"x", "y"}, {}]"#,
 ///     r#"all_to_all {"x", "y"}: 0->1 [{}, {"x", "y"}]"#,

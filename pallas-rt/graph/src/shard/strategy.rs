@@ -8,7 +8,8 @@ use crate::mesh::PropagationDirection;
 use crate::mesh::axis::{Axis, PrefixRelation, is_strict_prefix, prefix_relation, product_of_sizes, truncate_axes};
 
 /// Extends the shardings of operands and results, given the direction for each factor; returns by array true if it has
-/// changed.
+/// changed. With `is_elementwise`, operands are sharded no further than results, and factors with more shards come
+/// first in a tie.
 pub(super) fn propagate_aggressively(
     splits: &mut [FactorShardings],
     rule: &ShardingRule,
@@ -80,14 +81,14 @@ fn order_factors(
 }
 
 /// Returns the longest list of axes on which the arrays with a factor agree. Only arrays on the side from which
-/// shardings propagate may add axes to it.
+/// shardings propagate may add axes to it: the first `operand_count` arrays, or the others, the results.
 pub(super) fn compatible_major_axes(
     splits: &[FactorShardings],
-    operands: usize,
+    operand_count: usize,
     factor: usize,
     direction: PropagationDirection,
 ) -> Vec<Axis> {
-    let (before, after) = splits.split_at(operands);
+    let (before, after) = splits.split_at(operand_count);
     let (first, second) = match direction {
         PropagationDirection::None => return vec![],
         PropagationDirection::Backward => (after, before),

@@ -53,15 +53,15 @@ impl Submesh {
         })
     }
 
-    /// Returns the sharding of a whole array from its sharding along manual axes and the sharding `own` of its manual
-    /// blocks.
-    pub(crate) fn prepend_manual_axes(&self, manual: &Sharding, own: &Sharding) -> Sharding {
+    /// Returns the sharding of a whole array from its sharding along manual axes and the sharding `block_sharding` of
+    /// its manual blocks.
+    pub(crate) fn prepend_manual_axes(&self, manual: &Sharding, block_sharding: &Sharding) -> Sharding {
         let both = |(manual, own): (&DimSharding, &DimSharding)| {
             DimSharding::closed(
                 manual.axes.iter().copied().chain(own.axes.iter().map(|&a| self.to_whole_axis(a))).collect(),
             )
         };
-        Sharding { dims: manual.dims.iter().zip(&own.dims).map(both).collect(), ..Sharding::default() }
+        Sharding { dims: manual.dims.iter().zip(&block_sharding.dims).map(both).collect(), ..Sharding::default() }
             .normal(&self.whole)
     }
 

@@ -142,7 +142,8 @@ impl JointDevices<'_> {
         self.devices.len() * count
     }
 
-    /// Returns the body of a loop or a branch for these devices: see [`build_joint_body`].
+    /// Returns the body of a loop or a branch for all of these devices together. `kind_counts` has the number of
+    /// parameters of each kind, such as captured or carried ones, that a device has.
     pub(crate) fn joint_body(&self, device_body: &Graph, kind_counts: &[usize]) -> Graph {
         build_joint_body(device_body, self.mesh, self.devices, kind_counts)
     }

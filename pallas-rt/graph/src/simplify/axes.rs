@@ -114,7 +114,7 @@ impl<'g> AxisClasses<'g> {
                 for (axis, &n) in from.iter().enumerate() {
                     source[op.dims[axis]] = (n == to[op.dims[axis]]).then_some(axis);
                 }
-                self.unite_parallel_axes(e.args[0], e.result(), &source);
+                self.unite_matching_axes(e.args[0], e.result(), &source);
                 self.forbid_joins_between_kinds(e.result(), |axis| source[axis].is_some());
             }
             Op::Structural(StructuralOp::Reduce(op)) => {
@@ -124,7 +124,7 @@ impl<'g> AxisClasses<'g> {
                     true => (0..from.len()).map(|axis| kept.contains(&axis).then_some(axis)).collect(),
                     false => kept.iter().copied().map(Some).collect(),
                 };
-                self.unite_parallel_axes(e.args[0], e.result(), &source);
+                self.unite_matching_axes(e.args[0], e.result(), &source);
                 self.forbid_joins_between_kinds(e.args[0], |axis| op.axes.contains(&axis));
             }
             Op::Structural(StructuralOp::Reverse(op)) => {
@@ -136,7 +136,7 @@ impl<'g> AxisClasses<'g> {
         }
     }
 
-    /// Records that adjacent axes for which `kind` differs may not join.
+    /// Forbids the join of two adjacent axes of `v` if `kind` returns true for one of them and false for the other.
     fn forbid_joins_between_kinds(&mut self, v: Var, kind: impl Fn(usize) -> bool) {
         let shape = self.shape(v);
         for axis in (0..shape.len()).filter(|&axis| shape[axis] != 1) {
@@ -146,13 +146,13 @@ impl<'g> AxisClasses<'g> {
         }
     }
 
-    /// Joins the classes of axes of an operand and the result's axes that they are, by axis of the result. Axes that
-    /// are adjacent in only one of both may not join.
-    fn unite_parallel_axes(&mut self, from: Var, to: Var, source: &[Option<usize>]) {
-        for (axis, own) in source.iter().enumerate() {
+    /// Unites the classes of axes of the operand `from` and of the result `to` that correspond: `operand_axes` has by
+    /// axis of `to` the axis of `from` that it is, or `None`. Axes that are adjacent in only one of both may not join.
+    fn unite_matching_axes(&mut self, from: Var, to: Var, operand_axes: &[Option<usize>]) {
+        for (axis, own) in operand_axes.iter().enumerate() {
             let Some(own) = *own else { continue };
             let [front, own_front] = [self.previous_nonunit_axis(to, axis), self.previous_nonunit_axis(from, own)];
-            if self.shape(to)[axis] == 1 || front.and_then(|axis| source[axis]) == own_front {
+            if self.shape(to)[axis] == 1 || front.and_then(|axis| operand_axes[axis]) == own_front {
                 self.unite_classes((from, own), (to, axis));
             } else {
                 self.forbid_join_with_previous(from, own);
@@ -161,7 +161,7 @@ impl<'g> AxisClasses<'g> {
         }
     }
 
-    /// Records that an axis may not join another one across an axis of one element that stays.
+    /// Forbids the join of two axes between which an axis of one element stays, until no more such axes are found.
     fn propagate_forbidden_joins(&mut self) {
         loop {
             let mut is_settled = true;

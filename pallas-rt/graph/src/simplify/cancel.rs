@@ -15,7 +15,7 @@
 //! select (not c) x y           select c y x, also of a repeated one
 //! select c (f (select c x y)) z      select c (f x) z, if nothing else reads the result of an elementwise f
 //! ge (cast c) 1                c, and likewise other comparisons of a bool cast to a number; `not c` if it is that
-//! sort x, cumsum x, reverse x  x, along an axis of one element; argsort x, argmax x, argtopk x 0
+//! sort x, cumsum x, reverse x  x, along an axis of one element; argsort x, argmax x, arg_top_k x 0
 //! take_along_axis x (iota)     x, by its own positions
 //! sum x, max x                 reshape x, along axes of one element; x, along none
 //! stop_gradient x              x: derivatives were made before
@@ -135,13 +135,13 @@ impl EquationSimplifier {
                 Some(SimplerForm::Existing(e.args[0]))
             }
             Op::Structural(StructuralOp::Cast(_)) => self.simplify_cast(e),
-            Op::Structural(StructuralOp::Reduce(op)) => self.simplify_unit_fold(e, op),
-            Op::Structural(op) if self.moves_nothing(op, e) => Some(SimplerForm::Existing(e.args[0])),
+            Op::Structural(StructuralOp::Reduce(op)) => self.simplify_unit_axis_fold(e, op),
+            Op::Structural(op) if self.is_unit_axis_identity(op, e) => Some(SimplerForm::Existing(e.args[0])),
             Op::Structural(
                 StructuralOp::ArgSort(ArgSort { axis, .. })
                 | StructuralOp::ArgTopK(ArgTopK { axis, .. })
                 | StructuralOp::ArgReduce(ArgReduce { axis, .. }),
-            ) => self.simplify_unit_positions(e, *axis),
+            ) => self.simplify_unit_axis_indices(e, *axis),
             Op::Structural(StructuralOp::TakeAlong(op)) => self.simplify_identity_take(e, op.axis),
             Op::Scalar(ScalarOp::Select) if e.args[1] == e.args[2] => Some(SimplerForm::Existing(e.args[1])),
             Op::Scalar(ScalarOp::Select) => self.simplify_negated_select(e).or_else(|| self.simplify_nested_select(e)),
@@ -161,7 +161,7 @@ impl EquationSimplifier {
     }
 
     /// Returns true for a sort, cumulative fold or reversal along axes of one element, whose result is its operand.
-    fn moves_nothing(&self, op: &StructuralOp, e: &Equation) -> bool {
+    fn is_unit_axis_identity(&self, op: &StructuralOp, e: &Equation) -> bool {
         let is_one = |axis: usize| self.graph.ty(e.args[0]).shape[axis] == 1;
         match op {
             StructuralOp::Sort(op) => is_one(op.axis),
@@ -171,8 +171,9 @@ impl EquationSimplifier {
         }
     }
 
-    /// Simplifies a fold along axes of one element, or along none, to its operand; -0.0 stays too, as in XLA.
-    fn simplify_unit_fold(&self, e: &Equation, op: &Reduce) -> Option<SimplerForm> {
+    /// Simplifies a fold along axes of one element, or along none, to its operand, reshaped if needed. As in XLA, a sum
+    /// of -0.0 alone is -0.0, not 0.
+    fn simplify_unit_axis_fold(&self, e: &Equation, op: &Reduce) -> Option<SimplerForm> {
         let (from, to) = (&self.graph.ty(e.args[0]).shape, &self.graph.ty(e.result()).shape);
         op.axes.iter().all(|&axis| from[axis] == 1).then(|| match from == to {
             true => SimplerForm::Existing(e.args[0]),
@@ -181,7 +182,7 @@ impl EquationSimplifier {
     }
 
     /// Simplifies the positions that a sort, top-k or argmax returns along an axis of one element to zeros.
-    fn simplify_unit_positions(&self, e: &Equation, axis: usize) -> Option<SimplerForm> {
+    fn simplify_unit_axis_indices(&self, e: &Equation, axis: usize) -> Option<SimplerForm> {
         let (from, to) = (&self.graph.ty(e.args[0]).shape, &self.graph.ty(e.result()).shape);
         let iota = Iota { shape: dims(from), axis, dtype: DType::I32 };
         let is_one = from[axis] == 1 && from.iter().product::<usize>() == to.iter().product();

@@ -16,9 +16,11 @@ use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Transpose};
 use std::collections::HashMap;
 
-/// Most elementwise operations that are repeated on moved operands, because others read their unmoved results too.
+/// Most elementwise operations that are repeated on moved operands to cancel one move, because others read their
+/// unmoved results too.
 const MAX_REPEATED_OPERATIONS: usize = 8;
-/// Most elementwise operations that are done on moved operands instead.
+/// Most elementwise operations that are done on moved operands alone to cancel one move, as nothing else reads their
+/// unmoved results.
 const MAX_MOVED_OPERATIONS: usize = 64;
 
 /// Moves the operands of elementwise operations instead of their results, where that saves moves.
@@ -164,7 +166,8 @@ impl MoveReplacement<'_> {
         }
     }
 
-    /// Returns the broadcast that is the moved form of a broadcast; `None` if it is none.
+    /// Returns the broadcast whose result is the moved result of the broadcast `op`; `None` if no broadcast has it.
+    /// `is_scalar` is true if the operand of `op` is a scalar.
     fn moved_broadcast(&self, op: &Broadcast, is_scalar: bool) -> Option<Broadcast> {
         match self.op {
             Op::Structural(StructuralOp::Transpose(Transpose { axes })) => {

@@ -78,7 +78,7 @@ impl SumOfProductsRewriter {
     /// Appends a sum, as a product if a product computes it.
     fn rewrite_sum(&mut self, e: &Equation, op: &Reduce) {
         let before = self.graph.equations.len();
-        match self.emit_folded_product(e.args[0], &op.axes) {
+        match self.emit_sum_as_product(e.args[0], &op.axes) {
             // The last equation gets the variable that others read.
             Some(v) if self.graph.equations.len() > before => {
                 let mut last = self.graph.equations.pop().expect("it was appended");
@@ -91,9 +91,9 @@ impl SumOfProductsRewriter {
         }
     }
 
-    /// Appends equations that sum a value over these axes as a product; returns `None` if that is impossible or other
-    /// equations read the value.
-    fn emit_folded_product(&mut self, v: Var, axes: &[usize]) -> Option<Var> {
+    /// Appends equations that compute the sum of a value over these axes by a matrix product; returns the sum, or
+    /// `None` if that is impossible or other equations read the value.
+    fn emit_sum_as_product(&mut self, v: Var, axes: &[usize]) -> Option<Var> {
         if self.uses[v.index()] != 1 {
             return None;
         }
@@ -118,19 +118,19 @@ impl SumOfProductsRewriter {
             }
             Op::Structural(StructuralOp::Transpose(moved)) => {
                 let inner: Vec<usize> = axes.iter().map(|&axis| moved.axes[axis]).collect();
-                let made = self.emit_folded_product(args[0], &inner)?;
+                let made = self.emit_sum_as_product(args[0], &inner)?;
                 let kept = |axis: &usize| !inner.contains(axis);
                 let order: Vec<usize> = moved.axes.iter().copied().filter(kept).collect();
                 let position = |axis: &usize| order.iter().filter(|other| *other < axis).count();
                 Some(self.append(Transpose { axes: order.iter().map(position).collect() }, &[made]))
             }
-            Op::Scalar(ScalarOp::Mul) => self.emit_broadcast_product(v, [args[0], args[1]], axes),
+            Op::Scalar(ScalarOp::Mul) => self.emit_broadcast_product_sum(v, [args[0], args[1]], axes),
             _ => None,
         }
     }
 
-    /// Appends a product. Contracting axis 1 with axis 0 alone is only allowed for two matrices; operands of other
-    /// ranks swap sides.
+    /// Appends a product; returns its result. Without batch axes, contracting axis 1 with axis 0 alone is only allowed
+    /// for two matrices: operands of other ranks swap sides, and the result is transposed back.
     fn emit_dot(&mut self, dot: Dot, args: [Var; 2]) -> Var {
         let ranks = args.map(|v| self.graph.ty(v).shape.len());
         if !dot.batch.is_empty() || dot.contract != [(1, 0)] || ranks == [2, 2] {
@@ -141,8 +141,9 @@ impl SumOfProductsRewriter {
         self.append(Transpose { axes: (first..first + last).chain(0..first).collect() }, &[made])
     }
 
-    /// Appends the sum over these axes of an elementwise product of broadcast values as a matrix product.
-    fn emit_broadcast_product(&mut self, v: Var, args: [Var; 2], axes: &[usize]) -> Option<Var> {
+    /// Appends the sum over `axes` of `v`, the elementwise product of the broadcast values `args`, as a matrix product;
+    /// returns `None` if it is no product of matrices that are large enough.
+    fn emit_broadcast_product_sum(&mut self, v: Var, args: [Var; 2], axes: &[usize]) -> Option<Var> {
         let ty = self.graph.ty(v).clone();
         if !matches!(ty.dtype, DType::F32 | DType::F64) {
             return None;
@@ -188,8 +189,8 @@ impl SumOfProductsRewriter {
         if shape.len() == self.graph.ty(v).shape.len() { v } else { self.append(Reshape { to: dims(&shape) }, &[v]) }
     }
 
-    /// Returns the value from which broadcasts, transposes and reshapes make `v`, with the axes of `v` that its axes
-    /// are; axes of one element are left out.
+    /// Returns the value from which broadcasts, transposes and reshapes make `v`, and by axis of this value the axis of
+    /// `v` that it becomes; axes of one element are left out.
     fn find_product_factor(&self, v: Var) -> ProductFactor {
         let shape = |v: Var| &self.graph.ty(v).shape;
         let mut value = v;

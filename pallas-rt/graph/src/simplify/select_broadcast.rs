@@ -12,7 +12,8 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::Broadcast;
 use pallas_ir::{ScalarOp, StructuralOp};
 
-/// Fewest elements of the select's result for each element that is computed instead.
+/// Fewest elements of a select's result for each element of the smaller arrays that are computed before the broadcast;
+/// with fewer, an operation on the select is not rewritten.
 const MIN_BROADCAST_FACTOR: usize = 8;
 
 /// Rewrites elementwise operations of a graph on selects between broadcasts, so that they are computed before the
@@ -30,8 +31,8 @@ struct BroadcastOperand {
     axes: Vec<usize>,
 }
 
-/// Appends an elementwise operation on a select as a select between broadcasts of smaller results; returns `None` where
-/// it is none or that saves too little.
+/// Appends an elementwise operation with a select among its operands as a select between broadcasts of smaller results;
+/// returns `None` for other operations, or if that saves too little.
 fn rewrite_select_operand(to: &mut GraphRewriter, e: &Equation, uses: &[usize]) -> Option<Var> {
     let is_elementwise = matches!(e.op, Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)));
     let is_choice =
@@ -88,7 +89,8 @@ fn definition_through_reshapes(to: &GraphRewriter, v: Var) -> Option<&Equation> 
     }
 }
 
-/// Returns the operand of a broadcast whose axes stay in order.
+/// Returns the operand of the broadcast that defines a value; `None` if the value is no broadcast, or if the operand's
+/// axes of more than one element change their order.
 fn find_broadcast_operand(to: &GraphRewriter, v: Var) -> Option<BroadcastOperand> {
     let Equation { op: Op::Structural(StructuralOp::Broadcast(op)), args, .. } = definition_through_reshapes(to, v)?
     else {

@@ -54,7 +54,7 @@ fn is_elementwise(op: &Op) -> bool {
 
 /// A slice with stride 1: the first element and the number of elements along each axis.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct SlicePart {
+struct UnitStrideSlice {
     start: Vec<usize>,
     size: Vec<usize>,
 }
@@ -80,20 +80,21 @@ struct SliceRewriter {
 const MAX_SLICE_OPERATIONS: usize = 64;
 
 impl SliceRewriter {
-    /// Returns the way in which a slice of adjacent elements can be computed without a larger array.
+    /// Returns the way in which a slice of adjacent elements can be computed without a larger array; `None` if there is
+    /// none, or for other equations.
     fn find_slice_form(&self, e: &Equation) -> Option<SliceForm> {
         let Op::Structural(StructuralOp::Slice(op)) = &e.op else { return None };
         if op.stride.iter().any(|&n| n != 1) {
             return None;
         }
         let start = op.start.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<_>>()?;
-        let part = SlicePart { start, size: self.to.graph.ty(e.result()).shape.clone() };
-        self.find_part_form(e.args[0], &part, &mut { MAX_SLICE_OPERATIONS })
+        let part = UnitStrideSlice { start, size: self.to.graph.ty(e.result()).shape.clone() };
+        self.find_value_slice_form(e.args[0], &part, &mut { MAX_SLICE_OPERATIONS })
     }
 
     /// Returns the way in which a slice of a value can be computed with at most `operations_left` operations; `None` if
     /// there is none.
-    fn find_part_form(&self, v: Var, part: &SlicePart, operations_left: &mut usize) -> Option<SliceForm> {
+    fn find_value_slice_form(&self, v: Var, part: &UnitStrideSlice, operations_left: &mut usize) -> Option<SliceForm> {
         *operations_left = operations_left.checked_sub(1)?;
         let shape = &self.to.graph.ty(v).shape;
         if *shape == part.size {
@@ -103,7 +104,8 @@ impl SliceRewriter {
         match op {
             op if is_elementwise(op) && self.is_sliced.get(v.index()) != Some(&false) => {
                 let is_same = |&a: &Var| self.to.graph.ty(a).shape == *shape;
-                let parts = args.iter().map(|a| self.find_part_form(*a, part, operations_left).filter(|_| is_same(a)));
+                let parts =
+                    args.iter().map(|a| self.find_value_slice_form(*a, part, operations_left).filter(|_| is_same(a)));
                 Some(SliceForm::Elementwise(op.clone(), parts.collect::<Option<_>>()?))
             }
             Op::Structural(StructuralOp::Broadcast(op)) => {

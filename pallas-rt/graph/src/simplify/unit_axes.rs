@@ -25,7 +25,7 @@ pub(super) fn drop_inserted_unit_axes(graph: Graph) -> Graph {
     let mut pass = UnitAxisDropper { to };
     for e in equations {
         pass.to.graph.at = e.loc;
-        if pass.rewrite_without_units(&e).is_none() {
+        if pass.rewrite_without_unit_axes(&e).is_none() {
             pass.to.push(e);
         }
     }
@@ -65,7 +65,7 @@ impl UnitAxisDropper {
 
     /// Appends an equation on operands without the axes of one element that reshapes insert, and a reshape of its
     /// result; returns `None` and appends nothing if no operand has such axes.
-    fn rewrite_without_units(&mut self, e: &Equation) -> Option<()> {
+    fn rewrite_without_unit_axes(&mut self, e: &Equation) -> Option<()> {
         let made = match &e.op {
             Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_)) => {
                 self.rewrite_elementwise(e)?

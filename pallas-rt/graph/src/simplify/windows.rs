@@ -2,8 +2,9 @@
 //! element by products.
 //!
 //! ```text
-//! reduce_window op(maximum) size(1, 3, 3, 1) x       reduce_window .. size(1, 1, 3, 1) (reduce_window .. size(1, 3, 1, 1) x)
-//! conv x w, a group a feature, w of one element      mul x (broadcast w)
+//! reduce_window op(maximum) size(1, 3, 3, 1) x    reduce_window .. size(1, 1, 3, 1)
+//!                                                     (reduce_window .. size(1, 3, 1, 1) x)
+//! conv x w, a group a feature, w of one element   mul x (broadcast w)
 //! ```
 //!
 //! A window of 3x3 takes 6 steps for each element instead of 9, and those along the outer axis are on rows of adjacent

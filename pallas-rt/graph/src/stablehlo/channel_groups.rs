@@ -15,7 +15,8 @@ pub(crate) trait CollectiveHlo {
 }
 
 impl HloWriter {
-    /// Returns the attributes of a collective: its groups, and a new channel.
+    /// Returns the attributes of a collective: its groups, a new channel, and `exchanged_data`, which says what the
+    /// members of a group send each other.
     pub(crate) fn collective_attributes(&mut self, op: &Collective, exchanged_data: CollectiveData) -> HloAttributes {
         HloAttributes::DeviceGroups { groups: op.groups(), parts: exchanged_data, channel: self.next_channel() }
     }

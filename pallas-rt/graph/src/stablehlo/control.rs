@@ -38,8 +38,7 @@ impl StableHloTranslator {
         self.w.emit_op_with_regions("func.call", &all, vec![], HloAttributes::Call(format!("call{number}")), gives)
     }
 
-    /// Returns a region with parameters of the types `takes`; see
-    /// [`HloWriter::build_region`](super::writer::HloWriter::build_region).
+    /// Returns a region with parameters of the types `takes`; `write` appends its operations and returns its results.
     pub(crate) fn build_region(
         &mut self,
         takes: &[Type],

@@ -1,7 +1,7 @@
 //! Printer of HLO, XLA's own text. HLO's computations read nothing from outside, so the values that a body of a loop or
 //! a branch reads there are part of the tuple that it takes; an operation with several results returns a tuple.
 use super::operation::{
-    CollectiveData, Function, HloAttributes, HloRegion, Line, Operation, Value, decimal, element_type_names,
+    CollectiveData, Function, HloAttributes, HloRegion, Line, Operation, Value, decimal_text, element_type_names,
     escaped_string_content,
 };
 use super::structural::{dim_extent, dimension_labels};
@@ -54,15 +54,18 @@ impl HloPrinter {
         let takes: Vec<String>;
         match captured {
             None => {
-                takes =
-                    region.params.iter().map(|x| format!("{}: {}", &value_name(x)[1..], array_type(&x.ty))).collect();
-                let param = |(i, x)| (value_name(x), format!("{} parameter({i})", array_type(&x.ty)));
+                takes = region
+                    .params
+                    .iter()
+                    .map(|x| format!("{}: {}", &value_name(x)[1..], array_type_text(&x.ty)))
+                    .collect();
+                let param = |(i, x)| (value_name(x), format!("{} parameter({i})", array_type_text(&x.ty)));
                 all.extend(region.params.iter().enumerate().map(param));
             }
             Some(captured) => {
                 let parts: Vec<&Value> = captured.iter().chain(&region.params).collect();
-                takes = vec![format!("p: {}", tuple_type(&parts))];
-                all.push(("%p".into(), format!("{} parameter(0)", tuple_type(&parts))));
+                takes = vec![format!("p: {}", tuple_type_text(&parts))];
+                all.push(("%p".into(), format!("{} parameter(0)", tuple_type_text(&parts))));
                 all.extend(parts.iter().enumerate().map(|(i, x)| tuple_element(x, "%p", i)));
             }
         }
@@ -80,10 +83,10 @@ impl HloPrinter {
             returned.splice(0..0, captured.unwrap_or_default().iter().cloned());
         }
         let (root, gives) = match &returned[..] {
-            [x] if !returns_captured => (value_name(x), array_type(&x.ty)),
+            [x] if !returns_captured => (value_name(x), array_type_text(&x.ty)),
             several => {
                 let parts: Vec<&Value> = several.iter().collect();
-                (self.append_tuple(&parts, &mut all), tuple_type(&parts))
+                (self.append_tuple(&parts, &mut all), tuple_type_text(&parts))
             }
         };
         let mut text = format!("{head} ({}) -> {gives} {{\n", takes.join(", "));
@@ -114,14 +117,14 @@ impl HloPrinter {
             ("constant", HloAttributes::Constant(x)) => self.append_constant(op, *x, instructions),
             ("broadcast_in_dim", HloAttributes::Axes(axes)) => self.append_broadcast(op, axes, instructions),
             ("constant", HloAttributes::I32Elements(row)) => {
-                append_instruction(op, &format!("constant({})", list(row)), instructions);
+                append_instruction(op, &format!("constant({})", braced_list(row)), instructions);
             }
             // HLO has no pads of no axis.
             ("pad", HloAttributes::Pad { low, .. }) if low.is_empty() => {
                 append_instruction(op, &format!("copy({})", value_name(args[0])), instructions);
             }
             _ => {
-                let mut text = format!("{}({})", opcode(op.name), names(&args));
+                let mut text = format!("{}({})", opcode(op.name), join_value_names(&args));
                 for attribute in attribute_texts(op) {
                     write!(text, ", {attribute}").expect("a string");
                 }
@@ -137,7 +140,7 @@ impl HloPrinter {
     /// Appends a tuple of these values; returns its name.
     fn append_tuple(&mut self, parts: &[&Value], instructions: &mut Instructions) -> String {
         let own = format!("%{}", self.fresh_name("tuple"));
-        instructions.push((own.clone(), format!("{} tuple({})", tuple_type(parts), names(parts))));
+        instructions.push((own.clone(), format!("{} tuple({})", tuple_type_text(parts), join_value_names(parts))));
         own
     }
 
@@ -149,8 +152,10 @@ impl HloPrinter {
         let body = self.write_region(&op.regions[1], Some(&captured), true);
         let parts: Vec<&Value> = captured.iter().chain(&op.args).collect();
         let (own, given) = (format!("%{}", self.fresh_name("loop")), self.append_tuple(&parts, instructions));
-        instructions
-            .push((own.clone(), format!("{} while({given}), condition={condition}, body={body}", tuple_type(&parts))));
+        instructions.push((
+            own.clone(),
+            format!("{} while({given}), condition={condition}, body={body}", tuple_type_text(&parts)),
+        ));
         instructions.extend(op.results.iter().enumerate().map(|(i, x)| tuple_element(x, &own, captured.len() + i)));
     }
 
@@ -173,7 +178,7 @@ impl HloPrinter {
             return append_instruction(op, &number, instructions);
         }
         let own = format!("%{}", self.fresh_name("number"));
-        instructions.push((own.clone(), format!("{} {number}", array_type(&Type::scalar(x.dtype)))));
+        instructions.push((own.clone(), format!("{} {number}", array_type_text(&Type::scalar(x.dtype)))));
         append_instruction(op, &format!("broadcast({own}), dimensions={{}}"), instructions);
     }
 
@@ -187,7 +192,7 @@ impl HloPrinter {
         let mut from = value_name(x);
         let mut with = |text: String, shape: Vec<usize>, own: &mut Self| {
             let made = format!("%{}", own.fresh_name("moved"));
-            instructions.push((made.clone(), format!("{} {text}", array_type(&Type::new(x.ty.dtype, shape)))));
+            instructions.push((made.clone(), format!("{} {text}", array_type_text(&Type::new(x.ty.dtype, shape)))));
             made
         };
         if kept.len() < axes.len() {
@@ -198,21 +203,21 @@ impl HloPrinter {
             kept.sort_unstable();
             let order: Vec<usize> =
                 kept.iter().map(|k| before.iter().position(|b| b == k).expect("the same pairs")).collect();
-            from = with(format!("transpose({from}), dimensions={}", list(&order)), shape(&kept), self);
+            from = with(format!("transpose({from}), dimensions={}", braced_list(&order)), shape(&kept), self);
         }
         let axes: Vec<usize> = kept.into_iter().map(|(axis, _)| axis).collect();
-        append_instruction(op, &format!("broadcast({from}), dimensions={}", list(&axes)), instructions);
+        append_instruction(op, &format!("broadcast({from}), dimensions={}", braced_list(&axes)), instructions);
     }
 }
 
 /// Appends an operation with this text; several results become parts of its tuple.
 fn append_instruction(op: &Operation, text: &str, instructions: &mut Instructions) {
     match &op.results[..] {
-        [x] => instructions.push((value_name(x), format!("{} {text}", array_type(&x.ty)))),
+        [x] => instructions.push((value_name(x), format!("{} {text}", array_type_text(&x.ty)))),
         several => {
             let parts: Vec<&Value> = several.iter().collect();
             let own = several.first().map_or_else(|| "%nothing".into(), |x| format!("%v{}", x.id));
-            instructions.push((own.clone(), format!("{} {text}", tuple_type(&parts))));
+            instructions.push((own.clone(), format!("{} {text}", tuple_type_text(&parts))));
             instructions.extend(several.iter().enumerate().map(|(i, x)| tuple_element(x, &own, i)));
         }
     }
@@ -220,7 +225,7 @@ fn append_instruction(op: &Operation, text: &str, instructions: &mut Instruction
 
 /// Returns the instruction that defines a value as the part with index `i` of a tuple.
 fn tuple_element(x: &Value, of: &str, i: usize) -> (String, String) {
-    (value_name(x), format!("{} get-tuple-element({of}), index={i}", array_type(&x.ty)))
+    (value_name(x), format!("{} get-tuple-element({of}), index={i}", array_type_text(&x.ty)))
 }
 
 /// Returns the values that a region reads from outside, by their numbers.
@@ -247,23 +252,23 @@ fn value_name(x: &Value) -> String {
     x.part.map_or_else(|| format!("%v{}", x.id), |part| format!("%v{}.{part}", x.id))
 }
 
-fn names(values: &[&Value]) -> String {
+fn join_value_names(values: &[&Value]) -> String {
     values.iter().map(|x| value_name(x)).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the text of a type: `f32[2,3]`.
-fn array_type(ty: &Type) -> String {
+fn array_type_text(ty: &Type) -> String {
     let extents: Vec<String> = ty.shape.iter().map(usize::to_string).collect();
     format!("{}[{}]", element_type_names(ty.dtype)[1], extents.join(","))
 }
 
 /// Returns the type of a tuple of these values: `(f32[2,3], s32[])`.
-fn tuple_type(parts: &[&Value]) -> String {
-    format!("({})", parts.iter().map(|x| array_type(&x.ty)).collect::<Vec<_>>().join(", "))
+fn tuple_type_text(parts: &[&Value]) -> String {
+    format!("({})", parts.iter().map(|x| array_type_text(&x.ty)).collect::<Vec<_>>().join(", "))
 }
 
 fn number_text(x: Literal) -> String {
-    decimal(x).unwrap_or_else(|| match x.as_f64() {
+    decimal_text(x).unwrap_or_else(|| match x.as_f64() {
         x if x.is_nan() => "nan".into(),
         x if x > 0.0 => "inf".into(),
         _ => "-inf".into(),
@@ -271,11 +276,11 @@ fn number_text(x: Literal) -> String {
 }
 
 /// Returns the text of a list: `{1, 2}`.
-fn list<T: ToString>(items: &[T]) -> String {
+fn braced_list<T: ToString>(items: &[T]) -> String {
     format!("{{{}}}", items.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns HLO's name of a StableHLO operation.
+/// Returns HLO's name of the operation that StableHLO calls `name`.
 fn opcode(name: &str) -> String {
     match name {
         "dot_general" => "dot".into(),
@@ -296,29 +301,29 @@ fn attribute_texts(op: &Operation) -> Vec<String> {
         | HloAttributes::BarrierFlow(_)
         | HloAttributes::ManualAxes { .. } => vec![],
         HloAttributes::DeviceGroups { groups, parts, channel } => {
-            let groups: Vec<String> = groups.iter().map(|group| list(group)).collect();
-            let mut all = vec![format!("channel_id={channel}, replica_groups={}", list(&groups))];
+            let groups: Vec<String> = groups.iter().map(|group| braced_list(group)).collect();
+            let mut all = vec![format!("channel_id={channel}, replica_groups={}", braced_list(&groups))];
             let is_along = !matches!(parts, CollectiveData::Combined | CollectiveData::FromFirst);
             all.extend(is_along.then(|| "dimensions={0}".into()));
             all.extend(parts.needs_device_ids().then(|| "use_global_device_ids=true".into()));
             all
         }
         HloAttributes::DevicePairs { pairs, channel } => {
-            let pairs: Vec<String> = pairs.iter().map(|pair| list(pair)).collect();
-            vec![format!("channel_id={channel}, source_target_pairs={}", list(&pairs))]
+            let pairs: Vec<String> = pairs.iter().map(|pair| braced_list(pair)).collect();
+            vec![format!("channel_id={channel}, source_target_pairs={}", braced_list(&pairs))]
         }
         HloAttributes::Axis(axis) if op.name == "iota" => vec![format!("iota_dimension={axis}")],
         HloAttributes::Axis(axis) => vec![format!("dimensions={{{axis}}}")],
-        HloAttributes::Axes(axes) => vec![format!("dimensions={}", list(axes))],
+        HloAttributes::Axes(axes) => vec![format!("dimensions={}", braced_list(axes))],
         HloAttributes::Pad { low, high } => {
             let each: Vec<String> = low.iter().zip(high).map(|(low, high)| format!("{low}_{high}_0")).collect();
             vec![format!("padding={}", each.join("x"))]
         }
         HloAttributes::Slice { start, limit, stride } => {
             let range = |(i, start)| format!("[{start}:{}:{}]", limit[i], stride[i]);
-            vec![format!("slice={}", list(&start.iter().enumerate().map(range).collect::<Vec<String>>()))]
+            vec![format!("slice={}", braced_list(&start.iter().enumerate().map(range).collect::<Vec<String>>()))]
         }
-        HloAttributes::Sizes(sizes) => vec![format!("dynamic_slice_sizes={}", list(sizes))],
+        HloAttributes::Sizes(sizes) => vec![format!("dynamic_slice_sizes={}", braced_list(sizes))],
         HloAttributes::Compare { kind, direction } => {
             let kind = (*kind == "TOTALORDER").then(|| format!("type={kind}"));
             [format!("direction={direction}")].into_iter().chain(kind).collect()
@@ -327,8 +332,8 @@ fn attribute_texts(op: &Operation) -> Vec<String> {
             let side = |pairs: &[(usize, usize)]| -> (Vec<usize>, Vec<usize>) { pairs.iter().copied().unzip() };
             let ((batch_a, batch_b), (inner_a, inner_b)) = (side(&dot.batch), side(&dot.contract));
             vec![
-                format!("lhs_batch_dims={}, lhs_contracting_dims={}", list(&batch_a), list(&inner_a)),
-                format!("rhs_batch_dims={}, rhs_contracting_dims={}", list(&batch_b), list(&inner_b)),
+                format!("lhs_batch_dims={}, lhs_contracting_dims={}", braced_list(&batch_a), braced_list(&inner_a)),
+                format!("rhs_batch_dims={}, rhs_contracting_dims={}", braced_list(&batch_b), braced_list(&inner_b)),
             ]
         }
         HloAttributes::Conv(conv) => convolution_attributes(conv, &op.args[1].ty.shape),
@@ -361,8 +366,8 @@ fn window_attribute(sizes: &[i64], windows: &[WindowDim]) -> Option<String> {
     })
 }
 
-fn convolution_attributes(op: &Conv, rhs: &[usize]) -> Vec<String> {
-    let sizes: Vec<i64> = op.rhs[2..].iter().map(|&axis| rhs[axis] as i64).collect();
+fn convolution_attributes(op: &Conv, rhs_shape: &[usize]) -> Vec<String> {
+    let sizes: Vec<i64> = op.rhs[2..].iter().map(|&axis| rhs_shape[axis] as i64).collect();
     let [a, b, out] = dimension_labels(op).map(|letters| letters.concat());
     let mut all: Vec<String> = window_attribute(&sizes, &op.windows).into_iter().collect();
     all.push(format!("dim_labels={a}_{b}->{out}"));
@@ -375,13 +380,13 @@ fn gather_attributes(op: &Gather) -> String {
     format!(
         "offset_dims={}, collapsed_slice_dims={}, start_index_map={}, operand_batching_dims={}, \
          start_indices_batching_dims={}, index_vector_dim={}, slice_sizes={}",
-        list(&op.offset_dims),
-        list(&op.collapsed_slice_dims),
-        list(&op.start_index_map),
-        list(&op.operand_batching_dims),
-        list(&op.start_indices_batching_dims),
+        braced_list(&op.offset_dims),
+        braced_list(&op.collapsed_slice_dims),
+        braced_list(&op.start_index_map),
+        braced_list(&op.operand_batching_dims),
+        braced_list(&op.start_indices_batching_dims),
         op.index_vector_dim,
-        list(&op.slice_sizes.iter().map(dim_extent).collect::<Vec<i64>>())
+        braced_list(&op.slice_sizes.iter().map(dim_extent).collect::<Vec<i64>>())
     )
 }
 
@@ -390,11 +395,11 @@ fn scatter_attributes(op: &Scatter) -> String {
     format!(
         "update_window_dims={}, inserted_window_dims={}, scatter_dims_to_operand_dims={}, input_batching_dims={}, \
          scatter_indices_batching_dims={}, index_vector_dim={}",
-        list(&op.update_window_dims),
-        list(&op.inserted_window_dims),
-        list(&op.scatter_dims_to_operand_dims),
-        list(&op.input_batching_dims),
-        list(&op.scatter_indices_batching_dims),
+        braced_list(&op.update_window_dims),
+        braced_list(&op.inserted_window_dims),
+        braced_list(&op.scatter_dims_to_operand_dims),
+        braced_list(&op.input_batching_dims),
+        braced_list(&op.scatter_indices_batching_dims),
         op.index_vector_dim
     )
 }

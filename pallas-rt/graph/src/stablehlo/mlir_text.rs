@@ -1,6 +1,6 @@
 //! Printer of StableHLO, in MLIR's generic form.
 use super::operation::{
-    CollectiveData, Function, HloAttributes, HloRegion, Line, Operation, Value, decimal, element_type_names,
+    CollectiveData, Function, HloAttributes, HloRegion, Line, Operation, Value, decimal_text, element_type_names,
     escaped_string_content,
 };
 use crate::mesh::Mesh;
@@ -32,7 +32,8 @@ pub(super) fn module_text(name: &str, mesh: Option<&Mesh>, functions: &[Function
     text + "}\n"
 }
 
-/// Appends the shardings to the types that have one.
+/// Returns the texts of types, each followed by the attribute for its sharding if it has one; `shardings` may be
+/// shorter than `types`.
 fn append_shardings(types: Vec<String>, shardings: &[Option<String>]) -> Vec<String> {
     let with = |(i, ty): (usize, String)| match shardings.get(i) {
         Some(Some(sharding)) => format!("{ty} {{sdy.sharding = {}}}", sharding_attribute(sharding)),
@@ -115,7 +116,7 @@ fn tensor_type_text(ty: &Type) -> String {
 
 /// Returns the text of a number: floats in decimal, infinities and NaNs as the hexadecimal text of their bits.
 fn number_text(x: Literal) -> String {
-    decimal(x).unwrap_or_else(|| format!("0x{:0width$X}", x.bits, width = 2 * x.dtype.bytes()))
+    decimal_text(x).unwrap_or_else(|| format!("0x{:0width$X}", x.bits, width = 2 * x.dtype.bytes()))
 }
 
 /// Returns the text of an attribute that is a list: `name = array<i64: 1, 2>`.
@@ -216,12 +217,13 @@ fn channel_handle(channel: usize) -> String {
     format!("channel_handle = #stablehlo.channel_handle<handle = {channel}, type = 1>")
 }
 
-/// Returns the attributes of a collective with these groups of device numbers and this channel.
-fn collective_attributes(groups: &[Vec<usize>], parts: CollectiveData, channel: usize) -> Vec<String> {
+/// Returns the texts of the attributes of a collective with these groups of device numbers and this channel;
+/// `exchanged_data` decides which axes and flags are among them.
+fn collective_attributes(groups: &[Vec<usize>], exchanged_data: CollectiveData, channel: usize) -> Vec<String> {
     let (count, members) = (groups.len(), groups[0].len());
     let mut all =
         vec![channel_handle(channel), format!("replica_groups = dense<{groups:?}> : tensor<{count}x{members}xi64>")];
-    match parts {
+    match exchanged_data {
         CollectiveData::Combined | CollectiveData::FromFirst => {}
         CollectiveData::Gathered => all.push(integer_attribute("all_gather_dim", 0)),
         CollectiveData::Scattered => all.push(integer_attribute("scatter_dimension", 0)),
@@ -231,7 +233,7 @@ fn collective_attributes(groups: &[Vec<usize>], parts: CollectiveData, channel: 
             integer_attribute("split_dimension", 0),
         ]),
     }
-    if parts.needs_device_ids() {
+    if exchanged_data.needs_device_ids() {
         all.push("use_global_device_ids".into());
     }
     all

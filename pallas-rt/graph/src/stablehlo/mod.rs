@@ -1,10 +1,10 @@
 //! Graphs as StableHLO, in MLIR's generic form, and as HLO, in XLA's own text.
 //!
 //! Each equation becomes the StableHLO operation of the same meaning, or a few of them: [`scalar`] has the elementwise
-//! operations, [`structural`], [`folds`] and [`indexed`] those that move and fold elements, [`control`] loops, branches
-//! and kernels, [`collective`] the collectives. [`writer`] makes the operations as data ([`operation`]); [`mlir`]
-//! prints them as StableHLO, [`hlo`] as HLO. The page `guide::stablehlo` of pallas-rt lists StableHLO's operations,
-//! each printed or excluded with a reason.
+//! operations, [`structural`], [`folds`] and [`gather_scatter_sort`] those that move and fold elements, [`control`]
+//! loops, branches and kernels, [`channel_groups`] the collectives. [`writer`] makes the operations as data
+//! ([`operation`]); [`mlir_text`] prints them as StableHLO, [`hlo_text`] as HLO. The page `guide::stablehlo` of
+//! pallas-rt lists StableHLO's operations, each printed or excluded with a reason.
 #![warn(clippy::wildcard_enum_match_arm)]
 mod channel_groups;
 mod control;
@@ -61,7 +61,7 @@ impl Graph {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn to_stablehlo(&self, name: &str) -> String {
-        mlir_text::module_text(name, None, &functions(self, StableHloTranslator::default()))
+        mlir_text::module_text(name, None, &translate_module(self, StableHloTranslator::default()))
     }
 
     /// Returns the graph as the text of a module in StableHLO and Shardy: that of
@@ -91,7 +91,7 @@ impl Graph {
     ) -> String {
         let mut printer = StableHloTranslator::default();
         printer.w.with_shardings = true;
-        let mut all = functions(&inlined(self), printer);
+        let mut all = translate_module(&inlined(self), printer);
         let texts = |all: &[Option<Sharding>]| all.iter().map(|s| s.as_ref().map(|s| s.text(mesh))).collect();
         all[0].shardings = [texts(params), texts(results)];
         mlir_text::module_text(name, Some(mesh), &all)
@@ -123,14 +123,14 @@ impl Graph {
     pub fn to_hlo(&self, name: &str) -> String {
         let mut printer = StableHloTranslator::default();
         printer.w.without_chlo = true;
-        hlo_text::module_text(name, &functions(self, printer))
+        hlo_text::module_text(name, &translate_module(self, printer))
     }
 }
 
-/// Returns the functions of a graph's module: `main` first, then those that it calls.
-fn functions(graph: &Graph, mut printer: StableHloTranslator) -> Vec<Function> {
-    let mut all = vec![printer.translate_function(true, "main".into(), graph)];
-    all.extend(printer.functions);
+/// Translates a graph to the functions of a module: `main` first, then those that it calls.
+fn translate_module(graph: &Graph, mut translator: StableHloTranslator) -> Vec<Function> {
+    let mut all = vec![translator.translate_function(true, "main".into(), graph)];
+    all.extend(translator.functions);
     all
 }
 

@@ -63,9 +63,9 @@ pub(crate) enum CollectiveData {
     Combined,
     /// Every member's whole array; they are concatenated: `all_gather`.
     Gathered,
-    /// One part for each member; the parts received are combined: `emit_reduce_scatter`.
+    /// One part for each member; the parts received are combined: `reduce_scatter`.
     Scattered,
-    /// One part for each member; the parts received are concatenated: `emit_all_to_all`.
+    /// One part for each member; the parts received are concatenated: `all_to_all`.
     Exchanged,
     /// The array of the group's first member: `collective_broadcast`.
     FromFirst,
@@ -87,7 +87,7 @@ pub(crate) enum HloAttributes {
     Constant(Literal),
     /// The elements of a constant `i32` array of rank 1.
     I32Elements(Vec<i32>),
-    /// The axis of a `concatenate` or an `emit_block_iota`.
+    /// The axis of a `concatenate` or an `iota`.
     Axis(usize),
     /// The operand's axis for each axis of the result, or the axes that are permuted, reversed or reduced.
     Axes(Vec<usize>),
@@ -168,7 +168,7 @@ pub(crate) fn element_type_names(dtype: DType) -> [&'static str; 2] {
 }
 
 /// Returns the decimal text of a number, with a point if it is a float; `None` if it is not finite.
-pub(crate) fn decimal(x: Literal) -> Option<String> {
+pub(crate) fn decimal_text(x: Literal) -> Option<String> {
     if x.dtype == DType::Bool {
         return Some(if x.bits != 0 { "true" } else { "false" }.into());
     }

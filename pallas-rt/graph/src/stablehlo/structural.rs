@@ -122,8 +122,8 @@ fn widen_operands(w: &mut HloWriter, args: &[Value], acc: DType) -> [Value; 2] {
     })
 }
 
-/// Appends a product of operands of [`widen_operands`], which `write` makes with a given type, and casts counts back to
-/// bools.
+/// Appends a product of operands that [`widen_operands`] returned; `write` appends it with the type that it is given. A
+/// product of bools is counted in i32 and cast back to bool.
 fn emit_narrowed_product(w: &mut HloWriter, gives: &Type, write: impl FnOnce(&mut HloWriter, Type) -> Value) -> Value {
     if gives.dtype != DType::Bool {
         return write(w, gives.clone());

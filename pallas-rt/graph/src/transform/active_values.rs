@@ -59,15 +59,16 @@ pub(super) fn active_vars(graph: &Graph, is_active_param: &[bool]) -> Vec<bool> 
     active
 }
 
-/// Returns for each result of a graph whether it is active.
+/// Returns a bool for each result of a graph: true if it has a derivative by the parameters for which `is_active` is
+/// true.
 pub(crate) fn active_results(graph: &Graph, is_active: &[bool]) -> Vec<bool> {
     let active = active_vars(graph, is_active);
     graph.results.iter().map(|r| active[r.index()]).collect()
 }
 
-/// Returns which parameters of a loop body are active in some step, if those for which `is_active` is true are in the
-/// first: a carried value that one step makes active is so in the next. The carried values are the `carried_count`
-/// parameters from index `first_carried` on, and as many first results.
+/// Returns a bool for each parameter of a loop body: true if in some step it depends on what the loop is differentiated
+/// by; `is_active` says so for the first step, and carried values pass it on. The carried values are the
+/// `carried_count` parameters from index `first_carried` on, and as many first results.
 pub(crate) fn active_loop_params(
     body: &Graph,
     is_active: &[bool],

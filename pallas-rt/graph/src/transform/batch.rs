@@ -145,7 +145,7 @@ fn batched_graph_or_branch(
     is_branch: bool,
 ) -> Result<(Graph, Vec<bool>), TransformError> {
     assert_eq!(is_batched.len(), graph.params.len(), "one entry for each parameter");
-    let _memo = memo::open_cache_scope();
+    let _memo = memo::open_flag_cache();
     let none = vec![None; graph.types.len()];
     let has = vec![false; graph.types.len()];
     let mut batch = BatchBuilder { to: RefCell::default(), axis, made: none, has, taken: None };
@@ -407,8 +407,8 @@ pub(crate) trait WindowTransformRule {
     fn transposed(&self, cotangent: Var, zeros: Var, window: &Type) -> Vec<(Dynamic, Vec<Var>)>;
     /// Returns the operation on arrays with an additional first axis of extent `size`, all of which the window covers.
     fn with_leading_axis(&self, size: usize) -> Dynamic;
-    /// Appends the operation with a separate window for each element of a batch.
-    fn batched(&self, to: &mut Graph, own: BatchedWindows<'_>) -> Var;
+    /// Appends the operation for a batch whose elements have `windows` at different positions: a gather or a scatter.
+    fn batched(&self, to: &mut Graph, windows: BatchedWindows<'_>) -> Var;
 }
 
 /// The windows of a batched operation whose positions differ between the elements of the batch.

@@ -58,7 +58,7 @@ pub(super) fn push_over_batch_axis(
     size: usize,
 ) -> (Var, bool) {
     let differs = result_differs_in_batch(op, operand.is_some_and(|(_, has)| has));
-    let Some((x, has)) = operand else { return (push_table_array(to, op), differs) };
+    let Some((x, has)) = operand else { return (push_device_table(to, op), differs) };
     let of_all = |to: &mut Graph| if has { x } else { repeat_along_new_axis(to, x, size) };
     let reduced = |to: &mut Graph, monoid: ScalarOp| match (has, monoid) {
         (true, _) => to.push_valid(StructuralOp::from(Reduce::dropping(monoid, vec![0])), &[x]),
@@ -86,7 +86,7 @@ pub(super) fn push_over_batch_axis(
         Form::Fold(monoid, _) => reduced(to, monoid),
         Form::FromMember(_) if differs => {
             let all = of_all(to);
-            permuted(to, all, &op.source_members())
+            permute_first_axis(to, all, &op.source_members())
         }
         Form::FromMember(_) | Form::Own => x,
         Form::Constant(_) => unreachable!("a table has no operand"),
@@ -95,7 +95,7 @@ pub(super) fn push_over_batch_axis(
 }
 
 /// Appends the entries of a device table as one array, with an entry for each element of the batch.
-fn push_table_array(to: &mut Graph, op: &Collective) -> Var {
+fn push_device_table(to: &mut Graph, op: &Collective) -> Var {
     let number = |k| {
         if let Form::Constant(n) = op.kind.form_for_member(k) { n } else { unreachable!("only a table has no operand") }
     };
@@ -110,7 +110,7 @@ fn push_table_array(to: &mut Graph, op: &Collective) -> Var {
 
 /// Rearranges the first axis of `x`: element `i` of the result is element `sources[i]` of `x`, or zeros if that is
 /// `None`.
-fn permuted(to: &mut Graph, x: Var, sources: &[Option<usize>]) -> Var {
+fn permute_first_axis(to: &mut Graph, x: Var, sources: &[Option<usize>]) -> Var {
     let ty = to.ty(x).clone();
     let mut parts = vec![];
     // A run of consecutive sources is one slice.

@@ -65,15 +65,16 @@ struct TangentGraph {
     of_results: Vec<Option<Var>>,
 }
 
-/// Returns the graph with tangents. If `keep_calls_apart` is true, no value depends on a tangent: a call with tangents
-/// is appended beside the original call, so that the graph can be split into values and tangents.
+/// Returns the graph extended by the tangents of its values, for tangents of the parameters for which `is_active` is
+/// true. If `keep_calls_apart` is true, no value depends on a tangent: a call with tangents is appended beside the
+/// original call, so that the graph can be split into values and tangents.
 fn build_tangent_graph(
     graph: &Graph,
     is_active: &[bool],
     keep_calls_apart: bool,
 ) -> Result<TangentGraph, TransformError> {
     assert_eq!(is_active.len(), graph.params.len(), "one entry for each parameter");
-    let _memo = memo::open_cache_scope();
+    let _memo = memo::open_flag_cache();
     let graph = &expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Jvp));
     let mut to = Graph {
         types: graph.types.clone(),

@@ -23,14 +23,14 @@ pub struct NotLinear {
 pub(crate) trait CallLinearity {
     /// Returns how each result depends on the parameters; `args` says it for the operands, at least one of which
     /// depends on them.
-    fn linearity(&self, of: &mut LinearityAnalysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity>;
+    fn linearity(&self, analysis: &mut LinearityAnalysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity>;
 }
 
 /// The dependence of a value on the chosen parameters. The analysis of a loop joins the states of a carried value
 /// before and after a step, upwards in this lattice:
 ///
 /// ```text
-///          wrong
+///        nonlinear
 ///        /       \
 ///   constant   linear
 ///        \       /
@@ -77,7 +77,8 @@ pub fn find_nonlinear_result(
     })
 }
 
-/// A linearity analysis of a graph.
+/// An analysis of which values of a graph are linear in chosen parameters: the operations found not to be linear, and a
+/// cache for calls.
 pub(crate) struct LinearityAnalysis {
     inside: bool,
     /// Lines and names of the operations found not to be linear.
@@ -254,7 +255,7 @@ fn is_linear_by_tangents(
             (0..params.len()).map(|k| (k == i).then(|| as_expression(&to, holes[k]))).collect();
         // Without a tangent there is no slope: the sign of a tangent is not linear.
         let Some(tangent) = tangent(&to, &params, y, &tangents) else { return false };
-        let used = contributes_to(&to.borrow(), tangent);
+        let used = vars_contributing_to(&to.borrow(), tangent);
         if used[y.index()] || linear.iter().any(|&k| used[params[k].index()]) {
             return false;
         }
@@ -266,7 +267,7 @@ fn is_linear_by_tangents(
 }
 
 /// Returns a bool for each variable: true if `result` depends on it.
-fn contributes_to(graph: &Graph, result: Var) -> Vec<bool> {
+fn vars_contributing_to(graph: &Graph, result: Var) -> Vec<bool> {
     let mut needed = vec![false; graph.types.len()];
     needed[result.index()] = true;
     for e in graph.equations.iter().rev() {

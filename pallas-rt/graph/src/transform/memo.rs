@@ -16,7 +16,8 @@ pub(super) enum CachedProperty {
 /// The key of cached flags: the property that they state, the address of the call, and the flags of its operands.
 type FlagKey = (CachedProperty, *const Call, Vec<bool>);
 
-/// The cache of one thread.
+/// The cache of one thread: flags of the results of calls (which have a derivative, which have the batch axis) that a
+/// transformation has computed.
 #[derive(Default)]
 struct FlagCache {
     /// Number of open scopes.
@@ -26,21 +27,21 @@ struct FlagCache {
 }
 
 thread_local! {
-    /// The cache of this thread, which is empty while no scope is open.
+    /// The cached flags of this thread, none while no [`FlagCacheGuard`] exists.
     static FLAG_CACHE: RefCell<FlagCache> = RefCell::default();
 }
 
-/// Guard during whose lifetime the cache keeps the flags of results of calls. When the last guard is dropped, the cache
-/// is cleared.
-pub(super) struct CacheScope(());
+/// Guard during whose lifetime this thread's cache keeps the flags of results of calls. When the last guard of the
+/// thread is dropped, the cache is cleared.
+pub(super) struct FlagCacheGuard(());
 
-/// Opens a scope in which the cache keeps flags.
-pub(super) fn open_cache_scope() -> CacheScope {
+/// Lets this thread's cache keep the flags of results of calls while the returned guard lives.
+pub(super) fn open_flag_cache() -> FlagCacheGuard {
     FLAG_CACHE.with_borrow_mut(|memo| memo.depth += 1);
-    CacheScope(())
+    FlagCacheGuard(())
 }
 
-impl Drop for CacheScope {
+impl Drop for FlagCacheGuard {
     fn drop(&mut self) {
         let done = FLAG_CACHE.with_borrow_mut(|memo| {
             memo.depth -= 1;

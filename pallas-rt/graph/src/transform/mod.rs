@@ -1,15 +1,15 @@
 //! Transformations of a graph into others that compute its derivatives, or its results for a whole batch.
 //!
-//! - `active`: which values have a derivative by which parameters;
+//! - `active_values`: which values have a derivative by which parameters;
 //! - `jvp`: forward mode;
 //! - `batch`: batching, along an additional first axis;
 //! - `vjp`: reverse mode;
 //! - `calls`: the trait by which calls state these three; `batch_call`: helpers for their batching;
 //! - `collective`: derivatives and batching of collectives;
-//! - `plain`: plain operations in place of kernels;
+//! - `kernel_expansion`: plain operations in place of kernels;
 //! - `memo`: a cache of what a transformation found out about calls;
 //! - `linearity`: checks whether stated tangents are linear;
-//! - `split_by_known_params`: splits a derivative into the part that computes residuals and the linear part that uses them.
+//! - `partial_eval`: splits a derivative into the part that computes residuals and the linear part that uses them.
 mod active_values;
 mod batch;
 mod batch_call;

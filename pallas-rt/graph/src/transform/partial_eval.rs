@@ -2,21 +2,21 @@
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 
-/// Splits a graph in two: the first one computes everything that depends only on the first `known_params` parameters,
-/// the second one the rest.
+/// Splits a graph in two: the first one computes everything that depends only on the first `known_param_count`
+/// parameters, the second one the rest.
 ///
-/// The first `known_results` results must depend only on these parameters. The first graph takes them, and gives those
-/// results followed by the values that the second graph needs. The second graph takes these values and the later
+/// The first `known_result_count` results must depend only on these parameters. The first graph takes them, and gives
+/// those results followed by the values that the second graph needs. The second graph takes these values and the later
 /// parameters, and gives the other results. Constants, reshapes and broadcasts that both need are computed in both.
 ///
 /// # Panics
 /// If one of the first results depends on a later parameter.
-pub fn split_by_known_params(graph: &Graph, known_params: usize, known_results: usize) -> (Graph, Graph) {
+pub fn split_by_known_params(graph: &Graph, known_param_count: usize, known_result_count: usize) -> (Graph, Graph) {
     let mut is_late = vec![false; graph.types.len()];
-    graph.params[known_params..].iter().for_each(|p| is_late[p.index()] = true);
+    graph.params[known_param_count..].iter().for_each(|p| is_late[p.index()] = true);
     let empty = || Graph { types: graph.types.clone(), ..Graph::default() };
     let (mut first, mut second) = (empty(), empty());
-    first.params = graph.params[..known_params].to_vec();
+    first.params = graph.params[..known_param_count].to_vec();
     for e in &graph.equations {
         if e.args.iter().any(|a| is_late[a.index()]) {
             e.results.iter().for_each(|r| is_late[r.index()] = true);
@@ -25,9 +25,9 @@ pub fn split_by_known_params(graph: &Graph, known_params: usize, known_results: 
             first.equations.push(e.clone());
         }
     }
-    first.results = graph.results[..known_results].to_vec();
+    first.results = graph.results[..known_result_count].to_vec();
     assert!(first.results.iter().all(|r| !is_late[r.index()]), "the first results are known");
-    second.results = graph.results[known_results..].to_vec();
+    second.results = graph.results[known_result_count..].to_vec();
 
     let definitions = graph.definitions();
     let definition = |v: Var| definitions[v.index()].map(|i| &graph.equations[i]);
@@ -45,7 +45,7 @@ pub fn split_by_known_params(graph: &Graph, known_params: usize, known_results: 
         }
     }
     first.results.extend(&second.params);
-    second.params.extend(&graph.params[known_params..]);
+    second.params.extend(&graph.params[known_param_count..]);
     second.equations.splice(0..0, again);
     (first, second)
 }

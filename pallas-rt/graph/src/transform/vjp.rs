@@ -45,7 +45,7 @@ pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, TransformError> {
 pub fn vjp_of_results(graph: &Graph, wrt: &[bool], has_cotangent: &[bool]) -> Result<Graph, TransformError> {
     assert_eq!(has_cotangent.len(), graph.results.len(), "one entry for each result");
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
-    let _memo = memo::open_cache_scope();
+    let _memo = memo::open_flag_cache();
     let graph = expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Vjp));
     // Equations that nothing reads need no derivative, and in a scan they would be hard to remove later.
     let graph = &without_dead_equations(graph);

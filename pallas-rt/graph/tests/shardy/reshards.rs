@@ -68,7 +68,7 @@ fn ours(mesh: &Mesh, case: &Case) -> Vec<String> {
     steps.iter().map(|(step, after)| format!("{} {}", step.text(mesh), after.text(mesh))).collect()
 }
 
-/// The text of a collective as `Step::text` has it, and the sharding after it.
+/// The text of a collective as `ReshardStep::text` has it, and the sharding after it.
 fn theirs(mesh: &Mesh, op: &Operation) -> String {
     let inside = |name: &str, list: &str| {
         let text = op.attribute(name).unwrap_or_else(|| panic!("{name} in {op:?}"));

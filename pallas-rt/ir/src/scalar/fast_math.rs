@@ -24,12 +24,12 @@ fn extract_integer(shifted: f32) -> i32 {
     (shifted.to_bits() as i32).wrapping_sub(ROUNDING_MAGIC.to_bits() as i32)
 }
 
-/// [`ROUNDING_MAGIC`] plus 126: the low bits of its sum with `n`, shifted up, are those of 2ⁿ⁻¹ for -126 < n <= 128,
-/// and of 0 for n = -126.
-const ROUNDING_MAGIC_PLUS_126: f32 = ROUNDING_MAGIC + 126.0;
+/// [`ROUNDING_MAGIC`] plus 126, one less than the bias of exponents: the low bits of its sum with `n`, shifted up, are
+/// those of 2ⁿ⁻¹ for -126 < n <= 128, and of 0 for n = -126.
+const BIASED_ROUNDING_MAGIC: f32 = ROUNDING_MAGIC + 126.0;
 
-/// Returns `(1 + y)·2ⁿ` from `y` and `shifted`, the sum of `n` and [`ROUNDING_MAGIC_PLUS_126`]. Multiplies by half of
-/// the factor twice, since 2¹²⁸ is no f32.
+/// Returns `(1 + y)·2ⁿ` from `y` and `shifted`, the sum of `n` and [`BIASED_ROUNDING_MAGIC`]. Multiplies by half of the
+/// factor twice, since 2¹²⁸ is no f32.
 #[inline(always)]
 fn ldexp_one_plus(y: f32, shifted: f32) -> f32 {
     let half = f32::from_bits(shifted.to_bits() << 23);
@@ -86,8 +86,8 @@ fn ldexp(x: f32, n: i32) -> f32 {
 pub(super) fn exp(x: f32) -> f32 {
     // At the lower end n is -126 and the factor 0, at the upper one the product overflows.
     let x = clamp(x, -87.3, 88.8);
-    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUNDING_MAGIC_PLUS_126);
-    let r = remainder_by_ln2(x, shifted - ROUNDING_MAGIC_PLUS_126);
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, BIASED_ROUNDING_MAGIC);
+    let r = remainder_by_ln2(x, shifted - BIASED_ROUNDING_MAGIC);
     ldexp_one_plus(expm1_near_zero(r), shifted)
 }
 
@@ -95,8 +95,8 @@ pub(super) fn exp(x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn exp2(x: f32) -> f32 {
     let x = clamp(x, -126.0, 128.0);
-    let shifted = x + ROUNDING_MAGIC_PLUS_126;
-    let r = (x - (shifted - ROUNDING_MAGIC_PLUS_126)) * std::f32::consts::LN_2;
+    let shifted = x + BIASED_ROUNDING_MAGIC;
+    let r = (x - (shifted - BIASED_ROUNDING_MAGIC)) * std::f32::consts::LN_2;
     ldexp_one_plus(expm1_near_zero(r), shifted)
 }
 

@@ -135,7 +135,8 @@ pub trait ElementFunction<A> {
     type Out: Elem;
     /// Computes the result in plain scalar Rust, which defines the operation.
     fn reference(args: A) -> Self::Out;
-    /// Computes the result as the CPU's loops do: the row's `cpu` cell, or the reference.
+    /// Computes the result as the CPU's loops do: by the approximation that the operation's row in the table gives for
+    /// them, otherwise like the reference.
     fn fast(args: A) -> Self::Out;
 }
 

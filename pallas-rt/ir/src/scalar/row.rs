@@ -80,7 +80,7 @@ macro_rules! scalar_ops {
                 match self { $(Self::$Op => helper!($($helper)?)),* }
             }
 
-            /// The tangent of the result `y`, summed over the operands' `jvp` cells; `None` for zero.
+            /// The tangent of the result `y`: the sum of what the tangents of the operands contribute; `None` for zero.
             #[allow(unused_variables, reason = "a derivative need not mention what a row binds")]
             pub fn jvp<'g>(self, args: &[$crate::E<'g>], y: $crate::E<'g>, tangents: &[Option<$crate::E<'g>>]) -> Option<$crate::E<'g>> {
                 use $crate::emit::{ZeroTangent, linear};
@@ -263,7 +263,7 @@ macro_rules! lanes {
     };
 }
 
-/// Expands to `impl Lane<(T, T)> for Add` for one type, to which the row's `T` is an alias.
+/// Expands to `impl ElementFunction<(T, T)> for Add` for one type, to which the row's `T` is an alias.
 macro_rules! lane {
     ($L:ident $Op:ident $T:ident ($($arg:ident: $Arg:ident),+) $Out:ident { $eval:expr } { same }) => {
         lane! { $L $Op $T ($($arg: $Arg),+) $Out { $eval } { f32 $eval } }
@@ -284,7 +284,7 @@ macro_rules! lane {
     };
 }
 
-/// Expands to the implementation for a 16-bit float: the `f32` lane between two conversions.
+/// Expands to the implementation for a 16-bit float: that for `f32` between two conversions.
 macro_rules! half {
     ($L:ident $Op:ident $T:ident ($($arg:ident: $Arg:ident),+) $Out:ident) => {
         const _: () = {

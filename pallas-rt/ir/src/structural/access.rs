@@ -95,8 +95,9 @@ pub struct Windows {
     pub vector: Option<usize>,
 }
 
-/// The coordinate along one axis of the operand: `start + coordinate in the windows' array`, where an absent term is 0.
-/// Without a start the axis is parallel with one of the windows' array.
+/// Rule for the coordinate along one axis of the operand of a gather or scatter: a start from the indices plus a
+/// coordinate in the windows' array (the result or the updates), where an absent term is 0. Without a start the axis is
+/// parallel with one of the windows' array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WindowAxis {
     /// Index of the start in its vector.
@@ -108,7 +109,7 @@ pub struct WindowAxis {
 }
 
 impl Windows {
-    /// Number of starts in a vector.
+    /// Number of starts in a start vector: one for each axis of the operand that the indices address.
     pub fn start_count(&self) -> usize {
         self.axes.iter().filter(|w| w.start.is_some()).count()
     }
@@ -133,7 +134,7 @@ impl Windows {
         let is_whole = last.start.is_none() && last.axis.is_some() && !is_position(last) && is(last, n);
         is_whole && !others.is_empty() && others.iter().all(is_one)
     }
-    /// Axes of the windows' array that count inside of a window.
+    /// Axes of the windows' array (the result of a gather, the updates of a scatter) that count inside of a window.
     pub fn window_axes(&self) -> Vec<usize> {
         self.axes.iter().filter_map(|w| w.axis).filter(|axis| !self.index.contains(axis)).collect()
     }

@@ -32,7 +32,7 @@ impl Broadcast {
     pub fn to(to: Vec<Dim>) -> Self {
         Broadcast { dims: (0..to.len()).collect(), to }
     }
-    /// For each axis of an operand: whether it is stretched.
+    /// A bool for each axis of an operand of shape `of`: true if the broadcast stretches it from extent 1.
     fn stretch_flags(&self, of: &[Dim]) -> impl Iterator<Item = bool> {
         of.iter().zip(&self.dims).map(|(n, &axis)| is_unit_extent(n) && !is_unit_extent(&self.to[axis]))
     }

@@ -103,7 +103,7 @@ fn swap_first_two_axes(axes: &[usize]) -> Vec<usize> {
 }
 
 impl Conv {
-    /// Number of groups of whichever kind.
+    /// Number of groups of features or of batches, whichever the convolution has; 1 if it has neither.
     fn group_count(&self) -> usize {
         self.groups.max(self.batch_groups)
     }

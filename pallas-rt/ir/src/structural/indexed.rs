@@ -29,7 +29,7 @@ impl DimensionNumbers<'_> {
         Err(Diag::new("indices", at, format!("`{}`: {found}", self.name), help))
     }
 
-    /// Axes of an operand of this rank that the windows' array has.
+    /// Axes of an operand of this rank that windows keep: neither dropped nor parallel with the indices.
     pub(super) fn operand_axes_in_windows(&self, rank: usize) -> Vec<usize> {
         (0..rank).filter(|axis| !self.dropped.contains(axis) && !self.batching.contains(axis)).collect()
     }
@@ -39,7 +39,7 @@ impl DimensionNumbers<'_> {
         (0..index_rank).filter(move |&axis| axis != self.vector)
     }
 
-    /// Rank of the windows' array.
+    /// Rank of the windows' array (the result of a gather, the updates of a scatter), for indices of this rank.
     pub(super) fn windows_rank(&self, index_rank: usize) -> usize {
         self.index_axes_without_vector(index_rank).count() + self.window.len()
     }
@@ -90,7 +90,8 @@ impl DimensionNumbers<'_> {
         Ok(())
     }
 
-    /// Origin of each axis of the windows' array: `Ok(axis of the operand)` or `Err(axis of the indices)`.
+    /// Origin of each axis of the windows' array (the result of a gather, the updates of a scatter): `Ok` with an axis
+    /// of the operand, or `Err` with one of the indices.
     pub(super) fn axis_origins(&self, rank: usize, index_rank: usize) -> Vec<Result<usize, usize>> {
         let (mut kept, mut positions) =
             (self.operand_axes_in_windows(rank).into_iter(), self.index_axes_without_vector(index_rank));
@@ -101,7 +102,8 @@ impl DimensionNumbers<'_> {
         (0..self.windows_rank(index_rank)).map(axis).collect()
     }
 
-    /// The windows of the access form, with these extents along the operand's axes.
+    /// The windows as the access forms of gather and scatter state them, with the extents `sizes` along the operand's
+    /// axes.
     pub(super) fn windows(&self, sizes: &[Dim], index_rank: usize) -> Windows {
         let axes = self.axis_origins(sizes.len(), index_rank);
         let index: Vec<usize> = (0..axes.len()).filter(|&axis| axes[axis].is_err()).collect();
@@ -143,7 +145,8 @@ pub(super) fn clamp_starts<'g>(windows: &Windows, operand: &[Dim], index: &RuleO
     index.value.maximum(index.value.zero()).minimum(highest)
 }
 
-/// For each element of the windows' array, of shape `shape`: whether its window is inside of the operand.
+/// A bool for each element of the windows' array (the result of a gather, the updates of a scatter), which has shape
+/// `shape`: true if its window is inside of the operand.
 pub(super) fn inside_mask<'g>(windows: &Windows, operand: &[Dim], index: &RuleOperand<'_, 'g>, shape: &[Dim]) -> E<'g> {
     let is_held = index.value.eq(clamp_starts(windows, operand, index));
     let mut all = is_held.select(index.value.like(1.0), index.value.zero());

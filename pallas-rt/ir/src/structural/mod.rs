@@ -19,7 +19,8 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt::{self, Debug, Display};
 
-/// The properties that a structural operation states. No method has a default.
+/// An operation on tiles outside of the scalar table, such as a reshape, a reduction or a product: its text form, the
+/// type of its result, its access form, its rules for derivatives and batching. No method has a default.
 pub trait Structural: Clone + Eq + std::hash::Hash + Debug + Display + Sized {
     /// Name of the operation in text.
     const NAME: &'static str;
@@ -87,7 +88,8 @@ macro_rules! structural_ops {
         impl StructuralOp {
             /// Names of all operations.
             pub const NAMES: &[&str] = &[$($Op::NAME),*];
-            /// See [`Structural::draw`]: a function for each of [`NAMES`](StructuralOp::NAMES).
+            /// Functions that draw a random instance of an operation for tests ([`Structural::draw`]), in the order of
+            /// [`NAMES`](StructuralOp::NAMES).
             pub const DRAWS: &[fn(&mut dyn RandomKernelGenerator) -> Option<StructuralOp>] = &[$(|from| $Op::draw(from).map(Self::$Op)),*];
             /// Name of the operation in text.
             pub fn name(&self) -> &'static str {

@@ -1,8 +1,8 @@
 //! Affine nests: loops over elements whose positions are linear functions of the loops' indices.
 //!
 //! ```text
-//! for each position of the axes:   result[at(result)] = monoid(result[at(result)], combine(operands[at(operand)]..))
-//! at(operand)[dim]                 = (Σ stride · axis + offset) / dilation, an element only if that is whole and inside
+//! for each position of the axes:  result[at(result)] = monoid(result[at(result)], combine(operands[at(operand)]..))
+//! at(operand)[dim]                = (Σ stride · axis + offset) / dilation, an element only if that is whole and inside
 //! ```
 //!
 //! A convolution is the nest of two operands whose elements are multiplied; a windowed reduction is the nest of one.
@@ -61,8 +61,8 @@ impl Position {
         Position { terms: vec![(axis, 1)], offset: 0, dilation: 1 }
     }
     /// Evaluates the position for these indices of the loops; `None` between elements.
-    pub fn evaluate(&self, axes: &[i64]) -> Option<i64> {
-        let sum = self.offset + self.terms.iter().map(|&(axis, stride)| stride * axes[axis]).sum::<i64>();
+    pub fn evaluate(&self, indices: &[i64]) -> Option<i64> {
+        let sum = self.offset + self.terms.iter().map(|&(axis, stride)| stride * indices[axis]).sum::<i64>();
         (sum % self.dilation == 0).then(|| sum / self.dilation)
     }
     /// Smallest and greatest sum before the division, for loops whose extents are at least 1.
@@ -78,7 +78,7 @@ impl Position {
 }
 
 impl Nest {
-    /// Axes that are parallel, or those that are not.
+    /// Indices of the parallel axes if `wants_parallel` is true, otherwise of the folded ones.
     fn axes_by_role(&self, wants_parallel: bool) -> Vec<usize> {
         (0..self.axes.len()).filter(|&a| (self.axes[a].role == NestAxisRole::Parallel) == wants_parallel).collect()
     }
@@ -98,10 +98,11 @@ impl Nest {
     pub fn folded_count(&self) -> usize {
         self.folded_axes().iter().map(|&a| self.axes[a].extent.max(0) as usize).product()
     }
-    /// Row-major index of the element at a position in an array of this shape; `None` if there is no element.
-    pub fn flat_index(positions: &[Position], axes: &[i64], shape: &[usize]) -> Option<usize> {
+    /// Row-major index, in an array of this shape, of the element at `positions` for these indices of the loops; `None`
+    /// if there is no element.
+    pub fn flat_index(positions: &[Position], indices: &[i64], shape: &[usize]) -> Option<usize> {
         positions.iter().zip(shape).try_fold(0, |flat, (position, &n)| {
-            let i = usize::try_from(position.evaluate(axes)?).ok().filter(|&i| i < n)?;
+            let i = usize::try_from(position.evaluate(indices)?).ok().filter(|&i| i < n)?;
             Some(flat * n + i)
         })
     }

@@ -77,7 +77,7 @@ fn infer_reduced_shape(name: &str, axes: &[usize], keep: bool, args: &[&[Dim]]) 
     Ok(args[0].iter().enumerate().filter_map(size).collect())
 }
 
-/// For each element the product of those before it along an axis, or with `reverse` of those after it.
+/// Products, for each element, of those before it along an axis, or with `reverse` of those after it.
 fn exclusive_cumprod<'g>(x: E<'g>, shape: &[Dim], axis: usize, reverse: bool) -> E<'g> {
     if shape[axis].as_number() == Some(0) {
         return x;

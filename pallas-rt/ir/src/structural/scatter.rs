@@ -109,7 +109,8 @@ impl Scatter {
     fn with_monoid(&self, op: Option<ScalarOp>) -> Scatter {
         Scatter { op, ..self.clone() }
     }
-    /// For each update: whether it is the last one that replaces its element.
+    /// A bool for each update: true if it is the last one that replaces its element. `read` is the gather of the
+    /// elements that the scatter writes.
     fn last_write_mask<'g>(&self, args: &[RuleOperand<'_, 'g>], read: &Gather) -> E<'g> {
         let [x, index, updates] = args else { unreachable!("a scatter has three operands") };
         let count = updates.shape.iter().fold(Dim::from(1i64), |count, n| &count * n);

@@ -10,7 +10,7 @@ use pallas_ir::{
 };
 use std::cell::RefCell;
 
-/// Rows with an `f64` lane.
+/// Rows that have an implementation for `f64`.
 fn float_rows() -> impl Iterator<Item = ScalarOp> {
     ScalarOp::ALL.iter().copied().filter(|op| op.row().class.dtypes().contains(&DType::F64))
 }

@@ -28,7 +28,7 @@ impl Array {
         }
     }
 
-    /// Returns the error that a poisoned array carries, else one with this message.
+    /// Returns the error that a poisoned array carries, else [`Error::Traced`] with this message.
     pub(super) fn poison_or_traced_error(&self, message: impl FnOnce() -> String) -> Error {
         self.check().err().unwrap_or_else(|| Error::Traced { message: message() })
     }

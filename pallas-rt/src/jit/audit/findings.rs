@@ -7,8 +7,9 @@ use crate::sharding::{PartitionSpec, Sharding};
 use pallas_ir::Loc;
 use std::collections::BTreeMap;
 
-/// Maximum number of small arrays for each of which the function is partitioned again, to find what its sharding costs.
-const MAX_COMPARED_ARRAYS: usize = 16;
+/// Maximum number of small arrays for which an audit finds what their sharding costs: for each, the function is
+/// partitioned again with that array replicated.
+const MAX_REPARTITIONED_ARRAYS: usize = 16;
 
 impl Audit {
     /// Adds the findings about the mesh, the policy, the parameters and the constraints.
@@ -128,7 +129,8 @@ impl Audit {
         self.findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.kind));
     }
 
-    /// Reports constraints that also apply to other reads, and constrained values that are resharded.
+    /// Reports constraints that also bind readers which do not read the constrained value itself, and constrained
+    /// values that are resharded where they are read.
     fn report_constraint_problems(&mut self) {
         for c in self.constraints.clone() {
             if c.is_moved {
@@ -158,7 +160,7 @@ impl Audit {
         for (k, i) in small.into_iter().enumerate() {
             let p = self.parameters[i].clone();
             let mut cost = String::from("not compared with a replicated one");
-            if k < MAX_COMPARED_ARRAYS {
+            if k < MAX_REPARTITIONED_ARRAYS {
                 let mut other = declared.clone();
                 other.shardings[i] = Some(Sharding::replicated(graph.ty(graph.params[i]).shape.len()));
                 let input = CompilationInput {

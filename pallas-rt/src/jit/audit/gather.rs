@@ -21,7 +21,8 @@ struct DeclaredSharding {
     pattern: Option<String>,
 }
 
-/// A traced function that is not partitioned, with its declarations.
+/// Traced function under audit, before it is partitioned: a view of its graph, and what is declared about the shardings
+/// of its parameters and values.
 struct AuditedFunction<'a> {
     view: View,
     declared: &'a DeclaredShardings,
@@ -33,7 +34,8 @@ struct AuditedFunction<'a> {
 }
 
 impl Audit {
-    /// Audits a graph with its declared parameters; `paths` are those of the arguments' leaves.
+    /// Audits the function of a compilation by `options`; `paths` are those of its arguments' leaves, `client` is its
+    /// client as text.
     ///
     /// # Errors
     /// A kernel that cannot be sharded as declared.
@@ -96,7 +98,7 @@ pub(super) fn location_text(at: Loc) -> Option<String> {
 }
 
 impl<'a> AuditedFunction<'a> {
-    /// Collects the declarations about a graph, which is `flat` with calls of functions inlined.
+    /// Collects the declarations about a graph; `flat` is the same graph with calls of functions inlined.
     fn from_graph(
         graph: &Graph,
         flat: &Graph,
@@ -233,7 +235,8 @@ impl<'a> AuditedFunction<'a> {
     }
 }
 
-/// The axes of a sharding alone: its dimensions are closed, without priorities and replicated axes.
+/// Returns a sharding with the same axes by dimension and nothing else: dimensions are closed, without priorities, and
+/// no axes are stated to be replicated.
 fn closed_sharding(sharding: &Sharding) -> Sharding {
     Sharding { replicated: vec![], ..Sharding::closed(sharding.axes()) }
 }

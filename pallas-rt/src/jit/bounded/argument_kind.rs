@@ -67,7 +67,8 @@ impl<Out: Tree + Send + Sync + 'static> BoundedCall<Out> {
     }
 }
 
-/// Cuts a result for the bounds to its own type. If it had to be joined from blocks to be cut, it is sharded again.
+/// Cuts a result `x` that was computed for the bounds to `ty`, the type that it has for the call's own lengths. If it
+/// had to be joined from blocks to be cut, it is sharded again.
 fn cut_result((x, ty): (Array, &Type)) -> Result<Array> {
     let y = resize_array(&x, &ty.shape, Literal::new(ty.dtype, 0.0))?;
     match x.placement().filter(|_| y.placement().is_none()) {

@@ -35,12 +35,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Maximum number of kinds of arguments for which a function stays compiled.
+/// Maximum number of argument kinds (structures, types and shapes, whatever the bounded lengths are) for which a
+/// function stays compiled.
 const MAX_ARGUMENT_KINDS: usize = 256;
-/// Maximum number of lengths that are known of a kind of arguments; one more drops all.
+/// Maximum number of combinations of lengths that are remembered for one kind of arguments; one more drops all.
 const MAX_KNOWN_LENGTHS: usize = 4096;
-/// Number of lengths compiled on their own at which a hint is printed, and after which no common program is sought.
-const HINT_AFTER_LENGTHS: usize = 4;
+/// Number of combinations of lengths compiled separately at which a hint is printed and no common program is sought any
+/// more.
+const SEPARATE_LENGTHS_BEFORE_HINT: usize = 4;
 
 /// A size that differs between calls of a [bounded](crate::transform::Transformed::bounded) function: its name, its
 /// bound, and the axes that have it.
@@ -116,7 +118,8 @@ struct BoundedProgram {
     donated: usize,
 }
 
-/// The way in which a function runs for one length of each size.
+/// Program that runs a function for one combination of lengths: the common one for all lengths, or one that is compiled
+/// for these alone.
 enum LengthProgram<Out> {
     /// It runs by the program for all lengths.
     Shared {
@@ -299,7 +302,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
         let trace = begun.elapsed();
         let why = match kind.ready.get() {
             Some(_) => None,
-            None if self.alone.load(Relaxed) > HINT_AFTER_LENGTHS => {
+            None if self.alone.load(Relaxed) > SEPARATE_LENGTHS_BEFORE_HINT => {
                 Some(GraphMismatch { at: Loc::NONE, what: "no two lengths had the same operations so far".into() })
             }
             None => match self.derive_bounded_graph(f, tuple, kind, lengths, &own)? {
@@ -341,7 +344,8 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
     /// `traced_for_lengths` is the trace for `lengths`. The pair has the graph and its captured arrays.
     ///
     /// # Errors
-    /// None of its own: if a function has no family, or fails for the bounds, the inner result is the reason.
+    /// Those of reading captured arrays. If no one graph serves all lengths, or the function fails for the bounds, the
+    /// inner result is the reason.
     fn derive_bounded_graph<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
@@ -440,7 +444,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
     fn miss_details(&self, lengths: &[usize], mismatch: &GraphMismatch) -> MissDetails {
         let reason =
             MissReason::Alone { lengths: self.lengths_text(lengths), at: mismatch.at, why: mismatch.what.clone() };
-        let is_many = self.alone.load(Relaxed) >= HINT_AFTER_LENGTHS && !self.is_hinted.swap(true, Relaxed);
+        let is_many = self.alone.load(Relaxed) >= SEPARATE_LENGTHS_BEFORE_HINT && !self.is_hinted.swap(true, Relaxed);
         let hint = is_many.then(|| {
             format!(
                 "{} lengths are compiled on their own, the last one since {reason}; help: compute with `x.count(axis)` and \

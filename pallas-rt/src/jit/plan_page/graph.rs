@@ -145,7 +145,7 @@ pub(super) fn draw_graph<'g>(
     DrawnGraph { svg, inside }
 }
 
-/// The lines of text in a box.
+/// Returns the lines of text in a box: names, details and sharding, and "result" for the box of a result.
 fn box_lines(node: &GraphBox, is_result: bool) -> Vec<String> {
     let name = |(name, count): (&String, &usize)| if *count > 1 { format!("{name} x{count}") } else { name.clone() };
     let mut all = vec![node.names.iter().map(name).collect::<Vec<_>>().join(", ")];

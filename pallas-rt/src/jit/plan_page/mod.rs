@@ -1,7 +1,7 @@
 //! A partitioned function as one page of HTML: its collectives, graph, shardings and values. It needs no script and no
 //! other file.
 //!
-//! - `graph`: the graph as SVG; `assign_layers`: the positions of its boxes.
+//! - `graph`: the graph as SVG; `graph_layout`: the positions of its boxes.
 mod graph;
 mod graph_layout;
 

@@ -73,7 +73,7 @@ impl NativePlan {
     }
 }
 
-/// A slot, and the number of bytes of its memory.
+/// A memory slot of a CPU sequence, and its size in bytes.
 type SizedSlot = (MemorySlot, usize);
 
 /// A collective that has begun: the place of its result, and the action that waits for it.
@@ -85,7 +85,7 @@ struct SequenceLowering<'c> {
     client: &'c Client,
 }
 
-/// The slots of a plan's values.
+/// Memory slots of a plan's values: of parameters, of results with memory of their own, and of temporary values.
 struct ValueSlots<'a> {
     params: &'a [SizedSlot],
     fresh: &'a [SizedSlot],

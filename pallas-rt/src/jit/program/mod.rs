@@ -54,8 +54,9 @@ struct ProgramShardings {
     results: Vec<ShardedResult>,
 }
 
-/// A result of a program on a mesh: the type of the whole array, its sharding, the receipts of the last reducing
-/// collectives that it depends on, and the indices of the parameters that it depends on without such a collective.
+/// A result of a program on a mesh: the type of the whole array, its sharding, the receipts (records) of the last
+/// collectives with a reduction that it depends on, and the indices of the parameters that it depends on without such a
+/// collective.
 type ShardedResult = (Type, Sharding, (Arc<[Receipt]>, Vec<usize>));
 
 /// The engine that runs a plan.
@@ -72,7 +73,7 @@ static KERNEL_CACHE: LazyLock<Lru<Arc<str>, Compiled>> = LazyLock::new(|| Lru::n
 /// The compiled forms of a kernel, from [`KERNEL_CACHE`] if an equal one was compiled.
 pub(super) fn cached_kernel(kernel: &Kernel) -> Compiled {
     let text: Arc<str> = kernel.to_string().into();
-    let new = || KERNEL_CACHE.insert(text.clone(), Compiled::from_trace_with_text(kernel.clone(), text.clone()));
+    let new = || KERNEL_CACHE.get_or_insert(text.clone(), Compiled::from_trace_with_text(kernel.clone(), text.clone()));
     KERNEL_CACHE.get(&text).unwrap_or_else(new)
 }
 
@@ -80,7 +81,7 @@ pub(super) fn cached_kernel(kernel: &Kernel) -> Compiled {
 pub(super) fn cache_kernel(compiled: &Compiled) {
     let text: Arc<str> = compiled.traced().to_string().into();
     if KERNEL_CACHE.get(&text).is_none() {
-        KERNEL_CACHE.insert(text, compiled.clone());
+        KERNEL_CACHE.get_or_insert(text, compiled.clone());
     }
 }
 
@@ -300,7 +301,7 @@ fn count_launches(plan: &Plan) -> u64 {
     plan.steps.iter().map(of_step).sum()
 }
 
-/// The panic message where a buffer is missing, which never happens: no step both reads and writes a place.
+/// Panic message of a step that reads a buffer which it also writes; plans have no such step.
 const MISSING_BUFFER_MESSAGE: &str = "a buffer is there but while a step writes it";
 
 /// The memory of a parameter during a run.

@@ -74,9 +74,9 @@ fn hash_text(text: &str) -> String {
     hex::encode(&Sha256::digest(text)[..8])
 }
 
-/// Returns for each result of a graph of blocks the receipts of the last reducing collectives that it depends on, as
-/// the device at `position` takes part in them, and the indices of the parameters that it depends on without such a
-/// collective.
+/// Returns for each result of a graph of blocks the receipts (records) of the last collectives with a reduction that it
+/// depends on, as the device at `position` takes part in them, and the indices of the parameters that it depends on
+/// without such a collective.
 pub(super) fn result_receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(Arc<[Receipt]>, Vec<usize>)> {
     let made: HashMap<Var, usize> =
         graph.equations.iter().enumerate().flat_map(|(i, e)| e.results.iter().map(move |&v| (v, i))).collect();
@@ -105,8 +105,8 @@ pub(super) fn result_receipts(graph: &Graph, position: usize, engine: Engine) ->
     graph.results.iter().map(of).collect()
 }
 
-/// Returns the receipts of a result: its own, or, if it has none, those of the arguments with the indices that the pair
-/// has second.
+/// Returns the receipts (records of collectives with a reduction) of a result: `own`, or, if it has none, those of the
+/// arguments with the indices `reads`.
 pub(super) fn own_or_argument_receipts((own, reads): &(Arc<[Receipt]>, Vec<usize>), args: &[&Array]) -> Arc<[Receipt]> {
     if !own.is_empty() {
         return own.clone();

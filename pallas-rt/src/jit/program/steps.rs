@@ -34,7 +34,7 @@ struct CompiledStep {
     outputs: SmallVec<[MemoryLocation; 4]>,
 }
 
-/// The compiled work of a step; the variants are those of [`pallas_graph::fuse::StepWork`].
+/// The compiled work of a step; the variants are those of [`pallas_graph::fuse::StepOp`].
 enum StepWork {
     Launch {
         kernel: Prepared,
@@ -173,7 +173,8 @@ impl StepProgram {
 /// Number of step numbers that are uploaded at once.
 const STEP_NUMBERS_PER_UPLOAD: usize = 1024;
 
-/// Uploads the next numbers of a loop's steps, which begin with `first`.
+/// Uploads step numbers of a loop of `length` steps to the device: at most [`STEP_NUMBERS_PER_UPLOAD`] of them, from
+/// `first` on.
 fn upload_step_numbers(client: &Client, first: usize, length: usize) -> Result<Buffer> {
     let all = first..length.min(first + STEP_NUMBERS_PER_UPLOAD);
     let bytes: Vec<u8> = all.flat_map(|step| (step as i32).to_ne_bytes()).collect();

@@ -6,13 +6,13 @@ use pallas_graph::mesh::MeshSharding;
 /// By argument of a compiled function, its declared sharding, and the line and pattern that declare it.
 type ArgumentDeclarations<'a> = (&'a [Option<MeshSharding>], &'a [Option<Declaration>]);
 
-/// Returns true if an argument fits what a compiled function has `declared` about it: it is declared so, or is a result
-/// that a function sharded so. A training step that replaces declared parameters by its results thus does not
+/// Returns true if an argument fits the sharding `declared` that a function was compiled for: it is declared so, or is
+/// a result that a function sharded so. A training step that replaces declared parameters by its results thus does not
 /// recompile.
-pub(in crate::jit) fn matches_declaration(x: &Array, own: Option<&MeshSharding>) -> bool {
-    let Some(placement) = x.placement() else { return own.is_none() };
+pub(in crate::jit) fn matches_declaration(x: &Array, declared: Option<&MeshSharding>) -> bool {
+    let Some(placement) = x.placement() else { return declared.is_none() };
     let is_declared = placement.declared.is_some();
-    match own {
+    match declared {
         None => !is_declared,
         Some(_) if !is_declared && placement.is_cleared => false,
         Some(own) if is_declared => {
@@ -28,9 +28,9 @@ fn is_sharded_as(placement: &Placement, declared: &MeshSharding) -> bool {
     placement.sharding_on_mesh(&declared.mesh).is_some_and(|sharding| declared.sharding.axes() == sharding.axes())
 }
 
-/// The arguments for a compilation: a result that is passed in place of a declared argument gets the declaration which
-/// that argument had at the most similar call. `known` has the declarations of earlier calls whose arguments have the
-/// same structures. Each leaf is treated on its own.
+/// Returns the arguments for a compilation, each leaf on its own: a result that is passed in place of a declared
+/// argument gets the declaration which that argument had at the most similar call. `known` has the declarations of
+/// earlier calls whose arguments have the same structures.
 pub(in crate::jit) fn keep_declarations<'a>(
     known: impl Iterator<Item = ArgumentDeclarations<'a>>,
     args: &[Array],
@@ -44,11 +44,10 @@ pub(in crate::jit) fn keep_declarations<'a>(
     args.iter().zip(own).map(|(x, (own, statement))| keep_declaration(x, own.as_ref(), statement.as_ref())).collect()
 }
 
-/// The argument `x` with its declaration when a function is recompiled: a result that replaces an argument declared as
-/// `declared` keeps that declaration. If the result is sharded in another way, its own sharding is declared, at the
-/// line of `statement`.
-fn keep_declaration(x: &Array, own: Option<&MeshSharding>, statement: Option<&Declaration>) -> Array {
-    let (Some(placement), Some(own), Some(statement)) = (x.placement(), own, statement) else { return x.clone() };
+/// Returns the argument `x` for a recompilation: a result that replaces an argument declared as `declared` keeps that
+/// declaration. If the result is sharded in another way, its own sharding is declared, at the line of `statement`.
+fn keep_declaration(x: &Array, declared: Option<&MeshSharding>, statement: Option<&Declaration>) -> Array {
+    let (Some(placement), Some(own), Some(statement)) = (x.placement(), declared, statement) else { return x.clone() };
     if placement.declared.is_some() || placement.is_cleared {
         return x.clone();
     }

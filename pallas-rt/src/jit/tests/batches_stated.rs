@@ -24,7 +24,7 @@ fn told_apart() -> impl Fn(&Array, &Array) -> Result<Array> + Clone {
     move |x: &Array, y: &Array| f(x, y)
 }
 
-/// `oracle`: `jax.custom_batching.custom_vmap` of the same function, JAX 0.12.
+/// The numbers are those of `jax.custom_batching.custom_vmap` for the same function in JAX 0.12.
 #[test]
 fn rules_make_batches() {
     let (f, x) = (told_apart(), counting(3));

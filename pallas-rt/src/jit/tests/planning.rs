@@ -162,8 +162,7 @@ fn meshes_are_ranked_as_by_hand() {
     };
     let order = |all: &MeshComparison| all.plans().iter().map(|plan| plan.mesh.size(0)).collect::<Vec<_>>();
     let ring = || Link::ring(1e10, 0.0);
-    // Bytes of gradients of matrices along `data`, and of sums of activations along `model`, of which the function has
-    // as many as `exchanges` says.
+    // Bytes of the gradients of two matrices along `data`, and of one sum of activations along `model`.
     for (sizes, expected) in [([256, 1024, 4096], vec![1, 2, 4, 8]), ([65536, 256, 256], vec![8, 4, 2, 1])] {
         let all = rank(sizes, [ring(), ring()], None);
         let [batch, width, hidden] = sizes;

@@ -2,8 +2,8 @@
 //! page.
 //!
 //! - `facts`: operands with their blocks, memory, cost, where the time goes, as text;
-//! - `follow`: the blocks that single programs see, and what they read and write;
-//! - `picture`: grid, operands and memory as SVG; `html_page`: a page of HTML with them.
+//! - `program_accesses`: the blocks that single programs see, and what they read and write;
+//! - `picture`: grid, operands and memory as SVG; `kernel_page`: a page of HTML with them.
 mod facts;
 mod kernel_page;
 mod picture;
@@ -34,8 +34,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The text of one [stage](ExplainedKernel::stages) of each kernel, `traced`, `lower`, `simplify_graph`, `cpu`,
-    /// `placed`, `placement` or `wgsl`; empty for a stage that no kernel has.
+    /// The text of one [stage](ExplainedKernel::stages) of each kernel, `traced`, `lower`, `simplify`, `cpu`, `placed`,
+    /// `placement` or `wgsl`; empty for a stage that no kernel has.
     ///
     /// ```
     /// use pallas_rt::prelude::*;

@@ -16,7 +16,7 @@ const MAX_DRAWN_PROGRAMS: i64 = 256;
 const MAX_TABLE_SIZE: [f64; 2] = [240.0, 170.0];
 /// Largest width and height of the tables of the dimensions in front of the last two.
 const MAX_OUTER_TABLE_SIZE: [f64; 2] = [130.0, 70.0];
-/// Height of an array with one dimension.
+/// Height at which an array with one dimension is drawn.
 const VECTOR_HEIGHT: f64 = 22.0;
 /// Least width and height of a marked block.
 const MIN_MARK_SIZE: f64 = 3.0;
@@ -241,15 +241,15 @@ impl DrawnArray {
 }
 
 impl<'s> ArrayTable<'s> {
-    fn new(shape: &'s DrawnArray, dims: [Option<usize>; 2], corner: [f64; 2], largest: [f64; 2]) -> ArrayTable<'s> {
-        let ends = dims.map(|dim| shape.drawn_range(dim));
+    fn new(array: &'s DrawnArray, dims: [Option<usize>; 2], corner: [f64; 2], max_size: [f64; 2]) -> ArrayTable<'s> {
+        let ends = dims.map(|dim| array.drawn_range(dim));
         let [rows, columns] = ends.map(|[low, high]| (high - low) as f64);
         let size = match dims {
             [None, None] => [VECTOR_HEIGHT, VECTOR_HEIGHT],
-            [None, Some(_)] => [largest[0], VECTOR_HEIGHT],
-            _ => fit_in_box((columns / rows).clamp(0.33, 5.0), largest),
+            [None, Some(_)] => [max_size[0], VECTOR_HEIGHT],
+            _ => fit_in_box((columns / rows).clamp(0.33, 5.0), max_size),
         };
-        ArrayTable { array: shape, dims, ends, corner, size }
+        ArrayTable { array, dims, ends, corner, size }
     }
 
     /// Returns the box of the block that begins at `first`, clipped to what is drawn: `x`, `y`, width, height.

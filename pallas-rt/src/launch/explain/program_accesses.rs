@@ -50,7 +50,8 @@ pub(super) fn program_order(kernel: &Kernel, geometry: &LaunchGeometry, max_prog
     ((0..total.min(max_programs) - last).chain(total - last..total).map(ids).collect(), total)
 }
 
-/// Follows the program with these ids.
+/// Evaluates the program with these ids as far as ids and sizes determine its values, and lists its blocks and
+/// accesses.
 pub(super) fn follow_program(kernel: &Kernel, geometry: &LaunchGeometry, ids: Vec<i64>) -> FollowedProgram {
     let values = vec![None; kernel.values.len()];
     let program = FollowedProgram { ids, blocks: vec![], accesses: vec![], is_cut: false };
@@ -84,7 +85,7 @@ fn known_int(n: i64) -> KnownScalar {
     Some(Literal::int(DType::I32, n))
 }
 
-/// The program that is followed, and the values known so far.
+/// Evaluation of one program of a grid, with the values known so far and the accesses found.
 struct ProgramFollower<'k> {
     kernel: &'k Kernel,
     geometry: &'k LaunchGeometry,
@@ -101,7 +102,8 @@ impl ProgramFollower<'_> {
         self.values[v.index()]
     }
 
-    /// Follows a region with these values of its parameters, and returns the values that it yields.
+    /// Evaluates the instructions of a region with these values of its parameters, lists their accesses, and returns
+    /// the values that it yields.
     fn follow_region(&mut self, region: RegionId, params: &[KnownScalar]) -> Vec<KnownScalar> {
         let region = self.kernel.region(region);
         for (i, p) in region.params.iter().enumerate() {
@@ -122,14 +124,14 @@ impl ProgramFollower<'_> {
         region.yields.iter().map(|&v| self.known_value(v)).collect()
     }
 
-    /// Follows a region of which it is unknown whether it runs.
+    /// Evaluates a region of which it is unknown whether it runs, or how often, and lists its accesses as conditional.
     fn follow_conditional_region(&mut self, region: RegionId) {
         let before = std::mem::replace(&mut self.is_conditional, true);
         self.follow_region(region, &[]);
         self.is_conditional = before;
     }
 
-    /// Follows an instruction and returns the values of its results.
+    /// Evaluates an instruction, lists its accesses, and returns the values of its results as far as they are known.
     fn follow_inst(&mut self, id: InstId, inst: &Inst) -> Vec<KnownScalar> {
         vec![match &inst.op {
             Op::Const(x) => Some(*x),
@@ -180,7 +182,8 @@ impl ProgramFollower<'_> {
         }
     }
 
-    /// Follows all iterations of a `for` with known bounds, and returns the values of its results.
+    /// Evaluates all iterations of a `for`, the last one first if `reverse`, and returns the values of its results;
+    /// with unknown bounds its body once, as conditional.
     fn follow_for(&mut self, inst: &Inst, reverse: bool) -> Vec<KnownScalar> {
         let number = |i: usize| self.known_value(inst.args[i]).map(Literal::as_i64);
         let turns = match [number(0), number(1), number(2)] {

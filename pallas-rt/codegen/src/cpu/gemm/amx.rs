@@ -9,12 +9,13 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::sync::OnceLock;
 
-/// Rows of a tile, and 32-bit words in each row.
+/// Rows of a tile register of AMX, and 32-bit words in each of these rows.
 const TILE_EXTENT: usize = 16;
 /// Rows and columns of C that one call computes: two tiles of A times two tiles of B.
 const BLOCK_EXTENT: usize = 2 * TILE_EXTENT;
 
-/// Returns the kernel, if the processor has the instructions and the system allows this process the registers.
+/// Returns the AMX micro-kernel for `bf16`; `None` if the processor lacks the instructions, or the system does not
+/// allow this process the tile registers.
 pub(super) fn bf16_kernel() -> Option<MicroKernel<f32>> {
     static HAS_TILES: OnceLock<bool> = OnceLock::new();
     HAS_TILES.get_or_init(|| is_amx_supported() && request_tile_permission()).then_some(MicroKernel {

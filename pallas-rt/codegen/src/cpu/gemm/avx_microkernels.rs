@@ -3,7 +3,7 @@ use super::super::strips::has_avx2;
 use super::{Matrix, MicroKernel, OutputMatrix};
 use std::arch::x86_64::*;
 
-/// Returns the kernels that this machine supports, fastest first.
+/// Returns the micro-kernels for `f32` products that this machine supports, fastest first.
 pub(super) fn supported_kernels() -> Vec<MicroKernel<f32>> {
     let mut all = vec![];
     if is_x86_feature_detected!("avx512f") {

@@ -26,7 +26,8 @@ use pack::pack_rows;
 /// Maximum rows of A for which the kernels for few rows are used: up to here, reading B takes longer than multiplying.
 pub(crate) const MAX_NARROW_ROWS: usize = 16;
 
-/// A kernel's function; its arguments are the extents, A, B in parts, and C, to which the product is added.
+/// The function of a [`NarrowKernel`]; its arguments are the extents, A, B in parts, and C, to which the product is
+/// added.
 ///
 /// # Safety
 /// The matrices hold these extents, B in the kernel's element type; rows of A are adjacent elements, those of both
@@ -55,7 +56,7 @@ impl MatrixParts<'_> {
     }
 }
 
-/// A kernel that multiplies f32 rows with a matrix of some element type.
+/// A kernel for products of a few rows of f32 with a matrix B of some element type.
 #[derive(Clone, Copy)]
 pub(crate) struct NarrowKernel {
     run: NarrowKernelFn,
@@ -65,15 +66,15 @@ pub(crate) struct NarrowKernel {
     pub(super) name: &'static str,
 }
 
-/// Mask of the bits of an element that count: all of them.
-pub(crate) const ALL_BITS_MASK: u8 = 0xff;
-/// Mask of the low half of a byte.
+/// The bit mask of kernels that multiply whole elements of B, not one 4-bit half of each byte.
+pub(crate) const WHOLE_ELEMENT_MASK: u8 = 0xff;
+/// The bit mask of kernels that multiply the low 4-bit half of each byte of B.
 pub(crate) const LOW_NIBBLE_MASK: u8 = 0x0f;
-/// Mask of the high half of a byte.
+/// The bit mask of kernels that multiply the high 4-bit half of each byte of B.
 pub(crate) const HIGH_NIBBLE_MASK: u8 = 0xf0;
 
-/// Returns this machine's fastest kernel for matrices of an element type, of which the bits in the mask count; `None`
-/// if it has none. Masks other than [`ALL_BITS_MASK`] exist for the halves of `u8` only.
+/// Returns this machine's fastest kernel for a matrix B of this element type, of whose elements only the bits in the
+/// mask count; `None` if it has none. Masks of less than whole elements exist for the 4-bit halves of `u8` only.
 pub(crate) fn fastest_narrow_kernel(dtype: DType, bit_mask: u8) -> Option<NarrowKernel> {
     static KERNELS: OnceLock<Vec<(DType, u8, NarrowKernel)>> = OnceLock::new();
     KERNELS.get_or_init(supported_narrow_kernels).iter().find(|k| (k.0, k.1) == (dtype, bit_mask)).map(|k| k.2)
@@ -195,7 +196,7 @@ pub(crate) unsafe fn dot_nibbles(
     }
 }
 
-/// Number of parts between the one that is multiplied and the one that is prefetched.
+/// Number of parts of B (such as pages) from the one that is multiplied to the one that is prefetched meanwhile.
 const PREFETCH_DISTANCE_PARTS: usize = 4;
 
 /// A matrix B whose rows (columns if `are_columns`) are in pages at these addresses, the same number in each page, one
@@ -206,8 +207,9 @@ pub(crate) struct PagedMatrix<'a> {
     pub are_columns: bool,
 }
 
-/// Returns true if a product with `m` rows should read the pages of B in place; false if it has too many rows, or if
-/// the rows or columns in the pages are so short that copying them first is faster.
+/// Returns true if a product with `m` rows should read the pages of B in place, each row of which (column if
+/// `are_columns`) has `row_elements` adjacent elements. Returns false if `m` is too large, or if these rows or columns
+/// are so short that copying them first is faster.
 pub(crate) fn can_read_pages_in_place(kernel: NarrowKernel, m: usize, row_elements: usize, are_columns: bool) -> bool {
     m <= MAX_NARROW_ROWS
         && if are_columns {

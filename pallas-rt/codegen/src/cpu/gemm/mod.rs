@@ -63,7 +63,7 @@ pub(super) struct Matrix<T> {
     pub col: isize,
 }
 
-/// The matrix that a product is written to, with adjacent columns.
+/// The matrix that a product is written to, or added to; elements of a row are adjacent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutputMatrix<T> {
     /// Element (0, 0).
@@ -119,12 +119,12 @@ const MC: usize = 128;
 /// Distance of rows of B, in bytes, above which they are packed: they would fall on few cache sets and pages.
 const MAX_UNPACKED_STRIDE_BYTES: usize = 1024;
 /// Minimum rows of A for which packing B pays off.
-const MIN_ROWS_TO_PACK: usize = 16;
+const MIN_A_ROWS_TO_PACK_B: usize = 16;
 
 /// Returns the fastest kernel for `f32` that this machine can run.
 pub(super) fn fastest_f32_kernel() -> MicroKernel<f32> {
-    static CHOICE: OnceLock<MicroKernel<f32>> = OnceLock::new();
-    *CHOICE.get_or_init(|| supported_f32_kernels()[0])
+    static FASTEST_KERNEL: OnceLock<MicroKernel<f32>> = OnceLock::new();
+    *FASTEST_KERNEL.get_or_init(|| supported_f32_kernels()[0])
 }
 
 impl MicroKernel<f32> {
@@ -198,7 +198,7 @@ unsafe fn compute_block<T: Number>(
     let (mr, nr) = (kernel.mr, kernel.nr);
     let PackingBuffers { a: a_buffer, b: b_buffer, c: c_buffer } = packing;
     let far = b.row.unsigned_abs() * size_of::<T>() > MAX_UNPACKED_STRIDE_BYTES;
-    let in_place = b.col == 1 && !(far && m >= MIN_ROWS_TO_PACK);
+    let in_place = b.col == 1 && !(far && m >= MIN_A_ROWS_TO_PACK_B);
     let whole = n / nr;
     let fits_half = kernel.half.is_some_and(|half| n % nr == half.0);
     let packed_from = if in_place { whole + usize::from(fits_half) } else { 0 };

@@ -91,14 +91,14 @@ impl PairedElement for bf16 {
 
 /// Returns this machine's fastest kernel for bytes; without one, bytes are widened and multiplied as `i32`.
 pub(crate) fn fastest_i8_kernel() -> Option<MicroKernel<i32>> {
-    static CHOICE: OnceLock<Option<MicroKernel<i32>>> = OnceLock::new();
-    *CHOICE.get_or_init(|| i8::supported_kernels().first().copied())
+    static FASTEST_KERNEL: OnceLock<Option<MicroKernel<i32>>> = OnceLock::new();
+    *FASTEST_KERNEL.get_or_init(|| i8::supported_kernels().first().copied())
 }
 
 /// Returns this machine's fastest kernel for `bf16`; without one, they are widened and multiplied as `f32`.
 pub(crate) fn fastest_bf16_kernel() -> Option<MicroKernel<f32>> {
-    static CHOICE: OnceLock<Option<MicroKernel<f32>>> = OnceLock::new();
-    *CHOICE.get_or_init(|| bf16::supported_kernels().first().copied())
+    static FASTEST_KERNEL: OnceLock<Option<MicroKernel<f32>>> = OnceLock::new();
+    *FASTEST_KERNEL.get_or_init(|| bf16::supported_kernels().first().copied())
 }
 
 /// Returns true if a product of bf16 is faster in pairs than by the kernels for few rows, which widen the right side
@@ -106,7 +106,12 @@ pub(crate) fn fastest_bf16_kernel() -> Option<MicroKernel<f32>> {
 ///
 /// The limits of rows and terms are measured on a Zen 4. Columns with adjacent elements are pairs already, and long
 /// enough for one pass; the kernels for few rows read 16 terms of them at a time.
-pub(crate) fn are_pairs_faster(rows: usize, columns: usize, terms: usize, has_adjacent_column_elements: bool) -> bool {
+pub(crate) fn is_pairwise_dot_faster(
+    rows: usize,
+    columns: usize,
+    terms: usize,
+    has_adjacent_column_elements: bool,
+) -> bool {
     let least = match terms {
         0..16 => MAX_NARROW_ROWS + 1,
         16..=128 if has_adjacent_column_elements => 2,

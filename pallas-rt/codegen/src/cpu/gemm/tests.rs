@@ -375,7 +375,7 @@ unsafe fn exact(a: Matrix<f32>, b: Matrix<f32>, k: usize, i: usize, j: usize) ->
 
 #[test]
 fn products_of_few_elements_and_columns_agree_with_doubles() {
-    let narrow = few_rows::fastest_narrow_kernel(pallas_ir::DType::F32, few_rows::ALL_BITS_MASK);
+    let narrow = few_rows::fastest_narrow_kernel(pallas_ir::DType::F32, few_rows::WHOLE_ELEMENT_MASK);
     let few = [1, 2, 5, 17, 40].into_iter().flat_map(|m| (1..20).flat_map(move |n| [0, 1, 3, 33].map(|k| (m, n, k))));
     // Rows enough for several parts.
     for (m, n, k) in few.chain((1..10).map(|n| (1029, n, 3))) {

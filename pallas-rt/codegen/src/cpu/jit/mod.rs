@@ -21,8 +21,8 @@
 //!   vectors. Both widths give the same bits, but for the order of sums, and for subnormal numbers: machine code sets
 //!   the processor to flush them to zero while it runs, and restores its control word (Rust code may not run under
 //!   another).
-//! - `ExplainedKernel::chains_without_code` says which chains have no code, and why; `tests/product/native.rs` lists those of
-//!   shipped kernels.
+//! - `ExplainedKernel::chains_without_code` says which chains have no code, and why; `tests/product/native.rs` lists
+//!   those of shipped kernels.
 //! - The reason for an assembler of its own, with some fifty instruction forms: strips reach half the speed of a fused
 //!   loop at best (layer norm 4096x1024: 1.6 ms against 0.53), Cranelift has no 256-bit vectors, and LLVM is 100 times
 //!   the size of this crate.
@@ -30,8 +30,8 @@
 //!   begins with the rows (`cpu/plan/folds`). A store does not end a chain: what follows it in the same shape is
 //!   computed while the stored value is in a register.
 //! - A loop in a kernel whose iterations are chains and products of a few elements, such as the steps of a scan, is
-//!   one function (`cpu/plan/loop_compilation`, `cpu/run/compiled_loops`, `jit/x86/loop_code`): all iterations but the first and the last,
-//!   if their positions move by the same distance each time and no branch is taken in them.
+//!   one function (`cpu/plan/loop_compilation`, `cpu/run/compiled_loops`, `cpu/jit/x86/loop_code`): all iterations but
+//!   the first and the last, if their positions move by the same distance each time and no branch is taken in them.
 //! - Short rows that are adjacent in memory are processed as one row (`cpu/run/merged_rows`): an operand that has one
 //!   element for each row, or one row for all, is copied to a strip first, and folds of columns have a partial result
 //!   for each row of the strip.
@@ -55,11 +55,13 @@ use unsupported_arch as machine;
 #[cfg(target_arch = "x86_64")]
 use x86 as machine;
 
-/// Machine code of chains (or of a loop's pieces) for the first four layouts in which they ran.
+/// A cache of the machine code of chains, or of a loop, with an entry for each of the first four combinations of
+/// operand layouts in which they ran.
 #[derive(Debug)]
 pub(super) struct CodeCache<F = CodeSpecialization>([OnceLock<CachedCode<F>>; 4]);
 
-/// A layout for each chain, and the code for these; `None` if there can be none.
+/// An entry of a [`CodeCache`]: the layout of each chain (or part of a loop), and the code for these layouts; `None` if
+/// it cannot be compiled.
 type CachedCode<F> = (Box<[F]>, Option<MachineCode>);
 
 impl<F> Default for CodeCache<F> {
@@ -69,8 +71,8 @@ impl<F> Default for CodeCache<F> {
 }
 
 impl<F: Clone + PartialEq> CodeCache<F> {
-    /// Returns the code for these layouts, compiled at the first call; `None` if there is none or if other layouts
-    /// came first.
+    /// Returns the code for the layouts `forms`, compiled at their first use; `None` if it cannot be compiled, or if
+    /// four other combinations of layouts came first.
     fn get_or_compile(&self, forms: &[F], compile: impl Fn() -> Option<MachineCode>) -> Option<&MachineCode> {
         let mut met = self.0.iter().map(|slot| slot.get_or_init(|| (forms.into(), compile())));
         met.find(|met| *met.0 == *forms)?.1.as_ref()
@@ -78,7 +80,8 @@ impl<F: Clone + PartialEq> CodeCache<F> {
 }
 
 impl CodeCache {
-    /// Returns the code of these chains, each in the form at its position, if there is any.
+    /// Returns the code of these chains, each compiled for the operand layout at the same index; `None` if it cannot be
+    /// compiled or the cache is full.
     pub(super) fn get_chain_code(
         &self,
         chains: &[ElementwiseChain],
@@ -89,7 +92,8 @@ impl CodeCache {
 }
 
 impl CodeCache<LoopPart> {
-    /// Returns the code for iterations of a loop of these pieces, which refer to `chains` by index, if there is any.
+    /// Returns the code for iterations of a loop that consists of these parts, which refer to `chains` by index; `None`
+    /// if it cannot be compiled or the cache is full.
     pub(super) fn get_loop_code(&self, chains: &[&ElementwiseChain], parts: &[LoopPart]) -> Option<&MachineCode> {
         self.get_or_compile(parts, || compile_loop(chains, parts))
     }

@@ -40,7 +40,7 @@ pub(in super::super) struct LoopPart {
     pub(in super::super) moving: u64,
 }
 
-/// The work of a [`LoopPart`].
+/// The work of a [`LoopPart`]: some rows of a chain, or a small product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum LoopPartKind {
     /// Runs `rows` rows of the chain at this index in the list of chains.
@@ -53,8 +53,8 @@ pub(in super::super) enum LoopPartKind {
     Product(SmallProduct),
 }
 
-/// A product `C = A · B` or `C = A · B + D` of floats, with sums in `f32`. Its places are A, B, C and, if there is
-/// one, D.
+/// A product `C = A · B` or `C = A · B + D` of floats, with sums in `f32`. Its code is called with the addresses of A,
+/// B, C and, if there is one, D.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) struct SmallProduct {
     pub(in super::super) rows: usize,
@@ -85,8 +85,9 @@ pub(super) fn is_bit_set(word: u64, at: usize) -> bool {
     at < 64 && word >> at & 1 == 1
 }
 
-/// A call of machine code: the rows `from..to` of chains. For each chain, `places` has first the number of elements of
-/// a row, then the addresses of inputs that are values, of results of links, and of folds.
+/// Arguments of machine code that runs the rows `from..to` of chains. For each chain, `places` has first the number of
+/// elements of a row, then the addresses of the inputs that are not constants, of the links (operations) whose results
+/// are stored, and of the results of folds.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct CodeCall<'a> {
     pub(in super::super) places: &'a [OperandAddress],
@@ -95,7 +96,8 @@ pub(in super::super) struct CodeCall<'a> {
 }
 
 impl OperandAddress {
-    /// Returns the number of elements of a row in the form of an address; it is the entry before a chain's addresses.
+    /// Stores the number of elements of a row in an [`OperandAddress`], as the entry of [`CodeCall`] before the
+    /// addresses of a chain.
     pub(in super::super) fn encode_column_count(n: usize) -> OperandAddress {
         OperandAddress::new(std::ptr::without_provenance_mut(n), 0)
     }

@@ -7,7 +7,7 @@ use super::compile_chains;
 use super::operand_layouts::CodeSpecialization;
 use pallas_ir::Value;
 
-/// Returns the reasons, one text for each chain of the plan without machine code, assuming that rows are whole
+/// Returns a text for each chain of the plan that has no machine code, with the reasons, assuming that rows are whole
 /// vectors.
 pub(in super::super) fn report_missing_code(plan: &Plan) -> Vec<String> {
     let mut found = MissingCodeSearch { plan, repeated: vec![], reasons: vec![] };
@@ -41,8 +41,8 @@ impl MissingCodeSearch<'_> {
         }
     }
 
-    /// Tries to compile a chain; if that fails, records as reasons those of its links and sinks that have no code by
-    /// themselves, or a lack of registers.
+    /// Tries to compile a chain; if that fails, records the reasons: the links (operations) and folds that have no code
+    /// by themselves, or else a lack of registers.
     fn check_chain(&mut self, chain: &ElementwiseChain) {
         let columns = chain.shape.last().copied().unwrap_or(1);
         let single = |input: &ChainInput| match input {
@@ -66,7 +66,7 @@ impl MissingCodeSearch<'_> {
             ElementwiseOp::Bitcast => format!("bits of {} as {}", l.args[0].1, l.dtype),
         });
         let sinks =
-            chain.sinks.iter().filter(|s| !alone(chain_of_sink(s))).map(|s| format!("fold {} of {}", s.op, s.dtype));
+            chain.sinks.iter().filter(|s| !alone(chain_of_fold(s))).map(|s| format!("fold {} of {}", s.op, s.dtype));
         let mut reasons: Vec<String> = links.chain(sinks).collect();
         reasons.sort();
         reasons.dedup();
@@ -79,7 +79,7 @@ impl MissingCodeSearch<'_> {
     }
 }
 
-/// Returns a chain that consists of this link only.
+/// Returns a chain that consists of only one link (operation) of another, to test if that alone can be compiled.
 fn chain_of_link(chain: &ElementwiseChain, link: &ChainLink) -> ElementwiseChain {
     let input = |(i, (source, _)): (usize, &(LinkOperand, _))| match *source {
         LinkOperand::Input(x) if matches!(chain.inputs[x], ChainInput::Constant(_)) => chain.inputs[x],
@@ -91,8 +91,8 @@ fn chain_of_link(chain: &ElementwiseChain, link: &ChainLink) -> ElementwiseChain
     ElementwiseChain { shape: vec![8], inputs, links, ..ElementwiseChain::default() }
 }
 
-/// Returns a chain that consists of this fold only.
-fn chain_of_sink(sink: &ChainFold) -> ElementwiseChain {
-    let sinks = vec![ChainFold { of: LinkOperand::Input(0), ..*sink }];
+/// Returns a chain that consists of this fold only, to test if it alone can be compiled.
+fn chain_of_fold(fold: &ChainFold) -> ElementwiseChain {
+    let sinks = vec![ChainFold { of: LinkOperand::Input(0), ..*fold }];
     ElementwiseChain { shape: vec![8], inputs: vec![ChainInput::Value(Value(0))], sinks, ..ElementwiseChain::default() }
 }

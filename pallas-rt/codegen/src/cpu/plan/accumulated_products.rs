@@ -15,7 +15,8 @@ use crate::passes::lower::is_whole_scratch_view;
 use pallas_ir::{Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::{HashMap, HashSet};
 
-/// The kernel's scalars and accesses, which the search for sums of products reads.
+/// Search for matrix products that a kernel's loops add up in a scratch operand: the kernel's scalars and accesses that
+/// it looks at.
 struct AccumulationSearch<'a> {
     kernel: &'a Kernel,
     fixed: &'a HashMap<Value, LaunchConstant>,
@@ -146,7 +147,7 @@ impl AccumulationSearch<'_> {
         };
         let Step::Store { value: stored, to, mask: None } = &body.steps[store] else { return None };
         let reads = |v: Value| self.roots[v.index()] == *loaded;
-        // One that is aimed at what it is added to reads nothing else from there.
+        // One that is redirected to what it is added to reads nothing else from there.
         let is_product = |step: &Step| matches!(step, Step::Dot(dot) if dot.to == *value && dot.init == Some(*loaded));
         let product = (aim..store).find(|&at| is_product(&body.steps[at]))?;
         let anyone = |step: &Step| step.reads().into_iter().any(reads);

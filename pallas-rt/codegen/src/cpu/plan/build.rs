@@ -219,7 +219,7 @@ impl<'k> StepBuilder<'k> {
         let Op::Structural(StructuralOp::Dot(op)) = &inst.op else { unreachable!("only products wait") };
         let sources = [0, 1].map(|side| self.cast[inst.args[side].index()]);
         let [a, b] = [0, 1].map(|side| sources[side].map_or(inst.args[side], |source| source.value));
-        let bits = sources[1].map_or(few_rows::ALL_BITS_MASK, |source| source.bits);
+        let bits = sources[1].map_or(few_rows::WHOLE_ELEMENT_MASK, |source| source.bits);
         self.emit_pending(&[a, b]);
         let free = [0, 1].map(|side| op.free_axes(side, self.shape(inst.args[side]).len()));
         let to = addend_and_sum.map_or(inst.results[0], |(_, to)| to);
@@ -278,7 +278,8 @@ impl<'k> StepBuilder<'k> {
 
     // ---- structure
 
-    /// Translates a structural operation by its access form.
+    /// Translates an operation on whole tiles (a reduction, product, gather, transpose ..) to the step for its access
+    /// form, the way in which the result's elements come from those of the operands.
     fn translate_structural(&mut self, op: &StructuralOp, id: InstId, inst: &Inst) {
         let to = inst.results[0];
         let from = || *inst.args.first().expect("the operation has an operand");
@@ -296,7 +297,7 @@ impl<'k> StepBuilder<'k> {
                 return self.emit_dot(id, None);
             }
             Access::Fold { op, ref axes } if self.add_fold(op, axes, inst) => return,
-            Access::Map(pieces) => self.translate_pieces(&pieces, inst),
+            Access::Map(pieces) => self.translate_data_movement(&pieces, inst),
             Access::Flat => {
                 self.base[to.index()] = Some(from());
                 Step::Reshape { from: from(), to }
@@ -364,9 +365,9 @@ impl<'k> StepBuilder<'k> {
         })
     }
 
-    /// Translates moved pieces of operands (transpose, slice, pad, concat ..): a view where that suffices, else a
-    /// copy.
-    fn translate_pieces(&mut self, pieces: &[MapPiece], inst: &Inst) -> Step {
+    /// Translates an operation that only moves elements (transpose, slice, pad, concat ..): to a view where that
+    /// suffices, else to a copy. Each of `pieces` is a part of the result that comes from one operand.
+    fn translate_data_movement(&mut self, pieces: &[MapPiece], inst: &Inst) -> Step {
         let to = inst.results[0];
         let affine = |p: &MapPiece| -> Vec<AffineIndex> {
             let number = |d: &Dim| d.as_number().expect("sizes are numbers in a kernel") as isize;

@@ -1,8 +1,8 @@
 //! Loads that refer to the operand's memory, and results computed in the memory they are stored to, without copies.
 //!
 //! ```text
-//! %1 = load x[..]; .. %1 ..          ->  %1 refers to x's memory          if no step writes x while %1 is needed
-//! %2 = chain(..); store %2 to y      ->  aim %2 at y; %2 = chain(..)      if no step touches y in between
+//! %1 = load x[..]; .. %1 ..        ->  %1 refers to x's memory             if no step writes x while %1 is needed
+//! %2 = chain(..); store %2 to y    ->  redirect %2 to y; %2 = chain(..)    if no step touches y in between
 //! ```
 //!
 //! These passes decide by the plan alone. Whether the elements lie inside of the array is known only when the step
@@ -77,7 +77,7 @@ fn find_redirect(
         }
         _ => false,
     };
-    // The whole of the stored value must be the root: a part of a larger tile can't be aimed.
+    // The whole of the stored value must be the root: a part of a larger tile can't be redirected.
     if !plain || kernel.ty(*stored) != kernel.ty(value) || !is_accumulated_in_place(uses, block, *stored, value) {
         return None;
     }

@@ -20,7 +20,7 @@ pub(super) struct CastSource {
 fn fusable_cast_operand(kernel: &Kernel, inst: &Inst) -> Option<Value> {
     let Op::Structural(StructuralOp::Cast(cast)) = &inst.op else { return None };
     let from = inst.args[0];
-    let known = few_rows::fastest_narrow_kernel(kernel.ty(from).dtype, few_rows::ALL_BITS_MASK).is_some()
+    let known = few_rows::fastest_narrow_kernel(kernel.ty(from).dtype, few_rows::WHOLE_ELEMENT_MASK).is_some()
         && !kernel.ty(from).is_scalar();
     (cast.to == DType::F32 && known).then_some(from)
 }
@@ -66,7 +66,7 @@ pub(super) fn find_product_casts(kernel: &Kernel) -> Vec<Option<CastSource>> {
     let masks = find_byte_masks(kernel);
     kernel.walk(kernel.body, &mut |_, inst| {
         if let Some(from) = fusable_cast_operand(kernel, inst) {
-            let plain = CastSource { value: from, bits: few_rows::ALL_BITS_MASK, masked: None };
+            let plain = CastSource { value: from, bits: few_rows::WHOLE_ELEMENT_MASK, masked: None };
             source[inst.results[0].index()] = Some(masks[from.index()].unwrap_or(plain));
         }
     });
@@ -100,7 +100,8 @@ pub(super) fn find_product_casts(kernel: &Kernel) -> Vec<Option<CastSource>> {
 /// A scatter-add of 16-bit rows to zeros, whose casts to f32 and back are part of it.
 ///
 /// ```text
-/// %3 = cast to(f32) %2; %4 = scatter .. op(add) zeros, %1, %3; %5 = cast to(bf16) %4    ->    %5 = sum of rows of %2 at %1
+/// %3 = cast to(f32) %2; %4 = scatter .. op(add) zeros, %1, %3; %5 = cast to(bf16) %4
+///   ->  %5 = sum of rows of %2 at %1
 /// ```
 #[derive(Clone, Copy)]
 pub(super) struct RowScatterAdd {

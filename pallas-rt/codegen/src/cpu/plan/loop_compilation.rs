@@ -154,7 +154,7 @@ impl<'k> IterationAnalysis<'k> {
                         read.extend(chain.reads());
                     }
                 }
-                Step::Dot(Dot { a, b, bits: few_rows::ALL_BITS_MASK, .. }) => {
+                Step::Dot(Dot { a, b, bits: few_rows::WHOLE_ELEMENT_MASK, .. }) => {
                     read.extend([*a, *b]);
                     right.push(*b);
                 }

@@ -1,13 +1,13 @@
 //! Translates a lowered kernel to the steps of a CPU program, and assigns its tiles their memory.
 //!
-//! [`step`] defines the steps. Passes before them: [`casts`] leaves casts to products and sums, [`filled`] selections
-//! to gathers; [`folds`] splits folds; [`concats`] stores concatenated tiles one by one. [`build`] makes steps of
-//! instructions. Passes after it: [`place`] lets loads refer to the operand's memory and stores be computed in it,
-//! [`overhang_axes`] also past the array's end; [`sweeps`] runs chains over the same rows together; [`jit_loop`] finds
-//! loops that run as one piece of machine code; [`sum_buffer`] lets sums of products begin and end without copies;
-//! [`pages`] lets products read gathered rows in their array; [`vector_slots`] assigns the other tiles their place in a
-//! program's arena. [`uses`] says which steps access which values; `text` prints a plan. Each pass takes time in
-//! proportion to the body's length.
+//! [`step`] defines the steps. Passes before them: [`fused_casts`] leaves casts to products and sums, [`gather_fill`]
+//! selections to gathers; [`folds`] splits folds; [`concats`] stores concatenated tiles one by one. [`build`] makes
+//! steps of instructions. Passes after it: [`copy_elision`] lets loads refer to the operand's memory and results be
+//! computed where they are stored, [`past_end_tiles`] also past the array's end; [`sweeps`] runs chains over the same
+//! rows together; [`loop_compilation`] finds loops that run as one piece of machine code; [`accumulated_products`] lets
+//! sums of products begin and end without copies; [`in_place_gathers`] lets products read gathered rows in their array;
+//! [`tile_slots`] assigns the other tiles their place in a program's arena. [`uses`] says which steps access which
+//! values; [`cpu_plan_text`] prints a plan. Each pass takes time in proportion to the body's length.
 mod accumulated_products;
 mod build;
 mod concats;

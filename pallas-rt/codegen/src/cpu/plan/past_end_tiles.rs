@@ -66,7 +66,7 @@ impl OverhangSearch<'_> {
         self.axes.extend(block.yields.iter().map(|v| (self.roots[v.index()], 0)));
     }
 
-    /// Returns the axis, of the tile whose memory `v` has, that an axis of `v` is.
+    /// Returns the axis along which axis `axis` of `v` runs in the tile whose memory `v` has.
     fn memory_axis(&self, v: Value, axis: usize) -> usize {
         self.turned.get(&v).map_or(axis, |order| order[axis])
     }

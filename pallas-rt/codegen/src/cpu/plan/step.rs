@@ -107,7 +107,7 @@ pub(crate) enum LinkOperand {
     Link(usize),
 }
 
-/// The operation that a link applies to each element.
+/// The operation that one link of an elementwise chain applies to each element.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum ElementwiseOp {
     Scalar(ScalarOp),
@@ -249,7 +249,8 @@ pub(crate) enum LaunchConstant {
     Extent(DimId),
 }
 
-/// One step of a program.
+/// One step of a CPU program: a computation of tiles or scalars, an access to an operand, a branch or loop over blocks
+/// of steps, or a print or assertion.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "steps are made once per kernel")]
 pub(crate) enum Step {

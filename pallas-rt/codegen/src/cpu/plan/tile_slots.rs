@@ -51,7 +51,7 @@ pub(super) fn assign_arena_offsets(
     order.sort_unstable_by_key(|&v| (lives.span[v.index()], v));
     for v in order.into_iter().filter(|&v| !kernel.ty(v).is_scalar()) {
         let Some((from, to)) = lives.span[v.index()] else { continue };
-        slots[v.index()] = Some(arena.allocate_span(round_to_cache_lines(kernel.ty(v).bytes()), from, to));
+        slots[v.index()] = Some(arena.allocate_for_lifetime(round_to_cache_lines(kernel.ty(v).bytes()), from, to));
     }
     (slots, arena.top)
 }
@@ -67,11 +67,11 @@ struct Arena {
 }
 
 impl Arena {
-    /// Allocates `bytes` bytes in the first gap that is large enough, for the times from `from` to `to`. Calls come
-    /// with ascending `from`.
-    fn allocate_span(&mut self, bytes: usize, from: usize, to: usize) -> usize {
+    /// Allocates `bytes` bytes in the first gap that is large enough, for a tile that lives from `first_time` to
+    /// `last_time`. Calls come with ascending `first_time`.
+    fn allocate_for_lifetime(&mut self, bytes: usize, first_time: usize, last_time: usize) -> usize {
         while let Some(&Reverse((end, start, bytes))) = self.ends.peek()
-            && end < from
+            && end < first_time
         {
             self.ends.pop();
             self.release(start, bytes);
@@ -83,7 +83,7 @@ impl Arena {
             self.free.insert(at + bytes, size - bytes);
         }
         self.top = self.top.max(at + bytes);
-        self.ends.push(Reverse((to, at, bytes)));
+        self.ends.push(Reverse((last_time, at, bytes)));
         at
     }
     /// Frees a range of bytes, and merges it with neighbouring gaps.

@@ -87,11 +87,11 @@ impl StepUses {
     pub(super) fn is_read_elsewhere(&self, v: Value, at: usize) -> bool {
         self.yields(v) || self.reads.get(&v).is_some_and(|all| all.first() != Some(&at) || all.last() != Some(&at))
     }
-    /// Returns the position after the last step, from `at` on, that needs the value: `steps` (the block's length) if
-    /// the block yields it.
-    pub(super) fn last_use_end(&self, v: Value, at: usize, steps: usize) -> usize {
+    /// Returns the position after the last step, from `at` on, that needs the value: `step_count` (the block's length)
+    /// if the block yields it.
+    pub(super) fn last_use_end(&self, v: Value, at: usize, step_count: usize) -> usize {
         let last = self.reads.get(&v).and_then(|all| all.last()).map_or(at, |&last| last.max(at));
-        if self.yields(v) { steps } else { last + 1 }
+        if self.yields(v) { step_count } else { last + 1 }
     }
     /// Returns true if a step in the range stores to the operand's memory.
     pub(super) fn is_stored_in(&self, memory: OperandId, steps: Range<usize>) -> bool {
@@ -111,12 +111,12 @@ impl StepUses {
     }
 }
 
-fn append_to_list_of<K: Hash + Eq, T: PartialEq>(lists: &mut HashMap<K, Vec<T>>, key: K, at: T) {
-    append_if_new(lists.entry(key).or_default(), at);
+fn append_to_list_of<K: Hash + Eq, T: PartialEq>(lists: &mut HashMap<K, Vec<T>>, key: K, item: T) {
+    append_if_new(lists.entry(key).or_default(), item);
 }
-fn append_if_new<T: PartialEq>(list: &mut Vec<T>, at: T) {
-    if list.last() != Some(&at) {
-        list.push(at);
+fn append_if_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if list.last() != Some(&item) {
+        list.push(item);
     }
 }
 /// Returns the entries of an ascending list whose positions, given by `at`, are in the range.

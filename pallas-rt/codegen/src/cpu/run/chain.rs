@@ -74,8 +74,9 @@ impl StripBuffers {
     pub(super) fn buffer_address(&self, i: usize) -> *mut u8 {
         self.start.wrapping_add(i * self.pitch)
     }
-    /// Takes a buffer whose contents are kept, and returns its address.
-    pub(super) fn take_kept_buffer(&mut self) -> *mut u8 {
+    /// Takes the next buffer for a broadcast value, whose contents stay the same for all strips of a chain, and returns
+    /// its address.
+    pub(super) fn allocate_broadcast_buffer(&mut self) -> *mut u8 {
         self.held += 1;
         self.buffer_address(self.held - 1)
     }
@@ -161,10 +162,10 @@ impl StripRunner<'_> {
     }
     /// Returns the address of a window's strip for an input or result.
     #[inline]
-    fn strip_address(&self, access: &StripAccess, w: StripWindow, bytes: usize) -> *mut u8 {
+    fn strip_address(&self, access: &StripAccess, w: StripWindow, element_bytes: usize) -> *mut u8 {
         match access {
-            StripAccess::Contiguous(start) => start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes),
-            StripAccess::RowInPlace(tile) => self.row_address(tile, w, 0, bytes),
+            StripAccess::Contiguous(start) => start.wrapping_add((w.row * self.reaches.inner + w.col) * element_bytes),
+            StripAccess::RowInPlace(tile) => self.row_address(tile, w, 0, element_bytes),
             StripAccess::BroadcastScalar(buffer)
             | StripAccess::RepeatedRow(buffer)
             | StripAccess::BufferedResult { buffer, .. } => *buffer,
@@ -172,9 +173,9 @@ impl StripRunner<'_> {
         }
     }
     /// Returns the address of row `r` of a window in a tile.
-    fn row_address(&self, tile: &StridedTile, w: StripWindow, r: usize, bytes: usize) -> *mut u8 {
+    fn row_address(&self, tile: &StridedTile, w: StripWindow, r: usize, element_bytes: usize) -> *mut u8 {
         let elements = row_offset(tile, &self.chain.shape, w.row + r) + w.col as isize * self.column_stride(tile);
-        tile.start.wrapping_offset(elements * bytes as isize)
+        tile.start.wrapping_offset(elements * element_bytes as isize)
     }
 
     /// Calls `f` for each group of rows of a window that are equally spaced in a tile, with the address of the first
@@ -184,7 +185,7 @@ impl StripRunner<'_> {
         tile: &StridedTile,
         buffer: *mut u8,
         w: StripWindow,
-        bytes: usize,
+        element_bytes: usize,
         mut f: impl FnMut((*mut u8, isize), *mut u8, usize),
     ) {
         let shape = &self.chain.shape;
@@ -195,7 +196,11 @@ impl StripRunner<'_> {
         while r < w.rows {
             let count = axis.map_or(1, |axis| shape[axis] - (w.row + r) % shape[axis]).min(w.rows - r);
             let far = axis.map_or(0, |axis| tile.strides[axis]);
-            f((self.row_address(tile, w, r, bytes), far), buffer.wrapping_add(r * w.cols * bytes), count);
+            f(
+                (self.row_address(tile, w, r, element_bytes), far),
+                buffer.wrapping_add(r * w.cols * element_bytes),
+                count,
+            );
             r += count;
         }
     }
@@ -210,21 +215,21 @@ impl StripRunner<'_> {
     ///
     /// # Safety
     /// As [`StripRunner::run_window`].
-    unsafe fn copy_input_rows(&self, tile: &StridedTile, buffer: *mut u8, w: StripWindow, bytes: usize) {
+    unsafe fn copy_input_rows(&self, tile: &StridedTile, buffer: *mut u8, w: StripWindow, element_bytes: usize) {
         let stride = self.column_stride(tile);
-        self.for_each_row_group(tile, buffer, w, bytes, |(place, far), strip, count| {
+        self.for_each_row_group(tile, buffer, w, element_bytes, |(place, far), strip, count| {
             let all = count * w.cols;
             // SAFETY: rows lie inside of the tile, the buffer holds the strip.
             unsafe {
                 if count > 1 && far == stride * w.cols as isize {
-                    copy_row(place, stride, strip, 1, all, bytes);
+                    copy_row(place, stride, strip, 1, all, element_bytes);
                 } else if count > 1 && far == 0 {
-                    copy_row(place, stride, strip, 1, w.cols, bytes);
-                    repeat_prefix(strip, w.cols * bytes, all * bytes);
+                    copy_row(place, stride, strip, 1, w.cols, element_bytes);
+                    repeat_prefix(strip, w.cols * element_bytes, all * element_bytes);
                 } else if count > 1 && stride == 0 {
-                    repeat_each_element(place, far, strip, count, w.cols, bytes);
+                    repeat_each_element(place, far, strip, count, w.cols, element_bytes);
                 } else {
-                    copy_rows([place, strip], [stride, 1], [far, w.cols as isize], [count, w.cols], bytes);
+                    copy_rows([place, strip], [stride, 1], [far, w.cols as isize], [count, w.cols], element_bytes);
                 }
             }
         });

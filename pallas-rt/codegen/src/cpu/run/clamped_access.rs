@@ -62,7 +62,8 @@ impl ProgramRunner<'_> {
         placed
     }
 
-    /// Runs a load. `overhang_axes` is `None` if the tile must be copied; else the tile may refer to the operand's
+    /// Runs a load: elements outside of the array are `fill`, those where the first value of `mask` is false are its
+    /// second value. `overhang_axes` is `None` if the tile must be copied; else the tile may refer to the operand's
     /// memory, and extend past the array's end along the axes in this bit mask.
     pub(super) fn load(
         &mut self,
@@ -224,20 +225,25 @@ impl ResolvedView {
         fit.all(|fits| fits)
     }
 
-    /// Returns the position of the array's end in the view; elements past it have the value `fill`.
+    /// Returns the record of a tile `of` that extends past the array's end: its extents inside of the array, and the
+    /// value `fill` of the elements past the end.
     fn overhanging_tile(&self, of: Value, fill: Option<Literal>) -> OverhangingTile {
         OverhangingTile { of, extents: self.inside.map(|(_, end)| end), fill }
     }
 
     /// Returns the operand's tile and `other`, a tile of the view's shape, both restricted to the elements inside of
     /// the array, and their extents.
-    fn clip_tiles(&self, mut other: StridedTile, bytes: usize) -> (StridedTile, StridedTile, [usize; MAX_RANK]) {
+    fn clip_tiles(
+        &self,
+        mut other: StridedTile,
+        element_bytes: usize,
+    ) -> (StridedTile, StridedTile, [usize; MAX_RANK]) {
         let mut own = self.tile;
         let mut size = self.shape;
         for (axis, &(lo, hi)) in self.inside[..self.rank].iter().enumerate() {
             size[axis] = hi - lo;
-            own = own.offset(lo as isize * own.strides[axis], bytes);
-            other = other.offset(lo as isize * other.strides[axis], bytes);
+            own = own.offset(lo as isize * own.strides[axis], element_bytes);
+            other = other.offset(lo as isize * other.strides[axis], element_bytes);
         }
         (own, other, size)
     }

@@ -11,7 +11,7 @@ use super::super::plan::loop_compilation::{JitLoop, chains};
 use super::super::plan::step::{ChainInput, Dot, ElementwiseChain, Step, StepBlock};
 use super::super::tile::{self, StridedTile};
 use super::chain::ChainAccess;
-use super::spacing::{RowStrides, VECTOR_ELEMENTS, column_count, first_evenly_spaced_axis, row_offset, row_strides};
+use super::spacing::{RowStrides, VECTOR_ELEMENTS, first_evenly_spaced_axis, row_length, row_offset, row_strides};
 use super::thread_state::{ProgramRunner, grow_buffer_to};
 use pallas_ir::{DType, Value};
 
@@ -65,7 +65,7 @@ impl<'a> ProgramRunner<'a> {
         let turns = [1, 2, trip_count - 2].map(|k| {
             self.set_scalar_int(index, index_at(k));
             let turn = self.collect_iteration(jit_loop, body);
-            // What was aimed at memory but not computed is aimed again in the next iteration.
+            // What was redirected but not computed is redirected again in the next iteration.
             for step in &body.steps {
                 if let Step::RedirectResult { value, .. } = step {
                     self.state.is_redirected[value.index()] = false;
@@ -99,7 +99,8 @@ impl<'a> ProgramRunner<'a> {
         Some(())
     }
 
-    /// Copies right sides that are the same in every iteration to a buffer, as f32 in rows of whole vectors.
+    /// Copies right sides that are the same in every iteration to a buffer, as f32 in rows of whole vectors. Returns
+    /// `None` if the address of one moves after all, or if there is no memory.
     fn copy_invariant_right_matrices(&mut self, work: &mut IterationWork<'a>) -> Option<()> {
         let bytes = |right: &RightMatrix| right.terms * right.padded_width() * DType::F32.bytes();
         let mut to =
@@ -133,7 +134,7 @@ impl<'a> ProgramRunner<'a> {
                 Step::If { .. } => {}
                 Step::Store { value, to, .. } => {
                     let (from, to) = (self.tile(*value), self.tile_if_inside(to)?);
-                    // What was aimed is there.
+                    // A redirected result is there.
                     if from.start != to.start || from.strides != to.strides {
                         turn.add_copy(&jit_loop.copies[&i], from, to)?;
                     }
@@ -238,7 +239,7 @@ impl<'a> ProgramRunner<'a> {
 }
 
 impl<'a> IterationWork<'a> {
-    /// Adds a chain that copies a tile.
+    /// Adds a chain that copies the tile `from` to the tile `to`; returns `None` if machine code cannot access them.
     fn add_copy(&mut self, chain: &'a ElementwiseChain, from: StridedTile, to: StridedTile) -> Option<()> {
         self.add_chain(chain, &[from], &[to], &[], |_| chain.widest)
     }
@@ -263,7 +264,7 @@ impl<'a> IterationWork<'a> {
         let axis = tiles().map(|tile| first_evenly_spaced_axis(tile, &chain.shape)).max().unwrap_or(0);
         let outer = chain.shape.len().saturating_sub(1);
         let (groups, group) = (element_count(&chain.shape[..axis]), element_count(&chain.shape[axis..outer]));
-        let width = column_count(chain);
+        let width = row_length(chain);
         (groups <= MAX_JIT_ROW_GROUPS && groups * group * width > 0).then_some(())?;
         let row_of = |tile: &StridedTile, is_input: bool| {
             let l = row_strides(tile, &chain.shape, axis);
@@ -307,7 +308,8 @@ impl<'a> IterationWork<'a> {
 }
 
 impl LoopPart {
-    /// Returns the number of places that the piece's code is called with.
+    /// Returns the number of addresses that the part's machine code is called with: those of its operands and, for a
+    /// chain, one that stands for the length of a row.
     fn address_count(&self, chains: &[&ElementwiseChain]) -> usize {
         match self.work {
             LoopPartKind::ChainRows { chain, .. } => chains[chain].address_count(),

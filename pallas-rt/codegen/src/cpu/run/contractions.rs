@@ -12,7 +12,7 @@ use pallas_ir::{DType, OperandId, Value};
 
 /// Minimum rows of the left side with which an f32 product may use the blocked kernel for a right side of any size;
 /// with fewer rows it does so only for one of at most [`MAX_CACHED_RIGHT_ELEMENTS`].
-const MIN_BLOCKED_ROWS: usize = 8;
+const MIN_BLOCKED_GEMM_ROWS: usize = 8;
 /// Maximum elements of a right side that fits the caches, which the blocked kernel then reads again fast even for few
 /// rows; a larger one is read where it lies by the kernel for few rows.
 const MAX_CACHED_RIGHT_ELEMENTS: usize = 1 << 19;
@@ -53,7 +53,7 @@ impl ProgramRunner<'_> {
         if dot.is_paged
             && let Some(found) = self.window_kernel_or_copy(dot)
         {
-            return self.dot_with_kept_windows(dot, found);
+            return self.dot_with_uncopied_windows(dot, found);
         }
         let dtype = self.ty(dot.to).dtype;
         let bytes = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::I8);
@@ -103,14 +103,14 @@ impl ProgramRunner<'_> {
     fn dot_in_f32(&mut self, dot: &Dot, packing: &mut PackingBuffers<f32>) -> Result<(), LaunchError> {
         let outcome = self.prepare_product_result(dot, DType::F32)?;
         let (few, other, bits) = if outcome.turned {
-            (1, dot.a, gemm::few_rows::ALL_BITS_MASK)
+            (1, dot.a, gemm::few_rows::WHOLE_ELEMENT_MASK)
         } else {
             (outcome.extents.m, dot.b, dot.bits)
         };
         let dtype = self.ty(other).dtype;
         let Extents { m, n, k } = outcome.extents;
         // Bits of the elements that count are selected by the kernels of few rows alone.
-        let all_bits = dot.bits == gemm::few_rows::ALL_BITS_MASK;
+        let all_bits = dot.bits == gemm::few_rows::WHOLE_ELEMENT_MASK;
         // Sums are computed one after the other: a single product qualifies only if they are short.
         let is_tiny = m * n * k <= gemm::tiny::MAX_TINY_MULTIPLY_ADDS
             && (outcome.batch.iter().product::<usize>() > 1
@@ -131,7 +131,7 @@ impl ProgramRunner<'_> {
         let has_few_columns =
             all_bits && !outcome.turned && n <= gemm::few_rows::MAX_FEW_COLUMNS && m > gemm::few_rows::MAX_NARROW_ROWS;
         if let Some(kernel) =
-            gemm::few_rows::fastest_narrow_kernel(left, gemm::few_rows::ALL_BITS_MASK).filter(|_| has_few_columns)
+            gemm::few_rows::fastest_narrow_kernel(left, gemm::few_rows::WHOLE_ELEMENT_MASK).filter(|_| has_few_columns)
         {
             return self.multiply_batches(dot, &outcome, DType::F32, [left, DType::F32], |extents, [a, b, _], c| {
                 // SAFETY: the caller's.
@@ -141,7 +141,7 @@ impl ProgramRunner<'_> {
         let is_bf16 = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::Bf16);
         let in_pairs = is_bf16
             && all_bits
-            && gemm::pairwise_dot::are_pairs_faster(few, n, k, self.has_adjacent_right_columns(dot));
+            && gemm::pairwise_dot::is_pairwise_dot_faster(few, n, k, self.has_adjacent_right_columns(dot));
         if let Some(kernel) = gemm::pairwise_dot::fastest_bf16_kernel().filter(|_| in_pairs) {
             return self.multiply_batches(dot, &outcome, DType::F32, [DType::Bf16; 2], |extents, [a, b, _], c| {
                 // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
@@ -157,7 +157,7 @@ impl ProgramRunner<'_> {
                         && b.col == 1
                         && !gemm::few_rows::should_pack_columns(n, k)
                         && gemm::fastest_f32_kernel().can_read_panels_fast(b.row)
-                        && (m >= MIN_BLOCKED_ROWS || n * k <= MAX_CACHED_RIGHT_ELEMENTS);
+                        && (m >= MIN_BLOCKED_GEMM_ROWS || n * k <= MAX_CACHED_RIGHT_ELEMENTS);
                     // SAFETY: the caller's.
                     unsafe {
                         if is_near {
@@ -227,7 +227,7 @@ impl ProgramRunner<'_> {
             }
             Some(init) => {
                 let (from, out) = (self.tile(init), self.result_tile(to));
-                // Otherwise the result was aimed at the memory of `init`, which holds it already.
+                // Otherwise the result was redirected to the memory of `init`, which holds it already.
                 if add && from.start != out.start {
                     // SAFETY: both hold the shape, and lie apart.
                     unsafe { tile::copy(&from, &out, self.shape(to), bytes) };
@@ -244,7 +244,7 @@ impl ProgramRunner<'_> {
             }
             None => out,
         };
-        // A result in aimed memory has rows at a distance of their own; every other is contiguous.
+        // A redirected result has rows at a distance of their own; every other is contiguous.
         let ldc = if tile.is_contiguous(self.shape(to)) { n as isize } else { tile.strides[batch.len()] };
         let turned = n == 1 && ldc == 1 && m > 1;
         let (extents, part) = (inside.extents, Some(inside).filter(ProductExtents::is_partial));

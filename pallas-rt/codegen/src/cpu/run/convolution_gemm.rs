@@ -288,7 +288,7 @@ impl<'a> MatrixProduct<'a> {
     /// As [`MatrixProduct::run`].
     unsafe fn copy_operand_box<T: Number>(
         &self,
-        array: usize,
+        operand_index: usize,
         operand: *const T,
         buffer: &mut Vec<T>,
         order: &[usize],
@@ -301,13 +301,13 @@ impl<'a> MatrixProduct<'a> {
         }
         let near = contiguous_strides(nest, ranges, order);
         let to = buffer.as_mut_ptr();
-        if !nest.is_inside(array, ranges) {
+        if !nest.is_inside(operand_index, ranges) {
             buffer[..total].fill(T::default());
         }
-        nest.for_each_inside_box(Some(array), order, &mut ranges.to_vec(), &mut |part| {
+        nest.for_each_inside_box(Some(operand_index), order, &mut ranges.to_vec(), &mut |part| {
             let moved = |&axis: &usize| near[axis] * (part[axis].start - ranges[axis].start) as isize;
-            let first = [nest.first_element_offset(array, part), order.iter().map(moved).sum()];
-            let loops = nest.loops_over_box(part, order, |axis| [nest.strides[array][axis], near[axis]]);
+            let first = [nest.first_element_offset(operand_index, part), order.iter().map(moved).sum()];
+            let loops = nest.loops_over_box(part, order, |axis| [nest.strides[operand_index][axis], near[axis]]);
             // SAFETY: the caller's, and the buffer has every position of the ranges.
             unsafe { interior_boxes::copy_in_loops(&loops, operand, to, first) };
         });

@@ -16,9 +16,9 @@ use super::convolution_gemm::MatrixProduct;
 use pallas_ir::structural::{Nest, NestAxisRole, Position};
 use std::cmp::Reverse;
 
-/// Number of features up to which an axis with more of them is preferred for the columns of the product; beyond it all
-/// axes count as equally good.
-const MAX_COMPARED_FEATURES: usize = 64;
+/// Maximum number of features of an axis that count when the axis of the product's columns is chosen: all axes with at
+/// least as many are equally good.
+const MAX_COUNTED_FEATURES: usize = 64;
 
 /// Returns, for the two operands and the result, the order of axes of its copy, or `None` for an array that is not
 /// copied. Returns `None` in place of all three if none is copied.
@@ -48,7 +48,7 @@ pub(super) fn choose_axis_orders(
     let extent = |axis: usize| nest.axes[axis].extent as usize;
     let is_own = |axis: usize| dim(0, axis).is_some() != dim(1, axis).is_some();
     let columns = features[2].iter().filter(|f| nest.axes[f.0].role == NestAxisRole::Parallel && is_own(f.0));
-    let &(columns, last, _) = columns.min_by_key(|f| (Reverse(extent(f.0).min(MAX_COMPARED_FEATURES)), f.2))?;
+    let &(columns, last, _) = columns.min_by_key(|f| (Reverse(extent(f.0).min(MAX_COUNTED_FEATURES)), f.2))?;
     let b = usize::from(dim(0, columns).is_none());
     let &(near, near_dim, _) = features[1 - b].iter().filter(|f| extent(f.0) > 1).min_by_key(|f| f.2)?;
     if extent(columns) < thresholds.features || extent(near) < thresholds.features {
@@ -73,7 +73,8 @@ pub(super) fn choose_axis_orders(
     (orders.iter().any(Option::is_some) && all >= thresholds.uses * elements).then_some(orders)
 }
 
-/// Returns the axis that `position` consists of, if it is a feature with more than one element.
+/// Returns the loop axis whose index alone is `position`, if it has several elements and no position in `places` (of
+/// both operands and the result) combines it with another index, a stride or an offset; else `None`.
 fn feature_axis(nest: &Nest, places: &[&[Position]; 3], position: &Position) -> Option<usize> {
     let only = |p: &Position| {
         let mut moving = p.terms.iter().filter(|&&(axis, _)| nest.axes[axis].extent > 1);

@@ -82,7 +82,8 @@ impl WindowLoop {
         walk
     }
 
-    /// Makes positions that share an index axes of the window, and finds out whether windows are contiguous.
+    /// Turns axes of the positions that share an index into axes of the window, and records the number of a window's
+    /// elements if they are adjacent in both arrays.
     fn with_merged_axes(mut self) -> WindowLoop {
         self.merge_shared_axes();
         self.sort_window_axes();
@@ -96,8 +97,8 @@ impl WindowLoop {
         self.positions.iter().product()
     }
 
-    /// Makes the last position axes along which the indices do not change axes of the window, as in `take_along_axis`
-    /// with one index for each row.
+    /// Turns the last axes of the positions along which the indices do not change into axes of the window, as in
+    /// `take_along_axis` with one index for each row.
     fn merge_shared_axes(&mut self) {
         let same = |walk: &WindowLoop, last: usize| walk.index.strides[last] == 0 && walk.positions[last] > 0;
         while let Some(last) = self.positions.len().checked_sub(1).filter(|&last| same(self, last)) {
@@ -266,7 +267,7 @@ impl ProgramRunner<'_> {
         let walk = self.window_loop(step, x, (out, taken));
         if let Some(readers) = step.stays_for {
             self.buffers.forget_windows(step.to);
-            if taken == self.shape(step.to) && self.keep_windows(step, readers, &walk) {
+            if taken == self.shape(step.to) && self.keep_window_addresses(step, readers, &walk) {
                 return;
             }
         }

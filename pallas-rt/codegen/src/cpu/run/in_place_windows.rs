@@ -6,25 +6,25 @@ use super::super::plan::step::{Dot, ElementwiseChain, GatherScatter, WindowReade
 use super::super::row_copies::copy_row;
 use super::super::tile::StridedTile;
 use super::gather_scatter::WindowLoop;
-use super::spacing::KeptWindows;
+use super::spacing::UncopiedWindows;
 use super::thread_state::{Buffers, ProgramRunner};
 use pallas_ir::{DType, Literal, Value};
 
 impl Buffers {
-    /// Forgets all kept windows: those of the last launch.
+    /// Forgets all gathered windows that were left in their arrays: those of the last launch.
     pub(super) fn forget_all_windows(&mut self) {
         self.pages.iter_mut().for_each(|kept| kept.of = None);
     }
-    /// Forgets the kept windows of a gather's result.
+    /// Forgets the windows of a gather's result, if they were left in their array.
     pub(super) fn forget_windows(&mut self, of: Value) {
-        self.kept_windows_mut(of).into_iter().for_each(|kept| kept.of = None);
+        self.uncopied_windows_mut(of).into_iter().for_each(|kept| kept.of = None);
     }
     /// Returns the index in `pages` of the windows of a gather's result, if they were not copied.
-    pub(super) fn find_kept_windows(&self, of: Value) -> Option<usize> {
+    pub(super) fn find_uncopied_windows(&self, of: Value) -> Option<usize> {
         self.pages.iter().position(|kept| kept.of == Some(of))
     }
-    /// Returns the kept windows of a gather's result, if they were not copied.
-    fn kept_windows_mut(&mut self, of: Value) -> Option<&mut KeptWindows> {
+    /// Returns the addresses of the windows of a gather's result, if they were not copied.
+    fn uncopied_windows_mut(&mut self, of: Value) -> Option<&mut UncopiedWindows> {
         self.pages.iter_mut().find(|kept| kept.of == Some(of))
     }
 }
@@ -32,7 +32,7 @@ impl Buffers {
 impl ProgramRunner<'_> {
     /// Keeps the addresses of a gather's windows for `readers`, instead of copying the windows. Returns false if the
     /// windows do not allow it.
-    pub(super) fn keep_windows(
+    pub(super) fn keep_window_addresses(
         &mut self,
         step: &GatherScatter,
         readers: WindowReaders,
@@ -53,7 +53,7 @@ impl ProgramRunner<'_> {
             return false;
         };
         let at = self.buffers.pages.iter().position(|kept| kept.of.is_none()).unwrap_or_else(|| {
-            self.buffers.pages.push(KeptWindows::default());
+            self.buffers.pages.push(UncopiedWindows::default());
             self.buffers.pages.len() - 1
         });
         let elements = if readers == WindowReaders::Chains { row } else { window };
@@ -93,14 +93,14 @@ impl ProgramRunner<'_> {
         in_order
     }
 
-    /// Returns the kernel and layout for a product whose right side is kept windows. If there is none, copies the
-    /// windows.
+    /// Returns the kernel and layout for a product whose right side is gathered windows that were left in their array;
+    /// `None` if they were not. If no kernel can read them there, copies them and returns `None`.
     pub(super) fn window_kernel_or_copy(&mut self, dot: &Dot) -> Option<(NarrowKernel, PagedMatrix<'static>)> {
         let root = self.plan.roots[dot.b.index()];
-        let elements = self.buffers.kept_windows_mut(root)?.elements;
+        let elements = self.buffers.uncopied_windows_mut(root)?.elements;
         let found = self.find_window_kernel(dot, self.tile(root), elements);
         if found.is_none() {
-            self.copy_kept_windows(root);
+            self.materialize_windows(root);
         }
         found
     }
@@ -128,15 +128,17 @@ impl ProgramRunner<'_> {
             .then_some((kernel, pages))
     }
 
-    /// Copies the inputs of a chain that are kept windows to their tiles.
-    pub(super) fn copy_kept_inputs(&mut self, chain: &ElementwiseChain) {
-        chain.reads().for_each(|v| self.copy_kept_windows(v));
+    /// Copies those inputs of a chain that are gathered windows left in their arrays to the tiles that the gathers
+    /// would have written.
+    pub(super) fn materialize_window_inputs(&mut self, chain: &ElementwiseChain) {
+        chain.reads().for_each(|v| self.materialize_windows(v));
     }
 
-    /// Copies kept windows to the tile that a gather would have written, and forgets them.
-    fn copy_kept_windows(&mut self, of: Value) {
+    /// Copies gathered windows that were left in their array to the tile that the gather would have written, and
+    /// forgets their addresses.
+    fn materialize_windows(&mut self, of: Value) {
         let (out, element) = (self.tile(of), self.element_bytes(of));
-        let Some(kept) = self.buffers.kept_windows_mut(of) else { return };
+        let Some(kept) = self.buffers.uncopied_windows_mut(of) else { return };
         let bytes = kept.elements * element;
         for (i, &start) in kept.starts.iter().enumerate() {
             // SAFETY: the tile holds all windows one behind the other; they lie in an array, which it does not overlap.
@@ -146,14 +148,15 @@ impl ProgramRunner<'_> {
     }
 
     /// Computes a product whose right side is windows that were not copied.
-    pub(super) fn dot_with_kept_windows(
+    pub(super) fn dot_with_uncopied_windows(
         &mut self,
         dot: &Dot,
         (kernel, pages): (NarrowKernel, PagedMatrix<'_>),
     ) -> Result<(), LaunchError> {
         let mut packing = std::mem::take(&mut self.buffers.packing);
         let outcome = self.prepare_product_result(dot, DType::F32)?;
-        let kept = self.buffers.kept_windows_mut(self.plan.roots[dot.b.index()]).expect("the windows were not copied");
+        let kept =
+            self.buffers.uncopied_windows_mut(self.plan.roots[dot.b.index()]).expect("the windows were not copied");
         let starts = std::mem::take(&mut kept.starts);
         let pages = PagedMatrix { starts: &starts, ..pages };
         let done = self.multiply_batches(
@@ -166,7 +169,7 @@ impl ProgramRunner<'_> {
                 unsafe { few_rows::dot_paged(kernel, extents, a.cast(), pages, c, &mut packing) }
             },
         );
-        let kept = self.buffers.kept_windows_mut(self.plan.roots[dot.b.index()]).expect("they are there still");
+        let kept = self.buffers.uncopied_windows_mut(self.plan.roots[dot.b.index()]).expect("they are there still");
         kept.starts = starts;
         self.buffers.packing = packing;
         done

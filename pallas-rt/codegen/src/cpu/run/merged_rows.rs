@@ -11,7 +11,7 @@ use super::super::jit::{CodeCall, CodeSpecialization, MachineCode, OperandAddres
 use super::super::plan::step::{ChainFold, ElementwiseChain, FoldDirection};
 use super::super::row_copies::{copy_rows, repeat_each_element, repeat_prefix};
 use super::super::strips::STRIP_ELEMENTS;
-use super::spacing::{RowStrides, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, column_count};
+use super::spacing::{RowStrides, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, row_length};
 use pallas_ir::{DType, ScalarOp};
 use std::ops::Range;
 
@@ -23,10 +23,10 @@ const MAX_WHOLE_VECTOR_ROW_ELEMENTS: usize = 32;
 const MAX_RAGGED_ROW_ELEMENTS: usize = 128;
 /// Maximum elements of a row with which several rows are processed as one although an operand has one element for each
 /// row, which must be repeated; longer ones are processed row by row.
-const MAX_REPEATED_ROW_ELEMENTS: usize = 24;
+const MAX_ELEMENT_REPEATS: usize = 24;
 /// Minimum elements of a group of equally spaced rows for which several rows are processed as one; smaller groups are
 /// processed row by row.
-const MIN_MERGED_GROUP_ELEMENTS: usize = 512;
+const MIN_MERGED_ROW_GROUP_ELEMENTS: usize = 512;
 
 /// The way in which a chain's short rows are processed as one row.
 #[derive(Clone, Copy, Default, Debug)]
@@ -70,7 +70,7 @@ impl RowMerging {
         row_count: usize,
         buffered: &[BufferedOperand],
     ) -> Option<RowMerging> {
-        let n = column_count(chain);
+        let n = row_length(chain);
         // A fold into 16 bits rounds at every step, so the order of its rows may not change.
         let folds = chain.sinks.iter().all(|sink| {
             let is_extreme = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
@@ -79,7 +79,7 @@ impl RowMerging {
         let is_short =
             n > 0 && (n <= MAX_WHOLE_VECTOR_ROW_ELEMENTS || n < MAX_RAGGED_ROW_ELEMENTS && !n.is_multiple_of(8));
         let is_one = chain.sinks.is_empty() || group_rows == row_count;
-        let is_worth = group_rows > 1 && n * group_rows >= MIN_MERGED_GROUP_ELEMENTS;
+        let is_worth = group_rows > 1 && n * group_rows >= MIN_MERGED_ROW_GROUP_ELEMENTS;
         let (most, from) = (STRIP_ELEMENTS / n.max(1), buffered.len());
         // Rows that fill whole vectors, wide ones if there are enough.
         let rows = if most >= WIDE_VECTOR_ELEMENTS { most - most % WIDE_VECTOR_ELEMENTS } else { most & !7 };
@@ -104,7 +104,7 @@ impl RowMerging {
             (row, 1) if row == columns as isize => {}
             (0, 0) => self.same |= 1u64.checked_shl(input as u32)?,
             (0, 1) => buffered.push(BufferedOperand { place, bytes, what: BufferContents::RepeatedRow }),
-            (_, 0) if columns <= MAX_REPEATED_ROW_ELEMENTS => {
+            (_, 0) if columns <= MAX_ELEMENT_REPEATS => {
                 buffered.push(BufferedOperand { place, bytes, what: BufferContents::RepeatedElements })
             }
             (_, 1) if columns < VECTOR_ELEMENTS => {
@@ -124,9 +124,10 @@ impl RowMerging {
         (*next_buffer > self.buffer).then_some(self)
     }
 
-    /// Returns the machine code for full strips, and that for the rest.
-    pub(super) fn codes(self, chain: &ElementwiseChain) -> Option<[&MachineCode; 2]> {
-        let is_whole = (self.rows * column_count(chain)).is_multiple_of(WIDE_VECTOR_ELEMENTS);
+    /// Returns the machine code for strips of the full number of rows, and that for the last strip, which may have
+    /// fewer; `None` if the chain has no such code.
+    pub(super) fn full_and_tail_codes(self, chain: &ElementwiseChain) -> Option<[&MachineCode; 2]> {
+        let is_whole = (self.rows * row_length(chain)).is_multiple_of(WIDE_VECTOR_ELEMENTS);
         let form = |whole| CodeSpecialization {
             single: self.same,
             wide: true,
@@ -174,7 +175,7 @@ impl MergedRowMemory<'_> {
             // SAFETY: a buffer has room for a strip of the widest elements, and the literal has so many bytes.
             unsafe {
                 std::ptr::copy_nonoverlapping((&raw const sink.start.bits).cast(), to, bytes);
-                repeat_prefix(to, bytes, merging.rows * column_count(chain) * bytes);
+                repeat_prefix(to, bytes, merging.rows * row_length(chain) * bytes);
             }
         }
     }
@@ -184,7 +185,7 @@ impl MergedRowMemory<'_> {
     pub(super) fn reduce_fold_buffers(&self, chain: &ElementwiseChain, merging: RowMerging, fold_results: &[*mut u8]) {
         for ((sink, from), &to) in self.fold_buffers(chain, merging).zip(fold_results) {
             // SAFETY: the buffer holds so many rows, and the fold has an element a column.
-            unsafe { sink.fold.fold_columns(from, [merging.rows, column_count(chain)], sink.dtype.bytes(), to) };
+            unsafe { sink.fold.fold_columns(from, [merging.rows, row_length(chain)], sink.dtype.bytes(), to) };
         }
     }
 
@@ -197,7 +198,7 @@ impl MergedRowMemory<'_> {
         rows: Range<usize>,
         changed_addresses: &mut Vec<OperandAddress>,
     ) {
-        let n = column_count(chain);
+        let n = row_length(chain);
         let sinks = chain.address_count() - chain.sinks.len();
         changed_addresses.clear();
         changed_addresses.extend(&addresses[..sinks]);
@@ -257,7 +258,7 @@ impl MergedRowMemory<'_> {
         changed_addresses: &mut [OperandAddress],
         height: usize,
     ) {
-        let n = column_count(chain);
+        let n = row_length(chain);
         for (k, bound) in self
             .buffered_operands(merging)
             .iter()

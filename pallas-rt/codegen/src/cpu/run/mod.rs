@@ -1,10 +1,11 @@
 //! Runs programs of a plan on a thread.
 //!
-//! [`memory`] has loads and stores; [`chain`] elementwise operations in strips, [`native`] in machine code;
-//! [`jit_loop`] loops in machine code; [`shape`] reductions and moved elements; [`indexed`] windows at positions given
-//! by data, [`pages`] those that are read without a copy; [`product`] contractions, [`ends`] those whose operands end
-//! early; [`nest`] convolutions and windowed reductions, in the order in memory that [`layout`] chooses; [`sort`]
-//! sorts. [`pending`] is the state of a thread, [`spacing`] how rows lie in memory. This file has the control flow.
+//! [`clamped_access`] has loads and stores; [`chain`] elementwise operations in strips, [`native`] in machine code;
+//! [`compiled_loops`] loops in machine code; [`reductions_and_moves`] reductions and moved elements; [`gather_scatter`]
+//! windows at positions given by data, [`in_place_windows`] those that are read without a copy; [`contractions`]
+//! contractions, [`past_end_products`] those whose operands end early; [`nest`] convolutions and windowed reductions,
+//! in the order in memory that [`convolution_layout`] chooses; [`sort`] sorts. [`thread_state`] is the state of a
+//! thread, [`spacing`] how rows lie in memory. This file has the control flow.
 mod chain;
 mod clamped_access;
 mod compiled_loops;

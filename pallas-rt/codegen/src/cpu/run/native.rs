@@ -4,7 +4,7 @@ use super::super::jit::{CodeCache, CodeCall, CodeSpecialization, MachineCode, Op
 use super::super::plan::step::ElementwiseChain;
 use super::super::tile::StridedTile;
 use super::merged_rows::{MergedRowMemory, RowMerging};
-use super::spacing::{KeptWindows, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, column_count, row_offset};
+use super::spacing::{UncopiedWindows, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, row_length, row_offset};
 use std::ops::Range;
 
 /// The layout of a chain's operands in memory, as machine code needs it.
@@ -32,7 +32,7 @@ const MAX_UNROLLED_COLUMNS: usize = 2 * WIDE_VECTOR_ELEMENTS;
 
 /// An operand whose groups of rows are not equally spaced: its address is computed for each group.
 #[derive(Clone, Copy)]
-pub(super) struct UnevenOperand {
+pub(super) struct UnevenlySpacedOperand {
     pub(super) place: usize,
     pub(super) tile: StridedTile,
     pub(super) bytes: usize,
@@ -40,14 +40,14 @@ pub(super) struct UnevenOperand {
     pub(super) windows: Option<usize>,
 }
 
-impl UnevenOperand {
+impl UnevenlySpacedOperand {
     /// Sets the operand's address for the group of rows that begins at `first_row`, as if all rows before it were
     /// there too.
     #[inline]
     fn set_group_address(
         self,
         places: &mut [OperandAddress],
-        windows: &[KeptWindows],
+        windows: &[UncopiedWindows],
         chain: &ElementwiseChain,
         first_row: usize,
     ) {
@@ -61,7 +61,7 @@ impl UnevenOperand {
         if kept.is_far
             && let Some(next) = kept.starts.get(first_row + PREFETCH_DISTANCE_ROWS as usize)
         {
-            prefetch_cache_lines(*next, MAX_PREFETCHED_ROW_BYTES.min(column_count(chain) * self.bytes));
+            prefetch_cache_lines(*next, MAX_PREFETCHED_ROW_BYTES.min(row_length(chain) * self.bytes));
         }
         // Its rows are nowhere else.
         (place.start, place.row) = (kept.starts[first_row].cast_mut(), 0);
@@ -97,7 +97,7 @@ pub(super) fn run_row_by_row(
     for (at, (chain, lie)) in chains.iter().zip(layouts).enumerate() {
         let Some(lie) = lie else { return false };
         let ahead = if at == 0 { 0 } else { lie.form.ahead };
-        specializations.push(CodeSpecialization { ahead, ..lie.code_specialization(column_count(chain)) });
+        specializations.push(CodeSpecialization { ahead, ..lie.code_specialization(row_length(chain)) });
     }
     let Some(code) = codes.get_chain_code(chains, specializations) else { return false };
     // SAFETY: the places are those of the chains in these forms.
@@ -117,10 +117,10 @@ pub(super) fn get_or_compile_code(
     let together = height.min(layout.group);
     let even = layout.group.is_multiple_of(together) && (layout.group == rows || height.is_multiple_of(layout.group));
     let form = match layout.flat {
-        true if even => layout.code_specialization(together * column_count(chain)),
+        true if even => layout.code_specialization(together * row_length(chain)),
         // Any number of rows is one.
-        true => CodeSpecialization { unrolled_columns: None, ..layout.code_specialization(column_count(chain)) },
-        false => layout.code_specialization(column_count(chain)),
+        true => CodeSpecialization { unrolled_columns: None, ..layout.code_specialization(row_length(chain)) },
+        false => layout.code_specialization(row_length(chain)),
     };
     // A fold waits for what lies in memory.
     let waits = chain.links.is_empty() && layout.form.ahead != 0 && form.unrolled_columns.is_none();
@@ -133,7 +133,7 @@ pub(super) fn run_code(
     code: &MachineCode,
     chain: &ElementwiseChain,
     layout: ChainOperandLayout,
-    (addresses, uneven, windows): (&mut [OperandAddress], &[UnevenOperand], &[KeptWindows]),
+    (addresses, uneven, windows): (&mut [OperandAddress], &[UnevenlySpacedOperand], &[UncopiedWindows]),
     rows: Range<usize>,
     row_count: usize,
 ) {
@@ -155,12 +155,12 @@ pub(super) fn run_code(
 pub(super) fn run_merged_rows(
     memory: &MergedRowMemory<'_>,
     (chain, layout, merging): (&ElementwiseChain, ChainOperandLayout, RowMerging),
-    (addresses, uneven): (&mut [OperandAddress], &[UnevenOperand]),
+    (addresses, uneven): (&mut [OperandAddress], &[UnevenlySpacedOperand]),
     rows: Range<usize>,
     row_count: usize,
     changed_addresses: &mut Vec<OperandAddress>,
 ) {
-    let codes = merging.codes(chain).expect("it is there for what is woven");
+    let codes = merging.full_and_tail_codes(chain).expect("it is there for what is woven");
     let mut from = rows.start;
     while from < rows.end {
         let first = from - from % layout.group;
@@ -184,7 +184,7 @@ fn run_evenly_spaced_rows(
     rows: Range<usize>,
 ) {
     let (from, to) = if layout.flat {
-        addresses[layout.first] = OperandAddress::encode_column_count(rows.len() * column_count(chain));
+        addresses[layout.first] = OperandAddress::encode_column_count(rows.len() * row_length(chain));
         (rows.start, rows.start + 1)
     } else {
         (rows.start, rows.end)

@@ -27,8 +27,8 @@ use super::thread_state::{ProgramRunner, grow_buffer_to};
 use pallas_ir::DType;
 use std::ops::Range;
 
-/// Minimum fraction of a nest's positions at which elements exist with which the others are filled with zeros; below
-/// it, each box of positions with elements is a product of its own.
+/// Minimum fraction of a convolution's positions whose elements exist with which one product computes all positions,
+/// with zeros for the other elements; below it, each box of positions with elements is a product of its own.
 const MIN_PADDED_INSIDE_FRACTION: f64 = 0.25;
 /// Maximum rows of the left matrix for which a product reads a column-major right matrix where it lies; with more rows
 /// it packs that matrix, which then takes less time.
@@ -46,8 +46,8 @@ fn padded_boxes(nest: &AffineLoopNest, sizes: &Thresholds) -> Option<Vec<Vec<Ran
     Some(boxes.unwrap_or_else(|| vec![all]))
 }
 
-/// Returns boxes of positions at which all elements exist, if they share no element of the result and one of them has
-/// at least half of it.
+/// Returns the boxes of positions at which all elements exist; `None` if two of them share an element of the result, if
+/// none has half of it, or if there are more than [`MAX_IN_PLACE_BOXES`].
 fn disjoint_boxes(nest: &AffineLoopNest) -> Option<Vec<Vec<Range<usize>>>> {
     let mut order = nest.box_division_order();
     order.sort_by_key(|&axis| !nest.is_parallel[axis]);
@@ -87,7 +87,7 @@ impl ProgramRunner<'_> {
             DType::F32 | DType::F16 | DType::Bf16 => {
                 let mut packing = std::mem::take(&mut self.buffers.packing);
                 let mut buffers = std::mem::take(&mut self.buffers.parts);
-                let narrow = gemm::few_rows::fastest_narrow_kernel(DType::F32, gemm::few_rows::ALL_BITS_MASK);
+                let narrow = gemm::few_rows::fastest_narrow_kernel(DType::F32, gemm::few_rows::WHOLE_ELEMENT_MASK);
                 let done = self.run_products(nested, DType::F32, &mut buffers, &mut |extents, a, b, c| {
                     let has_few_rows = extents.m <= MAX_UNPACKED_LEFT_ROWS && b.row == 1 && b.col != 1;
                     let has_few_columns = extents.n <= gemm::few_rows::MAX_FEW_COLUMNS

@@ -83,8 +83,9 @@ impl ProgramRunner<'_> {
     }
 }
 
-/// Completes a product whose operands have zeros past their ends: sets the rest of the result to 0, and to NaN where a
-/// zero meets an infinity or NaN. The result begins at `start`, `row` elements from row to row.
+/// Completes a product whose operands have zeros past their ends: sets the rest of the result to 0, unless `accumulate`
+/// says that the product was added to what the result held, and to NaN where a zero meets an infinity or NaN. The
+/// result begins at `start`, `row` elements from row to row.
 ///
 /// # Safety
 /// The operands hold the elements inside, of these types; the result, of type `compute`, holds all of its own.

@@ -59,13 +59,14 @@ impl ProgramRunner<'_> {
         from: &StridedTile,
         shape: &[usize],
         order: &[usize],
-        bytes: usize,
+        element_bytes: usize,
     ) -> Result<StridedTile, LaunchError> {
         let sizes: Vec<usize> = order.iter().map(|&a| shape[a]).collect();
         let total: usize = sizes.iter().product();
-        let to = StridedTile::contiguous(grow_buffer_to(&mut self.buffers.operands[buffer], total * bytes)?, &sizes);
+        let to =
+            StridedTile::contiguous(grow_buffer_to(&mut self.buffers.operands[buffer], total * element_bytes)?, &sizes);
         // SAFETY: the buffer has room for every element.
-        unsafe { tile::copy(&from.select_axes(order), &to, &sizes, bytes) };
+        unsafe { tile::copy(&from.select_axes(order), &to, &sizes, element_bytes) };
         Ok(to)
     }
 
@@ -152,7 +153,7 @@ impl ProgramRunner<'_> {
         Ok(())
     }
 
-    /// Runs a running fold along an axis.
+    /// Runs a running fold (prefix scan) along an axis, from its last element backwards if `reverse`.
     pub(super) fn scan(&mut self, fold: FoldFunctions, from: Value, axis: usize, reverse: bool, to: Value) {
         let (out, x, shape, bytes) =
             (self.result_tile(to), self.tile(from), self.shape(from), self.element_bytes(from));

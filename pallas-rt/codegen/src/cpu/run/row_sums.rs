@@ -123,7 +123,7 @@ impl ProgramRunner<'_> {
                 row += 1;
                 continue;
             }
-            let empty = count_leading_zeros(&heads[row..]);
+            let empty = first_nonzero_index(&heads[row..]);
             // SAFETY: these rows of the result lie one behind the other.
             unsafe { out.start.add(row * n * HALF_ELEMENT_BYTES).write_bytes(0, empty * n * HALF_ELEMENT_BYTES) };
             row += empty;
@@ -132,8 +132,8 @@ impl ProgramRunner<'_> {
     }
 }
 
-/// Number of zeros before the first other number.
-fn count_leading_zeros(numbers: &[u32]) -> usize {
+/// Returns the index of the first number that is not 0, or the number of all if there is none.
+fn first_nonzero_index(numbers: &[u32]) -> usize {
     let is_empty = |chunk: &&[u32; 16]| chunk.iter().fold(0, |all, n| all | n) == 0;
     let whole = 16 * numbers.as_chunks::<16>().0.iter().take_while(is_empty).count();
     whole + numbers[whole..].iter().take_while(|n| **n == 0).count()

@@ -17,7 +17,7 @@ pub(super) struct RowStrides {
 
 /// Addresses of the windows of a gather whose readers need no copy of them, kept instead of copies.
 #[derive(Default)]
-pub(super) struct KeptWindows {
+pub(super) struct UncopiedWindows {
     /// The gather's result, to which they would be copied; `None` if this entry is free.
     pub(super) of: Option<Value>,
     /// Number of adjacent elements at each address: a window, or a row of it where elementwise operations read it.
@@ -29,9 +29,9 @@ pub(super) struct KeptWindows {
     pub(super) is_far: bool,
 }
 
-/// Number of elements of a chain's rows.
+/// Returns the number of elements of each row of a chain: the extent of its last axis, 1 if it has no axes.
 #[inline]
-pub(super) fn column_count(chain: &ElementwiseChain) -> usize {
+pub(super) fn row_length(chain: &ElementwiseChain) -> usize {
     chain.shape.last().copied().unwrap_or(1)
 }
 

@@ -8,16 +8,16 @@ use super::super::strips::STRIP_ELEMENTS;
 use super::super::tile::StridedTile;
 use super::chain::{ChainAccess, MIN_LONG_ROW_ELEMENTS, StripAccess, StripBuffers, StripRunner};
 use super::merged_rows::{BufferedOperand, MergedRowMemory, RowMerging};
-use super::native::{self, ChainOperandLayout, UnevenOperand};
+use super::native::{self, ChainOperandLayout, UnevenlySpacedOperand};
 use super::spacing::{
-    RowStrides, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, column_count, first_evenly_spaced_axis, row_strides,
+    RowStrides, VECTOR_ELEMENTS, WIDE_VECTOR_ELEMENTS, first_evenly_spaced_axis, row_length, row_strides,
 };
 use super::thread_state::{BoundOperand, FusedChainLayouts, ProgramRunner, grow_buffer_to};
 use pallas_ir::{DType, Literal};
 
 /// Minimum elements of a group of equally spaced rows for which machine code is called; smaller groups run in strips
 /// without it.
-const MIN_JIT_GROUP_ELEMENTS: usize = 64;
+const MIN_JIT_ROW_GROUP_ELEMENTS: usize = 64;
 
 impl<'a> ProgramRunner<'a> {
     /// Runs chains over the same rows, in machine code or in strips: each row, or each few rows, through all chains.
@@ -49,7 +49,7 @@ impl<'a> ProgramRunner<'a> {
             let mut lie = self.find_operand_layout(chain, reaches, rows, (places, spread, bound));
             if let Some(lie) = &mut lie {
                 let weave = lie.weave.and_then(|weave| weave.with_buffers(chain, &mut first));
-                lie.weave = weave.filter(|weave| weave.codes(chain).is_some());
+                lie.weave = weave.filter(|weave| weave.full_and_tail_codes(chain).is_some());
             }
             lies.push(lie);
         }
@@ -68,7 +68,7 @@ impl<'a> ProgramRunner<'a> {
                         && (lie.weave.is_some() || native::get_or_compile_code(chain, *lie, rows, together).is_some())
                 });
                 if lie.is_none() {
-                    self.copy_kept_inputs(chain);
+                    self.materialize_window_inputs(chain);
                     self.prepare_strips(chain, reaches, &mut buffers);
                 }
             }
@@ -161,7 +161,7 @@ impl<'a> ProgramRunner<'a> {
                     StripAccess::BufferedResult { start: tile.start, buffer: own, streams: !aside }
                 }
                 (true, _) => StripAccess::Contiguous(tile.start),
-                // Tiles that are aimed have adjacent elements in a row.
+                // Tiles that are redirected have adjacent elements in a row.
                 (false, false) if long => StripAccess::RowInPlace(tile),
                 (false, _) => StripAccess::CopiedRows(tile, own),
             }
@@ -179,18 +179,19 @@ impl<'a> ProgramRunner<'a> {
         self.state.operands.iter().any(|o| o.is_large && holds(o))
     }
 
-    /// Returns the way in which an input's strips are read, and its element type.
+    /// Returns the way in which an input's strips are read, and its element type. Strips that must be copied go to
+    /// `strip_buffer`, broadcast values to one of `buffers`.
     fn input_access(
         &self,
         chain: &ElementwiseChain,
         input: ChainInput,
-        own: *mut u8,
+        strip_buffer: *mut u8,
         has_long_rows: bool,
         buffers: &mut StripBuffers,
     ) -> (StripAccess, DType) {
         let n = STRIP_ELEMENTS.min(chain.shape.iter().product());
         let mut everywhere = |x: *const u8, dtype: DType| {
-            let buffer = buffers.take_kept_buffer();
+            let buffer = buffers.allocate_broadcast_buffer();
             // SAFETY: the buffer holds a strip; an element lies there.
             unsafe { copy_row(x, 0, buffer, 1, n, dtype.bytes()) };
             (StripAccess::BroadcastScalar(buffer), dtype)
@@ -208,9 +209,9 @@ impl<'a> ProgramRunner<'a> {
         } else if has_long_rows && tile.strides[last] == 1 {
             StripAccess::RowInPlace(tile)
         } else if has_long_rows && tile.strides[last] == 0 {
-            StripAccess::BroadcastRowElement(tile, own)
+            StripAccess::BroadcastRowElement(tile, strip_buffer)
         } else if !has_long_rows && (0..last).all(|a| chain.shape[a] == 1 || tile.strides[a] == 0) {
-            let buffer = buffers.take_kept_buffer();
+            let buffer = buffers.allocate_broadcast_buffer();
             for r in 0..STRIP_ELEMENTS / chain.shape[last] {
                 // SAFETY: the buffer holds a strip, the tile a row.
                 unsafe {
@@ -220,24 +221,24 @@ impl<'a> ProgramRunner<'a> {
             }
             StripAccess::RepeatedRow(buffer)
         } else {
-            StripAccess::CopiedRows(tile, own)
+            StripAccess::CopiedRows(tile, strip_buffer)
         };
         (reach, dtype)
     }
 
     /// Returns the layout of a chain for machine code, given its results and folds; `None` if machine code does not
-    /// support it. Appends the operands' addresses to `places`, and those whose groups of rows are not equally spaced
-    /// to `spread`.
+    /// support it. Appends the operands' addresses to `places`, the operands whose groups of rows are not equally
+    /// spaced to `spread`, and those that are copied to strip buffers to `bound`.
     pub(super) fn find_operand_layout(
         &self,
         chain: &ElementwiseChain,
         access: &ChainAccess,
         rows: usize,
-        (places, spread, bound): (&mut Vec<OperandAddress>, &mut Vec<UnevenOperand>, &mut Vec<BufferedOperand>),
+        (places, spread, bound): (&mut Vec<OperandAddress>, &mut Vec<UnevenlySpacedOperand>, &mut Vec<BufferedOperand>),
     ) -> Option<ChainOperandLayout> {
-        let columns = column_count(chain);
+        let columns = row_length(chain);
         let inputs = chain.input_values().map(|(i, v)| {
-            (i, self.tile(v).broadcast(self.shape(v)), self.element_bytes(v), self.buffers.find_kept_windows(v))
+            (i, self.tile(v).broadcast(self.shape(v)), self.element_bytes(v), self.buffers.find_uncopied_windows(v))
         });
         let outputs = chain.outputs().zip(&access.results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
 
@@ -254,12 +255,12 @@ impl<'a> ProgramRunner<'a> {
         };
         if axis > 0 {
             lie.group = chain.shape[axis..chain.shape.len() - 1].iter().product();
-            (lie.group * columns >= MIN_JIT_GROUP_ELEMENTS).then_some(())?;
+            (lie.group * columns >= MIN_JIT_ROW_GROUP_ELEMENTS).then_some(())?;
         }
         lie.weave = RowMerging::from_chain(chain, lie.group, rows, bound);
         let mut place = |tile: StridedTile, row: isize, bytes: usize, windows: Option<usize>| {
             if axis > 0 || windows.is_some() {
-                spread.push(UnevenOperand { place: places.len(), tile, bytes, windows });
+                spread.push(UnevenlySpacedOperand { place: places.len(), tile, bytes, windows });
             }
             places.push(OperandAddress::new(tile.start, row));
         };

@@ -11,8 +11,8 @@ use super::convolution_gemm::ProductBuffers;
 #[cfg(guarded)]
 use super::guard_pages::GuardedMemory;
 use super::merged_rows::BufferedOperand;
-use super::native::{ChainOperandLayout, UnevenOperand};
-use super::spacing::KeptWindows;
+use super::native::{ChainOperandLayout, UnevenlySpacedOperand};
+use super::spacing::UncopiedWindows;
 use crate::interp::{Data, Datum, Fault};
 use pallas_ir::{Literal, Loc, OperandKind, Type, Value};
 use parking_lot::Mutex;
@@ -58,7 +58,7 @@ pub(super) struct Buffers {
     pub(super) int8: PackingBuffers<i32>,
     /// Packed right sides of the products of a loop that runs as machine code.
     pub(super) fixed: Vec<CacheLine>,
-    pub(super) pages: Vec<KeptWindows>,
+    pub(super) pages: Vec<UncopiedWindows>,
     /// Tiles in an array's memory that extend past the array's end.
     pub(super) ends: Vec<OverhangingTile>,
 }
@@ -70,7 +70,7 @@ pub(super) struct FusedChainLayouts {
     pub(super) places: Vec<OperandAddress>,
     pub(super) forms: Vec<CodeSpecialization>,
     pub(super) lies: Vec<Option<ChainOperandLayout>>,
-    pub(super) spread: Vec<UnevenOperand>,
+    pub(super) spread: Vec<UnevenlySpacedOperand>,
     pub(super) bound: Vec<BufferedOperand>,
     /// Addresses of the operands of rows that are processed in several parts at once; see `run/merged_rows`.
     pub(super) woven: Vec<OperandAddress>,

@@ -7,8 +7,8 @@ use crate::wgsl::barriers::WordOwnership;
 use pallas_ir::{Op, Value};
 
 impl BodyEmitter<'_> {
-    /// Returns the position of the vec4 that has this position, and the component; `None` unless the four elements are
-    /// adjacent in the array, and all inside or all outside.
+    /// Returns the position of the vec4 that contains the element at `at`, and the element's component in it; `None`
+    /// unless the four elements are adjacent in the array, and all inside or all outside.
     pub(super) fn array_vec4_position(
         &self,
         access: ArrayAccess<'_>,
@@ -99,7 +99,8 @@ impl BodyEmitter<'_> {
         };
         (text, safe)
     }
-    /// Returns what an access needs along every axis; the lines that compute it are written once for each coordinate.
+    /// Returns the coordinates of an access along every axis of the array, after writing the lines that compute those
+    /// that `known` does not have yet.
     pub(super) fn emit_access_coordinates(
         &mut self,
         access: ArrayAccess<'_>,
@@ -115,8 +116,8 @@ impl BodyEmitter<'_> {
             })
             .collect()
     }
-    /// Writes the lines that compute a coordinate along an axis of an array, unless this has been done, and returns
-    /// their names.
+    /// Returns the coordinate along an array's axis that belongs to `view_coordinate` of the access's view, after
+    /// writing the lines that compute it, unless `known` has it already.
     pub(super) fn emit_access_coordinate(
         &mut self,
         access: ArrayAccess<'_>,

@@ -23,7 +23,8 @@ impl BodyEmitter<'_> {
         self.emit_computed_elements(inst);
     }
 
-    /// Writes a structural operation by its access form.
+    /// Writes a structural operation (a reshape, reduction, product, gather ..) by its access form: the way in which it
+    /// reaches the elements of its operands.
     pub(super) fn emit_structural(&mut self, op: &StructuralOp, inst: &Inst) {
         let result = inst.results[0];
         let ty = self.k.ty(result).clone();
@@ -32,7 +33,7 @@ impl BodyEmitter<'_> {
             return self.emit_scalar_result(&access, inst);
         }
         match access {
-            Access::Map(pieces) if pieces.len() > 1 => self.emit_pieces(&pieces, inst),
+            Access::Map(pieces) if pieces.len() > 1 => self.emit_concat_or_pad(&pieces, inst),
             Access::Map(_) | Access::Iota { .. } | Access::Cast | Access::Bitcast | Access::Powi(_) => {
                 self.emit_computed_elements(inst);
             }
@@ -71,7 +72,8 @@ impl BodyEmitter<'_> {
         self.emit_broadcast_scalar(result, |e| e.element_expression(of, &TilePosition { coords, flat: None }));
     }
 
-    /// Returns the expression of an element `x` after a cast, bitcast or power.
+    /// Returns the expression of element `x` of type `from` after the cast to `to`, the bitcast or the integer power
+    /// that `access` is; `x` itself for any other access.
     pub(super) fn convert_element(&mut self, access: &Access, from: DType, to: DType, x: &str) -> String {
         match access {
             Access::Cast => cast(from, to, x),
@@ -101,7 +103,7 @@ impl BodyEmitter<'_> {
     }
 
     /// Writes a concatenation or padding: each element comes from the first piece whose bounds hold.
-    fn emit_pieces(&mut self, pieces: &[MapPiece], inst: &Inst) {
+    fn emit_concat_or_pad(&mut self, pieces: &[MapPiece], inst: &Inst) {
         let result = inst.results[0];
         let ty = wgsl_type(self.k.ty(result).dtype);
         let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers");

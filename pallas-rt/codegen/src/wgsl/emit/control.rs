@@ -32,7 +32,7 @@ impl BodyEmitter<'_> {
             .collect();
         self.push_control_flow(false, parts);
     }
-    /// Writes a counted loop.
+    /// Writes a counted loop, from the last iteration to the first if `reverse`.
     pub(super) fn emit_for(&mut self, inst: &Inst, reverse: bool) {
         self.flush_iteration_count();
         let body = self.k.region(inst.regions[0]);
@@ -65,7 +65,7 @@ impl BodyEmitter<'_> {
                 e.flush_iteration_count();
             });
         });
-        self.close_iteration_count(axis, self.trips_of(inst));
+        self.close_iteration_count(axis, self.constant_trip_count(inst));
         if axis.is_some() {
             let times = self.trips * ASSUMED_TRIPS;
             self.per_step.get_or_insert_with(|| self.counts.average_since(before, times));
@@ -105,8 +105,8 @@ impl BodyEmitter<'_> {
         self.push_control_flow(true, vec![("loop {".into(), nodes)]);
         self.spent += 1;
     }
-    /// Opens the count of a loop's iterations. Returns the sequential axis that the loop runs over, if any: these
-    /// loops are the outermost.
+    /// Begins a separate count of the iterations within a loop; returns the sequential axis that the loop runs over, as
+    /// the outermost loops do, or `None` for any other loop.
     fn open_iteration_count(&mut self) -> Option<usize> {
         self.counted.push(0);
         let axis = (self.axes_left > 0).then(|| self.out.iterations.axes.len() - self.axes_left);
@@ -124,7 +124,7 @@ impl BodyEmitter<'_> {
         }
     }
     /// Returns the number of iterations of a counted loop; `None` unless its bounds and step are constants.
-    fn trips_of(&self, inst: &Inst) -> Option<u64> {
+    fn constant_trip_count(&self, inst: &Inst) -> Option<u64> {
         let constant = |v: Value| self.plan.constant(self.k, v);
         let (lo, hi, step) = (constant(inst.args[0])?, constant(inst.args[1])?, constant(inst.args[2])?);
         Some(((hi - lo).max(0) as u64).div_ceil(step.max(1) as u64))
@@ -196,7 +196,8 @@ impl BodyEmitter<'_> {
         let places = self.register_positions(to).into_iter().enumerate();
         places.map(|(i, at)| (self.register_name(to, i), self.element_expression(from, &at))).collect()
     }
-    /// Writes the copies of values to tiles in memory.
+    /// Writes the copies whose target is a tile in memory; each of `pairs` is a target and its source, in registers or
+    /// memory.
     fn assign_tiles_in_memory(&mut self, pairs: &[(Value, Value)]) {
         let mut copied: Vec<(Value, usize, Value)> = vec![];
         let mut spread = vec![];

@@ -33,7 +33,8 @@ impl BodyEmitter<'_> {
         let Some(c) = self.plan.layout.axes[v.index()][axis] else { return vec![TileCoord::from_text("0u")] };
         (0..self.plan.layout.classes[c].elements_per_thread()).map(|r| self.thread_element_coord(c, r)).collect()
     }
-    /// Returns the coordinate of element number `element` of a thread along the axes of a class.
+    /// Returns the coordinate of element number `element` of a thread along an axis of class `class_index`, a class of
+    /// axes that are spread over threads alike.
     pub(super) fn thread_element_coord(&self, class_index: usize, element: usize) -> TileCoord {
         let class = self.plan.layout.classes[class_index];
         let text = |r: usize| match (class.threads, class.element_offset(r)) {
@@ -44,8 +45,8 @@ impl BodyEmitter<'_> {
         let part = (class.vector == VEC4_WIDTH).then(|| (text(element - element % VEC4_WIDTH), element % VEC4_WIDTH));
         TileCoord { text: text(element), own: Some((class_index, element)), part }
     }
-    /// Returns the coordinate of an element of a thread along the axes of a class, where the number of the element is
-    /// an expression.
+    /// Returns the coordinate of a thread's element along an axis of class `class_index` (a class of axes that are
+    /// spread over threads alike); the number `element` is an expression.
     pub(super) fn thread_element_coord_at(&self, class_index: usize, element: &str) -> TileCoord {
         let class = self.plan.layout.classes[class_index];
         TileCoord::from_text(match (class.threads, class.vector) {
@@ -54,7 +55,8 @@ impl BodyEmitter<'_> {
             (t, v) => format!("(c{class_index} + ({element}) / {v}u * {}u + ({element}) % {v}u)", t * v),
         })
     }
-    /// Returns the position of the element with row-major number `e` (a variable of the text) in a shape.
+    /// Returns the position in `shape` of the element that the present iteration of a strided loop handles: the loop's
+    /// variable `e` is its row-major number.
     pub(super) fn strided_loop_position(&self, shape: &[usize]) -> TilePosition {
         let coords = (0..shape.len()).map(|a| TileCoord::from_text(unravel_coordinate(shape, a, "e"))).collect();
         TilePosition { coords, flat: Some(("e".into(), shape.to_vec())) }
@@ -133,7 +135,8 @@ impl BodyEmitter<'_> {
         }
         Some(i)
     }
-    /// Returns an expression for an element of a buffer, read as part of a vec4 where products can do so.
+    /// Returns an expression for an element of a buffer; where products can read whole vectors, it is a component of a
+    /// vec4.
     pub(super) fn read_buffer_element(&mut self, dtype: DType, buffer: usize, at: &TilePosition) -> String {
         let (index, owner) = self.buffer_index_and_owner(buffer, at);
         self.record_step_access(MemoryId::Buffer(buffer), owner, false);
@@ -163,7 +166,7 @@ impl BodyEmitter<'_> {
             StorageCell::F16 => format!("f32({x})"),
         }
     }
-    /// Records an access to a buffer for the coalescing report.
+    /// Records an access to `width` adjacent elements of a buffer, a store if `write`, for the coalescing report.
     fn record_buffer_access(&mut self, buffer: usize, at: &TilePosition, width: usize, write: bool) {
         if !self.written {
             return;
@@ -217,7 +220,7 @@ impl BodyEmitter<'_> {
         self.tiles.push((index.into(), name.clone()));
         name
     }
-    /// Writes a statement that stores an element to a buffer.
+    /// Writes a statement that stores `x`, an element of tile `v`, at a position of a buffer.
     pub(super) fn store_tile_element(&mut self, v: Value, buffer: usize, at: &TilePosition, x: &str) {
         self.store_buffer_element(self.k.ty(v).dtype, buffer, at, x);
     }
@@ -240,12 +243,13 @@ impl BodyEmitter<'_> {
         };
         self.emit_line(format!("{to} = {word};"));
     }
-    /// Writes a statement that stores four words as a vec4.
+    /// Writes a statement that stores four words as a vec4, from element `index` of a buffer's memory on; `at` is the
+    /// same position as coordinates, for the report of accesses.
     pub(super) fn store_buffer_vec4(&mut self, buffer: usize, at: &TilePosition, index: &str, words: &[String]) {
         self.record_step_access(MemoryId::Buffer(buffer), None, true);
         self.record_buffer_access(buffer, at, VEC4_WIDTH, true);
         self.add_work(self.parameters.workgroup * self.parameters.vec4 / self.parameters.global);
-        let (arena, ty) = (StorageCell::Vec4.arena_name(), StorageCell::Vec4.wgsl());
+        let (arena, ty) = (StorageCell::Vec4.arena_name(), StorageCell::Vec4.wgsl_type());
         self.emit_line(format!("{arena}[({index}) / {VEC4_WIDTH}u] = {ty}({});", words.join(", ")));
     }
     /// Writes statements that store the registers of `from` to a buffer that has `to`'s shape.

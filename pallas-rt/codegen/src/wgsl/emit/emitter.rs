@@ -47,7 +47,8 @@ pub struct IterationBound {
 }
 
 impl IterationBound {
-    /// Returns the iterations of a launch with `counts` steps along the sequential axes.
+    /// Returns the upper bound of a thread's iterations in a launch with `counts` steps along the sequential axes;
+    /// loops whose number of iterations depends on data are not counted.
     pub fn total(&self, counts: &[i64]) -> u64 {
         let nested = |inner: u64, (own, n): (&u64, &i64)| own.saturating_add(inner).saturating_mul(*n as u64);
         self.axes.iter().zip(counts).rev().fold(0, nested).saturating_add(self.outside)

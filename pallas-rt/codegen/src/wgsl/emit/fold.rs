@@ -15,9 +15,10 @@ fn subgroup_fold_function(op: ScalarOp, dtype: DType) -> Option<&'static str> {
     op.row().fold?.subgroup
 }
 
-/// Maximum partial results that are combined by single lines instead of a loop.
+/// Maximum partial results of a reduction that are combined by one statement each; more are combined in a loop.
 const MAX_UNROLLED_PARTIALS: usize = 4;
-/// Maximum partial results that every thread of a line combines on its own; more are first combined to fewer.
+/// Maximum partial results that every thread with the reduction's result combines on its own; more are first combined
+/// to fewer, each by one thread.
 const MAX_SINGLE_ROUND_PARTIALS: usize = 16;
 
 /// Number of partial results after the first of two rounds: near the square root of `count`, so that both take as
@@ -67,8 +68,8 @@ impl BodyEmitter<'_> {
         let elements = self.k.ty(result).elements();
         self.count_inner_iterations(count, elements);
     }
-    /// Writes a reduction whose result is in registers: each thread folds its own elements, then the partial results
-    /// of the threads of a line are combined.
+    /// Writes a reduction of `x` whose result is in registers: each thread folds its own elements, then the partial
+    /// results of the threads that share an element of the result are combined.
     fn emit_register_fold(&mut self, op: ScalarOp, axes: &[usize], result: Value, x: Value) {
         let shape = self.k.ty(x).shape.clone();
         let dtype = self.k.ty(result).dtype;
@@ -143,7 +144,9 @@ impl BodyEmitter<'_> {
             self.emit_cross_thread_fold(op, result, &places, &names, &threads);
         }
     }
-    /// Writes the combination of the partial results that the threads of a line hold.
+    /// Writes the combination of the partial results of threads that share an element of the result. For each of
+    /// `places`, a thread's elements of the result, `partial_names` has its partial result; `class_threads` has the
+    /// classes of the folded axes, with their numbers of threads.
     fn emit_cross_thread_fold(
         &mut self,
         op: ScalarOp,
@@ -290,7 +293,7 @@ impl BodyEmitter<'_> {
         outer[axis] = 1;
         outer
     }
-    /// Writes a running fold along an axis.
+    /// Writes a running fold (prefix sum or the like) along an axis, from the last element to the first if `reverse`.
     pub(super) fn emit_scan(&mut self, op: ScalarOp, axis: usize, reverse: bool, inst: &Inst) {
         let (result, x) = (inst.results[0], inst.args[0]);
         let TileStorage::Buffer(buffer) = self.plan.tile_storage[result.index()] else { return };
@@ -315,7 +318,7 @@ impl BodyEmitter<'_> {
         });
         self.count_inner_iterations(n, lines);
     }
-    /// Writes the search for the position of the greatest or smallest element along an axis.
+    /// Writes the search for the position along an axis of the greatest element or, unless `is_max`, of the smallest.
     pub(super) fn emit_arg_reduction(&mut self, is_max: bool, axis: usize, inst: &Inst) {
         let (result, x) = (inst.results[0], inst.args[0]);
         let (n, dtype) = (self.k.ty(x).shape[axis], self.k.ty(x).dtype);

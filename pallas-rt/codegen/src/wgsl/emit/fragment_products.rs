@@ -28,7 +28,7 @@ impl BodyEmitter<'_> {
     }
     /// Returns the names of the accumulators that hold a tile.
     pub(super) fn accumulator_names(&self, v: Value) -> Vec<String> {
-        let count = self.accumulator_fragments(v).map_or(0, AccumulatorFragments::count_per_subgroup);
+        let count = self.accumulator_fragments(v).map_or(0, AccumulatorFragments::fragments_per_subgroup);
         (0..count).map(|i| format!("f{}_{i}", self.k.label(v))).collect()
     }
     pub(super) fn accumulator_type(&self, v: Value) -> String {
@@ -63,7 +63,7 @@ impl BodyEmitter<'_> {
             }
             let first = e.emit_subgroup_origin(fragments);
             let steps = dot.steps / how.size;
-            let most = (MAX_UNROLLED_FRAGMENT_PRODUCTS / fragments.count_per_subgroup()).max(1);
+            let most = (MAX_UNROLLED_FRAGMENT_PRODUCTS / fragments.fragments_per_subgroup()).max(1);
             let unroll = (1..=most).rev().find(|u| steps.is_multiple_of(*u)).unwrap_or(1);
             let k = e.fresh_name("k");
             let rolled = steps > unroll;
@@ -86,7 +86,8 @@ impl BodyEmitter<'_> {
             }
         });
     }
-    /// Writes the multiply-adds for one fragment's extent of the contracted axis.
+    /// Writes the multiply-adds of a subgroup's fragments for one fragment's extent of the contracted axis, from
+    /// position `inner` on. `first` has the subgroup's first row and column, and `sums` the names of its accumulators.
     fn emit_cooperative_step(
         &mut self,
         how: CooperativeProduct,
@@ -115,7 +116,8 @@ impl BodyEmitter<'_> {
     fn per_thread_share(&self, amount: usize) -> f64 {
         amount as f64 / self.plan.lanes as f64
     }
-    /// Writes the load of a fragment of a factor, and returns its name; `role` is "A" or "B".
+    /// Writes the load of a fragment of a factor, and returns its name; `role` is "A" or "B", `own` and `inner` are the
+    /// fragment's first positions along the result's axis and along the contracted axis.
     fn load_fragment(
         &mut self,
         how: CooperativeProduct,

@@ -57,7 +57,8 @@ impl BodyEmitter<'_> {
         self.emit_elements(result, read);
     }
 
-    /// Writes a scatter: each element goes through all updates in order, and takes those whose window has it.
+    /// Writes a scatter: each element of the result goes through all updates in order; those whose window has it are
+    /// combined with it by `op` or, if `None`, replace it.
     pub(super) fn emit_scatter(&mut self, windows: &Windows, op: Option<ScalarOp>, inst: &Inst) {
         let [x, index, updates] = inst.args[..] else { unreachable!("a scatter has three operands") };
         let (result, shape) = (inst.results[0], self.k.ty(updates).shape.clone());

@@ -38,7 +38,7 @@ impl BodyEmitter<'_> {
         self.depth -= 1;
         self.emit_line("}");
     }
-    pub(super) fn open_nodes(&mut self) -> &mut Vec<ShaderNode> {
+    pub(super) fn current_nodes(&mut self) -> &mut Vec<ShaderNode> {
         self.open.last_mut().expect("a region is open")
     }
     /// Writes lines that access memory, as one step.
@@ -52,7 +52,7 @@ impl BodyEmitter<'_> {
             } else {
                 ShaderNode::MemoryStep(step)
             };
-            self.open_nodes().push(node);
+            self.current_nodes().push(node);
         }
     }
     /// Writes lines and nodes into a list of their own, which it returns.
@@ -63,13 +63,14 @@ impl BodyEmitter<'_> {
         self.depth -= 1;
         self.open.pop().expect("opened above")
     }
-    /// Appends control flow with these parts, each with its opening line.
+    /// Appends a loop if `repeats`, else a branch, with these parts, each with its opening line.
     pub(super) fn push_control_flow(&mut self, repeats: bool, parts: Vec<(String, Vec<ShaderNode>)>) {
         let pad = "    ".repeat(self.depth);
         let parts = parts.into_iter().map(|(head, nodes)| (format!("{pad}{head}\n"), nodes)).collect();
-        self.open_nodes().push(ShaderNode::ControlFlow(ControlFlow { repeats, parts, close: format!("{pad}}}\n") }));
+        self.current_nodes().push(ShaderNode::ControlFlow(ControlFlow { repeats, parts, close: format!("{pad}}}\n") }));
     }
-    /// Records that the current step reads or writes memory.
+    /// Records that the current step reads `memory` or, if `write`, writes it; `owner` assigns the words to threads, if
+    /// each thread accesses only its own.
     pub(super) fn record_step_access(&mut self, memory: MemoryId, owner: Option<WordOwnership>, write: bool) {
         let touch = StepAccess { memory, owner };
         let step = self.step.as_mut().expect("memory is touched inside of a step");

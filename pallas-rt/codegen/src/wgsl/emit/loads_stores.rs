@@ -36,7 +36,8 @@ impl BodyEmitter<'_> {
         self.define_scalar(inst.results[0], &format!("select({zero}, {x}, {some})"));
     }
 
-    /// Writes a load; rows of vectors are copied to workgroup memory as vec4.
+    /// Writes a load; rows of vectors are copied to workgroup memory as vec4. If `masked`, two more operands of `inst`
+    /// are a mask and the value of elements where it is false.
     pub(super) fn emit_load(&mut self, from: OperandId, view: &View, masked: bool, inst: &Inst) {
         let result = inst.results[0];
         let (starts, rest) = inst.args.split_at(view.dynamic_count());
@@ -61,13 +62,14 @@ impl BodyEmitter<'_> {
         let constant =
             !masked && !names::is_operand_written(self.k, from) && self.plan.scratches[from.index()].is_none();
         if let (true, TileStorage::Buffer(_), Some(ShaderNode::MemoryStep(step))) =
-            (constant, self.plan.tile_storage[result.index()], self.open_nodes().last_mut())
+            (constant, self.plan.tile_storage[result.index()], self.current_nodes().last_mut())
         {
             step.can_move_later = true;
         }
     }
 
-    /// Writes a store, from registers or from memory.
+    /// Writes a store, from registers or from memory; if `masked`, only of elements where the mask, the last operand of
+    /// `inst`, is true.
     pub(super) fn emit_store(&mut self, to: OperandId, view: &View, masked: bool, inst: &Inst) {
         let value = inst.args[0];
         let (starts, rest) = inst.args[1..].split_at(view.dynamic_count());
@@ -106,7 +108,8 @@ impl BodyEmitter<'_> {
         });
     }
 
-    /// Returns a test that `coordinate` along a kept axis of a view is inside of the array.
+    /// Returns a test that `coordinate` is inside of the array along the view's axis number `axis`, counted among the
+    /// axes that the view keeps; "true" if it always is.
     pub(super) fn axis_bounds_test(
         &mut self,
         of: OperandId,
@@ -195,7 +198,8 @@ impl BodyEmitter<'_> {
             / together.clamp(1, row.min(bank_conflicts::MEMORY_SEGMENT_BYTES as usize)) as f64
     }
 
-    /// Returns an expression for the element of a fetched value.
+    /// Returns an expression for the element of a fetched value: one without storage, which its readers load from
+    /// arrays.
     pub(super) fn fetched_element_expression(&mut self, v: Value, at: &TilePosition) -> String {
         let inst = self.k.inst(self.plan.defined[v.index()].expect("a fetched value has a definition"));
         let Op::Load { from, view, .. } = &inst.op else { return self.computed_element_expression(inst, at) };
@@ -269,7 +273,8 @@ impl BodyEmitter<'_> {
         }
     }
 
-    /// Writes the store of the element of `value` at a position, if the view has it there.
+    /// Writes the store of the element of `value` at a position, where that is inside of the array and `mask`, if any,
+    /// is true.
     fn store_array_element(
         &mut self,
         access: ArrayAccess<'_>,
@@ -302,7 +307,7 @@ impl BodyEmitter<'_> {
         self.counts.global += self.trips;
         self.emit_guarded_block([inside, mask], |e| e.emit_packed_element_store(of, &number, &x));
     }
-    /// Writes the store of four adjacent elements as a vec4.
+    /// Writes the store of the four adjacent elements of `value` at `places` as a vec4, whose position is `base`.
     fn store_array_vec4(
         &mut self,
         access: ArrayAccess<'_>,
@@ -348,7 +353,7 @@ impl BodyEmitter<'_> {
         true
     }
 
-    /// Records an access to an array for the coalescing report.
+    /// Records an access to `width` adjacent elements of an array, a store if `write`, for the coalescing report.
     fn record_array_access(&mut self, access: ArrayAccess<'_>, at: &TilePosition, width: usize, write: bool) {
         if !self.written {
             return;

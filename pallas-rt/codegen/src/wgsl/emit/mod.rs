@@ -4,11 +4,11 @@
 //! that thread grids can be compared. A tile in registers that is read across threads is reported as *wanted*:
 //! placement then gives it a copy in memory, and emission runs again.
 //!
-//! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`], [`fold`] and [`sort`] write
-//! operations; [`memory`] writes loads and stores, [`words`] says how elements are packed in words; [`control`] writes
-//! branches, loops and copies between values; [`lines`] collects text and its cost; [`position`] has positions of
-//! elements, [`names`] names of arrays and sizes; [`emitter`] is the state of all these, [`module`] writes what
-//! surrounds the body.
+//! [`element`] reads one element of any value; [`compute`], [`product`], [`fragment_products`], [`fold`] and [`sort`]
+//! write operations; [`loads_stores`] writes loads and stores, [`word_packing`] says how elements are packed in words;
+//! [`control`] writes branches, loops and copies between values; [`lines`] collects text and its cost; [`position`] has
+//! positions of elements, [`names`] names of arrays and sizes; [`emitter`] is the state of all these, [`module`] writes
+//! what surrounds the body.
 mod affine;
 mod array_positions;
 mod compute;
@@ -144,7 +144,7 @@ impl BodyEmitter<'_> {
                     self.out.constants.push(bits);
                     self.out.constants.len() - 1
                 });
-                format!("bitcast<f32>({})", uniform_word_expression(names::constant_word_index(self.k, i)))
+                format!("bitcast<f32>({})", uniform_word_expression(names::constant_uniform_word(self.k, i)))
             }
             DType::U8 | DType::U16 | DType::U32 | DType::U64 => format!("{}u", x.as_i64() as u32),
             DType::I8 | DType::I16 | DType::I32 | DType::I64 => match x.as_i64() as i32 {
@@ -156,7 +156,8 @@ impl BodyEmitter<'_> {
 
     // ---- instructions
 
-    /// Writes, for each class of axes, the coordinate of the first element that a thread has along its axes.
+    /// Writes, for each class of axes (axes that are spread over threads alike), the coordinate of the first element
+    /// that a thread has along them.
     fn emit_axis_class_offsets(&mut self) {
         for (c, class) in self.plan.layout.classes.clone().into_iter().enumerate() {
             if class.along == SpreadDirection::NotSpread {
@@ -222,17 +223,17 @@ impl BodyEmitter<'_> {
             Op::ProgramId(axis) => self.define_scalar(inst.results[0], &format!("id{axis}")),
             Op::NumPrograms(axis) => self.define_scalar(
                 inst.results[0],
-                &format!("i32({})", uniform_word_expression(names::grid_word_index(*axis))),
+                &format!("i32({})", uniform_word_expression(names::grid_uniform_word(*axis))),
             ),
             Op::NumSteps(axis) => {
                 self.define_scalar(
                     inst.results[0],
-                    &format!("i32({})", uniform_word_expression(names::steps_word_index(self.k, *axis))),
+                    &format!("i32({})", uniform_word_expression(names::steps_uniform_word(self.k, *axis))),
                 );
             }
             Op::Extent(dim) => self.define_scalar(inst.results[0], &names::dim_text(self.k, dim.index())),
             Op::Param(o) => {
-                let bits = uniform_word_expression(names::param_word_index(self.k, *o));
+                let bits = uniform_word_expression(names::param_uniform_word(self.k, *o));
                 self.define_scalar(inst.results[0], &array_bits_to_element(self.k.operand(*o).dtype, &bits));
             }
             Op::Prefetch(o) => self.emit_prefetch_read(*o, inst),

@@ -6,8 +6,8 @@ use super::super::place::cooperative_matrices::StorageCell;
 use super::super::types::called_helper_functions;
 use super::emitter::EmittedBody;
 use super::names::{
-    array_name, bound_arrays, constant_word_index, dim_text, dim_word_index, extent_word_index, grid_word_index,
-    launch_computed_extents, uniform_word_expression,
+    array_name, bound_arrays, constant_uniform_word, dim_text, dim_uniform_word, extent_uniform_word,
+    grid_uniform_word, launch_computed_extents, uniform_word_expression,
 };
 use super::word_packing;
 use pallas_ir::Kernel;
@@ -35,12 +35,12 @@ pub(in crate::wgsl) fn emit_module(
         put("diagnostic(off, derivative_uniformity);".into());
     }
     put(format!("// kernel {}: one workgroup of {rows} x {columns} threads a program", k.name));
-    let uniform = constant_word_index(k, body.constants.len()).div_ceil(4);
+    let uniform = constant_uniform_word(k, body.constants.len()).div_ceil(4);
     put(format!("struct Launch {{ words: array<vec4<u32>, {uniform}> }}"));
     put("@group(0) @binding(0) var<uniform> launch: Launch;".into());
     let bound = bound_arrays(k);
     let mut text = String::new();
-    render(&body.nodes, 2, body.lockstep, &mut text);
+    render_nodes(&body.nodes, 2, body.lockstep, &mut text);
     let mut functions = String::new();
     for (i, (id, written)) in bound.iter().enumerate() {
         let access = if *written { "read_write" } else { "read" };
@@ -60,7 +60,7 @@ pub(in crate::wgsl) fn emit_module(
     }
     for cell in StorageCell::ALL.into_iter().filter(|&cell| sizes.workgroup_elements(cell) > 0) {
         let count = sizes.workgroup_elements(cell).div_ceil(cell.elements_per_cell());
-        put(format!("var<workgroup> {}: array<{}, {count}>;", cell.arena_name(), cell.wgsl()));
+        put(format!("var<workgroup> {}: array<{}, {count}>;", cell.arena_name(), cell.wgsl_type()));
     }
     if body.broadcasts_scalars {
         put("var<workgroup> agreed: u32;".into());
@@ -89,18 +89,18 @@ pub(in crate::wgsl) fn emit_module(
     put(format!("        let row = thread / {columns}u;"));
     put(format!("        let column = thread % {columns}u;"));
     for i in (0..k.dims.len()).filter(|&i| k.dims[i].size.is_none()) {
-        put(format!("        let {} = i32({});", dim_text(k, i), uniform_word_expression(dim_word_index(k, i))));
+        put(format!("        let {} = i32({});", dim_text(k, i), uniform_word_expression(dim_uniform_word(k, i))));
     }
     for i in 0..launch_computed_extents(k).len() {
-        put(format!("        let extent_{i} = i32({});", uniform_word_expression(extent_word_index(k, i))));
+        put(format!("        let extent_{i} = i32({});", uniform_word_expression(extent_uniform_word(k, i))));
     }
     let mut rest = "program".to_string();
     for axis in (0..k.grid.len()).rev() {
         put(format!(
             "        let id{axis} = i32({rest} % max({}, 1u));",
-            uniform_word_expression(grid_word_index(axis))
+            uniform_word_expression(grid_uniform_word(axis))
         ));
-        rest = format!("({rest} / max({}, 1u))", uniform_word_expression(grid_word_index(axis)));
+        rest = format!("({rest} / max({}, 1u))", uniform_word_expression(grid_uniform_word(axis)));
     }
     put(text.trim_end().to_string());
     put("    }".into());
@@ -109,8 +109,9 @@ pub(in crate::wgsl) fn emit_module(
     m
 }
 
-/// Appends the text of nodes, with their barriers.
-fn render(nodes: &[ShaderNode], depth: usize, lockstep: bool, out: &mut String) {
+/// Appends the text of nodes and of their barriers, which are indented to `depth`; if `lockstep`, as one subgroup runs
+/// all threads, workgroup memory needs a `subgroupBarrier` only.
+fn render_nodes(nodes: &[ShaderNode], depth: usize, lockstep: bool, out: &mut String) {
     for node in nodes {
         match node {
             ShaderNode::Text(text) => out.push_str(text),
@@ -126,7 +127,7 @@ fn render(nodes: &[ShaderNode], depth: usize, lockstep: bool, out: &mut String) 
             ShaderNode::ControlFlow(nest) => {
                 for (head, part) in &nest.parts {
                     out.push_str(head);
-                    render(part, depth + 1, lockstep, out);
+                    render_nodes(part, depth + 1, lockstep, out);
                 }
                 out.push_str(&nest.close);
             }

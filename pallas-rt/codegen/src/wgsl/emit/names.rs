@@ -11,28 +11,29 @@ pub const UNIFORM_HEADER_WORDS: usize = 4;
 pub(super) fn uniform_word_expression(word_index: usize) -> String {
     format!("word({word_index}u)")
 }
-pub(super) fn grid_word_index(axis: usize) -> usize {
+pub(super) fn grid_uniform_word(axis: usize) -> usize {
     UNIFORM_HEADER_WORDS + axis
 }
-pub(super) fn steps_word_index(k: &Kernel, axis: usize) -> usize {
-    grid_word_index(k.grid.len()) + axis
+pub(super) fn steps_uniform_word(k: &Kernel, axis: usize) -> usize {
+    grid_uniform_word(k.grid.len()) + axis
 }
-pub(super) fn dim_word_index(k: &Kernel, dim: usize) -> usize {
-    steps_word_index(k, k.steps.len()) + dim
+pub(super) fn dim_uniform_word(k: &Kernel, dim: usize) -> usize {
+    steps_uniform_word(k, k.steps.len()) + dim
 }
-pub(super) fn extent_word_index(k: &Kernel, extent: usize) -> usize {
-    dim_word_index(k, k.dims.len()) + extent
+pub(super) fn extent_uniform_word(k: &Kernel, extent: usize) -> usize {
+    dim_uniform_word(k, k.dims.len()) + extent
 }
-pub(super) fn param_word_index(k: &Kernel, operand: OperandId) -> usize {
-    extent_word_index(k, launch_computed_extents(k).len()) + operand.index()
+pub(super) fn param_uniform_word(k: &Kernel, operand: OperandId) -> usize {
+    extent_uniform_word(k, launch_computed_extents(k).len()) + operand.index()
 }
-pub(super) fn constant_word_index(k: &Kernel, constant: usize) -> usize {
-    extent_word_index(k, launch_computed_extents(k).len()) + k.operands.len() + constant
+pub(super) fn constant_uniform_word(k: &Kernel, constant: usize) -> usize {
+    extent_uniform_word(k, launch_computed_extents(k).len()) + k.operands.len() + constant
 }
 
 // ---- dimensions
 
-/// Returns the text of a dimension: its number, or the name that the text gives it.
+/// Returns the WGSL expression of a dimension: its size as a number if that is known while tracing, else a variable's
+/// name.
 pub(super) fn dim_text(k: &Kernel, dim: usize) -> String {
     k.dims[dim]
         .size
@@ -43,7 +44,8 @@ fn identifier_or_number(name: &str, number: usize) -> String {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if plain { name.to_string() } else { number.to_string() }
 }
-/// Returns an array's size along an axis, with the dimensions inserted that are known while tracing.
+/// Returns an array's size along an axis as an expression of dimensions; those that are known while tracing are numbers
+/// in it.
 fn symbolic_extent(k: &Kernel, of: OperandId, axis: usize) -> Dim {
     let known: Vec<(&str, i64)> = k.dims.iter().filter_map(|d| Some((d.name.as_str(), d.size?))).collect();
     k.operand(of).dims[axis].bind(&known)

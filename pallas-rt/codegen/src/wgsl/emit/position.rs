@@ -60,7 +60,7 @@ pub(super) fn position_before_broadcast(shape: &[usize], at: &TilePosition) -> T
 fn known_number(d: &Dim) -> i64 {
     d.as_number().expect("sizes are numbers")
 }
-/// Returns one coordinate of the operand of a view, given the view's coordinates.
+/// Returns the coordinate of a view's operand that `index` computes from the coordinates of the view.
 pub(super) fn operand_coord(index: &AffineIndex, coords: &[TileCoord]) -> TileCoord {
     let (stride, offset) = (known_number(&index.stride), known_number(&index.offset));
     match index.axis {

@@ -1,5 +1,5 @@
 //! Products of tiles. In registers, a thread computes its elements of the result together, step by step; in memory,
-//! one by one; in accumulators, subgroups compute them ([`cooperate`](super::cooperate)).
+//! one by one; in accumulators, subgroups compute them ([`fragment_products`](super::fragment_products)).
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::emitter::BodyEmitter;
 use super::position::{TileCoord, TilePosition, VEC4_WIDTH, unravel_coordinate};
@@ -67,7 +67,8 @@ impl BodyEmitter<'_> {
             "sum".into()
         });
     }
-    /// Writes the additions of the products at `places` to the variables that `sum_name` names.
+    /// Writes the loop that adds up the products for the result's elements at `places`, in the variables that
+    /// `sum_name` names, and before it the coordinates that do not change in it.
     fn emit_accumulation(&mut self, dot: &Product, places: &[TilePosition], sum_name: &dyn Fn(&Self, usize) -> String) {
         self.with_name_scope(|e| {
             for (at, side) in places.iter().flat_map(|at| [(at, 0), (at, 1)]) {
@@ -80,7 +81,8 @@ impl BodyEmitter<'_> {
             e.emit_product_loop(dot, places, sum_name);
         });
     }
-    /// Writes the loop over the steps of a product.
+    /// Writes the loop over the steps of a product (the positions along its contracted axes); it adds to the variables
+    /// that `sum_name` names for the result's elements at `places`.
     fn emit_product_loop(&mut self, dot: &Product, places: &[TilePosition], sum_name: &dyn Fn(&Self, usize) -> String) {
         let most = (self.parameters.max_unrolled_fmas / places.len().max(1)).clamp(1, MAX_UNROLLED_PRODUCT_STEPS);
         let unroll = (1..=most).rev().find(|u| dot.steps.is_multiple_of(*u)).unwrap_or(1);
@@ -152,7 +154,8 @@ impl BodyEmitter<'_> {
         }
         factors
     }
-    /// Writes the additions of the products of some steps' factors to the variables that `sum_name` names.
+    /// Writes the multiply-adds of some steps of a product to the variables that `sum_name` names; `steps` has for each
+    /// step the names of both factors of each element.
     fn emit_multiply_adds(
         &mut self,
         dot: &Product,
@@ -182,7 +185,8 @@ fn multiply_add_expression(dtype: DType, sum: &str, a: &str, b: &str) -> String 
     }
 }
 
-/// A product, with the coordinates of the result at which each operand is read.
+/// A product of two tiles that is being written: for each axis of the operands, the axis of the result or the
+/// contracted axis that it is.
 pub(super) struct Product {
     args: [Value; 2],
     dtype: DType,

@@ -10,17 +10,17 @@ use crate::wgsl::types::wgsl_type;
 use pallas_ir::structural::SortOrder;
 use pallas_ir::{DType, Inst, Value};
 
-/// Length of the first runs, which are ranked by counting.
-const FIRST_RUN_ELEMENTS: usize = 8;
+/// Number of elements of the runs with which a merge sort begins; an element's place in its run is found by counting.
+const INITIAL_RUN_ELEMENTS: usize = 8;
 
 /// WGSL function that maps floats to integers in their order, with both zeros equal, and NaNs equal and last.
-const WEAK_KEY_FUNCTION: &str = "fn weak_key(x: f32) -> i32 {
+const WEAK_ORDER_KEY_FUNCTION: &str = "fn weak_key(x: f32) -> i32 {
     let bits = bitcast<i32>(x);
     let magnitude = bits & 0x7fffffff;
     return select(select(magnitude, -magnitude, bits < 0), 0x7fffffff, magnitude > 0x7f800000);
 }";
 /// WGSL function that maps floats to integers in their total order.
-const TOTAL_KEY_FUNCTION: &str = "fn total_key(x: f32) -> i32 {
+const TOTAL_ORDER_KEY_FUNCTION: &str = "fn total_key(x: f32) -> i32 {
     let bits = bitcast<i32>(x);
     return select(bits, ~(bits & 0x7fffffff), bits < 0);
 }";
@@ -39,8 +39,8 @@ impl SortParameters {
     fn comparison_operator(&self) -> &'static str {
         if self.order == SortOrder::Ascending { "<" } else { ">" }
     }
-    /// Returns a position that was kept in memory, clamped to the line: where a driver stops long loops, nothing may
-    /// have been written there.
+    /// Returns the expression of a position that was read from memory, clamped to the sorted axis: where a driver stops
+    /// long loops, it may never have been written.
     fn clamp_position(&self, position: &str) -> String {
         format!("min(u32({position}), {}u)", self.shape[self.axis] - 1)
     }
@@ -65,12 +65,12 @@ impl BodyEmitter<'_> {
         let sorting = SortParameters { x, axis, order, shape };
         let buffers = [0, 1].map(|i| self.add_position_buffer(&format!("order{i}_{}", result.0), &sorting.shape));
         self.emit_rank_runs(&sorting, buffers[0]);
-        let (mut run, mut turn) = (FIRST_RUN_ELEMENTS, 0);
+        let (mut run, mut turn) = (INITIAL_RUN_ELEMENTS, 0);
         while run < n {
             self.emit_merge_runs(&sorting, run, buffers[turn], buffers[1 - turn]);
             (run, turn) = (2 * run, 1 - turn);
         }
-        self.count_inner_iterations(FIRST_RUN_ELEMENTS, elements);
+        self.count_inner_iterations(INITIAL_RUN_ELEMENTS, elements);
         self.emit_elements(result, |e, at| {
             let from = TilePosition { coords: at.coords.clone(), flat: None };
             let position = e.read_buffer_element(DType::I32, buffers[turn], &from);
@@ -103,11 +103,11 @@ impl BodyEmitter<'_> {
         self.add_work(self.parameters.operation);
         match (wgsl_type(self.k.ty(sorting.x).dtype), sorting.order) {
             ("f32", SortOrder::Largest) => {
-                self.out.helpers.insert(TOTAL_KEY_FUNCTION);
+                self.out.helpers.insert(TOTAL_ORDER_KEY_FUNCTION);
                 format!("total_key({x})")
             }
             ("f32", _) => {
-                self.out.helpers.insert(WEAK_KEY_FUNCTION);
+                self.out.helpers.insert(WEAK_ORDER_KEY_FUNCTION);
                 format!("weak_key({x})")
             }
             ("bool", _) => format!("select(0u, 1u, {x})"),
@@ -126,12 +126,12 @@ impl BodyEmitter<'_> {
             let key = e.sort_key_expression(sorting, &at);
             e.emit_line(format!("let {k} = {};", at.coords[axis].text));
             e.emit_line(format!("let {own} = {key};"));
-            e.emit_line(format!("let {first} = {k} / {FIRST_RUN_ELEMENTS}u * {FIRST_RUN_ELEMENTS}u;"));
-            e.emit_line(format!("let {end} = min({first} + {FIRST_RUN_ELEMENTS}u, {n}u);"));
+            e.emit_line(format!("let {first} = {k} / {INITIAL_RUN_ELEMENTS}u * {INITIAL_RUN_ELEMENTS}u;"));
+            e.emit_line(format!("let {end} = min({first} + {INITIAL_RUN_ELEMENTS}u, {n}u);"));
             e.emit_line(format!("var {place} = {first};"));
             e.emit_braced_block(format!("for (var {i} = {first}; {i} < {end}; {i}++) {{"), |e| {
                 e.with_name_scope(|e| {
-                    e.with_trips(FIRST_RUN_ELEMENTS as f64, |e| {
+                    e.with_trips(INITIAL_RUN_ELEMENTS as f64, |e| {
                         let key = e.sort_key_expression(sorting, &sorting.position_along_axis(&at, &i));
                         let before = sorting.comparison_operator();
                         e.emit_line(format!("let {other} = {key};"));

@@ -45,7 +45,7 @@ impl StorageCell {
         }
     }
     /// The WGSL type of the array's elements.
-    pub(in crate::wgsl) fn wgsl(self) -> &'static str {
+    pub(in crate::wgsl) fn wgsl_type(self) -> &'static str {
         match self {
             StorageCell::Word => "u32",
             StorageCell::Vec4 => "vec4<u32>",
@@ -71,7 +71,8 @@ impl StorageCell {
     }
 }
 
-/// The way in which cooperative matrices compute a product.
+/// Parameters of a product that subgroups compute by cooperative matrices: the extent of a fragment, and the storage
+/// type of the factors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::wgsl) struct CooperativeProduct {
     /// Rows and columns of a fragment, which is square.
@@ -102,16 +103,16 @@ impl AccumulatorFragments {
         let grid = grid.unwrap_or([1, 1]);
         AccumulatorFragments { size, grid, own: [all[0] / grid[0], all[1] / grid[1]] }
     }
-    pub(in crate::wgsl) fn count_per_subgroup(self) -> usize {
+    pub(in crate::wgsl) fn fragments_per_subgroup(self) -> usize {
         self.own[0] * self.own[1]
     }
     /// Returns the number of registers of a thread that the accumulators take.
     pub(in crate::wgsl) fn registers_per_thread(self, subgroup_threads: usize) -> usize {
-        self.count_per_subgroup() * (self.size * self.size).div_ceil(subgroup_threads)
+        self.fragments_per_subgroup() * (self.size * self.size).div_ceil(subgroup_threads)
     }
 }
 
-/// The products of a kernel that are cooperative, and what follows for the storage of tiles.
+/// Result of the search for products that cooperative matrices compute, and what it decides on the storage of tiles.
 #[derive(Clone, Debug)]
 pub(super) struct CooperativeMatrixAnalysis {
     /// Number of threads of a subgroup.
@@ -177,7 +178,8 @@ impl CooperativeMatrixAnalysis {
     }
 }
 
-/// If a product can be cooperative, returns how it is computed, and the tiles that are its factors.
+/// Returns the parameters by which cooperative matrices compute a product, and the tiles that are its factors; `None`
+/// if they cannot compute it.
 fn match_cooperative_product(
     k: &Kernel,
     (inline, defined): (&[Option<InlineKind>], &[Option<InstId>]),

@@ -1,10 +1,10 @@
 //! The storage of every tile in a shader, and the assignment of its elements to threads.
 //!
-//! One algorithm places all kernels. [`views`] finds values that are recomputed instead of stored. [`layout`] spreads
-//! the axes of the other tiles over a grid of threads. Each tile then gets a storage class ([`TileStorage`]): registers
-//! if a thread's share is small enough, otherwise a buffer in workgroup memory or, if that is too small, in global
-//! scratch (largest buffers first). A tile in registers that some step reads across threads also has a *copy* in a
-//! buffer. The thread grids of the profile are tried in turn, and the program that is cheapest by the operations that
+//! One algorithm places all kernels. [`views`] finds values that are recomputed instead of stored. [`thread_layout`]
+//! spreads the axes of the other tiles over a grid of threads. Each tile then gets a storage class ([`TileStorage`]):
+//! registers if a thread's share is small enough, otherwise a buffer in workgroup memory or, if that is too small, in
+//! global scratch (largest buffers first). A tile in registers that some step reads across threads also has a *copy* in
+//! a buffer. The thread grids of the profile are tried in turn, and the program that is cheapest by the operations that
 //! it executes is chosen.
 pub(super) mod cooperative_matrices;
 pub(super) mod thread_layout;
@@ -18,7 +18,7 @@ use cooperative_matrices::{AccumulatorFragments, CooperativeProduct, StorageCell
 use pallas_ir::{Access, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::BTreeMap;
 use thread_layout::ThreadLayout;
-use views::{InlineKind, access_form, is_product, read_only_by_products};
+use views::{InlineKind, access_form, find_product_only_values, is_product};
 
 /// The storage class of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,7 +203,8 @@ impl PlacementPlan {
         let cell = if cell.has_raw_bits() { self.raw_bits_cell() } else { cell };
         self.push(TileBuffer { name: name.into(), shape, strides, pad, cell, words, ..TileBuffer::default() })
     }
-    /// Returns the storage type for raw bits, as long as no thread has to write a single word of a vector.
+    /// Returns the storage type for elements of any type: whole vectors (vec4) if threads process vectors, else words;
+    /// a buffer that turns out to be written word by word gets words afterwards.
     fn raw_bits_cell(&self) -> StorageCell {
         if self.uses_vec4 { StorageCell::Vec4 } else { StorageCell::Word }
     }
@@ -423,7 +424,7 @@ fn can_compute_per_thread(k: &Kernel, id: InstId) -> bool {
 /// memory.
 fn find_staged_loads(k: &Kernel, inline: &[Option<InlineKind>]) -> Vec<bool> {
     let is_view = |v: Value| inline[v.index()] == Some(InlineKind::View);
-    let only_products = read_only_by_products(k, vec![true; k.values.len()], is_view);
+    let only_products = find_product_only_values(k, vec![true; k.values.len()], is_view);
     let mut staged = vec![false; k.values.len()];
     k.walk(k.body, &mut |_, inst| {
         if let (Op::Load { .. }, [v]) = (&inst.op, &inst.results[..]) {

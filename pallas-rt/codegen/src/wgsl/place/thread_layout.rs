@@ -57,7 +57,8 @@ impl AxisClass {
     }
 }
 
-/// The class of each axis of every tile; axes of extent 1 or 0 have none.
+/// Distribution of the elements of tiles over threads: the class of each axis of every tile, where axes of a class are
+/// spread over threads alike. Axes of extent 1 or 0 have no class.
 #[derive(Clone, Debug)]
 pub(in crate::wgsl) struct ThreadLayout {
     /// For each value and axis, the index of the class.
@@ -258,7 +259,8 @@ impl LayoutSearch<'_> {
         pairs
     }
 
-    /// Appends the unions that the instructions of a region suggest; `loop_depth` counts the loops around it.
+    /// Appends to `out` the unions (sets of axes that should be spread over threads alike) that the instructions of a
+    /// region suggest; `loop_depth` counts the loops around it.
     fn collect_region_unions(&self, region: RegionId, loop_depth: u32, out: &mut Vec<AxisUnion>) {
         for &id in &self.k.region(region).insts {
             let inst = self.k.inst(id);
@@ -267,7 +269,8 @@ impl LayoutSearch<'_> {
             self.collect_inst_unions(inst, loop_depth, out);
         }
     }
-    /// Appends the unions that an instruction suggests.
+    /// Appends to `out` the unions (sets of axes that should be spread over threads alike) of corresponding axes of an
+    /// instruction's operands and results; `loop_depth` counts the loops around it, which raise their weight.
     fn collect_inst_unions(&self, inst: &Inst, loop_depth: u32, out: &mut Vec<AxisUnion>) {
         let trips = 16usize.pow(loop_depth.min(4));
         let mut push = |v: Value, pairs: Vec<(usize, usize)>| {

@@ -9,7 +9,7 @@ use pallas_ir::scalar::Gpu;
 use pallas_ir::structural::AffineIndex;
 use pallas_ir::{Access, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
 
-/// The way in which a value is recomputed.
+/// Way in which a value that has no storage is recomputed where it is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::wgsl) enum InlineKind {
     /// From positions and scalars, with this number of operations.
@@ -58,7 +58,8 @@ struct InlineSearch<'k> {
 }
 
 impl InlineSearch<'_> {
-    /// Classifies the results of a region's instructions.
+    /// Determines the way in which the results of a region's instructions are recomputed, if they are, and records the
+    /// instructions that define them.
     fn classify_region(&mut self, region: RegionId) {
         for &id in &self.k.region(region).insts {
             let inst = self.k.inst(id);
@@ -71,7 +72,8 @@ impl InlineSearch<'_> {
             inst.regions.iter().for_each(|&r| self.classify_region(r));
         }
     }
-    /// Returns the number of operations of a pure operand (0 for scalars); `None` if it is not pure.
+    /// Returns the number of operations that recompute a pure operand, one that depends on positions and scalars only
+    /// (0 for scalars); `None` if it is not pure.
     fn pure_cost(&self, v: Value) -> Option<usize> {
         match self.inline[v.index()] {
             Some(InlineKind::Pure(n)) => Some(n),
@@ -79,7 +81,8 @@ impl InlineSearch<'_> {
             _ => None,
         }
     }
-    /// Marks as fetched the loads that only products read, and elementwise operations between load and product.
+    /// Marks as fetched (loaded from arrays by every reader instead of stored) the loads that only products read, and
+    /// elementwise operations between load and product.
     fn mark_fetched_loads(&mut self) {
         let mut fetch = vec![false; self.k.values.len()];
         self.k.walk(self.k.body, &mut |_, inst| {
@@ -97,13 +100,13 @@ impl InlineSearch<'_> {
                 fetch[result.index()] = own || view && inst.args.iter().all(ready);
             }
         });
-        let fetch = read_only_by_products(self.k, fetch, |_| true);
+        let fetch = find_product_only_values(self.k, fetch, |_| true);
         for (inline, _) in self.inline.iter_mut().zip(fetch).filter(|(inline, fetch)| *fetch && inline.is_none()) {
             *inline = Some(InlineKind::Fetch);
         }
     }
-    /// Marks as fetched the loads of arrays that nothing writes and that only gathers read, so that tables are not
-    /// copied.
+    /// Marks as fetched (loaded from arrays by every reader instead of stored) the loads that only gathers read, of
+    /// arrays that nothing writes, so that tables are not copied.
     fn mark_gathered_tables(&mut self) {
         let (mut read, mut other) = (vec![false; self.k.values.len()], vec![false; self.k.values.len()]);
         for r in &self.k.regions {
@@ -184,7 +187,7 @@ pub(in crate::wgsl) fn store_transposed_views(
 
 /// Returns for each value true if it is marked and only products read it, directly or by way of marked values for
 /// which `passes_through` returns true.
-pub(super) fn read_only_by_products(
+pub(super) fn find_product_only_values(
     k: &Kernel,
     mut marked: Vec<bool>,
     passes_through: impl Fn(Value) -> bool,

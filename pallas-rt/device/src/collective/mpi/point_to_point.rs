@@ -62,7 +62,8 @@ struct AwaitedMessages<'a> {
 }
 
 impl MpiThread {
-    /// Initialises MPI; `None` if it is initialised already.
+    /// Initialises MPI on this thread; `None` if it is initialised already. `deadline` bounds the waiting for messages
+    /// of other processes.
     pub(super) fn initialize_mpi(deadline: Duration) -> Option<MpiThread> {
         // This thread alone calls MPI, which has to know that there are others.
         let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
@@ -132,7 +133,8 @@ impl MpiThread {
         self.communicators.len() - 1
     }
 
-    /// Sends and receives the messages of a collective; does not return after a failure.
+    /// Sends and receives the messages of a collective. After a failure it does not return: it sends the failure as the
+    /// `reply`, and answers all further `requests` with it until the program ends the job.
     fn exchange(
         &mut self,
         envelope: &ExchangeRequest,
@@ -312,7 +314,8 @@ impl MpiThread {
         }
     }
 
-    /// Ends the job, after giving the other programs time to report their errors.
+    /// Ends the job, after giving the other programs time to report their errors; waits less long for the process that
+    /// is `blamed`, if any, which may be lost.
     fn abort(&mut self, blamed: Option<usize>) -> ! {
         self.broadcast_notice(&DepartureNotice::Left);
         let (begun, mut rounds) = (Instant::now(), 0);

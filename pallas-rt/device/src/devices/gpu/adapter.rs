@@ -42,14 +42,14 @@ pub(crate) fn devices() -> Vec<Device> {
     ADAPTERS.iter().map(|found| found.device.clone()).collect()
 }
 
-/// The adapter of this index, of OpenGL or of the other backends.
+/// Returns the adapter of this index: among OpenGL's if `gl`, else among those of the other backends.
 pub(super) fn adapter(gl: bool, index: usize) -> Result<&'static FoundAdapter> {
     profile_from_env()?;
     let (all, name) = if gl { (&GL_ADAPTERS, "gl") } else { (&ADAPTERS, "gpu") };
     all.get(index).ok_or_else(|| Error::NoDevice { asked: format!("{name}:{index}"), found: format_adapters(all, gl) })
 }
 
-/// Text that lists the available adapters, for messages.
+/// Text of an error that lists these adapters; if there are none, how to get one, of OpenGL if `gl`.
 fn format_adapters(adapters: &[FoundAdapter], gl: bool) -> String {
     let names: Vec<String> = adapters.iter().map(|found| found.device.to_string()).collect();
     match names.is_empty() {
@@ -74,7 +74,8 @@ fn cooperative_matrices(adapter: &wgpu::Adapter) -> Option<CooperativeMatrices> 
     (used && there).then(found).flatten()
 }
 
-/// Chooses, among products of square matrices with f32 sums, the largest for each type of factors.
+/// Chooses, among the matrix products that an adapter offers, the largest square one with f32 sums for each type of
+/// factors, f16 only if `has_f16`; `None` if there is none.
 fn choose_cooperative_matrices(
     products: &[wgpu::CooperativeMatrixProperties],
     has_f16: bool,
@@ -175,7 +176,8 @@ fn profile_from_env() -> Result<Option<(Profile, bool)>> {
     found.map(|profile| Some((profile, false))).ok_or_else(refused)
 }
 
-/// Limit of loop iterations of llvmpipe (lavapipe is its Vulkan driver) before Mesa 23; assumed for an unknown version.
+/// Maximum number of loop iterations on an adapter: limited for llvmpipe (lavapipe is its Vulkan driver) before Mesa 23
+/// or of unknown version; `None` for all others, which have no limit.
 fn max_loop_iterations(adapter_name: &str, driver_info: &str) -> Option<u32> {
     if !adapter_name.starts_with("llvmpipe") {
         return None;

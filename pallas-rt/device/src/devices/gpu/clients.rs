@@ -19,7 +19,7 @@ static CLIENTS: Mutex<BTreeMap<(bool, usize), Client>> = Mutex::new(BTreeMap::ne
 pub(crate) fn shared_client(gl: bool, index: usize, why: &str) -> Result<Client> {
     let mut clients = CLIENTS.lock();
     if let Some(client) = clients.get(&(gl, index)).filter(|client| !client.runtime().is_lost()) {
-        return Ok(client.clone().with_reason(why));
+        return Ok(client.clone().with_choice_reason(why));
     }
     let client = fresh_client(gl, index, why)?;
     clients.insert((gl, index), client.clone());

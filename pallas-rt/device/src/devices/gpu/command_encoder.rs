@@ -39,7 +39,7 @@ pub(super) fn check_error_flag(check: ErrorCheck, flag: &[u8]) -> Result<()> {
     check(std::array::from_fn(word))
 }
 
-/// Commands of GPU programs that are recorded and not submitted, by the thread that records them.
+/// Commands that threads have recorded and not submitted, by thread.
 #[derive(Default)]
 pub(super) struct CommandsByThread(Mutex<HashMap<ThreadId, ThreadCommands>>);
 
@@ -73,14 +73,14 @@ impl CommandsByThread {
 }
 
 impl Gpu {
-    /// Begins a program on this thread; programs nest.
+    /// Begins a series of launches on this thread, which are recorded and submitted together; series nest.
     #[cfg(feature = "mesh")]
     pub(super) fn begin_recording(&self) {
         let mut all = self.programs.0.lock();
         all.entry(thread::current().id()).or_default().depth += 1;
     }
 
-    /// Ends the innermost program of this thread, and submits what it recorded.
+    /// Ends the innermost series of launches of this thread, submits what is recorded, and checks the error flags.
     ///
     /// # Errors
     /// The driver refuses the submission; the error of a checked flag.
@@ -99,6 +99,7 @@ impl Gpu {
     }
 
     /// Records commands for a later submission of this thread; submits them at once if the thread is not recording.
+    /// `action` names them in errors.
     pub(super) fn encode(self: &Arc<Self>, action: &str, record: impl FnOnce(&mut wgpu::CommandEncoder)) -> Result<()> {
         let Some(recorded) = self.take_recorded(action)? else {
             return self
@@ -118,7 +119,8 @@ impl Gpu {
         if is_full { self.flush() } else { Ok(()) }
     }
 
-    /// Takes the commands that this thread has recorded, for appending; `None` if the thread is not recording.
+    /// Takes the commands that this thread has recorded, or a new encoder if there are none, for appending; `None` if
+    /// the thread is not recording. `action` names what is appended in errors.
     fn take_recorded(self: &Arc<Self>, action: &str) -> Result<Option<RecordedCommands>> {
         Ok(match self.programs.with_current_thread(|program| program.recorded.take()) {
             None => None,
@@ -131,9 +133,9 @@ impl Gpu {
         })
     }
 
-    /// Takes a place for uniform bytes in the memory of this thread's program, and returns the buffer and offset.
-    /// Submits what is recorded if the memory is full. `None` if the thread runs no program, or the bytes never fit.
-    /// Their length must be a multiple of the alignment of uniforms.
+    /// Takes a place for uniform bytes in memory that the launches recorded on this thread share, and returns the
+    /// buffer and offset. Submits what is recorded if the memory is full. `None` if the thread is not recording, or the
+    /// bytes never fit. Their length must be a multiple of the alignment of uniforms.
     pub(super) fn allocate_uniforms(self: &Arc<Self>, bytes: &[u8]) -> Result<Option<(wgpu::Buffer, u64)>> {
         let used =
             |program: &mut ThreadCommands| program.recorded.as_ref().map_or(0, |recorded| recorded.uniforms.1.len());
@@ -150,8 +152,9 @@ impl Gpu {
         Ok(Some(place))
     }
 
-    /// Takes a place for a launch's error flag, all zeros, in the memory of this thread's program, and returns the
-    /// buffer and offset; if the thread runs no program, returns the check.
+    /// Takes a place for a launch's error flag, all zeros, in memory that the launches recorded on this thread share,
+    /// and returns the buffer and offset; `check` gets the flag after the submission. Returns `check` as `Err` if the
+    /// thread is not recording.
     pub(super) fn allocate_error_flag(
         self: &Arc<Self>,
         check: ErrorCheck,

@@ -47,8 +47,8 @@ pub struct Dispatch {
 }
 
 impl ShaderJob<'_> {
-    /// Storage bindings in order, from binding 1: whether the shader writes each. Arrays, then scratch, then the error
-    /// flag.
+    /// Flags of the storage bindings from binding 1 on (arrays, then scratch, then the error flag): true if the shader
+    /// writes the binding.
     pub(super) fn storage_writes(&self) -> impl Iterator<Item = bool> {
         let own = usize::from(self.scratch_bytes > 0) + usize::from(self.error_flag);
         self.bindings.iter().map(|&(_, written)| written).chain(std::iter::repeat_n(true, own))
@@ -196,7 +196,8 @@ struct ErrorFlag {
 }
 
 impl ErrorFlag {
-    /// Takes the flag's place from this thread's program, or allocates its memory.
+    /// Takes a place for the flag in memory that the launches recorded on this thread share; allocates memory if the
+    /// thread is not recording.
     fn new(gpu: &Arc<Gpu>, check: ErrorCheck) -> Result<ErrorFlag> {
         Ok(match gpu.allocate_error_flag(check)? {
             Ok((buffer, offset)) => ErrorFlag { buffer, offset, own: None },

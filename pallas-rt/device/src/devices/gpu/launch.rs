@@ -93,7 +93,8 @@ impl Executable for KernelShaders {
         });
         // SAFETY: shaders of this crate's compiler clamp each access that it has not proven, and count the turns of
         // loops.
-        let run = || unsafe { gpu.run(&job, check) }.map_err(|e| add_shader_loc(e, &shader.text, kernel, launch.at));
+        let run =
+            || unsafe { gpu.run(&job, check) }.map_err(|e| locate_shader_error(e, &shader.text, kernel, launch.at));
         timeline::run_in_span(timeline::SpanKind::Launch, describe, run)
     }
 }
@@ -180,17 +181,17 @@ impl KernelShaders {
     }
 }
 
-/// Adds the user's line to the error of a refused shader: that in the comment above the refused line of WGSL, else the
-/// kernel's own.
-fn add_shader_loc(error: Error, text: &str, traced: &Kernel, kernel: Loc) -> Error {
+/// Adds the user's line to the error of a refused shader: the line in the last comment above the refused line of the
+/// WGSL `text`, else the kernel's own, `kernel_loc`.
+fn locate_shader_error(error: Error, text: &str, traced: &Kernel, kernel_loc: Loc) -> Error {
     let Error::Shader { kernel: name, message, .. } = error else { return error };
     let comment = |line: &str| line.trim_start().strip_prefix("// line ")?.split(':').next()?.parse::<u32>().ok();
     let above = parse_shader_line(&message).and_then(|n| text.lines().take(n).filter_map(comment).last());
     let known = above.and_then(|line| traced.locs.iter().find(|loc| loc.line == line));
-    Error::Shader { kernel: name, at: known.unwrap_or(&kernel).to_string(), message }
+    Error::Shader { kernel: name, at: known.unwrap_or(&kernel_loc).to_string(), message }
 }
 
-/// Number of the line of WGSL that a compiler's message refers to: the first `:location_prefix:column` in it.
+/// Number of the line of WGSL that a compiler's message refers to: that of the first `:line:column` in it.
 fn parse_shader_line(message: &str) -> Option<usize> {
     let parts: Vec<&str> = message.split(':').collect();
     let column = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
@@ -202,14 +203,14 @@ fn shader_disk_key(identity: &disk::EntryKey, sequential_axes: usize, conditions
     identity.derive_entry_key("shader", &[&format!("{sequential_axes} {conditions:?}")])
 }
 
-/// Lists the dispatches of a launch: for each part of the grid (`chunk` of `total` programs) all ranges of the
-/// sequential axes.
+/// Lists the dispatches of a launch of `total` programs: for each part of `chunk` programs all `ranges` of the
+/// sequential axes. A dispatch has at most `max_workgroups` workgroups along an axis.
 fn list_dispatches(
     shader: &StoredShader,
     geometry: &LaunchGeometry,
     params: &[Option<Literal>],
     ranges: &[Vec<u32>],
-    [total, chunk, axis]: [u64; 3],
+    [total, chunk, max_workgroups]: [u64; 3],
 ) -> Vec<Dispatch> {
     let known: Vec<u32> = geometry
         .parallel
@@ -228,7 +229,7 @@ fn list_dispatches(
             (words[0], words[1], words[2]) = (first as u32, total as u32, count as u32);
             words.extend(known.iter().chain(range).chain(&shader.constants));
             words.resize(words.len().next_multiple_of(4), 0);
-            let x = count.min(axis);
+            let x = count.min(max_workgroups);
             let uniform = words.iter().flat_map(|w| w.to_le_bytes()).collect();
             Dispatch { workgroups: [x as u32, count.div_ceil(x) as u32, 1], uniform }
         })
@@ -248,7 +249,7 @@ mod tests {
         let text = "fn main() {\n    // line 3: load\n    let a = 1;\n    // line 4: add\n    let b = wrong;\n}\n";
         let check = |message: &str, expected: &str| {
             let error = Error::Shader { kernel: "k".into(), at: String::new(), message: message.into() };
-            let Error::Shader { at, .. } = add_shader_loc(error, text, &kernel, own(1)) else {
+            let Error::Shader { at, .. } = locate_shader_error(error, text, &kernel, own(1)) else {
                 panic!("a shader's error")
             };
             assert_eq!(at, expected, "{message}");
@@ -258,7 +259,7 @@ mod tests {
         check("k:1:1: nothing above", "k.rs:1:5");
         check("the driver's internal compiler: error 7", "k.rs:1:5");
         let other = Error::Value { message: "x".into() };
-        assert_eq!(add_shader_loc(other.clone(), text, &kernel, own(1)), other);
+        assert_eq!(locate_shader_error(other.clone(), text, &kernel, own(1)), other);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The wgpu runtime: adapters, memory, pipelines, dispatches; in `launch`, kernels as shaders.
 //!
 //! - `adapter`: the adapters and their capabilities;
-//! - `device`: one device and its queue, and the conversion of its errors; `counters`: counts of its work; `turn`: a
-//!   lock for one thread at a time on OpenGL;
-//! - `memory`: buffers, uploads, read-back;
+//! - `device`: one device and its queue, and the conversion of its errors; `counters`: counts of its work;
+//!   `opengl_lock`: a lock for one thread at a time on OpenGL;
+//! - `gpu_buffers`: buffers, uploads, read-back;
 //! - `pipeline`: shader text to compiled pipelines, cached;
-//! - `job`: bindings and dispatches of one launch; `commands`: launches that are submitted together;
-//! - `launch`: shaders of a kernel and their dispatches; `program`: a shader as stored on disk;
+//! - `job`: bindings and dispatches of one launch; `command_encoder`: launches that are submitted together;
+//! - `launch`: shaders of a kernel and their dispatches; `compiled_shader`: a shader as stored on disk;
 //! - `split_long_loops`: the ranges of a launch whose loops are too long for the driver;
 //! - `runtime`: implements the trait of all kinds of devices;
 //! - `clients`: the clients of this process' adapters, and those of devices that the user created.

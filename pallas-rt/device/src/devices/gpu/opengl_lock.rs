@@ -4,9 +4,9 @@
 use parking_lot::{Condvar, Mutex};
 use std::thread::{self, ThreadId};
 
-/// The thread that holds the lock, and the number of times it has taken it.
+/// The thread that holds the [`WgpuLock`], and the number of times it has taken it; `None` if the lock is free.
 static LOCK_OWNER: Mutex<Option<(ThreadId, usize)>> = Mutex::new(None);
-/// Notifies a waiting thread that the lock is free.
+/// Notifies a waiting thread that the [`WgpuLock`] is free.
 static LOCK_FREED: Condvar = Condvar::new();
 
 /// A thread's lock on wgpu, until it is dropped. A thread may take it several times.

@@ -25,7 +25,8 @@ impl Gpu {
     /// The pipeline of a job: compiled at its first use, then cached. A shader that is refused is not cached.
     pub(super) fn find_or_compile_pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
         let key = fingerprint(job);
-        let slot = self.pipelines.get(&key).unwrap_or_else(|| self.pipelines.insert(key, PipelineSlot::default()));
+        let slot =
+            self.pipelines.get(&key).unwrap_or_else(|| self.pipelines.get_or_insert(key, PipelineSlot::default()));
         let mut slot = slot.lock();
         if let Some(pipeline) = &*slot {
             return Ok(pipeline.clone());

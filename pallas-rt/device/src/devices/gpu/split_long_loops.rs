@@ -4,6 +4,8 @@ use pallas_codegen::wgsl::IterationBound;
 /// Splits the sequential axes into ranges, each `from to` for every axis, outermost first, such that a thread runs at
 /// most `limit` loop iterations per range, or a single step.
 pub(super) fn split_sequential_axes(iterations: &IterationBound, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
+    /// Splits axis `d` and those inside of it; a range may have `room` iterations, `outer` has the bounds of the axes
+    /// outside of `d`.
     fn split_axis(d: usize, of: (&IterationBound, &[i64]), room: u64, outer: &mut Vec<u32>, out: &mut Vec<Vec<u32>>) {
         let (iterations, steps) = of;
         let deeper =

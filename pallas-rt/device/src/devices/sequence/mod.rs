@@ -391,7 +391,8 @@ impl Sequence {
         Ok(RunMemory { table, _arena: arena })
     }
 
-    /// Runs the actions with the memory that begins at `first` in the first slots.
+    /// Runs the actions on `frame`; the first slots of each device get the memory that begins at the addresses `first`,
+    /// which are in the order of the devices.
     ///
     /// # Safety
     /// As for [`run`](Sequence::run), of the memory that begins at `first`; nobody else uses it meanwhile.
@@ -400,7 +401,7 @@ impl Sequence {
         frame: &mut RunMemory,
         first: &[StartPtr],
         ledger: &MemoryLedger,
-        on: &dyn LaunchThreads,
+        threads: &dyn LaunchThreads,
     ) -> Result<()> {
         let count = self.devices.count();
         let given = first.len() / count;
@@ -415,11 +416,11 @@ impl Sequence {
             done
         };
         match &self.devices {
-            SequenceDevices::SingleDevice => run(&mut frame.table, &LockstepParticipant::new(1), on),
+            SequenceDevices::SingleDevice => run(&mut frame.table, &LockstepParticipant::new(1), threads),
             SequenceDevices::AllInProcess { count, are_threads: false, .. } => {
-                run(&mut frame.table, &LockstepParticipant::new(*count), on)
+                run(&mut frame.table, &LockstepParticipant::new(*count), threads)
             }
-            SequenceDevices::AcrossProcesses { participant, .. } => run(&mut frame.table, &**participant, on),
+            SequenceDevices::AcrossProcesses { participant, .. } => run(&mut frame.table, &**participant, threads),
             SequenceDevices::AllInProcess { count, are_threads: true, .. } => {
                 let tables: Vec<_> = frame.table.chunks_mut(self.slots.max(1)).map(Mutex::new).collect();
                 let each = run_on_threads(*count, &|participant| {

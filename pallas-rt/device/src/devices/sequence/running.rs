@@ -55,7 +55,7 @@ impl<'a> SequenceRun<'a> {
         table: &'a mut [StartPtr],
         participant: &'a dyn Collectives,
         ledger: &'a MemoryLedger,
-        on: &'a dyn LaunchThreads,
+        threads: &'a dyn LaunchThreads,
     ) -> SequenceRun<'a> {
         let agreement = match &sequence.devices {
             SequenceDevices::AllInProcess { are_threads: true, agreement, .. }
@@ -76,7 +76,7 @@ impl<'a> SequenceRun<'a> {
             agreement,
             started,
             ledger,
-            on,
+            on: threads,
             counts,
             launches,
         }
@@ -292,7 +292,8 @@ impl<'a> SequenceRun<'a> {
         Ok(())
     }
 
-    /// Calls a function of the host for each active device; once for devices with the same operands.
+    /// Calls a function of the host on the contents of the slots `from`, and writes its results to the slots `to`, for
+    /// each active device; calls it once for devices with the same operands.
     ///
     /// # Safety
     /// The slots have memory of these bytes, which nobody else uses meanwhile.
@@ -380,17 +381,18 @@ impl<'a> SequenceRun<'a> {
         }
     }
 
-    /// Makes active those devices of `candidates` that take the next step, and records the decision for checks.
+    /// Makes active those devices of `candidates` that take the next step, and records the value by which each device
+    /// decided, called `value_name` in messages, for checks.
     fn activate_devices(
         &mut self,
         value_name: &'static str,
         candidates: &ActiveDevices,
-        numbers: &[i32],
+        values: &[i32],
         takes_step: &[bool],
     ) {
         let positions = self.participant.positions();
         self.active = candidates.iter().copied().filter(|&device| takes_step[positions[device]]).collect();
-        let of = numbers.iter().copied().zip(takes_step.iter().copied()).collect();
+        let of = values.iter().copied().zip(takes_step.iter().copied()).collect();
         self.decision = Some(StepDecision { what: value_name, by_position: of });
     }
 
@@ -416,7 +418,7 @@ impl<'a> SequenceRun<'a> {
     }
 
     /// Tables of the active devices.
-    fn tables(&mut self) -> impl Iterator<Item = &mut [StartPtr]> {
+    fn active_tables(&mut self) -> impl Iterator<Item = &mut [StartPtr]> {
         let active = &self.active;
         let all = self.table.chunks_mut(self.slots.max(1)).enumerate();
         all.filter(|(device, _)| active.contains(device)).map(|(_, table)| table)
@@ -424,7 +426,7 @@ impl<'a> SequenceRun<'a> {
 
     /// Moves memory into the slots of a loop before its first step.
     fn move_before_loop(&mut self, moves: &LoopSlotMoves) {
-        for table in self.tables() {
+        for table in self.active_tables() {
             for &(from, to) in &moves.before_first_step {
                 table[to.0] = table[from.0];
             }
@@ -433,7 +435,7 @@ impl<'a> SequenceRun<'a> {
 
     /// Moves memory between the slots of a loop after a step.
     fn move_after_step(&mut self, moves: &LoopSlotMoves) {
-        for table in self.tables() {
+        for table in self.active_tables() {
             let moved: SmallVec<[StartPtr; 16]> = moves.after_each_step.iter().map(|(from, _)| table[from.0]).collect();
             moves.after_each_step.iter().zip(moved).for_each(|(&(_, to), start)| table[to.0] = start);
         }
@@ -445,7 +447,7 @@ impl<'a> SequenceRun<'a> {
     /// The slots have memory of these bytes, in which nothing lies but what belongs into one of them.
     unsafe fn move_after_loop(&mut self, moves: &LoopSlotMoves) {
         let all = &moves.after_last_step;
-        for table in self.tables() {
+        for table in self.active_tables() {
             for (i, &(outer, inner, bytes)) in all.iter().enumerate() {
                 let (to, from) = (table[outer.0].0, table[inner.0].0);
                 if to == from {

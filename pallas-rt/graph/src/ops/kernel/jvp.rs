@@ -23,8 +23,8 @@ use std::sync::Arc;
 pub(super) struct KernelCallJvp {
     /// The call. The tangents follow its operands, and its results.
     pub(super) call: KernelCall,
-    /// For each operand of the original call, true if the new call takes its tangent: operands that are `on`, and those
-    /// whose memory becomes that of an output with a tangent.
+    /// For each operand of the original call, true if the new call takes its tangent: active operands, and those whose
+    /// memory an output with a tangent takes over.
     pub(super) takes: Vec<bool>,
     /// For each result of the original call, true if the new call gives its tangent.
     pub(super) gives: Vec<bool>,
@@ -92,7 +92,7 @@ impl ActivityAnalysis<'_> {
         }
     }
 
-    /// Marks an output and the input that it aliases together, since they share memory.
+    /// Marks both an output and the input that it aliases as active if either is, since they share memory.
     fn mark_active_aliases(&mut self) {
         for (i, operand) in self.kernel.operands.iter().enumerate() {
             if let OperandKind::Output { alias: Some(input), .. } = operand.kind {
@@ -103,7 +103,7 @@ impl ActivityAnalysis<'_> {
         }
     }
 
-    /// Marks the values and operands that a region's instructions make dependent.
+    /// Marks the values and operands that depend on active ones by the instructions of `region` and its nested regions.
     fn mark_active_in_region(&mut self, region: RegionId) {
         let kernel = self.kernel;
         for &id in &kernel.region(region).insts {
@@ -122,23 +122,23 @@ impl ActivityAnalysis<'_> {
                 TileOp::If => {
                     for &region in regions {
                         self.mark_active_in_region(region);
-                        self.mark_active_joined_values(&[&kernel.region(region).yields, results]);
+                        self.mark_corresponding_values(&[&kernel.region(region).yields, results]);
                     }
                 }
                 TileOp::For { .. } => {
                     let body = kernel.region(regions[0]);
-                    self.mark_active_joined_values(&[&args[3..], &body.params[1..]]);
+                    self.mark_corresponding_values(&[&args[3..], &body.params[1..]]);
                     self.mark_active_in_region(regions[0]);
-                    self.mark_active_joined_values(&[&args[3..], &body.yields, &body.params[1..], results]);
+                    self.mark_corresponding_values(&[&args[3..], &body.yields, &body.params[1..], results]);
                 }
                 TileOp::While => {
                     let [condition, body] = [regions[0], regions[1]].map(|r| kernel.region(r));
-                    self.mark_active_joined_values(&[args, &condition.params]);
+                    self.mark_corresponding_values(&[args, &condition.params]);
                     self.mark_active_in_region(regions[0]);
-                    self.mark_active_joined_values(&[&condition.yields[1..], &body.params]);
+                    self.mark_corresponding_values(&[&condition.yields[1..], &body.params]);
                     self.mark_active_in_region(regions[1]);
                     let (given, carried) = (&condition.params, &condition.yields[1..]);
-                    self.mark_active_joined_values(&[args, given, carried, &body.params, &body.yields, results]);
+                    self.mark_corresponding_values(&[args, given, carried, &body.params, &body.yields, results]);
                 }
                 TileOp::Const(_)
                 | TileOp::ProgramId(_)
@@ -153,9 +153,9 @@ impl ActivityAnalysis<'_> {
         }
     }
 
-    /// Marks values that flow into one another, position by position: those of the later lists where any list has a
-    /// marked one.
-    fn mark_active_joined_values(&mut self, lists: &[&[Value]]) {
+    /// Marks values that flow into one another, such as what a branch yields and its results: where any list has an
+    /// active value, the values at that position of all lists but the first.
+    fn mark_corresponding_values(&mut self, lists: &[&[Value]]) {
         for i in 0..lists[0].len() {
             let active = lists.iter().any(|list| self.values[list[i].index()]);
             lists[1..].iter().for_each(|list| self.mark_value_if_active(list[i], active));
@@ -228,8 +228,8 @@ struct KernelJvp<'a> {
     operands: Vec<Option<OperandId>>,
 }
 
-/// Returns the kernel with a tangent operand for each operand that is active, after the original operands.
-/// `is_value_active` and `is_operand_active` say which are active.
+/// Returns the kernel that computes tangents too (forward mode): operands for the tangents of the active ones follow
+/// the original operands. `is_value_active` and `is_operand_active` say which depend on an operand with a tangent.
 fn differentiate_kernel(kernel: &Kernel, is_value_active: &[bool], is_operand_active: &[bool]) -> Result<Kernel, Diag> {
     let mut own = kernel.clone();
     own.name.push_str("_jvp");
@@ -279,8 +279,7 @@ impl KernelJvp<'_> {
         [values, &tangents].concat()
     }
 
-    /// Returns the values, followed by new values for the tangents of those that are active, which become their
-    /// tangents.
+    /// Adds a new value as the tangent of each active one among `values`; returns `values` followed by the new ones.
     fn with_new_tangents(&mut self, values: &[Value]) -> Vec<Value> {
         let mut all = values.to_vec();
         for &v in values.iter().filter(|v| self.is_active[v.index()]) {

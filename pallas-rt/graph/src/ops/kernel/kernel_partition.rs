@@ -4,7 +4,7 @@
 //! x: 250 rows of each of 4 devices --gather, slice--> 256 rows, 32 whole blocks --kernel--> 256 rows --> 250 rows
 //! ```
 use super::KernelCall;
-use super::tiling::{DividedAxis, KernelDivision, device_kernel_call};
+use super::tiling::{KernelShardability, ShardedAxis, device_kernel_call};
 use crate::graph::Var;
 use crate::mesh::Sharding;
 use crate::mesh::axes_text;
@@ -35,8 +35,8 @@ impl Partitioner<'_> {
     /// Appends the call of a kernel on the blocks that each device has. `id` is the call's node.
     pub(super) fn push_kernel_call(&mut self, id: NodeId, call: &KernelCall) {
         let node = &self.program.nodes[id];
-        let tiling = KernelDivision::from_call(call);
-        if let Some(refused) = self.undividable_sharding_error(node, call, &tiling) {
+        let tiling = KernelShardability::from_call(call);
+        if let Some(refused) = self.unsupported_sharding_error(node, call, &tiling) {
             self.record_error(refused);
         }
         let found = self.found;
@@ -53,8 +53,8 @@ impl Partitioner<'_> {
         let axes = self.choose_factor_axes(&all, &shardings, rule, &call.clone().into());
         let own: Vec<Sharding> =
             (0..all.len()).map(|t| sharding_from_factor_axes(rule, t, &shardings[t], &axes)).collect();
-        let (shares, of_shares) = divided_axes(&tiling, rule, &axes);
-        let regroups = |t: usize, to: &dyn Fn(&DividedAxis) -> usize| -> Vec<(usize, usize, usize)> {
+        let (shares, of_shares) = sharded_grid_axes(&tiling, rule, &axes);
+        let regroups = |t: usize, to: &dyn Fn(&ShardedAxis) -> usize| -> Vec<(usize, usize, usize)> {
             let dims = tiling.dims[t].iter().enumerate();
             dims.filter_map(|(dim, axis)| {
                 let i = shares.iter().position(|share| Some(&share.axis) == axis.as_ref().ok())?;
@@ -69,7 +69,7 @@ impl Partitioner<'_> {
                 continue;
             }
             let mut var = self.reshard_value(v, &own[t]);
-            for (dim, i, to) in regroups(t, &DividedAxis::elements_per_device) {
+            for (dim, i, to) in regroups(t, &ShardedAxis::elements_per_device) {
                 let whole = shares[i].tiled.size;
                 var = self.push_redistribution(var, &Redistribution { dim, axes: &of_shares[i], whole, to });
             }
@@ -117,16 +117,17 @@ impl Partitioner<'_> {
         }
     }
 
-    /// Returns an i32 array with the global id of the device's first program for each share.
-    fn push_first_program_ids(&mut self, shares: &[DividedAxis], axes: &[Vec<Axis>]) -> Var {
-        let first = |(share, axes): (&DividedAxis, &Vec<Axis>)| {
+    /// Appends an i32 array with the global id of the device's first program along each grid axis in `shares`;
+    /// `mesh_axes` lists the mesh axes that shard each.
+    fn push_first_program_ids(&mut self, shares: &[ShardedAxis], mesh_axes: &[Vec<Axis>]) -> Var {
+        let first = |(share, axes): (&ShardedAxis, &Vec<Axis>)| {
             let coordinate = self.emit_coordinate(axes);
             let graph = self.graph();
             let programs = graph.int(share.programs_per_device() as i64);
             let first = graph.push_valid(ScalarOp::Mul, &[coordinate, programs]);
             graph.push_valid(StructuralOp::from(Reshape { to: vec![Dim::from(1usize)] }), &[first])
         };
-        let all: Vec<Var> = shares.iter().zip(axes).map(first).collect();
+        let all: Vec<Var> = shares.iter().zip(mesh_axes).map(first).collect();
         match all[..] {
             [only] => only,
             _ => self.graph().push_valid(StructuralOp::from(Concat { axis: 0 }), &all),
@@ -142,11 +143,11 @@ impl Partitioner<'_> {
 
     /// Returns the error for a sharding that a user declared along a dimension which the kernel cannot divide.
     /// Shardings that only propagation found are gathered instead, without an error.
-    fn undividable_sharding_error(
+    fn unsupported_sharding_error(
         &self,
         node: &Node,
         call: &KernelCall,
-        tiling: &KernelDivision,
+        tiling: &KernelShardability,
     ) -> Option<TransformError> {
         for (t, &v) in node.operands.iter().chain(&node.results).enumerate() {
             let declared = self.found.declared_sharding(v, t >= node.operands.len()).filter(|_| tiling.is_read[t]);
@@ -174,21 +175,22 @@ impl Partitioner<'_> {
     }
 }
 
-/// Returns the grid axes that are divided among devices, and for each the mesh axes by which.
-fn divided_axes(
-    tiling: &KernelDivision,
+/// Returns the grid axes whose programs are divided among devices, and for each the mesh axes that shard it;
+/// `factor_axes` lists the mesh axes of each factor of `rule`.
+fn sharded_grid_axes(
+    tiling: &KernelShardability,
     rule: &ShardingRule,
-    axes: &[Vec<Axis>],
-) -> (Vec<DividedAxis>, Vec<Vec<Axis>>) {
+    factor_axes: &[Vec<Axis>],
+) -> (Vec<ShardedAxis>, Vec<Vec<Axis>>) {
     let own = |axis: usize| {
         let tiled = tiling.axes[axis].clone()?;
         let place = tiling.dims.iter().zip(&rule.tensors).find_map(|(dims, factors)| {
             let dim = dims.iter().position(|own| own.as_ref().ok() == Some(&axis))?;
             Some(factors[dim][0])
         })?;
-        let axes = axes[place].clone();
+        let axes = factor_axes[place].clone();
         let parts = product_of_sizes(&axes);
-        (parts > 1).then_some((DividedAxis { axis, tiled, parts }, axes))
+        (parts > 1).then_some((ShardedAxis { axis, tiled, parts }, axes))
     };
     (0..tiling.axes.len()).filter_map(own).unzip()
 }

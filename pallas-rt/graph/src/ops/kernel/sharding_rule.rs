@@ -1,6 +1,6 @@
 //! The sharding rule of a kernel, which follows from its blocks and its grid.
 use super::KernelCall;
-use super::tiling::KernelDivision;
+use super::tiling::KernelShardability;
 use crate::shard::op_sharding_rule::{FactorRole, RuleBuilder, ShardingRule, TensorDim};
 use pallas_ir::Dim;
 
@@ -18,7 +18,7 @@ impl RuleBuilder<'_> {
     /// Adds a factor for each grid axis that devices can divide, and one for each named extent shared by dimensions
     /// that they cannot.
     fn add_kernel_factors(&mut self, call: &KernelCall) {
-        let tiling = KernelDivision::from_call(call);
+        let tiling = KernelShardability::from_call(call);
         let places: Vec<TensorDim> =
             (tiling.dims.iter().enumerate()).flat_map(|(t, dims)| (0..dims.len()).map(move |dim| (t, dim))).collect();
         let size_of = |(t, dim): TensorDim| -> Option<&Dim> {

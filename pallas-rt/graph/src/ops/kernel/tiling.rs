@@ -16,21 +16,21 @@
 //! the results, which are combined after the kernel. Arrays that have a block of that size for each program are sharded
 //! alike, in whole blocks; all others are whole on every device, which finds its blocks by the global program ids.
 //!
-//! A kernel's rule is read off its index maps, for the sizes of the call (`shard/kernel`): a grid axis of parallel
-//! programs is a factor if it cuts one dimension of each result, and its shards are whole blocks; an axis of sequential
-//! programs is one if the body is proven to be a plain sum (`kernel/sum`), also one whose steps pass over windows of
-//! the accumulator in a loop; everything else needs replication, with a reason as text. An operand that no program
-//! reads shares no factor with others, and is replaced by zeros. The kernel for a device is another kernel
+//! A kernel's rule (`kernel/sharding_rule`) is read off its index maps, for the sizes of the call: a grid axis of
+//! parallel programs is a factor if it cuts one dimension of each result, and its shards are whole blocks; an axis of
+//! sequential programs is one if the body is proven to be a plain sum (`tiling/sum`), also one whose steps pass over
+//! windows of the accumulator in a loop; everything else needs replication, with a reason as text. An operand that no
+//! program reads shares no factor with others, and is replaced by zeros. The kernel for a device is another kernel
 //! (`tiling/device_kernel`), so that no backend knows of sharding: its arrays have the sizes of the device's blocks,
 //! and an additional prefetch operand has the global id of the device's first program along each sharded axis, from
 //! which ids, masks and loads beyond the array follow. What a user declared to be sharded and a kernel cannot divide is
-//! refused (`partition/kernel`), unless a barrier that lets shardings pass both ways says that it may be gathered
-//! (`launch::may_gather`).
+//! refused (`kernel/kernel_partition`), unless a barrier that lets shardings pass both ways says that it may be
+//! gathered (`launch::may_gather`).
 mod device_kernel;
 mod index;
 mod sum;
 
-pub(super) use device_kernel::{DividedAxis, device_kernel_call};
+pub(super) use device_kernel::{ShardedAxis, device_kernel_call};
 
 use super::KernelCall;
 use index::{BlockIndex, block_indices};
@@ -39,7 +39,7 @@ use sum::{GridSum, find_plain_sum};
 
 /// A grid axis whose programs devices can divide among them, and the array dimensions that it cuts into blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct DividableAxis {
+pub(super) struct ShardableAxis {
     /// Number of elements of each dimension that the axis cuts.
     pub size: usize,
     /// Number of elements of a block along that dimension.
@@ -53,22 +53,22 @@ pub(super) struct DividableAxis {
 
 /// The ways in which devices can divide the operands and results of a kernel by the programs of its grid.
 #[derive(Clone, Debug)]
-pub(super) struct KernelDivision {
+pub(super) struct KernelShardability {
     /// The kernel's inputs and prefetches, followed by its outputs; the other fields use this order.
     pub operands: Vec<OperandId>,
     /// For each operand and each dimension, the grid axis whose programs cut it, or the reason why devices cannot shard
     /// the dimension.
     pub dims: Vec<Vec<Result<usize, String>>>,
     /// For each grid axis, how devices can divide it; `None` if they cannot.
-    pub axes: Vec<Option<DividableAxis>>,
+    pub axes: Vec<Option<ShardableAxis>>,
     /// For each operand, false for an input that no program reads, such as an optional argument that this kernel does
     /// not use.
     pub is_read: Vec<bool>,
 }
 
-impl KernelDivision {
+impl KernelShardability {
     /// Returns how devices can divide the operands and results of the call's kernel, for the sizes of the call.
-    pub(super) fn from_call(call: &KernelCall) -> KernelDivision {
+    pub(super) fn from_call(call: &KernelCall) -> KernelShardability {
         let kernel = &*call.kernel;
         let is_result = |o: &Operand| matches!(o.kind, OperandKind::Output { .. });
         let mut operands: Vec<OperandId> = kernel.arrays().map(|(id, _)| id).collect();
@@ -79,12 +79,12 @@ impl KernelDivision {
         let grid: Vec<usize> = kernel.grid.iter().map(programs).collect();
         let found: Vec<Vec<Result<BlockedDim, String>>> =
             operands.iter().map(|&id| operand_blocked_dims(kernel, id, &grid, &call.sizes)).collect();
-        let all = DivisionAnalysis { kernel, operands: &operands, takes: call.takes.len(), shapes, grid, found };
-        let axes: Vec<Result<DividableAxis, String>> =
+        let all = ShardabilityAnalysis { kernel, operands: &operands, takes: call.takes.len(), shapes, grid, found };
+        let axes: Vec<Result<ShardableAxis, String>> =
             (0..kernel.grid.len()).map(|axis| all.analyze_axis(axis)).collect();
-        let dims = (0..operands.len()).map(|t| all.dividable_dims(t, &axes)).collect();
+        let dims = (0..operands.len()).map(|t| all.shardable_dims(t, &axes)).collect();
         let is_read = operands.iter().map(|&id| is_result(kernel.operand(id)) || is_operand_read(kernel, id)).collect();
-        KernelDivision { dims, axes: axes.into_iter().map(Result::ok).collect(), operands, is_read }
+        KernelShardability { dims, axes: axes.into_iter().map(Result::ok).collect(), operands, is_read }
     }
 }
 
@@ -134,8 +134,9 @@ fn operand_blocked_dims(
     indices.into_iter().zip(&operand.block).map(cut).collect()
 }
 
-/// The kernel with all its operands, from which the divisible grid axes are found.
-struct DivisionAnalysis<'a> {
+/// A kernel with the blocks of all its operands, from which it is found along which grid axes devices can divide the
+/// programs.
+struct ShardabilityAnalysis<'a> {
     kernel: &'a Kernel,
     operands: &'a [OperandId],
     /// Number of inputs and prefetches; the outputs follow them in `operands`.
@@ -145,7 +146,7 @@ struct DivisionAnalysis<'a> {
     found: Vec<Vec<Result<BlockedDim, String>>>,
 }
 
-impl DivisionAnalysis<'_> {
+impl ShardabilityAnalysis<'_> {
     fn array_name(&self, array: usize) -> &str {
         &self.kernel.operand(self.operands[array]).name
     }
@@ -161,7 +162,7 @@ impl DivisionAnalysis<'_> {
     }
 
     /// Returns how devices can divide a grid axis, or the reason why they cannot.
-    fn analyze_axis(&self, grid_axis: usize) -> Result<DividableAxis, String> {
+    fn analyze_axis(&self, grid_axis: usize) -> Result<ShardableAxis, String> {
         let programs = self.grid[grid_axis];
         if self.grid.contains(&0) {
             return Err("no program runs".into());
@@ -191,16 +192,16 @@ impl DivisionAnalysis<'_> {
                 }
                 _ => common = Some((t, sizes)),
             }
-            self.check_alias_division(t, grid_axis, dim)?;
+            self.check_alias_blocks_match(t, grid_axis, dim)?;
         }
         let Some((_, [size, block])) = common else { return Err("the kernel has no result".into()) };
         check_one_block_per_program(grid_axis, programs, [size, block])?;
-        Ok(DividableAxis { size, block, programs, sum: None })
+        Ok(ShardableAxis { size, block, programs, sum: None })
     }
 
     /// Returns how devices can divide a sequential axis over which the kernel computes a sum, or the reason why they
     /// cannot.
-    fn analyze_summed_axis(&self, grid_axis: usize) -> Result<DividableAxis, String> {
+    fn analyze_summed_axis(&self, grid_axis: usize) -> Result<ShardableAxis, String> {
         let Some(sum) = find_plain_sum(self.kernel, grid_axis) else {
             return Err(format!(
                 "programs along grid axis {grid_axis} run in order, and are not proven to compute a plain sum"
@@ -218,7 +219,7 @@ impl DivisionAnalysis<'_> {
             return Err(format!("no operand has its blocks along grid axis {grid_axis}"));
         };
         check_one_block_per_program(grid_axis, self.grid[grid_axis], [size, block])?;
-        Ok(DividableAxis { size, block, programs: self.grid[grid_axis], sum: Some(sum) })
+        Ok(ShardableAxis { size, block, programs: self.grid[grid_axis], sum: Some(sum) })
     }
 
     /// Returns true if programs write every block of result number `array`, whatever their id along `grid_axis`, and
@@ -240,7 +241,7 @@ impl DivisionAnalysis<'_> {
 
     /// Checks that a result which takes over the memory of an input has dimension `dim` cut by `grid_axis` exactly as
     /// that input has.
-    fn check_alias_division(&self, array: usize, grid_axis: usize, dim: usize) -> Result<(), String> {
+    fn check_alias_blocks_match(&self, array: usize, grid_axis: usize, dim: usize) -> Result<(), String> {
         let OperandKind::Output { alias: Some(input), .. } = self.kernel.operand(self.operands[array]).kind else {
             return Ok(());
         };
@@ -256,7 +257,7 @@ impl DivisionAnalysis<'_> {
 
     /// Returns for each dimension of array number `array` the grid axis by which devices can shard it, or the reason
     /// why they cannot.
-    fn dividable_dims(&self, array: usize, axes: &[Result<DividableAxis, String>]) -> Vec<Result<usize, String>> {
+    fn shardable_dims(&self, array: usize, axes: &[Result<ShardableAxis, String>]) -> Vec<Result<usize, String>> {
         let mut seen = vec![];
         let dim = |(dim, cut): (usize, &Result<BlockedDim, String>)| {
             let BlockedDim { axis, block } = cut.clone()?;

@@ -24,7 +24,8 @@ impl CallMasking for Scan {
         vec![self.length]
     }
 
-    /// Appends a scan with the steps of the bound, of which those from the actual length on change nothing.
+    /// Appends a scan with the largest number of steps, of which those from the actual length on leave the carried
+    /// values unchanged.
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
@@ -36,7 +37,7 @@ impl CallMasking for Scan {
         let (captured, rest) = args.split_at(self.captured);
         let Some(length) = attribute_indices[0] else {
             body.params.splice(0..0, scalars.values().copied());
-            let operands = [&scope.matching_table_params(&scalars)[..], args].concat();
+            let operands = [&scope.table_params_for_call(&scalars)[..], args].concat();
             let call = Scan { body, captured: self.captured + scalars.len(), ..*self };
             return scope.to.push_valid_multi_result(call, &operands);
         };
@@ -61,7 +62,7 @@ impl CallMasking for Scan {
         body.params.splice(0..0, scalars.values().copied());
         let first = scope.to.int(if self.reverse { self.length as i64 - 1 } else { 0 });
         let (carried, arrays) = rest.split_at(self.carried);
-        let operands = [&scope.matching_table_params(&scalars)[..], captured, carried, &[first], arrays].concat();
+        let operands = [&scope.table_params_for_call(&scalars)[..], captured, carried, &[first], arrays].concat();
         let (captured, carried) = (self.captured + scalars.len(), self.carried + 1);
         let mut made = scope.to.push_valid_multi_result(Scan { body, captured, carried, ..*self }, &operands);
         made.remove(self.carried);

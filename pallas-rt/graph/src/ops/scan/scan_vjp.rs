@@ -80,7 +80,7 @@ struct SplitDerivative<'a> {
     both: &'a Graph,
     forward: Vec<Equation>,
     backward: Vec<Equation>,
-    /// Equations of the forward part that the backward part computes again: see [`is_remade`].
+    /// Equations of the forward part that the backward part computes again: see [`is_rematerialized`].
     remade: Vec<Equation>,
     /// Indices of the captured parameters that the backward part reads.
     captured: Vec<usize>,

@@ -15,8 +15,8 @@ impl ShardableCall for Scan {
         None
     }
 
-    /// Shows propagation a `while` whose carried values are the index of the step, the scan's own carried values, and
-    /// the stacks.
+    /// Adds the nodes of an equivalent `while`, through which shardings propagate: it carries the index of the step,
+    /// the scan's own carried values, and the stacks.
     fn add_propagation_nodes(
         &self,
         build: &mut RegionGraphBuilder<'_>,
@@ -106,7 +106,7 @@ impl ShardableCall for Scan {
         let inits: Vec<Var> = with(&node.operands[own.clone()]).iter().map(|(v, s)| to.reshard_value(*v, s)).collect();
         let arrays: Vec<Var> =
             arrays.iter().zip(&elements).map(|(&v, (_, s))| to.reshard_value(v, &stacks(s))).collect();
-        // Leaves out the nodes of the view that the scan itself implies.
+        // Leaves out the nodes that the scan itself implies.
         let nodes = region.nodes.iter().copied().filter(|id| !view.implied.contains(id)).collect();
         let body = Region { params: vec![], nodes, results: vec![] };
         let params = [with(&region.params[own.clone()]), elements].concat();
@@ -127,8 +127,8 @@ impl ShardableCall for Scan {
         }
     }
 
-    /// Appends one scan that computes those of several devices. Operands and results stay grouped by kind; each kind
-    /// lists the values of all devices.
+    /// Appends one scan that does the steps of several devices' scans together. Operands and results stay grouped by
+    /// kind (captured, carried, arrays or stacks); each kind lists the values of all devices.
     fn emit_joint_call(&self, to: &mut Graph, of: &JointDevices<'_>) -> Vec<Vec<Var>> {
         let (captured, fixed) = (self.captured, self.first_array_operand());
         let kinds = [0..captured, captured..fixed, fixed..self.body.params.len()];

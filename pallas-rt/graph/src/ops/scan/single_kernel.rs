@@ -15,12 +15,12 @@
 //! other programs.
 use super::Scan;
 use crate::build::dims;
+use crate::fuse::axis_tiling::{
+    self, AxisTiling, AxisTiling::Full, AxisTiling::Grid, has_distinct_blocks, min_block_elements,
+};
 use crate::fuse::cluster::Cluster;
 use crate::fuse::equation_kinds::{MAX_RECOMPUTED_ELEMENTS, is_always_inlined, is_standalone_op};
 use crate::fuse::lower::lower_cluster;
-use crate::fuse::operand_cuts::{
-    self, AxisTiling, AxisTiling::Full, AxisTiling::Grid, has_distinct_blocks, unit_block_elements,
-};
 use crate::fuse::split_reductions::split_long_reductions;
 use crate::fuse::{DeviceLimits, LoweredStep, StepOp};
 use crate::graph::{Equation, Graph, Op, Var};
@@ -92,49 +92,51 @@ fn common_leading_axis_count(body: &Graph) -> Option<usize> {
     Some((0..first.len()).take_while(is_common).count())
 }
 
-/// Returns the body as a cluster whose results are cut along their first `axis_count` axes, if each program can then
-/// compute what it carries from its own block, within the limits of size; `None` otherwise.
-fn build_body_cluster(body: &Graph, scan: &Scan, axis_count: usize, limits: &DeviceLimits) -> Option<Cluster> {
+/// Returns the body as one cluster, of which each program computes a block of the results, split along their first
+/// `grid_axis_count` axes; `None` if the body does not allow this, for example because a carried value depends on other
+/// blocks, or exceeds a limit of size.
+fn build_body_cluster(body: &Graph, scan: &Scan, grid_axis_count: usize, limits: &DeviceLimits) -> Option<Cluster> {
     let definitions = body.definitions();
-    let cuts = |v: Var| -> Vec<AxisTiling> {
-        let divided = |axis: usize| if axis < axis_count { Grid(axis as u8) } else { Full };
+    let tiling = |v: Var| -> Vec<AxisTiling> {
+        let divided = |axis: usize| if axis < grid_axis_count { Grid(axis as u8) } else { Full };
         (0..body.ty(v).shape.len()).map(divided).collect()
     };
-    let mut wanted: BTreeMap<Var, Vec<AxisTiling>> = body.results.iter().map(|&r| (r, cuts(r))).collect();
+    let mut wanted: BTreeMap<Var, Vec<AxisTiling>> = body.results.iter().map(|&r| (r, tiling(r))).collect();
     let mut own = Cluster {
         outs: body.results.iter().copied().collect(),
-        extents: body.ty(body.results[0]).shape[..axis_count].to_vec(),
+        extents: body.ty(body.results[0]).shape[..grid_axis_count].to_vec(),
         ..Cluster::default()
     };
     let (mut elements, mut products) = (0, 0);
     for (i, e) in body.equations.iter().enumerate().rev() {
-        let Some(cuts) = wanted.get(&e.result()).cloned() else { continue };
+        let Some(tiling) = wanted.get(&e.result()).cloned() else { continue };
         if is_always_inlined(body, &definitions, e) && !own.outs.contains(&e.result()) {
             continue;
         }
-        let operands = operand_cuts::operand_tilings(body, e, &cuts)?;
+        let operands = axis_tiling::operand_tilings(body, e, &tiling)?;
         let shape = &body.ty(e.result()).shape;
-        // A value that is not cut by a grid axis would be computed again by all programs along it.
-        if !has_distinct_blocks(own.extents.len(), &cuts) && unit_block_elements(shape, &cuts) > MAX_RECOMPUTED_ELEMENTS
+        // A value that is not split along a grid axis would be computed again by all programs along it.
+        if !has_distinct_blocks(own.extents.len(), &tiling)
+            && min_block_elements(shape, &tiling) > MAX_RECOMPUTED_ELEMENTS
         {
             return None;
         }
         products += count_multiply_adds(body, e)?;
-        elements += unit_block_elements(shape, &cuts);
-        for (&arg, cuts) in e.args.iter().zip(operands) {
+        elements += min_block_elements(shape, &tiling);
+        for (&arg, tiling) in e.args.iter().zip(operands) {
             let is_free =
                 definitions[arg.index()].is_some_and(|i| is_always_inlined(body, &definitions, &body.equations[i]));
-            if !is_free && *wanted.entry(arg).or_insert_with(|| cuts.clone()) != cuts {
+            if !is_free && *wanted.entry(arg).or_insert_with(|| tiling.clone()) != tiling {
                 return None;
             }
         }
         own.members.insert(i);
-        own.cuts.insert(e.result(), cuts);
+        own.tilings.insert(e.result(), tiling);
     }
     let carried = body.params[scan.captured..].iter().zip(&body.results[..scan.carried]);
     let mut carried = carried.map(|(p, r)| wanted.get(p).is_none_or(|own| *own == wanted[r]));
     let read =
-        body.params.iter().filter_map(|p| wanted.get(p).map(|cuts| unit_block_elements(&body.ty(*p).shape, cuts)));
+        body.params.iter().filter_map(|p| wanted.get(p).map(|tiling| min_block_elements(&body.ty(*p).shape, tiling)));
     let fits = elements + read.sum::<usize>() <= limits.tile && products <= MAX_STEP_MULTIPLY_ADDS.max(limits.small);
     (carried.all(|same| same) && fits).then_some(own)
 }
@@ -166,7 +168,7 @@ impl ScanKernelBuilder<'_> {
         operand >= self.scan.first_array_operand()
     }
 
-    /// Returns the kernel of all steps.
+    /// Returns the kernel of all steps, made from `step`, the kernel of one step.
     fn build_kernel(&self, step: &Kernel) -> Kernel {
         let Scan { carried, length, .. } = *self.scan;
         let (count, axis) = (self.inputs.len(), step.grid.len());
@@ -237,19 +239,19 @@ impl ScanKernelBuilder<'_> {
         b.end(&yields)
     }
 
-    /// Writes the body of all steps; `carried_memories` has, for each carried value that steps read, the operand with
-    /// its initial value and the scratch that keeps it between steps. Loads come before stores, since the stores
-    /// replace carried values that are loaded.
+    /// Writes the body of all steps, whose index is the program id along grid axis `step_axis`. `carried_memories` has,
+    /// for each carried value that steps read, the operand with its initial value and the scratch that keeps it between
+    /// steps. Loads come before stores, since the stores replace carried values that are loaded.
     fn write_body(
         &self,
         b: &mut Builder,
         step: &Kernel,
-        axis: usize,
+        step_axis: usize,
         carried_memories: &BTreeMap<usize, (OperandId, OperandId)>,
     ) {
         let Scan { carried, length, .. } = *self.scan;
         b.begin(&[]);
-        let at = b.emit(TileOp::ProgramId(axis), &[], Loc::NONE).expect("a program has an id");
+        let at = b.emit(TileOp::ProgramId(step_axis), &[], Loc::NONE).expect("a program has an id");
         let block = |b: &Builder, id: OperandId| View::whole(&b.kernel().operand(id).block_shape());
         let store = |b: &mut Builder, to: OperandId, value: Value| {
             let view = block(b, to);

@@ -37,8 +37,8 @@ pub(super) fn inline_body(map: &ShardMap, to: &mut Partitioner<'_>, node: &Node)
     }
 }
 
-/// Partitions a body with automatic axes for the mesh of these axes, from what is known about operands and results
-/// outside of it, and appends it.
+/// Partitions a body over the automatic axes of the mesh, from the shardings that its operands and results have
+/// outside, and appends it in place of the call; it is manual along the other axes.
 fn inline_partly_manual_body(map: &ShardMap, to: &mut Partitioner<'_>, node: &Node) -> Result<(), TransformError> {
     let auto = Submesh::new(to.mesh, &map.manual);
     let body = auto.to_submesh_graph(&inlined(&without_pcasts(&map.body)))?;

@@ -160,8 +160,8 @@ fn residual_sharding(block: &Type, states: &[ManualAxisState], map: &ShardMap) -
     sharding
 }
 
-/// Defines `defined` as residual `residual` without its added first axis, cast to the states that it had inside of the
-/// body.
+/// Appends the equations that define variable `defined` of the backward body as `residual` without its added first
+/// axis, cast back to the states that the value had in the forward body.
 fn define_residual(to: &mut Graph, residual: Var, defined: Var, states: &[ManualAxisState], map: &ShardMap) {
     let shape = to.ty(residual).shape[1..].to_vec();
     let x = to.reshape(residual, &shape);

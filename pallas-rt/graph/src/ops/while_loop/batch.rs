@@ -27,8 +27,8 @@ pub(super) fn carried_batch_flags(call: &While, has_batch_axis: &[bool], axis: B
         .to_vec()
 }
 
-/// Returns true if the condition differs between the elements of the batch, if the carried values for which
-/// `is_carried_batched` is true do.
+/// Returns true if the condition differs between the elements of the batch, given that the operands for which
+/// `has_batch_axis` is true and the carried values for which `is_carried_batched` is true do.
 pub(super) fn is_condition_batched(
     call: &While,
     has_batch_axis: &[bool],

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! gather    each device looks up the rows that it has, and has zeros for others: parts of a sum
-//! scatter   each device scatters the updates that fall into its block; or all of its own updates, whose results are parts of
-//!           a sum
+//! scatter   each device scatters the updates that fall into its block; or all of its own updates, whose results are
+//!           parts of a sum
 //! update    each device writes the part of the window that falls into its block
 //! ```
 use super::block_slicing::{
@@ -105,13 +105,13 @@ fn emit_component_mask(graph: &mut Graph, shape: &[usize], windows: &Windows, co
     Some(graph.push_valid(ScalarOp::Eq, &[entry, start]))
 }
 
-/// Makes a scatter work on each device's blocks. Along the axes `parts` devices have different updates, whose results
-/// are combined afterwards: then only one of the devices starts from the operand, the others from neutral elements.
+/// Makes a scatter work on each device's blocks. If devices have different updates, whose results `monoid` combines
+/// afterwards, only one of them starts from the operand, the others from neutral elements.
 pub(super) fn localize_scatter(
     graph: &mut Graph,
     work: &mut ShardedOperation<'_>,
     windows: &Windows,
-    op: Option<ScalarOp>,
+    monoid: Option<ScalarOp>,
 ) {
     let (ty, sharding) = work.operands[1].clone();
     // Updates for indices beyond the array are dropped.
@@ -132,7 +132,7 @@ pub(super) fn localize_scatter(
             None => local,
         };
     }
-    if let Some(op) = op.filter(|_| !work.parts.is_empty()) {
+    if let Some(op) = monoid.filter(|_| !work.parts.is_empty()) {
         let coordinate = emit_device_coordinate(graph, work.mesh, &work.parts);
         let zero = graph.int(0);
         let is_first = graph.push_valid(ScalarOp::Eq, &[coordinate, zero]);

@@ -2,8 +2,8 @@
 //! convolutions and folds of windows.
 //!
 //! ```text
-//! block, rows of other blocks --concatenate--> rows that the device has --gather by position--> rows of the result, or what
-//!                                                                                               its windows see
+//! block, rows of other blocks --concatenate--> rows that the device has --gather by position--> rows of the result, or
+//!                                                                                               what its windows see
 //! ```
 //!
 //! The access form of the operation says which rows each dimension reads; the dimensions are handled one after the

@@ -49,7 +49,8 @@ fn group_reshape_dims(from: &[usize], to: &[usize]) -> Vec<[Range<usize>; 2]> {
     groups
 }
 
-/// One side of a group as a single dimension, whose blocks are rows of consecutive elements.
+/// Dimensions of a reshape's operand or result that form a group ([`group_reshape_dims`]), as a single dimension whose
+/// blocks are rows of consecutive elements.
 #[derive(PartialEq, Debug)]
 struct FlattenedDim {
     /// The axes that shard the dimension.
@@ -89,7 +90,8 @@ impl FlattenedDim {
         self.begins[element / self.run] + element % self.run
     }
 
-    /// Returns what devices have to read of this row to have the blocks of row `to`.
+    /// Returns the elements of this dimension that each device has to read to have its block of `to`, which are the
+    /// same elements in blocks of another size.
     fn find_reads(&self, to: &FlattenedDim) -> Vec<AffineRead> {
         let (count, mut element, mut reads) = (self.run * self.begins.len(), 0, Vec::<AffineRead>::new());
         while element < count {

@@ -1,8 +1,8 @@
 //! Argmax, argmin and top-k along a sharded dimension.
 //!
 //! ```text
-//! x: f32[rows, 8000 of 4 devices]   arg_top_k(x) k(2):  each device finds its own two; all see the eight elements with their
-//!                                   positions, and find the two among them
+//! x: f32[rows, 8000 of 4 devices]   arg_top_k(x) k(2):  each device finds its own two; all see the eight elements with
+//!                                   their positions, and find the two among them
 //! ```
 //!
 //! The first of equal elements is selected as in the whole array, because the devices' candidates are in the order of
@@ -58,7 +58,7 @@ impl Partitioner<'_> {
     /// Appends an operation that selects positions along a sharded dimension, and defines the result of its node.
     /// Returns false, without a change, for other operations, or if devices would have to send as many elements as they
     /// have.
-    pub(super) fn try_emit_selection(&mut self, node: &Node, op: &Op) -> bool {
+    pub(super) fn try_emit_position_selection(&mut self, node: &Node, op: &Op) -> bool {
         let Some(&x) = node.operands.first() else { return false };
         let ty = self.program.ty(x).clone();
         let Some(PositionSelection { axis, count, keep, op, last }) = PositionSelection::from_op(op, ty.dtype) else {

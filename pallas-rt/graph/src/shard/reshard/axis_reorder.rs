@@ -57,8 +57,8 @@ struct SplitDimArray<'a> {
 }
 
 impl<'a> SplitDimArray<'a> {
-    /// Splits dimension `dim` at the axes that shard it; returns `None` if it is no multiple of their sizes or there
-    /// are none.
+    /// Splits dimension `dim` at the axes that shard it in `before` and, after the permute, in `permuted`; returns
+    /// `None` if it is no multiple of their sizes or there are none.
     fn new(
         shape: &[usize],
         dim: usize,

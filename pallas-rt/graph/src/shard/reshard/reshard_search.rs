@@ -400,7 +400,7 @@ fn take_fitting_part(axis: Axis, room: &mut usize) -> Option<(Axis, Option<Axis>
         return Some((axis, None));
     }
     let first = std::mem::replace(room, 1);
-    Some((axis.first_part(first), Some(axis.without_first(first))))
+    Some((axis.first_part(first), Some(axis.without_first_part(first))))
 }
 
 /// Removes axes from the front of a list as long as they fit into `room`, the last one in part if it is too long;

@@ -42,7 +42,8 @@ struct CarriedSum {
     of: Vec<Var>,
 }
 
-/// The decision for each value of a scan's body: before, in or after the loop is it computed.
+/// The decision, for each value of a scan's body, in which part of the split scan it is computed: before, in or after
+/// the loop.
 pub(super) struct PhaseAssignment<'b> {
     scan: &'b Scan,
     body: &'b Graph,
@@ -58,8 +59,9 @@ pub(super) struct PhaseAssignment<'b> {
 }
 
 impl<'b> PhaseAssignment<'b> {
-    /// Decides for a scan; with `at_any_operation` any operation may move, else only products with what they need.
-    /// Returns `None` if that does not fit the scan.
+    /// Decides for a scan with this body; with `at_any_operation` any operation may move out of the loop, else only
+    /// products with what they need. Returns `None` if values of the body are too large for `at_any_operation`, or if
+    /// the scan carries nothing but sums.
     pub(super) fn new(scan: &'b Scan, body: &'b Graph, at_any_operation: bool) -> Option<PhaseAssignment<'b>> {
         let count = body.types.len();
         let definitions = body.definitions();
@@ -119,7 +121,8 @@ impl<'b> PhaseAssignment<'b> {
         }
     }
 
-    /// Marks the values that do not depend on carried values as computed before the loop.
+    /// Marks the values that do not depend on carried values as computed before the loop; without `at_any_operation`,
+    /// of those that differ between steps only products and what they are computed from.
     fn mark_before_loop(&mut self, at_any_operation: bool) {
         let (fixed, arrays) = (self.scan.captured, self.scan.captured + self.scan.carried);
         for (i, p) in self.body.params.iter().enumerate() {
@@ -154,7 +157,9 @@ impl<'b> PhaseAssignment<'b> {
         }
     }
 
-    /// Finds the carried values that are sums over the steps, and marks how they are added as never computed.
+    /// Finds the carried values that are sums over the steps, and marks the values between what is summed and the sum
+    /// with [`LoopPhase::Never`], because such a sum is computed over all steps at once. Without `at_any_operation`
+    /// only sums of products count.
     fn mark_carried_sums(&mut self, at_any_operation: bool) {
         let body = self.body;
         let mut uses = vec![0usize; body.types.len()];
@@ -201,7 +206,8 @@ impl<'b> PhaseAssignment<'b> {
         !self.sums.iter().any(|sum| sum.carried == carried)
     }
 
-    /// Marks the values that carried values do not need as computed after the loop.
+    /// Marks the values that carried values do not need as computed after the loop; without `at_any_operation`, only
+    /// products and what depends on them.
     fn mark_after_loop(&mut self, at_any_operation: bool) {
         let body = self.body;
         let mut is_needed = vec![false; body.types.len()];
@@ -231,7 +237,11 @@ impl<'b> PhaseAssignment<'b> {
 
     /// Returns the equations that are computed at this time, and the values that they and `wanted` need from earlier
     /// times. Constants, broadcasts and reshapes from earlier times are computed again instead.
-    fn collect_phase(&self, phase: LoopPhase, wanted: impl Iterator<Item = Var>) -> (Vec<Equation>, Vec<Var>) {
+    fn collect_phase_equations(
+        &self,
+        phase: LoopPhase,
+        wanted: impl Iterator<Item = Var>,
+    ) -> (Vec<Equation>, Vec<Var>) {
         let own = self.body.equations.iter().filter(|e| self.is_in_phase(e.results[0], phase)).cloned();
         let mut equations: Vec<Equation> = own.collect();
         let (mut again, mut inputs, mut seen) = (vec![], vec![], BTreeSet::new());
@@ -279,7 +289,7 @@ impl<'b> PhaseAssignment<'b> {
         let stacks = &body.results[scan.carried..];
         let sums = self.sums.iter().flat_map(|sum| &sum.of);
         let made: Vec<Var> = stacks.iter().chain(sums).copied().collect();
-        let (equations, inputs) = self.collect_phase(LoopPhase::After, made.iter().copied());
+        let (equations, inputs) = self.collect_phase_equations(LoopPhase::After, made.iter().copied());
         let mut after = graph(equations);
         (after.params, after.results) = (inputs, made);
 
@@ -287,7 +297,7 @@ impl<'b> PhaseAssignment<'b> {
             after.params.iter().copied().filter(|&v| self.is_in_phase(v, LoopPhase::Within)).collect();
         let carried: Vec<usize> = (0..scan.carried).filter(|&k| self.stays_carried(k)).collect();
         let results: Vec<Var> = carried.iter().map(|&k| body.results[k]).chain(stored.iter().copied()).collect();
-        let (equations, inputs) = self.collect_phase(LoopPhase::Within, results.iter().copied());
+        let (equations, inputs) = self.collect_phase_equations(LoopPhase::Within, results.iter().copied());
         let (arrays, captured): (Vec<Var>, Vec<Var>) = inputs.into_iter().partition(|v| self.differs[v.index()]);
         let mut within = graph(equations);
         within.results = results;
@@ -298,7 +308,7 @@ impl<'b> PhaseAssignment<'b> {
         let early: BTreeSet<Var> = captured.iter().chain(&arrays).chain(&after.params).copied().collect();
         let early: Vec<Var> =
             early.into_iter().filter(|v| self.is_in_phase(*v, LoopPhase::Before) && !is_param(v)).collect();
-        let mut before = graph(self.collect_phase(LoopPhase::Before, early.iter().copied()).0);
+        let mut before = graph(self.collect_phase_equations(LoopPhase::Before, early.iter().copied()).0);
         let fixed = scan.captured + scan.carried;
         before.params = [&body.params[..scan.captured], &body.params[fixed..]].concat();
         before.results = early;

@@ -37,7 +37,8 @@ impl KernelToGraph<'_> {
         Ok(all)
     }
 
-    /// Returns the window of the padded array that contains a view's elements.
+    /// Returns the window of the padded array that contains a view's elements; for a store with a stride, also the gap
+    /// after its last element.
     fn push_view_window(
         &mut self,
         of: OperandId,

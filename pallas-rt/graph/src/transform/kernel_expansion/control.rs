@@ -36,7 +36,8 @@ impl KernelToGraph<'_> {
         values.iter().zip(vars).for_each(|(&v, &x)| self.define_key(ValueKey::Value(v), x));
     }
 
-    /// Returns a key for each variable of the innermost graph, by which graphs inside of it can read the variable.
+    /// Returns a key for each of these variables of the innermost graph, by which graphs inside of it can read the
+    /// variable.
     fn assign_value_keys(&mut self, values: &[Var]) -> Vec<ValueKey> {
         let name = |&v: &Var| {
             self.next += 1;

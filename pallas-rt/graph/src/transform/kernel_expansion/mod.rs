@@ -25,7 +25,7 @@ use pallas_ir::{
     At, BlockDim, DType, Diag, Dim, Inst, InstId, Kernel, Literal, Loc, Op as TileOp, OperandId, OperandKind, RegionId,
     ScalarOp, Semantics, StructuralOp, Type, Value,
 };
-use ranges::{CallSizes, KernelBounds, clamped_block_range};
+use ranges::{CallSizes, IntegerBounds, clamped_block_range};
 use std::collections::HashMap;
 
 /// Returns the graph with plain operations in place of every kernel, also in the graphs that it calls: each kernel
@@ -75,7 +75,7 @@ struct UnfinishedGraph {
 struct KernelToGraph<'a> {
     kernel: &'a Kernel,
     sizes: CallSizes,
-    ranges: KernelBounds,
+    ranges: IntegerBounds,
     /// The graphs under construction, the innermost last.
     scopes: Vec<UnfinishedGraph>,
     /// The index of the next [`ValueKey::Translated`].
@@ -88,7 +88,7 @@ struct KernelToGraph<'a> {
 fn kernel_to_graph(call: &KernelCall) -> Result<Graph, Diag> {
     let kernel = &*call.kernel;
     let sizes = call_sizes(call);
-    let ranges = KernelBounds::from_kernel(kernel, &sizes);
+    let ranges = IntegerBounds::from_kernel(kernel, &sizes);
     let mut own =
         KernelToGraph { kernel, sizes, ranges, scopes: vec![UnfinishedGraph::default()], next: 0, at: Loc::NONE };
     own.build_function(call).map_err(|diag| {

@@ -18,7 +18,7 @@ pub(super) struct CallSizes {
 }
 
 /// Bounds of the i32 scalars of a kernel, and of the positions that its accesses may touch.
-pub(super) struct KernelBounds {
+pub(super) struct IntegerBounds {
     /// Bounds of the i32 scalars that are known.
     values: HashMap<Value, InclusiveRange>,
     /// For each operand with an index map, the bounds of its block's first position along each axis.
@@ -28,18 +28,19 @@ pub(super) struct KernelBounds {
     pub(super) margins: Vec<Vec<(usize, usize)>>,
 }
 
-impl KernelBounds {
-    /// Computes the bounds for a kernel and sizes.
-    pub(super) fn from_kernel(kernel: &Kernel, sizes: &CallSizes) -> KernelBounds {
+impl IntegerBounds {
+    /// Computes the bounds of a kernel's integers, and how far its accesses reach outside of their arrays, for a call
+    /// with these sizes.
+    pub(super) fn from_kernel(kernel: &Kernel, sizes: &CallSizes) -> IntegerBounds {
         let margins = sizes.shapes.iter().map(|shape| vec![(0, 0); shape.len()]).collect();
-        let mut own = KernelBounds { values: HashMap::new(), origins: vec![None; kernel.operands.len()], margins };
+        let mut own = IntegerBounds { values: HashMap::new(), origins: vec![None; kernel.operands.len()], margins };
         let int = |(&v, x): (&Value, &Literal)| (!x.dtype.is_float()).then(|| (v, (x.as_i64(), x.as_i64())));
         own.values.extend(sizes.known.iter().filter_map(int));
         for (i, operand) in kernel.operands.iter().enumerate() {
             let Some(map) = operand.map else { continue };
             let ids = kernel.region(map).params.iter().zip(&sizes.grid);
             ids.for_each(|(&p, &n)| own.set_bounds(p, Some((0, n - 1))));
-            own.bound_region(kernel, sizes, map);
+            own.derive_region_bounds(kernel, sizes, map);
             let origin = |(axis, &v): (usize, &Value)| {
                 let index = clamped_block_range(operand.block[axis], sizes.shapes[i][axis]);
                 let (low, high) = own.values.get(&v).copied().map_or(index, |(a, b)| {
@@ -53,7 +54,7 @@ impl KernelBounds {
             };
             own.origins[i] = Some(kernel.region(map).yields.iter().enumerate().map(origin).collect());
         }
-        own.bound_region(kernel, sizes, kernel.body);
+        own.derive_region_bounds(kernel, sizes, kernel.body);
         own
     }
 
@@ -74,14 +75,14 @@ impl KernelBounds {
         }
     }
 
-    fn bound_region(&mut self, kernel: &Kernel, sizes: &CallSizes, region: RegionId) {
+    fn derive_region_bounds(&mut self, kernel: &Kernel, sizes: &CallSizes, region: RegionId) {
         for &id in &kernel.region(region).insts {
-            self.bound_inst(kernel, sizes, id);
+            self.derive_inst_bounds(kernel, sizes, id);
         }
     }
 
     /// Derives the bounds of an instruction's results, and the margins that its access needs.
-    fn bound_inst(&mut self, kernel: &Kernel, sizes: &CallSizes, id: InstId) {
+    fn derive_inst_bounds(&mut self, kernel: &Kernel, sizes: &CallSizes, id: InstId) {
         let inst = kernel.inst(id);
         match &inst.op {
             TileOp::ProgramId(axis) => self.set_bounds(inst.results[0], Some((0, sizes.grid[*axis] - 1))),
@@ -98,10 +99,11 @@ impl KernelBounds {
             TileOp::Store { to, view, .. } => self.widen_margins(kernel, sizes, *to, view, &inst.args[1..], true),
             _ => {}
         }
-        inst.regions.iter().for_each(|&r| self.bound_region(kernel, sizes, r));
+        inst.regions.iter().for_each(|&r| self.derive_region_bounds(kernel, sizes, r));
     }
 
-    /// Widens an operand's margins so that they contain the positions of an access.
+    /// Widens an operand's margins, the numbers of elements before and after its array that accesses may touch, so that
+    /// they contain the positions of one access: a store if `is_store` is true, otherwise a load.
     fn widen_margins(
         &mut self,
         kernel: &Kernel,

@@ -1,7 +1,9 @@
 //! Kernels for AVX2 and AVX-512 of products with few rows.
 use super::super::super::strips::has_avx2;
 use super::super::{Extents, Matrix, OutputMatrix};
-use super::{ALL_BITS_MASK, HIGH_NIBBLE_MASK, LOW_NIBBLE_MASK, MatrixParts, NarrowKernel, PREFETCH_DISTANCE_PARTS};
+use super::{
+    HIGH_NIBBLE_MASK, LOW_NIBBLE_MASK, MatrixParts, NarrowKernel, PREFETCH_DISTANCE_PARTS, WHOLE_ELEMENT_MASK,
+};
 use half::{bf16, f16};
 use pallas_ir::DType;
 use std::arch::x86_64::*;
@@ -49,7 +51,7 @@ pub(super) fn push_nibble_kernels(all: &mut Vec<NarrowKernel>) {
 pub(super) fn push_narrow_kernels(all: &mut Vec<(DType, u8, NarrowKernel)>) {
     macro_rules! of_types {
         ($entry:ident, $name:literal) => {
-            of_types!(@ $entry, $name, ALL_BITS_MASK F32 f32, ALL_BITS_MASK F16 f16, ALL_BITS_MASK Bf16 bf16, ALL_BITS_MASK I8 i8, ALL_BITS_MASK U8 MaskedByte<ALL_BITS_MASK>,
+            of_types!(@ $entry, $name, WHOLE_ELEMENT_MASK F32 f32, WHOLE_ELEMENT_MASK F16 f16, WHOLE_ELEMENT_MASK Bf16 bf16, WHOLE_ELEMENT_MASK I8 i8, WHOLE_ELEMENT_MASK U8 MaskedByte<WHOLE_ELEMENT_MASK>,
                 LOW_NIBBLE_MASK U8 MaskedByte<LOW_NIBBLE_MASK>, HIGH_NIBBLE_MASK U8 MaskedByte<HIGH_NIBBLE_MASK>)
         };
         (@ $entry:ident, $name:literal, $($bits:ident $V:ident $T:ty),*) => {
@@ -110,7 +112,7 @@ impl<'a> RowPrefetcher<'a> {
             _ => (self.row, self.left) = (self.row.wrapping_offset(self.stride), self.left.max(2) - 1),
         }
     }
-    /// Prefetches about `bytes` bytes.
+    /// Prefetches the next lines of the rows, about `bytes` bytes, after those of the last call.
     #[inline(always)]
     fn prefetch_cache_lines(&mut self, bytes: usize) {
         let mut lines = bytes.div_ceil(CACHE_LINE_BYTES);

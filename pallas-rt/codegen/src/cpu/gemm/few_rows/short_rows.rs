@@ -10,10 +10,10 @@ const ROWS_AT_ONCE: usize = 4;
 /// Rows of the right side, each padded to a vector.
 type PaddedRightSide = [[f32; MAX_FEW_COLUMNS]; MIN_LONG_COLUMN_ELEMENTS];
 
-/// Returns true if a product is faster this way than transposed: rows of A have few adjacent elements. Sums of 3 and 7
-/// columns are compiled to parts of vectors, which are slow.
-pub(super) fn is_thin_product_faster(Extents { n, k, .. }: Extents, column_stride: isize) -> bool {
-    column_stride == 1 && k < MIN_LONG_COLUMN_ELEMENTS && n <= MAX_FEW_COLUMNS && !matches!(n, 3 | 7)
+/// Returns true if [`fastest_thin_product`] is faster than the transposed product: B has few columns, and rows of A
+/// have few elements, which are adjacent. Sums of 3 and 7 columns are compiled to parts of vectors, which are slow.
+pub(super) fn is_thin_product_faster(Extents { n, k, .. }: Extents, a_column_stride: isize) -> bool {
+    a_column_stride == 1 && k < MIN_LONG_COLUMN_ELEMENTS && n <= MAX_FEW_COLUMNS && !matches!(n, 3 | 7)
 }
 
 compiled! {

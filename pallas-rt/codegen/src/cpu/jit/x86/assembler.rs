@@ -175,6 +175,7 @@ pub(super) struct Asm {
 }
 
 impl Asm {
+    /// Creates an assembler without code, for vectors of 512 bits if `wide`, else of 256 bits.
     pub(super) fn new(wide: bool) -> Asm {
         Asm { wide, ..Asm::default() }
     }
@@ -288,8 +289,8 @@ impl Asm {
     pub(super) fn broadcast(&mut self, to: Reg, from: Mem) {
         self.emit_full_vector(MAP_0F38 | PREFIX_66 | 0x18, to.0, 0, Operand::Mem(from));
     }
-    /// Loads the elements whose mask has its sign bit set (wide: those of [`Asm::move_signs_to_tail_mask`]); others
-    /// become 0, unread.
+    /// Loads the elements whose sign bit is set in `mask` (with 512-bit vectors, in the mask register of the tail
+    /// instead); others become 0 and are not read.
     pub(super) fn load_masked(&mut self, to: Reg, mask: Reg, from: Mem) {
         if self.wide {
             return self.load_tail(to, from);
@@ -302,13 +303,15 @@ impl Asm {
         }
         self.emit_full_vector(MAP_0F38 | PREFIX_66 | 0x2e, x.0, mask.0, Operand::Mem(to));
     }
-    /// Loads the first 4-byte elements, others are 0. Returns false, writing nothing, if no instruction loads so many.
+    /// Loads the first `count` 4-byte elements; others become 0. Returns false, writing nothing, if no instruction
+    /// loads so many.
     ///
     /// Unlike after a masked store, a load after such a store gets its data without waiting for the cache.
     pub(super) fn load_first_elements(&mut self, count: usize, to: Reg, from: Mem) -> bool {
         self.move_first_elements(count, false, to, from)
     }
-    /// Stores the first 4-byte elements. Returns false, having written nothing, if no instruction stores so many.
+    /// Stores the first `count` 4-byte elements. Returns false, having written nothing, if no instruction stores so
+    /// many.
     pub(super) fn store_first_elements(&mut self, count: usize, to: Mem, x: Reg) -> bool {
         self.move_first_elements(count, true, x, to)
     }

@@ -27,8 +27,8 @@ struct VectorState {
 }
 
 impl ChainCompiler<'_> {
-    /// Writes the code for several vectors, counted from the current column, all of them link by link; or for the
-    /// elements at the start of one vector.
+    /// Writes the code for several vectors, counted from the current column, in which each link (operation) runs on all
+    /// of them before the next link; with `part`, it accesses only the elements at the start of the vector.
     pub(super) fn emit_vectors(&mut self, vectors: Range<usize>, part: Option<PartialVector>) -> Option<()> {
         if let (Some(bytes), None) = (self.ahead, part) {
             let lanes = self.w.lanes();
@@ -64,7 +64,7 @@ impl ChainCompiler<'_> {
         }
         for at in &mut all {
             for sink in 0..self.chain.sinks.len() {
-                self.emit_sink(sink, at)?;
+                self.emit_fold(sink, at)?;
             }
             for &(i, place) in &late {
                 self.store_result(i, place, at, at.links[i]?)?;
@@ -110,11 +110,12 @@ impl ChainCompiler<'_> {
         Some(result)
     }
 
-    /// Folds an operand into the running result of a sink, or into its columns.
-    fn emit_sink(&mut self, sink: usize, at: &mut VectorState) -> Option<()> {
-        let source = self.chain.sinks[sink].of;
+    /// Writes the code that folds the operand of one of the chain's folds, a vector, into the running result in a
+    /// register, or into the columns of the result in memory.
+    fn emit_fold(&mut self, fold_index: usize, at: &mut VectorState) -> Option<()> {
+        let source = self.chain.sinks[fold_index].of;
         let x = self.load_operand(source, at)?;
-        if let Some(FoldRegisters { op, start, ref running }) = self.folded[sink] {
+        if let Some(FoldRegisters { op, start, ref running }) = self.folded[fold_index] {
             let to = running[at.k];
             if let Some(PartialVector { mask, .. }) = at.part {
                 let kept = self.w.blend(Operand::Reg(mask), x, start)?;
@@ -124,16 +125,17 @@ impl ChainCompiler<'_> {
                 self.w.accumulate(op, to, x)?;
             }
         } else {
-            self.fold_into_columns(sink, at, x)?;
+            self.fold_into_columns(fold_index, at, x)?;
         }
         self.release_use(source, at);
         Some(())
     }
 
-    /// Folds a vector into the columns of a sink's result in memory.
-    fn fold_into_columns(&mut self, sink: usize, at: &VectorState, x: Operand) -> Option<()> {
-        let (op, dtype) = (self.chain.sinks[sink].op, self.chain.sinks[sink].dtype);
-        let to = self.element_memory(self.folds - self.length - 1 + sink, dtype, at.k);
+    /// Writes the code that folds the vector `x` element by element into the row in memory that is the result of a fold
+    /// of columns.
+    fn fold_into_columns(&mut self, fold_index: usize, at: &VectorState, x: Operand) -> Option<()> {
+        let (op, dtype) = (self.chain.sinks[fold_index].op, self.chain.sinks[fold_index].dtype);
+        let to = self.vector_memory(self.folds - self.length - 1 + fold_index, dtype, at.k);
         let old = self.w.load_vector(dtype, to, at.part)?;
         let new = self.w.scalar_operation(op, dtype, &[Operand::Reg(old), x])?;
         self.w.store_vector(dtype, to, at.part, new, false)?;
@@ -173,7 +175,7 @@ impl ChainCompiler<'_> {
         }
         let place = self.chain.input_values().position(|(value, _)| value == input)?;
         let dtype = self.types[input]?;
-        let from = self.element_memory(place, dtype, at.k);
+        let from = self.vector_memory(place, dtype, at.k);
         let is_vector = !is_narrow_type(dtype) && at.part.is_none();
         let in_halves = is_vector && self.form.halves && self.w.beyond.wide;
         if is_vector && !in_halves && at.left[0][input] == 1 {
@@ -185,9 +187,9 @@ impl ChainCompiler<'_> {
     }
 
     /// Returns the memory of one vector of an operand, counted from the current column, with elements of type `dtype`.
-    fn element_memory(&self, place: usize, dtype: DType, vector_index: usize) -> Mem {
+    fn vector_memory(&self, address_index: usize, dtype: DType, vector_index: usize) -> Mem {
         let bytes = dtype.bytes();
-        let base = self.pointers[place].expect("walked along");
+        let base = self.pointers[address_index].expect("walked along");
         Mem {
             base,
             index: Some((COLUMN_REGISTER, bytes as u8)),
@@ -196,15 +198,15 @@ impl ChainCompiler<'_> {
     }
 
     /// Stores a vector of a link's result to the memory of its value.
-    fn store_result(&mut self, link: usize, place: usize, at: &VectorState, x: Reg) -> Option<()> {
+    fn store_result(&mut self, link: usize, address_index: usize, at: &VectorState, x: Reg) -> Option<()> {
         let dtype = self.chain.links[link].dtype;
-        let to = self.element_memory(place, dtype, at.k);
+        let to = self.vector_memory(address_index, dtype, at.k);
         self.w.store_vector(
             dtype,
             to,
             at.part,
             x,
-            is_bit_set(self.form.streamed, place + self.length + 1 - self.results),
+            is_bit_set(self.form.streamed, address_index + self.length + 1 - self.results),
         )
     }
 }

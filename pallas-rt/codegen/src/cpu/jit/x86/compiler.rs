@@ -6,7 +6,7 @@ use super::super::super::plan::step::{ElementwiseChain, FoldDirection, LinkOpera
 use super::super::operand_layouts::{CodeSpecialization, OperandAddress, is_bit_set};
 use super::assembler::{Gpr, Mem, Operand, Reg};
 use super::frame::{
-    END_ROW_REGISTER, END_ROW_SLOT, LIMIT_REGISTER, POINTER_REGISTERS, ROW_REGISTER, ROW_SLOT, SPARE_REGISTER,
+    COLUMN_LIMIT_REGISTER, END_ROW_REGISTER, END_ROW_SLOT, POINTER_REGISTERS, ROW_REGISTER, ROW_SLOT, SPARE_REGISTER,
     address_field, stack_slot,
 };
 use super::rotations::{Rotation, find_rotations};
@@ -29,15 +29,16 @@ pub(super) fn stack_vector_count(chain: &ElementwiseChain, form: CodeSpecializat
 
 /// Registers for row addresses that are stepped from row to row. Two of them are arguments of the function, which are
 /// on the stack too.
-const STEPPED_ROW_REGISTERS: [Gpr; 9] =
+const STEPPED_ADDRESS_REGISTERS: [Gpr; 9] =
     [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END_ROW_REGISTER, ROW_REGISTER];
 
-/// Returns true if there are enough registers for the addresses of all of the chain's operands.
+/// Returns true if there are enough registers to keep the addresses of all of the chain's operands from row to row.
 pub(super) fn can_step_addresses(chain: &ElementwiseChain) -> bool {
-    chain.address_count() - 1 <= STEPPED_ROW_REGISTERS.len()
+    chain.address_count() - 1 <= STEPPED_ADDRESS_REGISTERS.len()
 }
 
-/// Compiler that writes the code for a row of one chain.
+/// Compiler that writes the code for a row of one chain. Its functions return `None` if no register is free, or if an
+/// operation has no instructions here.
 pub(super) struct ChainCompiler<'c> {
     pub(super) chain: &'c ElementwiseChain,
     pub(super) form: CodeSpecialization,
@@ -69,8 +70,8 @@ pub(super) struct ChainCompiler<'c> {
 }
 
 impl<'c> ChainCompiler<'c> {
-    /// Creates the compiler of a chain, given the index of the place with its row length; `None` if its types or the
-    /// number of its operands are not supported.
+    /// Creates the compiler of a chain whose row length is the entry `length_index` of the addresses with which the
+    /// code is called; `None` if its types or the number of its operands are not supported.
     pub(super) fn new(
         chain: &'c ElementwiseChain,
         form: CodeSpecialization,
@@ -154,9 +155,10 @@ impl<'c> ChainCompiler<'c> {
         self.w.asm.mov(to, SPARE_REGISTER);
     }
 
-    /// Lets the addresses of operands be stepped from row to row, and sets them to the first row.
+    /// Writes the code that loads the addresses of all operands for the first row, and keeps them in registers that
+    /// [`emit_row_advance`](ChainCompiler::emit_row_advance) steps from row to row.
     pub(super) fn start_stepping_addresses(&mut self) {
-        let stepped = &STEPPED_ROW_REGISTERS[..self.end_address_index() - self.length - 1];
+        let stepped = &STEPPED_ADDRESS_REGISTERS[..self.end_address_index() - self.length - 1];
         for (place, &to) in stepped.iter().enumerate() {
             self.load_row_address(self.length + 1 + place, to);
         }
@@ -176,16 +178,16 @@ impl<'c> ChainCompiler<'c> {
         self.w.asm.mov_load(SPARE_REGISTER, stack_slot(ROW_SLOT));
         self.w.asm.lea(SPARE_REGISTER, Mem { base: SPARE_REGISTER, index: None, offset: 1 });
         self.w.asm.mov_store(stack_slot(ROW_SLOT), SPARE_REGISTER);
-        self.w.asm.mov_load(LIMIT_REGISTER, stack_slot(END_ROW_SLOT));
-        self.w.asm.compare_registers(SPARE_REGISTER, LIMIT_REGISTER);
+        self.w.asm.mov_load(COLUMN_LIMIT_REGISTER, stack_slot(END_ROW_SLOT));
+        self.w.asm.compare_registers(SPARE_REGISTER, COLUMN_LIMIT_REGISTER);
     }
 
     /// Returns the start of the current row of an operand, from its own register or computed in a spare one.
     pub(super) fn current_row_start(&mut self, address_index: usize) -> Mem {
         let stepped = self.stepped.get(address_index - self.length - 1);
         let base = stepped.copied().unwrap_or_else(|| {
-            self.load_row_address(address_index, LIMIT_REGISTER);
-            LIMIT_REGISTER
+            self.load_row_address(address_index, COLUMN_LIMIT_REGISTER);
+            COLUMN_LIMIT_REGISTER
         });
         Mem { base, index: None, offset: 0 }
     }

@@ -21,7 +21,7 @@ impl MachineCode {
     /// The places are those of the chains in the forms that the code was compiled for; operands overlap as the chains
     /// say.
     pub(in crate::cpu) unsafe fn run(&self, call: CodeCall<'_>) {
-        // SAFETY: the memory holds a function of this signature, written by `compile`.
+        // SAFETY: the memory holds a function of this signature, written by `compile_chains`.
         let function: extern "sysv64" fn(*const OperandAddress, usize, usize) =
             unsafe { std::mem::transmute(self.memory.as_ptr()) };
         function(call.places.as_ptr(), call.from, call.to);

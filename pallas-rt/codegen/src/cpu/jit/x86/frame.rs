@@ -12,9 +12,9 @@ pub(super) const END_ROW_REGISTER: Gpr = Gpr::Rdx;
 /// Register of the current column.
 pub(super) const COLUMN_REGISTER: Gpr = Gpr::Rax;
 /// Register of the bound of the loop over columns.
-pub(super) const LIMIT_REGISTER: Gpr = Gpr::R13;
+pub(super) const COLUMN_LIMIT_REGISTER: Gpr = Gpr::R13;
 /// Register of the number of elements of the row that are left after its last whole vector.
-pub(super) const REMAINING_COLUMNS_REGISTER: Gpr = LIMIT_REGISTER;
+pub(super) const REMAINING_COLUMNS_REGISTER: Gpr = COLUMN_LIMIT_REGISTER;
 /// A register for intermediate values; in the loop over columns, it points at the next row of a prefetched input.
 pub(super) const SPARE_REGISTER: Gpr = Gpr::R14;
 /// Register of the address of the constants.

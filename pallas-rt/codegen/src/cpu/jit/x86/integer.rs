@@ -42,11 +42,11 @@ impl VectorWriter {
             Minimum => least,
             Maximum => most,
             Eq => BinaryInstruction::EqualInt,
-            Ne => return self.compare_negated(BinaryInstruction::EqualInt, a, b),
+            Ne => return self.negated_comparison(BinaryInstruction::EqualInt, a, b),
             Gt if signed => BinaryInstruction::GreaterInt,
             Lt if signed => return self.binary(BinaryInstruction::GreaterInt, b, a),
-            Le if signed => return self.compare_negated(BinaryInstruction::GreaterInt, a, b),
-            Ge if signed => return self.compare_negated(BinaryInstruction::GreaterInt, b, a),
+            Le if signed => return self.negated_comparison(BinaryInstruction::GreaterInt, a, b),
+            Ge if signed => return self.negated_comparison(BinaryInstruction::GreaterInt, b, a),
             // There are comparisons for signed elements only: `a >= b` if `a` is the maximum of both.
             Ge => return self.extreme_mask(most, a, b),
             Le => return self.extreme_mask(least, a, b),
@@ -61,7 +61,7 @@ impl VectorWriter {
     }
 
     /// Writes the negation of the comparison `a op b`.
-    fn compare_negated(&mut self, op: BinaryInstruction, a: Operand, b: Operand) -> Option<Reg> {
+    fn negated_comparison(&mut self, op: BinaryInstruction, a: Operand, b: Operand) -> Option<Reg> {
         let mask = self.binary(op, a, b)?;
         Some(self.invert_mask(mask))
     }

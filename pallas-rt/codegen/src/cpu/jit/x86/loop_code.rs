@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! for turn in 0..turns
-//!     for each piece: the rows of a chain, or a product
-//!     for each place that moves: start += turn     (`work`: its distance from one iteration to the next)
+//!     for each part: the rows of a chain, or a product
+//!     for each place that moves: start += iteration_stride     (its distance from one turn to the next)
 //! ```
 use super::super::super::plan::step::ElementwiseChain;
 use super::super::operand_layouts::{LoopPart, LoopPartKind, OperandAddress};
@@ -11,7 +11,8 @@ use super::assembler::{JumpCondition, Mem};
 use super::compiler::{ChainCompiler, stack_vector_count};
 use super::executable_memory::MachineCode;
 use super::frame::{
-    END_ROW_SLOT, LIMIT_REGISTER, ROW_SLOT, SPARE_REGISTER, address_field, emit_epilogue, emit_prologue, stack_slot,
+    COLUMN_LIMIT_REGISTER, END_ROW_SLOT, ROW_SLOT, SPARE_REGISTER, address_field, emit_epilogue, emit_prologue,
+    stack_slot,
 };
 use super::product::emit_product;
 use super::row_loops::{InstructionOrder, MAX_UNROLLED_COLUMNS, compile_in_fitting_order};
@@ -21,8 +22,8 @@ use super::vector::{CpuFeatures, VectorWriter};
 /// not compiled.
 const MAX_VECTOR_OPERATIONS: usize = 2048;
 
-/// Compiles iterations of these pieces, which refer to `chains` by index. Returns `None` if an operation has no
-/// instructions here, or if there would be too many.
+/// Compiles a loop whose iterations run these parts, which refer to `chains` by index. Returns `None` if an operation
+/// has no instructions here, or if there would be too many.
 pub(super) fn compile(chains: &[&ElementwiseChain], parts: &[LoopPart], features: CpuFeatures) -> Option<MachineCode> {
     let vectors = |piece: &LoopPart| match piece.work {
         LoopPartKind::ChainRows { chain, columns, .. } => {
@@ -35,7 +36,8 @@ pub(super) fn compile(chains: &[&ElementwiseChain], parts: &[LoopPart], features
     compile_in_fitting_order(features, |order, w| emit_loop_function(chains, parts, order, w))
 }
 
-/// Writes the function; returns its code and the constants worth keeping in registers.
+/// Writes the function that runs iterations of the loop; returns its code, and the constants worth keeping in
+/// registers. `None` if no register is free, or if an operation has no instructions here.
 fn emit_loop_function(
     chains: &[&ElementwiseChain],
     parts: &[LoopPart],
@@ -49,8 +51,8 @@ fn emit_loop_function(
     emit_prologue(&mut w, needed.max());
     let (next, done) = (w.asm.new_label(), w.asm.new_label());
     w.asm.mov_load(SPARE_REGISTER, stack_slot(END_ROW_SLOT));
-    w.asm.clear(LIMIT_REGISTER);
-    w.asm.compare_registers(LIMIT_REGISTER, SPARE_REGISTER);
+    w.asm.clear(COLUMN_LIMIT_REGISTER);
+    w.asm.compare_registers(COLUMN_LIMIT_REGISTER, SPARE_REGISTER);
     w.asm.jump_if(JumpCondition::GreaterEqual, done);
     w.asm.bind_label(next);
     let (mut first, mut moving) = (0, vec![]);
@@ -76,8 +78,8 @@ fn emit_loop_function(
         w.asm.add_store(address_field(place, std::mem::offset_of!(OperandAddress, start)), SPARE_REGISTER);
     }
     emit_add_to_argument(&mut w, END_ROW_SLOT, -1);
-    w.asm.clear(LIMIT_REGISTER);
-    w.asm.compare_registers(LIMIT_REGISTER, SPARE_REGISTER);
+    w.asm.clear(COLUMN_LIMIT_REGISTER);
+    w.asm.compare_registers(COLUMN_LIMIT_REGISTER, SPARE_REGISTER);
     w.asm.jump_if(JumpCondition::Less, next);
     w.asm.bind_label(done);
     Some(emit_epilogue(w))
@@ -102,9 +104,12 @@ impl ChainCompiler<'_> {
         self.w.asm.bind_label(next);
         self.emit_row(order)?;
         emit_add_to_argument(&mut self.w, ROW_SLOT, 1);
-        self.w.asm.clear(LIMIT_REGISTER);
-        self.w.asm.lea(LIMIT_REGISTER, Mem { base: LIMIT_REGISTER, index: None, offset: i32::try_from(rows).ok()? });
-        self.w.asm.compare_registers(SPARE_REGISTER, LIMIT_REGISTER);
+        self.w.asm.clear(COLUMN_LIMIT_REGISTER);
+        self.w.asm.lea(
+            COLUMN_LIMIT_REGISTER,
+            Mem { base: COLUMN_LIMIT_REGISTER, index: None, offset: i32::try_from(rows).ok()? },
+        );
+        self.w.asm.compare_registers(SPARE_REGISTER, COLUMN_LIMIT_REGISTER);
         self.w.asm.jump_if(JumpCondition::Less, next);
         Some(())
     }

@@ -1,10 +1,10 @@
 //! Machine code for x86-64.
 //!
-//! [`vector`], [`math`] and [`integer`] write operations, [`types`] conversions of element types, [`asm`] encodes
-//! instructions. [`links`] writes the links of a chain, [`rotations`] finds rotations among them,
-//! [`get_or_compile_code`] writes the loops around them with the state in [`compiler`] and the registers and stack of
-//! [`frame`]. [`product`] writes small products, [`turns`] loops whose iterations are chains and products; [`memory`]
-//! holds the code.
+//! [`vector`], [`math`] and [`integer`] write operations, [`types`] conversions of element types, [`assembler`] encodes
+//! instructions. [`chain_links`] writes the links of a chain, [`rotations`] finds rotations among them, [`row_loops`]
+//! writes the loops around them with the state in [`compiler`] and the registers and stack of [`frame`]. [`product`]
+//! writes small products, [`loop_code`] loops whose iterations are chains and products; [`executable_memory`] holds the
+//! code.
 mod assembler;
 mod chain_links;
 mod compiler;
@@ -37,7 +37,8 @@ fn can_run_code() -> bool {
     !off && has_avx2() && is_x86_feature_detected!("f16c")
 }
 
-/// Compiles the code for these chains, with wide vectors if a row has enough elements for them.
+/// Compiles the code for these chains, with wide vectors if a row has enough elements for them. Returns `None` if this
+/// processor cannot run such code, or if an operation has no instructions here.
 pub(super) fn compile_chains(chains: &[ElementwiseChain], forms: &[CodeSpecialization]) -> Option<MachineCode> {
     let here = CpuFeatures::detect();
     // A few elements take one vector, whatever its width.
@@ -47,7 +48,8 @@ pub(super) fn compile_chains(chains: &[ElementwiseChain], forms: &[CodeSpecializ
     can_run_code().then(|| row_loops::compile(chains, forms, CpuFeatures { wide, ..here })).flatten()
 }
 
-/// Compiles the code for iterations of a loop, without wide vectors.
+/// Compiles the code for iterations of a loop, without wide vectors. Returns `None` if this processor cannot run such
+/// code, or if the parts of the loop cannot be compiled.
 pub(super) fn compile_loop(chains: &[&ElementwiseChain], parts: &[LoopPart]) -> Option<MachineCode> {
     can_run_code()
         .then(|| loop_code::compile(chains, parts, CpuFeatures { wide: false, ..CpuFeatures::detect() }))

@@ -78,7 +78,7 @@ fn memory_operand(base: Gpr, counts_and_strides: &[(usize, isize)]) -> Option<Me
 }
 
 impl ProductColumns<'_> {
-    /// Writes `count` rows of these columns of the result.
+    /// Writes the code that computes these columns of `count` rows of the result, from the row `first` on.
     fn emit_rows(&mut self, first: usize, count: usize) -> Option<()> {
         let &SmallProduct { terms, a, b, c, d, types, .. } = self.product;
         let [left, right, to, added] = types;
@@ -121,7 +121,8 @@ impl ProductColumns<'_> {
         Some(())
     }
 
-    /// Loads these columns of a row of B or D.
+    /// Writes the load of these columns of a row of B or D. If the row is `padded` to whole vectors, a whole vector is
+    /// loaded even where fewer columns exist.
     fn load_columns(
         &mut self,
         base: Gpr,

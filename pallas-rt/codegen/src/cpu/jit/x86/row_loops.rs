@@ -5,9 +5,9 @@ use super::assembler::{Gpr, JumpCondition, Mem, Operand};
 use super::compiler::{ChainCompiler, FoldRegisters, can_step_addresses, stack_vector_count};
 use super::executable_memory::MachineCode;
 use super::frame::{
-    ARGUMENT_REGISTERS, COLUMN_COUNT_SLOT, COLUMN_REGISTER, CONSTANTS_REGISTER, END_ROW_REGISTER, LIMIT_REGISTER,
-    REMAINING_COLUMNS_REGISTER, ROW_REGISTER, ROW_SLOT, SPARE_REGISTER, address_field, emit_epilogue, emit_prologue,
-    first_lanes_mask, stack_slot,
+    ARGUMENT_REGISTERS, COLUMN_COUNT_SLOT, COLUMN_LIMIT_REGISTER, COLUMN_REGISTER, CONSTANTS_REGISTER,
+    END_ROW_REGISTER, REMAINING_COLUMNS_REGISTER, ROW_REGISTER, ROW_SLOT, SPARE_REGISTER, address_field, emit_epilogue,
+    emit_prologue, first_lanes_mask, stack_slot,
 };
 use super::types::{PartialVector, is_narrow_type, register_bits};
 use super::vector::{CpuFeatures, VectorWriter};
@@ -23,7 +23,8 @@ pub(super) fn compile(
     compile_in_fitting_order(features, |order, w| emit_chains_function(chains, forms, order, w))
 }
 
-/// Returns the code that `write` writes, for the first order of instructions for which there are enough registers.
+/// Returns the code that `write` writes with the first order of instructions for which there are enough registers;
+/// `None` if it writes none, or if the system gives no executable memory.
 pub(super) fn compile_in_fitting_order(
     features: CpuFeatures,
     write: impl Fn(InstructionOrder, VectorWriter) -> Option<(Vec<u8>, Vec<u32>)>,
@@ -68,7 +69,8 @@ fn weighted_chain_length(chain: &ElementwiseChain) -> usize {
     chain.links.iter().map(of).sum()
 }
 
-/// Writes a function over rows of the chains; returns its code and the constants worth keeping in registers.
+/// Writes a function over rows of the chains; returns its code and the constants worth keeping in registers, or `None`
+/// if no register is free or an operation has no instructions here.
 fn emit_chains_function(
     chains: &[ElementwiseChain],
     forms: &[CodeSpecialization],
@@ -164,7 +166,7 @@ impl ChainCompiler<'_> {
         self.finish_folds()
     }
 
-    /// Initialises the registers of the running results of folds.
+    /// Initialises the running results of the folds of rows, each in `unroll` registers.
     fn initialize_folds(&mut self, unroll: i32) -> Option<()> {
         for sink in &self.chain.sinks {
             if sink.along == FoldDirection::Columns {
@@ -188,8 +190,8 @@ impl ChainCompiler<'_> {
         Some(())
     }
 
-    /// Sets the registers of operands to the row's start, and one to the part of the next row that is prefetched
-    /// meanwhile.
+    /// Writes the code that sets the registers of operands, whose addresses begin at an index, to the start of the row,
+    /// and one register to the next row of the input that is prefetched meanwhile.
     fn load_row_addresses(&mut self, first_address: usize) -> Option<()> {
         for place in 0..self.pointers.len() {
             if let (Some(to), true) = (self.pointers[place], self.stepped.is_empty()) {
@@ -210,13 +212,14 @@ impl ChainCompiler<'_> {
         Some(())
     }
 
-    /// Writes the loop over columns that takes `unroll` vectors in each step, as long as whole steps fit.
+    /// Writes the loop over columns that takes `unroll` vectors in each step, as long as whole steps fit; their
+    /// instructions are interleaved if `is_interleaved`, else one vector follows the other.
     fn emit_column_loop(&mut self, unroll: i32, is_interleaved: bool) -> Option<()> {
         let (next, done) = (self.w.asm.new_label(), self.w.asm.new_label());
         let step = unroll * self.w.lanes();
-        self.w.asm.mov_load(LIMIT_REGISTER, stack_slot(COLUMN_COUNT_SLOT));
-        self.w.asm.lea(LIMIT_REGISTER, Mem { base: LIMIT_REGISTER, index: None, offset: 1 - step });
-        self.w.asm.compare_registers(COLUMN_REGISTER, LIMIT_REGISTER);
+        self.w.asm.mov_load(COLUMN_LIMIT_REGISTER, stack_slot(COLUMN_COUNT_SLOT));
+        self.w.asm.lea(COLUMN_LIMIT_REGISTER, Mem { base: COLUMN_LIMIT_REGISTER, index: None, offset: 1 - step });
+        self.w.asm.compare_registers(COLUMN_REGISTER, COLUMN_LIMIT_REGISTER);
         self.w.asm.jump_if(JumpCondition::GreaterEqual, done);
         self.w.asm.bind_label(next);
         let together = if is_interleaved { unroll as usize } else { 1 };
@@ -224,7 +227,7 @@ impl ChainCompiler<'_> {
             self.emit_vectors(first..first + together, None)?;
         }
         self.w.asm.lea(COLUMN_REGISTER, Mem { base: COLUMN_REGISTER, index: None, offset: step });
-        self.w.asm.compare_registers(COLUMN_REGISTER, LIMIT_REGISTER);
+        self.w.asm.compare_registers(COLUMN_REGISTER, COLUMN_LIMIT_REGISTER);
         self.w.asm.jump_if(JumpCondition::Less, next);
         self.w.asm.bind_label(done);
         Some(())
@@ -262,8 +265,8 @@ impl ChainCompiler<'_> {
         let done = self.w.asm.new_label();
         self.w.asm.mov_load(SPARE_REGISTER, stack_slot(COLUMN_COUNT_SLOT));
         self.w.asm.sub(SPARE_REGISTER, COLUMN_REGISTER);
-        self.w.asm.clear(LIMIT_REGISTER);
-        self.w.asm.compare_registers(SPARE_REGISTER, LIMIT_REGISTER);
+        self.w.asm.clear(COLUMN_LIMIT_REGISTER);
+        self.w.asm.compare_registers(SPARE_REGISTER, COLUMN_LIMIT_REGISTER);
         self.w.asm.jump_if(JumpCondition::Equal, done);
         self.w.asm.mov(REMAINING_COLUMNS_REGISTER, SPARE_REGISTER);
         let bytes = self.w.vector_bytes();

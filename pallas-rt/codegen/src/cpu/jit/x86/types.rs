@@ -58,12 +58,12 @@ impl VectorWriter {
             (I8 | U8 | I32, F32) => self.unary(UnaryInstruction::IntToFloat, x),
             // Every byte is a 16-bit float.
             (I8 | U8, F16 | Bf16) => self.unary(UnaryInstruction::IntToFloat, x),
-            (U32, F32) => self.float_of_unsigned(x),
+            (U32, F32) => self.unsigned_to_float(x),
             (F32 | F16 | Bf16, F16 | Bf16) => self.round_to_16_bits(to, x),
-            (F32 | F16 | Bf16, I32) => self.signed_of_float(x),
-            (F32 | F16 | Bf16, U32) => self.unsigned_of_float(x),
-            (F32 | F16 | Bf16, I8 | U8) => self.byte_of_float(to, x),
-            (I8 | U8 | I32 | U32, I8 | U8) => self.lowest_byte(to, x),
+            (F32 | F16 | Bf16, I32) => self.float_to_signed(x),
+            (F32 | F16 | Bf16, U32) => self.float_to_unsigned(x),
+            (F32 | F16 | Bf16, I8 | U8) => self.float_to_byte(to, x),
+            (I8 | U8 | I32 | U32, I8 | U8) => self.integer_to_byte(to, x),
             (Bool, to) if is_four_byte_type(to) || is_narrow_type(to) => {
                 let one = if is_held_as_f32(to) { self.float_constant(1.0) } else { self.word_constant(1) };
                 self.binary(BinaryInstruction::And, x, one)
@@ -87,7 +87,7 @@ impl VectorWriter {
     }
 
     /// Writes a cast of u32 to f32: both 16-bit halves are converted exactly, and rounded once when they are added.
-    fn float_of_unsigned(&mut self, x: Operand) -> Option<Reg> {
+    fn unsigned_to_float(&mut self, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.ensure_register(x)?;
         let high = self.allocate_register()?;
         self.asm.shift(ShiftKind::Right, high, x, 16);
@@ -102,7 +102,7 @@ impl VectorWriter {
         Some(y)
     }
     /// Writes a cast of a float to i32: truncated; too large values become the largest or smallest i32, NaN becomes 0.
-    fn signed_of_float(&mut self, x: Operand) -> Option<Reg> {
+    fn float_to_signed(&mut self, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.ensure_register(x)?;
         let y = self.unary(UnaryInstruction::FloatToInt, Operand::Reg(x))?;
         // The instruction gives `i32::MIN` for all of these; its complement is `i32::MAX`.
@@ -116,7 +116,7 @@ impl VectorWriter {
         Some(y)
     }
     /// Writes a cast of a float to u32: truncated; negative values and NaN become 0, too large ones the largest u32.
-    fn unsigned_of_float(&mut self, x: Operand) -> Option<Reg> {
+    fn float_to_unsigned(&mut self, x: Operand) -> Option<Reg> {
         let (zero, half, beyond) =
             (self.float_constant(0.0), self.float_constant(2_147_483_648.0), self.float_constant(4_294_967_296.0));
         let x = self.binary(BinaryInstruction::Max, x, zero)?;
@@ -133,8 +133,8 @@ impl VectorWriter {
         Some(less)
     }
     /// Writes a cast of a float to a byte: truncated and clamped to the type's range; NaN becomes 0.
-    fn byte_of_float(&mut self, to: DType, x: Operand) -> Option<Reg> {
-        let y = self.signed_of_float(x)?;
+    fn float_to_byte(&mut self, to: DType, x: Operand) -> Option<Reg> {
+        let y = self.float_to_signed(x)?;
         let (least, most) = if to == DType::I8 { (-128i32, 127) } else { (0, 255) };
         let (least, most) = (self.word_constant(least as u32), self.word_constant(most));
         self.binary_in_place(BinaryInstruction::MaxInt, y, least);
@@ -142,7 +142,7 @@ impl VectorWriter {
         Some(y)
     }
     /// Writes a cast of an integer to a byte: the lowest byte, extended as the type `to` demands.
-    fn lowest_byte(&mut self, to: DType, x: Operand) -> Option<Reg> {
+    fn integer_to_byte(&mut self, to: DType, x: Operand) -> Option<Reg> {
         if to == DType::U8 {
             let byte = self.word_constant(0xff);
             return self.binary(BinaryInstruction::And, x, byte);
@@ -184,7 +184,7 @@ impl VectorWriter {
 
     // ---- memory
 
-    /// Loads a vector, or the elements at its start, from memory.
+    /// Loads a vector from memory, or only the elements at its start that `part` selects.
     pub(super) fn load_vector(&mut self, dtype: DType, from: Mem, part: Option<PartialVector>) -> Option<Reg> {
         match (is_narrow_type(dtype), part) {
             (true, None) => self.widen_elements(dtype, Operand::Mem(from)),

@@ -4,6 +4,7 @@ use super::assembler::{
 };
 use pallas_ir::{DType, ScalarOp};
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 /// The sign bit of a float.
 const F32_SIGN_BIT: u32 = 1 << 31;
@@ -15,6 +16,8 @@ type ConstantVector = [u32; 16];
 #[derive(Default)]
 pub(super) struct ConstantPool {
     words: Vec<ConstantVector>,
+    /// Position of each constant.
+    positions: HashMap<ConstantVector, usize>,
     /// Number of instructions that read each constant.
     uses: Vec<usize>,
     /// Number of elements of a vector.
@@ -36,7 +39,7 @@ impl ConstantPool {
     }
     /// Returns the memory of a constant vector, which is added if it is new.
     pub(super) fn add_vector(&mut self, words: ConstantVector) -> Mem {
-        let at = self.words.iter().position(|known| *known == words).unwrap_or_else(|| {
+        let at = *self.positions.entry(words).or_insert_with(|| {
             self.words.push(words);
             self.uses.push(0);
             self.words.len() - 1
@@ -273,7 +276,7 @@ impl VectorWriter {
             _ => None,
         }
     }
-    /// Folds the accumulator `x` into the accumulator `to`.
+    /// Folds the accumulator `x` into the accumulator `to`; for a maximum, both hold negated values.
     pub(super) fn merge_accumulator(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
         match op {
             ScalarOp::Add => self.binary_in_place(BinaryInstruction::Add, to, x),
@@ -291,8 +294,8 @@ impl VectorWriter {
         }
         Some(())
     }
-    /// Folds the elements of a register together, and leaves the result in each of them; `op` is as in
-    /// [`VectorWriter::merge_accumulator`].
+    /// Folds the elements of an accumulator together, and leaves the result in each of them; for a maximum, they and
+    /// the result are negated values.
     pub(super) fn fold_across_lanes(&mut self, op: ScalarOp, x: Reg) -> Option<()> {
         let t = self.allocate_register()?;
         self.asm.extract_upper_half(t, x);

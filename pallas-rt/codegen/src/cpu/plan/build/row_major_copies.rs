@@ -8,7 +8,7 @@ use pallas_ir::{Inst, Kernel, Op};
 const MIN_UNCOPIED_ROW_ELEMENTS: usize = 8;
 /// Minimum elements of a group of equally spaced rows that loops read efficiently where it lies; a tile of smaller
 /// groups may be copied to row-major order first.
-const MIN_UNCOPIED_GROUP_ELEMENTS: usize = 64;
+const MIN_UNCOPIED_ROW_GROUP_ELEMENTS: usize = 64;
 
 /// Returns true if a rearranged tile should be copied: it has at least `min_elements` elements, all of its operand,
 /// only elementwise operations read it, and its short rows are not equally spaced, so that finding each row would take
@@ -29,6 +29,6 @@ pub(super) fn should_copy_row_major(kernel: &Kernel, inst: &Inst, axes: &[Affine
     let group: usize = rows[even.unwrap_or(rows.len())..].iter().product();
     let is_read_by_elements = |user: &Inst| !user.args.contains(&inst.results[0]) || matches!(user.op, Op::Scalar(_));
     let is_scattered =
-        columns < MIN_UNCOPIED_ROW_ELEMENTS && even != Some(0) && group * columns < MIN_UNCOPIED_GROUP_ELEMENTS;
+        columns < MIN_UNCOPIED_ROW_ELEMENTS && even != Some(0) && group * columns < MIN_UNCOPIED_ROW_GROUP_ELEMENTS;
     is_scattered && kernel.insts.iter().all(is_read_by_elements)
 }

@@ -13,7 +13,7 @@
 //! array are read as fill, and are invalid, as before. Programs beyond the last global one do nothing. A sum over a
 //! sequential axis begins and ends with the device's own steps. Dimensions that are whole on each device are indexed by
 //! global program ids; sharded dimensions count from the device's first block.
-use super::{DividableAxis, KernelDivision};
+use super::{KernelShardability, ShardableAxis};
 use crate::ops::KernelCall;
 use pallas_ir::structural::{Broadcast, Iota};
 use pallas_ir::{
@@ -24,16 +24,16 @@ use std::sync::Arc;
 
 /// A grid axis whose programs are divided among devices.
 #[derive(Clone, Debug)]
-pub(in crate::ops::kernel) struct DividedAxis {
+pub(in crate::ops::kernel) struct ShardedAxis {
     /// Index of the grid axis.
     pub axis: usize,
     /// The blocks and programs along the axis, of all devices together.
-    pub tiled: DividableAxis,
+    pub tiled: ShardableAxis,
     /// Number of parts into which the programs are divided.
     pub parts: usize,
 }
 
-impl DividedAxis {
+impl ShardedAxis {
     /// Returns the number of programs of each device along the axis, rounded up.
     pub(in crate::ops::kernel) fn programs_per_device(&self) -> usize {
         self.tiled.programs.div_ceil(self.parts)
@@ -55,19 +55,19 @@ impl DividedAxis {
     }
 }
 
-/// Returns the call that a device runs on its blocks. It has an additional last operand: for each share, the global id
-/// of the device's first program. Operands that no program reads are passed as arrays of one element.
+/// Returns the call that a device runs on its blocks. An additional last operand has the global id of the device's
+/// first program along each axis in `shares`. Operands that no program reads are passed as arrays of one element.
 pub(in crate::ops::kernel) fn device_kernel_call(
     call: &KernelCall,
-    tiling: &KernelDivision,
-    shares: &[DividedAxis],
+    tiling: &KernelShardability,
+    shares: &[ShardedAxis],
 ) -> KernelCall {
     let share_of = |dim: &Result<usize, String>| {
         let axis = dim.as_ref().ok()?;
         shares.iter().find(|share| share.axis == *axis)
     };
     let block_type = |(ty, dims): (&Type, &Vec<Result<usize, String>>)| {
-        let own = ty.shape.iter().zip(dims).map(|(&n, dim)| share_of(dim).map_or(n, DividedAxis::elements_per_device));
+        let own = ty.shape.iter().zip(dims).map(|(&n, dim)| share_of(dim).map_or(n, ShardedAxis::elements_per_device));
         Type::new(ty.dtype, own.collect::<Vec<_>>())
     };
     let (takes, gives) = tiling.dims.split_at(call.takes.len());
@@ -85,7 +85,7 @@ pub(in crate::ops::kernel) fn device_kernel_call(
     }
 }
 
-/// The position of a program along a shared grid axis, as values of the body.
+/// The position of a program along a grid axis that devices divide, as values of the kernel's body.
 #[derive(Clone, Copy)]
 struct ProgramPosition {
     /// The id among the device's programs.
@@ -102,15 +102,15 @@ struct ProgramPosition {
 /// A kernel that is being rewritten for the blocks of one device.
 struct DeviceKernelRewriter<'a> {
     b: Builder,
-    tiling: &'a KernelDivision,
-    shares: &'a [DividedAxis],
-    /// The added prefetch operand: for each share, the global id of the device's first program.
+    tiling: &'a KernelShardability,
+    shares: &'a [ShardedAxis],
+    /// The added prefetch operand: for each axis in `shares`, the global id of the device's first program.
     offsets: OperandId,
 }
 
 impl<'a> DeviceKernelRewriter<'a> {
-    /// Begins to rewrite a kernel, with the added operand for the ids of first programs, under a name that is free.
-    fn new(kernel: &Kernel, tiling: &'a KernelDivision, shares: &'a [DividedAxis]) -> DeviceKernelRewriter<'a> {
+    /// Begins rewriting `kernel`: adds a prefetch operand, under a free name, for the ids of a device's first programs.
+    fn new(kernel: &Kernel, tiling: &'a KernelShardability, shares: &'a [ShardedAxis]) -> DeviceKernelRewriter<'a> {
         let mut b = Builder::edit(kernel.clone());
         let mut name = "offsets".to_string();
         while kernel.operands.iter().any(|operand| operand.name == name) {
@@ -143,7 +143,7 @@ impl<'a> DeviceKernelRewriter<'a> {
         self.b.finish()
     }
 
-    /// Returns the instructions that `write` appends, which are not yet part of any region.
+    /// Returns the instructions that `write` appends, which are not yet part of any region, and its result.
     fn collect_insts<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> (Vec<InstId>, T) {
         self.b.begin(&[]);
         let made = write(self);
@@ -161,9 +161,9 @@ impl<'a> DeviceKernelRewriter<'a> {
         self.b.scalar(op, args, Loc::NONE)
     }
 
-    /// Reads the global id of the device's first program along a shared axis.
-    fn load_first_program_id(&mut self, share: usize) -> Value {
-        let slot = self.b.int(share as i64, Loc::NONE);
+    /// Appends the read of the global id of the device's first program along axis number `share_index` of `shares`.
+    fn load_first_program_id(&mut self, share_index: usize) -> Value {
+        let slot = self.b.int(share_index as i64, Loc::NONE);
         let offsets = self.offsets;
         self.emit(Op::Prefetch(offsets), &[slot])
     }
@@ -270,10 +270,10 @@ impl<'a> DeviceKernelRewriter<'a> {
         }
     }
 
-    /// Appends the instructions that compute the program's position along each shared axis.
+    /// Appends the instructions that compute the program's position along each axis in `shares`.
     fn push_program_positions(&mut self) -> Vec<ProgramPosition> {
         let shares = self.shares;
-        let of = |(i, share): (usize, &DividedAxis)| {
+        let of = |(i, share): (usize, &ShardedAxis)| {
             let own = self.emit(Op::ProgramId(share.axis), &[]);
             let first = self.load_first_program_id(i);
             let left = share.extends_past_array().then(|| {
@@ -305,7 +305,7 @@ impl<'a> DeviceKernelRewriter<'a> {
     }
 
     /// Makes the tests for the first and the last step of a sum true in the device's own first and last step.
-    fn rewrite_sum_step_tests(&mut self, share: &DividedAxis, position: &ProgramPosition) {
+    fn rewrite_sum_step_tests(&mut self, share: &ShardedAxis, position: &ProgramPosition) {
         let (Some(sum), Some(ends)) = (&share.tiled.sum, position.ends) else { return };
         for (test, end) in [Some(sum.first), sum.last].into_iter().zip(ends) {
             if let Some(test) = test {
@@ -417,7 +417,7 @@ impl<'a> DeviceKernelRewriter<'a> {
     ) -> Vec<InstId> {
         let result = old.inst(id).results[0];
         let rank = old.ty(result).shape.len();
-        self.rewrite_result(id, overhanging.len(), result, |r, i, x| {
+        self.replace_inst_result(id, overhanging.len(), result, |r, i, x| {
             let operand = old.operand(from);
             let is_there = r.inside_array_mask(&overhanging[i], rank);
             let fill = r.b.constant(operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0)), Loc::NONE);
@@ -429,15 +429,15 @@ impl<'a> DeviceKernelRewriter<'a> {
     fn restrict_validity_mask(&mut self, old: &Kernel, id: InstId, overhanging: Vec<OverhangingAxis>) -> Vec<InstId> {
         let result = old.inst(id).results[0];
         let rank = old.ty(result).shape.len();
-        self.rewrite_result(id, overhanging.len(), result, |r, i, x| {
+        self.replace_inst_result(id, overhanging.len(), result, |r, i, x| {
             let is_there = r.inside_array_mask(&overhanging[i], rank);
             r.emit_scalar_op(ScalarOp::BitAnd, &[x, is_there])
         })
     }
 
-    /// Returns instructions that change the result of instruction `id`: `write` is called `times` times, with its index
-    /// and the value so far. Later instructions read the changed value.
-    fn rewrite_result(
+    /// Returns instructions that compute a new value for `result` of instruction `id`, which later ones read instead:
+    /// each of the `times` calls of `write` is given its number and the value so far, and returns the next.
+    fn replace_inst_result(
         &mut self,
         id: InstId,
         times: usize,

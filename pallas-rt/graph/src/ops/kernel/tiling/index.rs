@@ -59,7 +59,8 @@ fn evaluate_inst(
     }
 }
 
-/// Returns the index that an operation of two indices gives, if it is a number or a program id.
+/// Returns the index that an operation of two indices gives: a number or a program id where that is certain, otherwise
+/// `Computed`. `grid` has the number of programs along each grid axis.
 fn evaluate_binary(op: ScalarOp, a: BlockIndex, b: BlockIndex, grid: &[usize]) -> BlockIndex {
     use BlockIndex::{Computed, Number, ProgramId};
     // True if all ids along the axis are in 0..n.

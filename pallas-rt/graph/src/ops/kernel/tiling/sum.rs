@@ -30,12 +30,12 @@ pub(in crate::ops::kernel) struct GridSum {
 }
 
 /// Returns the sum over a sequential grid axis, if the kernel is proven to compute nothing else; `None` otherwise.
-pub(super) fn find_plain_sum(kernel: &Kernel, axis: usize) -> Option<GridSum> {
+pub(super) fn find_plain_sum(kernel: &Kernel, grid_axis: usize) -> Option<GridSum> {
     let is_sequential = |axis: &pallas_ir::Axis| axis.semantics == Semantics::Arbitrary;
     if kernel.grid.iter().filter(|axis| is_sequential(axis)).count() != 1 {
         return None;
     }
-    SumMatcher::new(kernel, axis).match_sum()
+    SumMatcher::new(kernel, grid_axis).match_sum()
 }
 
 /// The search for a sum over `axis` in a kernel's body.
@@ -133,7 +133,7 @@ impl<'k> SumMatcher<'k> {
         let mut given: Vec<OperandId> = vec![];
         for inst in behind {
             let (to, value) = stored_whole_block(kernel, inst)?;
-            let value = self.without_casts(value);
+            let value = self.without_noop_casts(value);
             let from = self.fully_loaded_operand(value, of_last)?;
             if kernel.operand(from).dtype != kernel.operand(to).dtype || !sums.iter().any(|sum| sum.0 == from) {
                 return None;
@@ -152,8 +152,8 @@ impl<'k> SumMatcher<'k> {
         (is_all && !reads_others && given.iter().all(is_output)).then_some(GridSum { op, first: first?, last, terms })
     }
 
-    /// Collects the stores in a loop over windows of accumulators, each with the instructions of the loop body it is
-    /// in.
+    /// Appends the stores in loop `inst` to `steps`, each with the instructions of the loop body it is in; `None` if
+    /// anything else in the loop, such as an `if`, contains a store.
     fn collect_loop_stores(&self, inst: &Inst, steps: &mut Vec<(&'k Inst, Option<&'k [InstId]>)>) -> Option<()> {
         let kernel = self.kernel;
         let turn = &kernel.region(inst.regions[0]).insts[..];
@@ -217,7 +217,8 @@ impl<'k> SumMatcher<'k> {
         }
     }
 
-    /// Returns the operand whose whole block value `v` is, if one of the instructions `among` loads it.
+    /// Returns the operand whose whole block was loaded as value `v`; `None` if `v` is no such load, or the load is not
+    /// one of the instructions `among`.
     fn fully_loaded_operand(&self, v: Value, among: &[InstId]) -> Option<OperandId> {
         let (id, inst) = self.definition(v)?;
         match &inst.op {
@@ -229,12 +230,12 @@ impl<'k> SumMatcher<'k> {
     }
 
     /// Returns the value before any casts to the type that it already has.
-    fn without_casts(&self, v: Value) -> Value {
+    fn without_noop_casts(&self, v: Value) -> Value {
         match self.definition(v) {
             Some((_, Inst { op: Op::Structural(StructuralOp::Cast(cast)), args, .. }))
                 if cast.to == self.kernel.ty(args[0]).dtype =>
             {
-                self.without_casts(args[0])
+                self.without_noop_casts(args[0])
             }
             _ => v,
         }

@@ -3,7 +3,7 @@ use super::super::{HIGH_NIBBLE_MASK, LOW_NIBBLE_MASK};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// An element type of B, whose values f32 represents exactly.
+/// An element type of the matrix B of products with few rows, whose values f32 represents exactly.
 pub(super) trait WeightElement: Copy {
     const ZERO: Self;
     /// Numbers that an element consists of (1, or 2 for a byte with two halves), which are multiplied with adjacent
@@ -40,7 +40,7 @@ pub(super) trait WeightElement: Copy {
         unsafe { Self::load_numbers_of_sixteen(load_zero_padded::<Self, 16>(from, count).as_ptr())[0] }
     }
 
-    /// Loads `8 * V` elements.
+    /// Loads `8 * V` elements as f32: the first eight as the first two vectors, and so on.
     ///
     /// # Safety
     /// `8 * V` elements are at `from`; the processor has AVX2 and F16C.

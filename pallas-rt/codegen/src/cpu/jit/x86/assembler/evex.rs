@@ -54,7 +54,7 @@ impl Asm {
     pub(in super::super) fn move_signs_to_tail_mask(&mut self, mask: Reg) {
         self.emit_evex(VECTOR_LENGTH_512, 0, MAP_0F38 | PREFIX_F3 | 0x39, TAIL_MASK_REGISTER, 0, Operand::Reg(mask));
     }
-    /// Loads the elements in the mask of the tail; `store_tail` stores them.
+    /// Loads the elements that the mask register of the tail (the end of a row) selects; others become 0.
     pub(super) fn load_tail(&mut self, to: Reg, from: Mem) {
         self.emit_evex(
             VECTOR_LENGTH_512,

@@ -1,4 +1,4 @@
-//! The cuts of an operation's operands, from those of its result.
+//! The tilings of an operation's operands, from that of its result.
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::structural::{Access, MapPiece, Nest, NestAxisRole, Position, WindowAxis, Windows};
@@ -30,9 +30,9 @@ impl AxisTiling {
         }
     }
 
-    /// Returns the number of elements along an axis of this extent that a program has if blocks have one position along
-    /// the grid's axis.
-    pub(super) fn unit_block_extent(self, extent: usize) -> usize {
+    /// Returns the extent along an axis, which has `extent` elements, of the smallest block: one element or one part of
+    /// a split axis, or all of a whole one.
+    pub(super) fn min_block_extent(self, extent: usize) -> usize {
         match self {
             Grid(_) => 1,
             GridParts(_, part) => part,
@@ -41,15 +41,15 @@ impl AxisTiling {
     }
 }
 
-/// Returns the number of elements of a value that a program has if blocks have one position along each axis of the
-/// grid.
-pub(crate) fn unit_block_elements(shape: &[usize], cuts: &[AxisTiling]) -> usize {
-    shape.iter().zip(cuts).map(|(&n, cut)| cut.unit_block_extent(n)).product()
+/// Returns the number of elements of the smallest block of a value with this tiling: one element or one part along each
+/// split axis.
+pub(crate) fn min_block_elements(shape: &[usize], tiling: &[AxisTiling]) -> usize {
+    shape.iter().zip(tiling).map(|(&n, axis_tiling)| axis_tiling.min_block_extent(n)).product()
 }
 
-/// Returns true if no two programs of a grid with `grid_axes` axes have the same block of a value with these cuts.
-pub(crate) fn has_distinct_blocks(grid_axes: usize, cuts: &[AxisTiling]) -> bool {
-    (0..grid_axes).all(|k| cuts.iter().any(|cut| cut.grid_axis() == Some(k as u8)))
+/// Returns true if no two programs of a grid with `grid_axes` axes have the same block of a value with this tiling.
+pub(crate) fn has_distinct_blocks(grid_axes: usize, tiling: &[AxisTiling]) -> bool {
+    (0..grid_axes).all(|k| tiling.iter().any(|axis_tiling| axis_tiling.grid_axis() == Some(k as u8)))
 }
 
 /// Returns the shapes of an equation's operands.
@@ -63,23 +63,23 @@ pub(super) fn access_form(graph: &Graph, e: &Equation, op: &StructuralOp) -> Acc
     op.access(&shapes.iter().map(|shape| &shape[..]).collect::<Vec<_>>())
 }
 
-/// Returns the cuts of each operand of an equation whose result has these cuts, read from the operation's access form;
-/// `None` if blocks of the result do not follow from blocks of the operands.
-pub(crate) fn operand_tilings(graph: &Graph, e: &Equation, cuts: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
+/// Returns the tiling of each operand of an equation whose result has this tiling, read from the operation's access
+/// form; `None` if blocks of the result do not follow from blocks of the operands.
+pub(crate) fn operand_tilings(graph: &Graph, e: &Equation, tiling: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
     let shapes = operand_shapes(graph, e);
     let result = &graph.ty(e.result()).shape[..];
-    let same = || vec![cuts.to_vec(); e.args.len()];
+    let same = || vec![tiling.to_vec(); e.args.len()];
     // Axes along which an operation moves or combines elements have to be whole.
-    let if_full = |axes: &[usize]| axes.iter().all(|&axis| cuts[axis] == Full).then(same);
-    let fold = |axes: &[usize]| match cuts.len() == shapes[0].len() {
+    let if_full = |axes: &[usize]| axes.iter().all(|&axis| tiling[axis] == Full).then(same);
+    let fold = |axes: &[usize]| match tiling.len() == shapes[0].len() {
         true => if_full(axes),
-        false => Some(vec![insert_full_axes(cuts, axes)]),
+        false => Some(vec![insert_full_axes(tiling, axes)]),
     };
     let op = match &e.op {
         Op::Literal(_) => return Some(vec![]),
         Op::Identity(_) | Op::Scalar(_) => return Some(same()),
-        Op::Structural(StructuralOp::Pad(pad)) if padded_parts_axis(&pad.low, &pad.high, cuts).is_some() => {
-            return Some(vec![cuts.to_vec(), vec![]]);
+        Op::Structural(StructuralOp::Pad(pad)) if padded_parts_axis(&pad.low, &pad.high, tiling).is_some() => {
+            return Some(vec![tiling.to_vec(), vec![]]);
         }
         Op::Structural(op) => op,
         Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => return None,
@@ -87,42 +87,42 @@ pub(crate) fn operand_tilings(graph: &Graph, e: &Equation, cuts: &[AxisTiling]) 
     match access_form(graph, e, op) {
         Access::Cast | Access::Bitcast | Access::Powi(_) => Some(same()),
         Access::Iota { .. } => Some(vec![]),
-        Access::Map(pieces) => map_operand_tilings(&pieces, &shapes, result, cuts),
-        Access::Flat => Some(vec![reshape_operand_tiling(shapes[0], result, cuts)?]),
-        Access::Contract { batch, contract } => Some(product_operand_tilings(&batch, &contract, &shapes, cuts)),
+        Access::Map(pieces) => map_operand_tilings(&pieces, &shapes, result, tiling),
+        Access::Flat => Some(vec![reshape_operand_tiling(shapes[0], result, tiling)?]),
+        Access::Contract { batch, contract } => Some(product_operand_tilings(&batch, &contract, &shapes, tiling)),
         Access::Fold { axes, .. } => fold(&axes),
         Access::Arg { axis, .. } => fold(&[axis]),
         Access::Scan { axis, .. } | Access::Sort { axis, .. } => if_full(&[axis]),
-        Access::Gather { windows, .. } => gather_operand_tilings(&windows, &shapes, result, cuts),
+        Access::Gather { windows, .. } => gather_operand_tilings(&windows, &shapes, result, tiling),
         // A scatter is a step of its own.
         Access::Scatter { .. } => None,
-        Access::Nest(nest) => nest_operand_tilings(&nest, &shapes, cuts),
+        Access::Nest(nest) => nest_operand_tilings(&nest, &shapes, tiling),
     }
 }
 
-/// Returns the cuts of the operands of an operation each of whose result elements is one operand element; `None` if it
-/// moves elements along an axis that is split.
+/// Returns the tilings of the operands of an operation each of whose result elements is one operand element; `None` if
+/// it moves elements along an axis that is split.
 fn map_operand_tilings(
     pieces: &[MapPiece],
     shapes: &[&[usize]],
     result: &[usize],
-    cuts: &[AxisTiling],
+    tiling: &[AxisTiling],
 ) -> Option<Vec<Vec<AxisTiling>>> {
     let moved = find_moved_axes(pieces, shapes, result);
-    if moved.iter().any(|&axis| cuts[axis] != Full) {
+    if moved.iter().any(|&axis| tiling[axis] != Full) {
         return None;
     }
     let mut own: Vec<Vec<AxisTiling>> = shapes.iter().map(|shape| vec![Full; shape.len()]).collect();
     for piece in pieces {
         for (dim, index) in piece.index.iter().enumerate() {
-            own[piece.operand][dim] = index.axis.map_or(Full, |axis| cuts[axis]);
+            own[piece.operand][dim] = index.axis.map_or(Full, |axis| tiling[axis]);
         }
     }
     Some(own)
 }
 
-/// Returns the axes of the result along which these pieces have bounds, or take elements from other positions than
-/// their own.
+/// Returns the axes of the result along which one of the `pieces` that an operation copies from its operands covers
+/// only some positions, or takes elements from other positions than their own.
 pub(super) fn find_moved_axes(pieces: &[MapPiece], shapes: &[&[usize]], result: &[usize]) -> Vec<usize> {
     let is = |n: &Dim, m: usize| n.as_number() == Some(m as i64);
     // Of pieces side by side, as in a concatenation, none is the whole result of every block. Where another piece is
@@ -141,25 +141,25 @@ pub(super) fn find_moved_axes(pieces: &[MapPiece], shapes: &[&[usize]], result: 
     (0..result.len()).filter(is_moved).collect()
 }
 
-/// Returns the cuts of both operands of a product, from those of its result: first the batch axes, then the free axes
-/// of each operand.
+/// Returns the tilings of both operands of a product, from that of its result, which has first the batch axes, then the
+/// free axes of each operand.
 fn product_operand_tilings(
     batch: &[(usize, usize)],
     contract: &[(usize, usize)],
     shapes: &[&[usize]],
-    cuts: &[AxisTiling],
+    tiling: &[AxisTiling],
 ) -> Vec<Vec<AxisTiling>> {
     let mut own = [vec![Full; shapes[0].len()], vec![Full; shapes[1].len()]];
-    let (of_batch, mut free) = cuts.split_at(batch.len());
-    for (&(a, b), &cut) in batch.iter().zip(of_batch) {
-        (own[0][a], own[1][b]) = (cut, cut);
+    let (of_batch, mut free) = tiling.split_at(batch.len());
+    for (&(a, b), &axis_tiling) in batch.iter().zip(of_batch) {
+        (own[0][a], own[1][b]) = (axis_tiling, axis_tiling);
     }
     for (side, own) in own.iter_mut().enumerate() {
         let axis_in = |&(a, b): &(usize, usize)| [a, b][side];
         for (axis, own) in own.iter_mut().enumerate() {
             if batch.iter().chain(contract).all(|pair| axis_in(pair) != axis) {
-                let (&cut, rest) = free.split_first().expect("the result has all free axes");
-                (*own, free) = (cut, rest);
+                let (&axis_tiling, rest) = free.split_first().expect("the result has all free axes");
+                (*own, free) = (axis_tiling, rest);
             }
         }
     }
@@ -174,8 +174,8 @@ fn single_nest_axis(nest: &Nest, position: &Position) -> Option<usize> {
     (terms.next().is_none() && (stride, position.offset, position.dilation) == (1, 0, 1)).then_some(axis)
 }
 
-/// Returns true if blocks of a nest's result along this dimension follow from blocks of its operands: where the
-/// dimension's loop occurs in an operand's position, it is a whole dimension of it.
+/// Returns true if blocks of the result of a loop nest along dimension `dim` follow from blocks of its operands:
+/// wherever the loop over `dim` occurs in an operand's position, it alone runs over a whole dimension.
 pub(super) fn is_dim_separable(nest: &Nest, shapes: &[&[usize]], dim: usize) -> bool {
     let Some(axis) = single_nest_axis(nest, &nest.result[dim]) else {
         return nest.result[dim].terms.iter().all(|term| nest.axes[term.0].extent == 1);
@@ -188,75 +188,75 @@ pub(super) fn is_dim_separable(nest: &Nest, shapes: &[&[usize]], dim: usize) -> 
     })
 }
 
-/// Returns the cuts of the operands of a convolution or a fold of windows; `None` if an axis is split along which a
+/// Returns the tilings of the operands of a convolution or a fold of windows; `None` if an axis is split along which a
 /// window moves, or which groups share.
-fn nest_operand_tilings(nest: &Nest, shapes: &[&[usize]], cuts: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
-    if (0..cuts.len()).any(|dim| cuts[dim] != Full && !is_dim_separable(nest, shapes, dim)) {
+fn nest_operand_tilings(nest: &Nest, shapes: &[&[usize]], tiling: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
+    if (0..tiling.len()).any(|dim| tiling[dim] != Full && !is_dim_separable(nest, shapes, dim)) {
         return None;
     }
-    let cut = |axis: usize| {
+    let tiling_along = |axis: usize| {
         let dim = nest.result.iter().position(|position| single_nest_axis(nest, position) == Some(axis));
-        dim.filter(|_| nest.axes[axis].role == NestAxisRole::Parallel).map_or(Full, |dim| cuts[dim])
+        dim.filter(|_| nest.axes[axis].role == NestAxisRole::Parallel).map_or(Full, |dim| tiling[dim])
     };
-    let of = |position: &Position| single_nest_axis(nest, position).map_or(Full, cut);
+    let of = |position: &Position| single_nest_axis(nest, position).map_or(Full, tiling_along);
     Some(nest.operands.iter().map(|positions| positions.iter().map(of).collect()).collect())
 }
 
 /// Returns the axis that is split into parts, if a pad only fills up the last part of it; `None` for other pads.
-pub(super) fn padded_parts_axis(low: &[Dim], high: &[Dim], cuts: &[AxisTiling]) -> Option<usize> {
+pub(super) fn padded_parts_axis(low: &[Dim], high: &[Dim], tiling: &[AxisTiling]) -> Option<usize> {
     let is_none = |n: &Dim| n.as_number() == Some(0);
-    let mut all = (0..cuts.len()).filter(|&i| !is_none(&low[i]) || !is_none(&high[i]));
-    let axis = all.next().filter(|&axis| is_none(&low[axis]) && matches!(cuts[axis], GridParts(..)))?;
+    let mut all = (0..tiling.len()).filter(|&i| !is_none(&low[i]) || !is_none(&high[i]));
+    let axis = all.next().filter(|&axis| is_none(&low[axis]) && matches!(tiling[axis], GridParts(..)))?;
     all.next().is_none().then_some(axis)
 }
 
-/// Returns the cuts of a gather's operand and of its indices: axes that indices address are whole, and so is the axis
-/// of the components of an index; `None` if windows along an addressed axis are split.
+/// Returns the tilings of a gather's operand and of its indices: axes that indices address are whole, and so is the
+/// axis of the components of an index; `None` if windows along an addressed axis are split.
 fn gather_operand_tilings(
     windows: &Windows,
     shapes: &[&[usize]],
     result: &[usize],
-    cuts: &[AxisTiling],
+    tiling: &[AxisTiling],
 ) -> Option<Vec<Vec<AxisTiling>>> {
     let mut own = [vec![Full; shapes[0].len()], vec![Full; shapes[1].len()]];
     // Nothing can be looked up along an axis without elements, not even by the block of an empty result.
     let is_empty = |(window, &n): (&WindowAxis, &usize)| window.start.is_some() && n == 0;
-    if windows.axes.iter().zip(shapes[0]).any(is_empty) && cuts.iter().any(|&cut| cut != Full) {
+    if windows.axes.iter().zip(shapes[0]).any(is_empty) && tiling.iter().any(|&axis_tiling| axis_tiling != Full) {
         return None;
     }
     for (axis, window) in windows.axes.iter().enumerate() {
         let Some(from) = window.axis else { continue };
         if window.start.is_none() && result[from] == shapes[0][axis] {
-            own[0][axis] = cuts[from];
-        } else if !windows.index.contains(&from) && cuts[from] != Full {
+            own[0][axis] = tiling[from];
+        } else if !windows.index.contains(&from) && tiling[from] != Full {
             return None;
         }
     }
     let positions = (0..shapes[1].len()).filter(|&axis| Some(axis) != windows.vector);
-    positions.zip(&windows.index).for_each(|(axis, &from)| own[1][axis] = cuts[from]);
+    positions.zip(&windows.index).for_each(|(axis, &from)| own[1][axis] = tiling[from]);
     Some(own.into())
 }
 
-/// Returns the cuts of a result with [`AxisTiling::Full`] inserted for the axes `axes` of the operand, which the result
-/// lacks.
-fn insert_full_axes(cuts: &[AxisTiling], axes: &[usize]) -> Vec<AxisTiling> {
-    let mut rest = cuts.iter().copied();
+/// Returns the tiling of a result with [`AxisTiling::Full`] inserted for the axes `axes` of the operand, which the
+/// result lacks.
+fn insert_full_axes(tiling: &[AxisTiling], axes: &[usize]) -> Vec<AxisTiling> {
+    let mut rest = tiling.iter().copied();
     let next = |axis| if axes.contains(&axis) { Full } else { rest.next().expect("the result has all other axes") };
-    (0..cuts.len() + axes.len()).map(next).collect()
+    (0..tiling.len() + axes.len()).map(next).collect()
 }
 
-/// Returns the cuts of an array from those of its reshaped form: unchanged axes keep theirs, an axis that becomes two
+/// Returns the tiling of an array from that of its reshaped form: unchanged axes keep theirs, an axis that becomes two
 /// is split into parts if the first of these is split, and all other axes are whole; `None` if the reshaped form splits
 /// others.
-fn reshape_operand_tiling(from: &[usize], to: &[usize], cuts: &[AxisTiling]) -> Option<Vec<AxisTiling>> {
+fn reshape_operand_tiling(from: &[usize], to: &[usize], tiling: &[AxisTiling]) -> Option<Vec<AxisTiling>> {
     if from.contains(&0) {
         // Without elements, no groups of axes correspond to each other.
-        return cuts.iter().all(|&cut| cut == Full).then(|| vec![Full; from.len()]);
+        return tiling.iter().all(|&axis_tiling| axis_tiling == Full).then(|| vec![Full; from.len()]);
     }
     let (mut i, mut j, mut own) = (0, 0, vec![Full; from.len()]);
     while i < from.len() || j < to.len() {
         if i < from.len() && j < to.len() && from[i] == to[j] {
-            own[i] = cuts[j];
+            own[i] = tiling[j];
             (i, j) = (i + 1, j + 1);
             continue;
         }
@@ -286,12 +286,12 @@ fn reshape_operand_tiling(from: &[usize], to: &[usize], cuts: &[AxisTiling]) -> 
         if a != b || (i, j) == (first_i, first_j) {
             return None;
         }
-        match cuts[first_j..j] {
+        match tiling[first_j..j] {
             // Heads of a few features are no parts: products compute all of them.
             [Grid(k), Full] if i == first_i + 1 && (i < from.len() || to[j - 1] >= MIN_LAST_AXIS_PART_ELEMENTS) => {
                 own[first_i] = GridParts(k, to[j - 1]);
             }
-            ref cuts if cuts.iter().any(|&cut| cut != Full) => return None,
+            ref tiling if tiling.iter().any(|&axis_tiling| axis_tiling != Full) => return None,
             _ => {}
         }
     }
