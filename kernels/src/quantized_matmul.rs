@@ -145,7 +145,8 @@ fn choose_cpu_block(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
     match m {
         // A few rows, as in decoding: reading the weights, as bytes, takes most of the time.
         ..=MAX_WEIGHT_BOUND_ROWS => {
-            let width = [1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= 2 * cores);
+            // Long pieces of rows, which the processor prefetches; a program for each core.
+            let width = [2048, 1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= cores);
             let width = equal_block_size(n, width.unwrap_or(128));
             let deep = WEIGHTS_PER_STEP / m.clamp(1, 4).next_power_of_two() / width;
             let group = group.max(2).next_multiple_of(2);
