@@ -85,6 +85,6 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn reshape<E: Extent>(&self, shape: &[E]) -> Array {
-        self.reshaped(shape)
+        self.reshape_in_memory(shape)
     }
 }
